@@ -1,0 +1,1 @@
+"""Carries a command's calls out on a connection."""

@@ -1,0 +1,87 @@
+"""electMaster: make a given broker the master of its set."""
+
+from __future__ import annotations
+
+import click
+
+from rmqha.admin.exchange import Exchange, ask_leader
+from rmqha.admin.report import Report, Table
+from rmqha.admin.spec import CommandSpec, broker_name_option, cluster_option, controllers_option
+from rmqha.remoting import fastjson
+from rmqha.remoting.bodies import BrokerMemberGroup, ElectMasterResponseBody
+from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import ext_fields
+
+
+def run(
+    controllers: tuple[str, ...], broker_id: int, broker_name: str, cluster_name: str
+) -> Exchange[Report]:
+    """Ask the leader (1002) to prefer this broker; it refuses when the broker may not be master."""
+    fields = ext_fields(
+        clusterName=cluster_name, brokerName=broker_name, brokerId=broker_id, designateElect=True
+    )
+    request = RemotingCommand(RequestCode.CONTROLLER_ELECT_MASTER, ext_fields=fields)
+    _, answer = yield from ask_leader(controllers, request)
+    elected = answer.ext_fields or {}
+    body = ElectMasterResponseBody.decode(answer.body or b"{}")
+    group = body.broker_member_group or BrokerMemberGroup(cluster_name, broker_name, {})
+    epochs = (elected.get("masterEpoch"), elected.get("syncStateSetEpoch"))
+    master_address = elected.get("masterAddress")
+    data = {
+        "clusterName": cluster_name,
+        "brokerName": broker_name,
+        "masterBrokerId": _number(elected.get("masterBrokerId")),
+        "masterAddress": master_address,
+        "masterEpoch": _number(epochs[0]),
+        "syncStateSetEpoch": _number(epochs[1]),
+        "syncStateSet": body.sync_state_set,
+        "brokerAddrs": dict(group.broker_addrs),
+    }
+    plain = (
+        f"\n#ClusterName\t{cluster_name}\n#BrokerName\t{broker_name}"
+        f"\n#BrokerMasterAddr\t{master_address}\n#MasterEpoch\t{epochs[0]}"
+        f"\n#SyncStateSetEpoch\t{epochs[1]}\n" + _plain_members(answer.body)
+    )
+    rows: list[tuple[object, ...]] = [
+        (
+            broker_name,
+            broker_id,
+            address,
+            "master" if address == master_address else "slave",
+            *epochs,
+        )
+        for broker_id, address in group.broker_addrs.items()
+    ] or [(broker_name, elected.get("masterBrokerId"), master_address, "master", *epochs)]
+    columns = ("Broker set", "Broker id", "Address", "Role", "Master epoch", "Set epoch")
+    return Report(plain, data, (Table("Elected", columns, rows),))
+
+
+def _plain_members(body: bytes) -> str:
+    """The Java tool looks for the members at the body's top level, where Java controllers do not
+    put them; with the same answer this prints the same lines as it."""
+    group = BrokerMemberGroup.of(fastjson.loads(body or b"{}"))
+    return "".join(
+        f"\t#Broker\t{broker_id}\t{address}\n" for broker_id, address in group.broker_addrs.items()
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def _options() -> list[click.Option]:
+    return [
+        controllers_option(),
+        click.Option(
+            ["-b", "--brokerId", "broker_id"],
+            type=int,
+            required=True,
+            help="Controller id of the broker that shall be master.",
+        ),
+        broker_name_option("-bn", required=True),
+        cluster_option(required=True),
+    ]
+
+
+SPEC = CommandSpec("electMaster", "Make a broker the master of its set.", _options, run)

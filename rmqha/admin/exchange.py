@@ -1,0 +1,150 @@
+"""How a command talks without waiting: a generator that yields calls and is sent their answers.
+
+The command decides whom to ask next; ``aio/client.py`` does the asking and throws ``Unreachable``
+into the generator when nobody answered, so that the command can go on with another address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rmqha.base.errors import RmqhaError
+from rmqha.remoting.codes import RequestCode, ResponseCode, response_name
+from rmqha.remoting.command import RemotingCommand
+
+TIMEOUT_MS = 3_000
+CONFIG_TIMEOUT_MS = 5_000
+_LEADER_ROUNDS = 3
+
+ResultT = TypeVar("ResultT")
+
+
+class Unreachable(RmqhaError):
+    """Nobody answered at an address, or at any of several."""
+
+
+class NotFound(RmqhaError):
+    """What was named does not exist at the peer that was asked."""
+
+
+class Refused(RmqhaError):
+    """A peer answered with another code than SUCCESS.
+
+    Attributes:
+        address: who refused.
+        code: the response code.
+        remark: the peer's words; may be empty.
+    """
+
+    def __init__(self, address: str, code: int, remark: str) -> None:
+        # "CODE: n  DESC: text" is what scripts around the Java tool look for.
+        super().__init__(f"{address}: CODE: {code}  DESC: {remark} ({response_name(code)})")
+        self.address = address
+        self.code = code
+        self.remark = remark
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request to one address.
+
+    Attributes:
+        address: ``host:port``.
+        command: the request.
+        timeout_ms: how long an answer may take, connecting included.
+    """
+
+    address: str
+    command: RemotingCommand
+    timeout_ms: int = TIMEOUT_MS
+
+
+Exchange = Generator[Call, RemotingCommand, ResultT]
+
+
+def ask(
+    address: str, command: RemotingCommand, timeout_ms: int = TIMEOUT_MS
+) -> Exchange[RemotingCommand]:
+    """Send one request and return its successful answer.
+
+    Raises:
+        Refused: any code but SUCCESS.
+        Unreachable: thrown in by the driver.
+    """
+    answer = yield Call(address, command, timeout_ms)
+    if answer.code != ResponseCode.SUCCESS:
+        raise Refused(address, answer.code, answer.remark or "")
+    return answer
+
+
+def ask_any(
+    addresses: Iterable[str], code: RequestCode, timeout_ms: int = TIMEOUT_MS
+) -> Exchange[tuple[str, RemotingCommand]]:
+    """Send a request without fields to each address in turn until one answers.
+
+    Returns:
+        The address that answered, and its answer.
+
+    Raises:
+        Refused: the first that answered refused.
+        Unreachable: none of them answered.
+    """
+    failures: list[str] = []
+    for address in addresses:
+        try:
+            answer = yield from ask(address, RemotingCommand(code), timeout_ms)
+        except Unreachable as error:
+            failures.append(str(error))
+            continue
+        return address, answer
+    raise Unreachable("; ".join(failures) or "no address was given")
+
+
+def ask_leader(
+    addresses: Iterable[str], command: RemotingCommand
+) -> Exchange[tuple[str, RemotingCommand]]:
+    """Find the controllers' leader and send it a request.
+
+    When the node asked has lost the leadership meanwhile, the leader is looked for again.
+
+    Returns:
+        The leader's address, and its answer.
+
+    Raises:
+        Refused: the leader refused.
+        Unreachable: no controller answered, or none knows a leader.
+    """
+    listed = tuple(addresses)
+    for last in (*[False] * (_LEADER_ROUNDS - 1), True):
+        leader = yield from _find_leader(listed)
+        try:
+            return leader, (yield from ask(leader, command))
+        except Refused as error:
+            if last or error.code != ResponseCode.CONTROLLER_NOT_LEADER:
+                raise
+        except Unreachable:
+            if last:
+                raise
+    raise AssertionError("the last round returns or raises")
+
+
+def _find_leader(addresses: tuple[str, ...]) -> Exchange[str]:
+    failures: list[str] = []
+    for address in addresses:
+        try:
+            request = RemotingCommand(RequestCode.CONTROLLER_GET_METADATA_INFO)
+            answer = yield from ask(address, request)
+        except (Unreachable, Refused) as error:
+            failures.append(str(error))
+            continue
+        fields = answer.ext_fields or {}
+        # A leader that was reached need not be reached once more by the name it has for itself.
+        if fields.get("isLeader") == "true":
+            return address
+        # Java's JRaft flavour gives an empty text instead of no field.
+        if leader := fields.get("controllerLeaderAddress"):
+            return leader
+        failures.append(f"{address} knows no leader")
+    raise Unreachable("; ".join(failures) or "no controller address was given")

@@ -1,0 +1,55 @@
+"""Reports as tables, as JSON, and as the Java tool's text."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from rmqha.admin.report import Report, Table
+from rmqha.remoting import fastjson
+
+
+class Style(Enum):
+    """How to show a report."""
+
+    TABLES = "tables"
+    JSON = "json"
+    PLAIN = "plain"
+
+
+def print_report(report: Report, style: Style, console: Console) -> None:
+    """Write a report to the console.
+
+    JSON is one line a report, so that a repeated command makes JSON lines. Plain text goes past
+    the console's wrapping and colours.
+    """
+    if style is Style.TABLES:
+        for table in report.tables:
+            console.print(_rich(table))
+    elif style is Style.JSON:
+        console.file.write(fastjson.dumps(report.data).decode() + "\n")
+    else:
+        console.file.write(report.plain)
+    console.file.flush()
+
+
+def _rich(table: Table) -> RichTable:
+    rich = RichTable(title=Text(table.title), title_justify="left")
+    for column in table.columns:
+        # An id that is cut off with an ellipsis cannot be copied.
+        rich.add_column(column, overflow="fold")
+    for row in table.rows:
+        rich.add_row(*(_cell(value) for value in row))
+    return rich
+
+
+def _cell(value: object) -> Text:
+    """Text, never markup: a broker may be called ``[red]``."""
+    if value is None or value == "":
+        return Text("-", style="dim")
+    if isinstance(value, bool):
+        return Text("yes" if value else "no", style="green" if value else "red")
+    return Text(str(value))

@@ -1,0 +1,35 @@
+"""What a command found, ready for every rendering."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rmqha.base.errors import RmqhaError
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows for people; ``None`` is shown as a dash."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[Sequence[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A command's outcome.
+
+    Attributes:
+        plain: the Java tool's text, to the byte.
+        data: the same facts for ``--json``.
+        tables: the same facts for people.
+        failures: addresses that were asked in vain while others answered.
+    """
+
+    plain: str
+    data: Any
+    tables: tuple[Table, ...]
+    failures: tuple[RmqhaError, ...] = ()

@@ -1,0 +1,63 @@
+"""The one error tree. Refusals that a protocol foresees are values, not exceptions."""
+
+from __future__ import annotations
+
+
+class RmqhaError(Exception):
+    """Every error that rmqha raises on purpose."""
+
+
+class ConfigInvalid(RmqhaError):
+    """A configuration file or flag holds something that cannot be used."""
+
+
+class LocalProtocolError(RmqhaError):
+    """This side tried to do something its protocol does not allow."""
+
+
+class RemoteProtocolError(RmqhaError):
+    """The peer sent bytes that its protocol does not allow; the connection is closed."""
+
+
+class FrameTooLarge(RemoteProtocolError):
+    """A frame's announced length is over the limit, or below the smallest legal one."""
+
+
+class HeaderMalformed(RemoteProtocolError):
+    """A frame's header cannot be read."""
+
+
+class ConnectFailed(RmqhaError):
+    """No connection could be made to an address."""
+
+
+class ConnectionLost(RmqhaError):
+    """A connection ended while an answer was awaited."""
+
+
+class RequestTimeout(RmqhaError):
+    """No answer came within the deadline."""
+
+
+class NotLeader(RmqhaError):
+    """The node asked is not, or no longer, the leader of its group."""
+
+
+class StoreCorrupted(RmqhaError):
+    """Stored bytes that were once durable cannot be read back; nothing was changed."""
+
+
+class StoreMismatch(RmqhaError):
+    """A store belongs to another cluster or node, or was written by a newer format."""
+
+
+class StoreInUse(RmqhaError):
+    """Another process uses the store."""
+
+
+class DiskFailed(RmqhaError):
+    """A write or an fsync failed; what the disk holds is unknown from here on."""
+
+
+class InvariantBroken(RmqhaError):
+    """A safety rule does not hold. The process must stop: going on could lose data."""

@@ -1,0 +1,1 @@
+"""One module a process: the only place that picks real ports."""

@@ -1,0 +1,207 @@
+"""The controller process: Java's flags and boot lines, our exit codes.
+
+Exit codes: 0 ended in order, 1 failed while it ran, 2 bad flags or configuration, 3 the store
+cannot be used, 4 the port cannot be used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rmqha.base.errors import (
+    ConfigInvalid,
+    DiskFailed,
+    InvariantBroken,
+    StoreCorrupted,
+    StoreInUse,
+    StoreMismatch,
+)
+from rmqha.controller.aio.service import ControllerService
+from rmqha.controller.metadata.status import Status
+from rmqha.controller.settings import MUTABLE, ControllerConfig, load_config
+from rmqha.runtime.aio.clock import SystemClock, SystemRng
+from rmqha.runtime.aio.disk import SystemDisk, lock_directory
+from rmqha.runtime.aio.loop import run
+from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.logs import Logger, configure_logs
+from rmqha.runtime.properties import parse_properties
+
+EXIT_FAILED, EXIT_CONFIG, EXIT_STORE, EXIT_PORT = 1, 2, 3, 4
+SCRAPE_TIMEOUT_S = 5
+BOOT_LINE = "The Controller Server boot success. serializeType=JSON"
+IMPORTANT = (
+    "controllerType", "controllerDLegerGroup", "controllerDLegerPeers", "controllerDLegerSelfId",
+    "jRaftGroupId", "jRaftServerId", "jRaftInitConf", "jRaftControllerRPCAddr", "bindAddress",
+    "listenPort", "controllerStorePath", "metricsExporterType",
+)  # fmt: skip
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-c", "--configFile", "config_file", help="Java properties file of the controller.")
+@click.option("-p", "--printConfigItem", "print_all", is_flag=True, help="Print all config items.")
+@click.option(
+    "-m", "--printImportantConfig", "print_important", is_flag=True,
+    help="Print the items that place a controller in its group, and those that can change.",
+)  # fmt: skip
+@click.option("-n", "--namesrvAddr", "namesrv", help="Accepted as in Java, without effect.")
+def main(
+    config_file: str | None, print_all: bool, print_important: bool, namesrv: str | None
+) -> None:
+    """Run one controller of a RocketMQ cluster (RIP-44)."""
+    try:
+        config = read_config(config_file)
+    except ConfigInvalid as error:
+        print(f"mqcontroller: {error}", file=sys.stderr)
+        sys.exit(EXIT_CONFIG)
+    if print_all or print_important:
+        for key in sorted(config.values):
+            if print_all or key in IMPORTANT or key in MUTABLE:
+                print(f"{key}={config.values[key]}")
+        return
+    configure_logs(level=config.values["logLevel"], style=config.values["logStyle"])
+    sys.exit(run(serve(config)))
+
+
+def read_config(path: str | None) -> ControllerConfig:
+    """Read the file given with ``-c``.
+
+    Raises:
+        ConfigInvalid: no file, an unreadable one, or one whose content cannot be used.
+    """
+    if path is None:
+        raise ConfigInvalid("give a properties file with -c (controllerDLegerPeers is needed)")
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigInvalid(f"cannot read {path}: {error}") from error
+    try:
+        config = load_config(
+            parse_properties(text),
+            home=os.environ.get("ROCKETMQ_HOME", ""),
+            user_home=os.path.expanduser("~"),
+        )
+    except ConfigInvalid as error:
+        raise ConfigInvalid(f"{path}: {error}") from error
+    print(f"load config properties file OK, {path}", flush=True)
+    return config
+
+
+async def serve(config: ControllerConfig) -> int:
+    """Run until a signal or a failure; returns the exit code."""
+    log = Logger(node=config.self_id, group=config.group)
+    if config.unknown:
+        log.log("warning", "config_keys_unknown", keys=list(config.unknown))
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def end(code: int) -> None:
+        if not ended.done():
+            ended.set_result(code)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, 0)
+    loop.set_exception_handler(lambda _, context: callback_failed(log, context, end))
+    service = ControllerService(
+        config,
+        clock=SystemClock(),
+        rng=SystemRng(),
+        disk=SystemDisk(),
+        network=TcpNetwork(),
+        log=log,
+        on_fatal=lambda _: end(EXIT_FAILED),
+    )
+    listening_on = f"{config.values['bindAddress']}:{config.this.port}"
+    try:
+        lock_directory(config.store_path)
+        await service.start()
+        listening_on = "{metricsPromExporterHost}:{metricsPromExporterPort}".format(**config.values)
+        stop_metrics = start_metrics(config, service, log)
+    except (StoreCorrupted, StoreMismatch, StoreInUse, DiskFailed) as error:
+        print(f"mqcontroller: {error}", file=sys.stderr)
+        return EXIT_STORE
+    except OSError as error:
+        print(f"mqcontroller: cannot listen on {listening_on}: {error}", file=sys.stderr)
+        await service.close()
+        return EXIT_PORT
+    # What start-up made lives for ever: keep the collector from walking it again and again.
+    gc.collect()
+    gc.freeze()
+    print(BOOT_LINE, flush=True)
+    log.log("info", "controller_started", address=config.this.address, store=config.store_path)
+    code = await ended
+    await (service.stop() if code == 0 else service.close())
+    stop_metrics()
+    log.log("info", "controller_stopped", code=code)
+    return code
+
+
+def callback_failed(log: Logger, context: dict[str, Any], end: Callable[[int], None]) -> None:
+    """Log what a callback of the loop raised; stop when a safety rule or the state is broken."""
+    error = context.get("exception")
+    trace = "".join(traceback.format_exception(error)) if error is not None else None
+    log.log("error", "callback_failed", what=context.get("message"), trace=trace)
+    if isinstance(error, InvariantBroken | StoreCorrupted):
+        end(EXIT_FAILED)
+
+
+def start_metrics(
+    config: ControllerConfig, service: ControllerService, log: Logger
+) -> Callable[[], None]:
+    """Open the Prometheus port if the configuration asks for it.
+
+    Raises:
+        OSError: the port cannot be used.
+    """
+    kind = config.values["metricsExporterType"].upper()
+    if kind not in ("PROM", "2"):
+        if kind not in ("DISABLE", "0"):
+            log.log("warning", "metrics_exporter_unsupported", kind=kind)
+        return lambda: None
+    from rmqha.controller.aio.prometheus import Collector
+    from rmqha.controller.aio.prometheus import serve as serve_metrics
+
+    labels = {"address": config.this.address, "group": config.group, "peer_id": config.self_id}
+    for pair in filter(None, config.values["metricsLabel"].split(",")):
+        name, _, value = pair.partition(":")
+        labels[name.strip()] = value.strip()
+    loop = asyncio.get_running_loop()
+
+    async def status() -> Status:
+        return service.status()
+
+    def status_from_thread() -> Status:
+        # Scrapes come in threads of their own, the state belongs to the loop.
+        return asyncio.run_coroutine_threadsafe(status(), loop).result(SCRAPE_TIMEOUT_S)
+
+    collector = Collector(
+        service.metrics, labels, status_from_thread, lambda: disk_usage(config.store_path)
+    )
+    return serve_metrics(
+        collector,
+        config.values["metricsPromExporterHost"],
+        config.integer("metricsPromExporterPort"),
+    )
+
+
+def disk_usage(directory: str) -> int:
+    """Bytes of all files in a store directory."""
+    total = 0
+    for path in Path(directory).glob("*"):
+        with contextlib.suppress(FileNotFoundError):  # compaction removes segments meanwhile
+            total += path.stat().st_size
+    return total
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Shells of the controller: disk, peers, requests, timers."""

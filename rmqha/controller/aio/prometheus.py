@@ -1,0 +1,159 @@
+"""The Prometheus page of one controller, under Java's metric names.
+
+Made when somebody asks; imported only when ``metricsExporterType=PROM``. Source:
+ControllerMetricsConstant of RocketMQ 5.1.2 to 5.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector as PrometheusCollector
+
+from rmqha.controller.aio.metrics import BUCKETS_US, ControllerMetrics
+from rmqha.controller.metadata.status import Status
+from rmqha.remoting.codes import request_name
+
+# Java's numbers: unknown 0, candidate 1, follower 2, leader 3.
+ROLES = {"stopped": 0, "pre_candidate": 1, "candidate": 1, "follower": 2, "leader": 3}
+
+
+class Collector(PrometheusCollector):
+    """Makes Prometheus families of one node's counters.
+
+    Args:
+        metrics: the counters.
+        labels: address, group, peer_id and those of ``metricsLabel``.
+        status: the machine's figures, asked for at each scrape.
+        disk_usage: bytes of log and snapshots.
+    """
+
+    def __init__(
+        self,
+        metrics: ControllerMetrics,
+        labels: dict[str, str],
+        status: Callable[[], Status],
+        disk_usage: Callable[[], int],
+    ) -> None:
+        self._metrics = metrics
+        self._names = sorted(labels)
+        self._values = [labels[name] for name in self._names]
+        self._status = status
+        self._disk_usage = disk_usage
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, as prometheus_client asks for them."""
+        metrics, names, values = self._metrics, self._names, self._values
+        status = self._status()
+        role = GaugeMetricFamily(
+            "role", "Raft role: 1 candidate, 2 follower, 3 leader", labels=names
+        )
+        role.add_metric(values, ROLES.get(metrics.role, 0))
+        yield role
+        usage = GaugeMetricFamily(
+            "dledger_disk_usage", "Bytes of log and snapshots", labels=names, unit="bytes"
+        )
+        usage.add_metric(values, self._disk_usage())
+        yield usage
+        active = GaugeMetricFamily(
+            "active_broker_num", "Living brokers", labels=[*names, "cluster", "broker_set"]
+        )
+        for one in status["broker_sets"]:
+            labels = [*values, one["cluster"], one["broker_name"]]
+            active.add_metric(labels, one["active_brokers"])
+        yield active
+        requests = CounterMetricFamily(
+            "request", "Requests taken in", labels=[*names, "request_type", "request_handle_status"]
+        )
+        for code, number in enumerate(metrics.requests):
+            if number:
+                # Java's success means that the handler raised nothing, not response code 0.
+                requests.add_metric([*values, request_name(code), "success"], number)
+        yield requests
+        yield self._elections(status)
+        yield self._latencies()
+        yield self._operations()
+        yield self._operation_latency()
+
+    def _elections(self, status: Status) -> Metric:
+        family = CounterMetricFamily(
+            "election",
+            "Elections by result",
+            labels=[*self._names, "cluster", "broker_set", "election_result"],
+        )
+        for one in status["elections"]:
+            labels = [one["cluster"], one["broker_set"], one["election_result"]]
+            family.add_metric([*self._values, *labels], one["count"])
+        return family
+
+    def _latencies(self) -> Metric:
+        family = HistogramMetricFamily(
+            "request_latency",
+            "Requests that waited for the log or a read round",
+            labels=[*self._names, "request_type"],
+            unit="us",
+        )
+        for code, counts in sorted(self._metrics.latencies.items()):
+            family.add_metric(
+                [*self._values, request_name(code)],
+                _cumulated(counts),
+                self._metrics.latency_sums_us[code],
+            )
+        return family
+
+    def _operations(self) -> Metric:
+        family = CounterMetricFamily(
+            "dledger_op",
+            "Proposals to the log by outcome",
+            labels=[*self._names, "dledger_operation", "dLedger_operation_status"],
+        )
+        committed = sum(self._metrics.append_latency)
+        family.add_metric([*self._values, "append", "success"], committed)
+        family.add_metric([*self._values, "append", "failed"], self._metrics.appends_failed)
+        return family
+
+    def _operation_latency(self) -> Metric:
+        family = HistogramMetricFamily(
+            "dledger_op_latency",
+            "From proposing to having applied",
+            labels=[*self._names, "dledger_operation"],
+            unit="us",
+        )
+        family.add_metric(
+            [*self._values, "append"],
+            _cumulated(self._metrics.append_latency),
+            self._metrics.append_latency_sum_us,
+        )
+        return family
+
+
+def _cumulated(counts: list[int]) -> list[tuple[str, float]]:
+    """Prometheus buckets: each holds all that were at most so long."""
+    bounds = [*map(str, BUCKETS_US), "+Inf"]
+    return list(zip(bounds, accumulate(counts), strict=True))
+
+
+def serve(collector: Collector, host: str, port: int) -> Callable[[], None]:
+    """Answer scrapes in a thread of its own; returns what ends it.
+
+    Raises:
+        OSError: the port cannot be used.
+    """
+    registry = CollectorRegistry()
+    registry.register(collector)
+    server, thread = start_http_server(port, host or "0.0.0.0", registry)
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop

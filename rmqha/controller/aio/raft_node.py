@@ -1,0 +1,395 @@
+"""The shell around the Raft core: it feeds events in and carries effects out, in order.
+
+The contract it keeps is written in ``raft/events.py``. Everything runs in one event loop; only
+fdatasync runs in a thread, behind the Disk port.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol, assert_never
+
+from rmqha.base.errors import DiskFailed, InvariantBroken, StoreCorrupted
+from rmqha.base.machine import Note
+from rmqha.controller.aio.peers import Peers
+from rmqha.controller.aio.snapshots import Snapshots
+from rmqha.controller.aio.wal import Wal
+from rmqha.controller.raft import events as ev
+from rmqha.controller.raft.core import RaftCore
+from rmqha.controller.raft.messages import Entry, Message, SnapshotRequest
+from rmqha.controller.raft.settings import RaftSettings
+from rmqha.controller.settings import Peer
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock, Disk, Network, Rng, TimerHandle
+
+LATE_MS = 10
+"""A timer that fires later than this has waited for the processor, not for time."""
+
+
+class StateMachine(Protocol):
+    """What the log drives; every call comes from the event loop and must not wait."""
+
+    def apply(self, entries: tuple[Entry, ...]) -> None:
+        """Committed entries, in order."""
+
+    def leader_ready(self, term: int) -> None:
+        """This node leads and its state is the newest."""
+
+    def role_changed(self, role: str, term: int, leader_id: str | None) -> None:
+        """This node's role, or the leader it follows, is another one now."""
+
+    def reads_ready(self, tokens: tuple[int, ...]) -> None:
+        """Reads are linearizable for these tokens."""
+
+    def refused(self, records: tuple[bytes, ...], tokens: tuple[int, ...]) -> None:
+        """Proposals and reads that this node cannot serve."""
+
+    def snapshot(self) -> bytes:
+        """The whole applied state."""
+
+    def restore(self, index: int, data: bytes) -> None:
+        """Replace the state by a snapshot's."""
+
+    def fatal(self, error: Exception) -> None:
+        """This node must stop: its disk failed or a safety rule broke."""
+
+
+class RaftNode:
+    """One member of the controller group.
+
+    Args:
+        group, node_id, members: the group.
+        store_path: directory of log and snapshots.
+        machine: what committed entries are given to.
+        snapshot_every: entries between two snapshots.
+        segment_bytes: size of a log segment.
+    """
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        node_id: str,
+        members: tuple[Peer, ...],
+        store_path: str,
+        settings: RaftSettings,
+        remoting: RemotingSettings,
+        machine: StateMachine,
+        snapshot_every: int,
+        segment_bytes: int,
+        clock: Clock,
+        rng: Rng,
+        disk: Disk,
+        network: Network,
+        log: Logger,
+    ) -> None:
+        self._group = group
+        self.node_id = node_id
+        self._members = tuple(peer.id for peer in members)
+        self._settings = settings
+        self._machine = machine
+        self._snapshot_every = snapshot_every
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+        self._tasks = Tasks(log, self._task_failed)
+        self.wal = Wal(
+            disk,
+            store_path,
+            cluster=group,
+            node=node_id,
+            segment_bytes=segment_bytes,
+            on_durable=self._on_durable,
+            on_failed=self._on_disk_failed,
+        )
+        self.snapshots = Snapshots(disk, store_path, cluster=group)
+        self.peers = Peers(
+            group=group,
+            node_id=node_id,
+            peers=members,
+            network=network,
+            clock=clock,
+            rng=rng,
+            settings=remoting,
+            on_message=self._on_message,
+            on_lost=self._on_peer_lost,
+            log=log,
+        )
+        self.core: RaftCore | None = None
+        self.applied_index = 0
+        self._events: deque[ev.Event] = deque()
+        self._stepping = False
+        self._proposals: list[bytes] = []
+        self._flush_scheduled = False
+        self._held: deque[tuple[int, bool, list[ev.Effect]]] = deque()
+        self._timer: TimerHandle | None = None
+        self._timer_at_ms = 0
+        self._snapshotting = False
+        self._stopped = False
+
+    # -- life ------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Read the store and restore the state.
+
+        Raises:
+            StoreCorrupted, StoreMismatch, DiskFailed: the store cannot be used.
+        """
+        meta = await self.snapshots.open()
+        content = await self.wal.open(meta)
+        if meta.last_index > 0:
+            self._machine.restore(meta.last_index, self.snapshots.data)
+        self.applied_index = meta.last_index
+        self.core = RaftCore(
+            node_id=self.node_id,
+            members=self._members,
+            settings=self._settings,
+            hard_state=content.hard_state,
+            entries=content.entries,
+            base_index=content.base_index,
+            base_term=content.base_term,
+            snapshot=meta,
+            seed=self._rng.randint(0, 1 << 30),
+            now_ms=self._clock.now_ms(),
+        )
+        self._log.log(
+            "info",
+            "raft_store_opened",
+            term=content.hard_state.term,
+            last_index=self.core.node.log.last_index,
+            snapshot_index=meta.last_index,
+            torn_tail_cut=content.torn_bytes_cut,
+        )
+
+    def join(self) -> None:
+        """Take part in the group, from now on."""
+        self.peers.start()
+        self._arm()
+
+    async def transfer_leadership(self, target: str | None, timeout_ms: int) -> bool:
+        """Hand leadership over; whether this node does not lead any more."""
+        if not self.leads() or len(self._members) == 1:
+            return True
+        self.give(ev.TransferRequested(target))
+        deadline_ms = self._clock.now_ms() + timeout_ms
+        while self.leads() and self._clock.now_ms() < deadline_ms:
+            await self._clock.sleep(5)
+        return not self.leads()
+
+    async def close(self) -> None:
+        """Flush the log and stop taking part."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._tasks.close()
+        await self.peers.close()
+        await self.wal.close()
+
+    # -- what the controller asks ------------------------------------------------------------
+
+    def leads(self) -> bool:
+        """Whether this node leads its term."""
+        return self.core is not None and self.core.is_leader
+
+    @property
+    def is_ready_leader(self) -> bool:
+        """Whether this node leads and its applied state is the newest."""
+        return self.core is not None and self.core.is_ready
+
+    def lease_valid(self, now_ms: int) -> bool:
+        """Whether the applied state may be read right now."""
+        return self.core is not None and self.core.lease_valid(now_ms)
+
+    def propose(self, record: bytes) -> None:
+        """Append a record; all of one turn of the loop go out together."""
+        self._proposals.append(record)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._clock.call_later(0, self.flush)
+
+    def flush(self) -> None:
+        """Send the gathered proposals now."""
+        self._flush_scheduled = False
+        if self._proposals:
+            records, self._proposals = tuple(self._proposals), []
+            self.give(ev.Proposed(records))
+
+    def request_read(self, token: int) -> None:
+        """Ask for a linearizable read; ``reads_ready`` or ``refused`` answers."""
+        self.give(ev.ReadRequested(token))
+
+    # -- events in ---------------------------------------------------------------------------
+
+    def give(self, event: ev.Event) -> None:
+        """Feed the core; effects may feed it again, which waits its turn."""
+        self._events.append(event)
+        if self._stepping or self.core is None or self._stopped:
+            return
+        self._stepping = True
+        try:
+            while self._events:
+                effects = self.core.step(self._clock.now_ms(), self._events.popleft())
+                self._carry_out(effects)
+        except InvariantBroken as error:
+            self._stopped = True
+            self._machine.fatal(error)
+        except Exception as error:
+            # Effects were lost half-way: what the core believes is not what was done.
+            self._stopped = True
+            self._machine.fatal(error)
+            raise
+        finally:
+            self._stepping = False
+        self._arm()
+
+    def _on_message(self, message: Message) -> None:
+        self.give(ev.Received(message))
+
+    def _on_peer_lost(self, peer: str) -> None:
+        self.give(ev.PeerLost(peer))
+
+    def _on_disk_failed(self, error: DiskFailed) -> None:
+        self._log.log("error", "disk_failed", error=str(error))
+        self.give(ev.DiskBroken())
+        self._machine.fatal(error)
+
+    def _task_failed(self, error: BaseException) -> None:
+        self.give(ev.DiskBroken())
+        self._machine.fatal(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def _arm(self) -> None:
+        deadline_ms = self.core.next_deadline_ms if self.core is not None else None
+        if deadline_ms is None or self._stopped:
+            return
+        if self._timer is not None:
+            if self._timer_at_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer_at_ms = deadline_ms
+        delay_ms = max(0, deadline_ms - self._clock.now_ms())
+        self._timer = self._clock.call_later(delay_ms, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._clock.now_ms() - self._timer_at_ms > LATE_MS:
+            # This process got no processor time for a while: what arrived meanwhile (heartbeats,
+            # answers) counts before the deadline does, but libuv runs timers first.
+            self._timer_at_ms = self._clock.now_ms() + 1
+            self._timer = self._clock.call_later(1, self._on_deadline)
+        else:
+            self._on_deadline()
+
+    def _on_deadline(self) -> None:
+        self._timer = None
+        deadline_ms = self.core.next_deadline_ms if self.core is not None else None
+        if deadline_ms is not None and self._clock.now_ms() >= deadline_ms:
+            self.give(ev.Ticked())
+        self._arm()
+
+    # -- effects out ---------------------------------------------------------------------------
+
+    def _carry_out(self, effects: list[ev.Effect]) -> None:
+        persisting: list[ev.Effect] | None = None
+        for effect in effects:
+            match effect:
+                case ev.Persist(seq, hard_state, _):
+                    persisting = []
+                    self._held.append((seq, hard_state is not None, persisting))
+                    self.wal.append(effect)
+                case ev.Send() | ev.SendSnapshot():
+                    self._hold_or_send(effect, persisting)
+                case _:
+                    self._local(effect)
+
+    def _hold_or_send(self, effect: ev.Effect, persisting: list[ev.Effect] | None) -> None:
+        if persisting is None and self._held:
+            # Nothing may leave while a term or a vote is not durable yet.
+            persisting = next((sends for _, hard, sends in reversed(self._held) if hard), None)
+        if persisting is None:
+            self._transmit(effect)
+        else:
+            persisting.append(effect)
+
+    def _on_durable(self, seq: int) -> None:
+        while self._held and self._held[0][0] <= seq:
+            for effect in self._held.popleft()[2]:
+                self._transmit(effect)
+        self.give(ev.Persisted(seq))
+
+    def _transmit(self, effect: ev.Effect) -> None:
+        match effect:
+            case ev.Send(to, message):
+                self.peers.send(to, message)
+            case ev.SendSnapshot(to, term, meta, offset, length, number):
+                data = self.snapshots.chunk(meta, offset, length)
+                if data is not None:
+                    request = SnapshotRequest(
+                        term, self.node_id, meta.last_index, meta.term, offset, meta.size,
+                        data, number,
+                    )  # fmt: skip
+                    self.peers.send(to, request)
+            case _:
+                raise InvariantBroken(f"{effect} cannot be sent")
+
+    def _local(self, effect: ev.Effect) -> None:  # noqa: C901 - one case an effect
+        match effect:
+            case ev.Apply(entries):
+                self.applied_index = entries[-1].log_index
+                self._machine.apply(entries)
+                self._maybe_snapshot(entries[-1].term)
+            case ev.ReadReady(tokens):
+                self._machine.reads_ready(tokens)
+            case ev.Refused(records, tokens):
+                self._machine.refused(records, tokens)
+            case ev.RoleChanged(role, term, leader_id):
+                self._machine.role_changed(role, term, leader_id)
+            case ev.LeaderReady(term):
+                self._machine.leader_ready(term)
+            case ev.StoreSnapshotChunk(offset, data):
+                self.snapshots.receive(offset, data)
+            case ev.InstallSnapshot(meta):
+                self._tasks.start(self._install(meta), name="install snapshot")
+            case ev.CompactLog(up_to_index):
+                self._tasks.start(self.wal.compact(up_to_index), name="compact log")
+            case Note():
+                self._log.note(effect)
+            case ev.Persist() | ev.Send() | ev.SendSnapshot():
+                raise InvariantBroken("not a local effect")
+            case _:
+                assert_never(effect)
+
+    # -- snapshots -----------------------------------------------------------------------------
+
+    def _maybe_snapshot(self, term: int) -> None:
+        if self._snapshotting or self._stopped:
+            return
+        if self.applied_index - self.snapshots.meta.last_index < self._snapshot_every:
+            return
+        self._snapshotting = True
+        data = self._machine.snapshot()
+        self._tasks.start(self._save(self.applied_index, term, data), name="save snapshot")
+
+    async def _save(self, index: int, term: int, data: bytes) -> None:
+        try:
+            if index > self.snapshots.meta.last_index:
+                meta = await self.snapshots.save(index, term, data)
+                self._log.log("info", "snapshot_saved", index=index, bytes=meta.size)
+                self.give(ev.SnapshotTaken(meta))
+        finally:
+            self._snapshotting = False
+
+    async def _install(self, meta: ev.SnapshotMeta) -> None:
+        try:
+            data = await self.snapshots.install(meta)
+        except StoreCorrupted as error:
+            self._log.log("error", "snapshot_refused", error=str(error))
+            self.give(ev.SnapshotInstalled(ev.SnapshotMeta()))
+            return
+        core = self.core
+        if core is not None and core.node.log.term_at(meta.last_index) != meta.term:
+            await self.wal.reset(meta.last_index, meta.term)
+        self._machine.restore(meta.last_index, data)
+        self.applied_index = meta.last_index
+        self.give(ev.SnapshotInstalled(meta))

@@ -1,0 +1,38 @@
+"""Answers that are given often are encoded once; each time only the opaque is written anew."""
+
+from __future__ import annotations
+
+from rmqha.controller.metadata.decision import Decision
+from rmqha.remoting.command import SERIALIZE_JSON, RemotingCommand
+from rmqha.remoting.frame import encode
+from rmqha.remoting.repeats import ReplyTemplate
+
+TEMPLATES_MAX = 4096
+
+
+def reply_to(command: RemotingCommand, decision: Decision) -> RemotingCommand:
+    """The response that carries a decision."""
+    return command.reply(decision.code, decision.remark, decision.ext_fields, decision.body)
+
+
+class RepeatedReplies:
+    """Encoded responses by the decision they carry; for decisions that live long."""
+
+    def __init__(self, templates_max: int = TEMPLATES_MAX) -> None:
+        self._templates_max = templates_max
+        self._templates: dict[int, tuple[Decision, ReplyTemplate]] = {}
+
+    def frame(self, command: RemotingCommand, decision: Decision) -> bytes:
+        """The whole frame of the response to ``command``."""
+        if command.serialize_type != SERIALIZE_JSON:
+            return encode(reply_to(command, decision))
+        known = self._templates.get(id(decision))
+        if known is None or known[0] is not decision:
+            if len(self._templates) >= self._templates_max:
+                self._templates.clear()
+            template = ReplyTemplate(
+                decision.code, decision.remark, decision.ext_fields, decision.body
+            )
+            # The decision is kept, so that its id cannot become another one's.
+            known = self._templates[id(decision)] = (decision, template)
+        return known[1].frame(command.opaque)

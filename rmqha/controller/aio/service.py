@@ -1,0 +1,477 @@
+"""One controller node: the port where brokers, tools and the other controllers come together.
+
+bytes -> Connection -> here -> ControllerMachine (what to answer) and RaftNode (what to agree on).
+Nothing is decided here: requests wait until the applied state may be read (lease or read index),
+then the machine answers or proposes, and its effects are carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from typing import Protocol, assert_never
+
+from rmqha.base.errors import DiskFailed
+from rmqha.base.machine import Note
+from rmqha.controller import machine as cm
+from rmqha.controller.aio.metrics import ControllerMetrics
+from rmqha.controller.aio.notifier import Notifier
+from rmqha.controller.aio.raft_node import RaftNode
+from rmqha.controller.aio.replies import RepeatedReplies, reply_to
+from rmqha.controller.config_requests import config_text, metadata_info, update_config
+from rmqha.controller.metadata.status import Status
+from rmqha.controller.raft.messages import Entry
+from rmqha.controller.settings import ControllerConfig
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer, unsupported
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.frame import encode
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock, Disk, Network, Rng, TimerHandle
+from rmqha.runtime.properties import format_properties
+
+READ_CODES = frozenset(
+    {
+        int(RequestCode.CONTROLLER_GET_REPLICA_INFO),
+        int(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA),
+        int(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID),
+    }
+)
+WRITE_CODES = frozenset(
+    {
+        int(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET),
+        int(RequestCode.CONTROLLER_ELECT_MASTER),
+        int(RequestCode.CONTROLLER_REGISTER_BROKER),
+        int(RequestCode.CLEAN_BROKER_DATA),
+        int(RequestCode.CONTROLLER_APPLY_BROKER_ID),
+    }
+)
+NO_FIELDS: dict[str, str] = {}
+NOTES_PER_SECOND_MAX = 200
+GET_REPLICA_INFO = int(RequestCode.CONTROLLER_GET_REPLICA_INFO)
+HEARTBEAT = int(RequestCode.BROKER_HEARTBEAT)
+RAFT_MESSAGE = int(RequestCode.RAFT_MESSAGE)
+NOT_LEADER_REMARK = "The controller is not in leader state"
+TRANSFER_TIMEOUT_MS = 1000
+
+
+class Observer(Protocol):
+    """Watches a node from outside; the simulator checks its safety properties here."""
+
+    def entry_applied(self, node: str, entry: Entry) -> None:
+        """The node has applied a committed entry."""
+
+    def role_changed(self, node: str, role: str, term: int, last_index: int) -> None:
+        """The node has another role."""
+
+    def noted(self, node: str, note: Note) -> None:
+        """The node's machine left a note."""
+
+
+class ControllerService:
+    """Everything of one controller but its process.
+
+    Args:
+        config: checked configuration.
+        clock, rng, disk, network: the ports.
+        log: bound to this node.
+        on_fatal: called when the node must stop (disk failed, safety rule broken).
+        observer: watches; None in production.
+    """
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        *,
+        clock: Clock,
+        rng: Rng,
+        disk: Disk,
+        network: Network,
+        log: Logger,
+        on_fatal: Callable[[Exception], None],
+        observer: Observer | None = None,
+        connection_ids: Iterator[int] = CONNECTION_IDS,
+    ) -> None:
+        self.config = config
+        self.node_id = config.self_id
+        self._clock = clock
+        self._disk = disk
+        self._log = log
+        self._on_fatal = on_fatal
+        self._observer = observer
+        remoting = RemotingSettings(
+            connections_max=config.integer("connectionsMax"),
+            idle_timeout_ms=config.integer("serverChannelMaxIdleTimeSeconds") * 1000,
+        )
+        self.machine = cm.ControllerMachine(self._machine_settings())
+        self.metrics = ControllerMetrics()
+        self.raft = RaftNode(
+            group=config.group,
+            node_id=self.node_id,
+            members=config.peers,
+            store_path=config.store_path,
+            settings=config.raft_settings(),
+            remoting=remoting,
+            machine=self,
+            snapshot_every=config.integer("snapshotEveryEntries"),
+            segment_bytes=config.integer("walSegmentBytes"),
+            clock=clock,
+            rng=rng,
+            disk=disk,
+            network=network,
+            log=log,
+        )
+        self._client = RemotingClient(network, clock, remoting, connection_ids=connection_ids)
+        self._notifier = Notifier(self._client, log)
+        self.server = RemotingServer(
+            network,
+            clock,
+            remoting,
+            self,
+            on_protocol_error=self._protocol_error,
+            connection_ids=connection_ids,
+        )
+        self._tasks = Tasks(log)
+        self._storing_config = asyncio.Lock()
+        self._requests: dict[int, tuple[Connection, RemotingCommand, int]] = {}
+        self._reads: dict[int, tuple[Connection, RemotingCommand, int]] = {}
+        self._proposed: dict[bytes, tuple[int, int]] = {}
+        self._repeated = RepeatedReplies()
+        self._note_second = 0
+        self._note_counts: dict[str, int] = {}
+        self._next_token = 0
+        self._timer: TimerHandle | None = None
+        self._timer_at_ms = 0
+        self._closing = False
+
+    def _machine_settings(self) -> cm.MachineSettings:
+        config = self.config
+        return cm.MachineSettings(
+            enable_elect_unclean_master=config.boolean("enableElectUncleanMaster"),
+            notify_broker_role_changed=config.boolean("notifyBrokerRoleChanged"),
+            elect_master_max_retry_count=config.integer("electMasterMaxRetryCount"),
+            scan_inactive_master_interval_ms=config.integer("scanInactiveMasterInterval"),
+            close_grace_ms=config.integer("brokerCloseGraceMs"),
+            slave_notify_delay_ms=config.integer("slaveNotifyDelayMs"),
+            slave_notify_open_delay_ms=config.integer("slaveNotifyOpenDelayMs"),
+            slave_notify_open_margin_ms=config.integer("slaveNotifyOpenMarginMs"),
+            cold_start_grace_ms=config.integer("coldStartGraceMs"),
+            adopt_unknown_brokers=config.boolean("adoptUnknownBrokers"),
+        )
+
+    # -- life ------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store, listen, join the group.
+
+        Raises:
+            StoreCorrupted, StoreMismatch, DiskFailed: the store cannot be used.
+            OSError: the port cannot be used.
+        """
+        await self.raft.open()
+        await self.server.start(self.config.values["bindAddress"], self.config.this.port)
+        self.raft.join()
+
+    async def stop(self) -> None:
+        """Hand leadership over, flush, close."""
+        self._closing = True
+        handed_over = await self.raft.transfer_leadership(None, TRANSFER_TIMEOUT_MS)
+        self._log.log("info", "controller_stopping", handed_over=handed_over)
+        await self.close()
+
+    async def close(self) -> None:
+        """Close without handing over."""
+        self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        await self.server.close()
+        await self._notifier.close()
+        await self._client.close()
+        await self._tasks.close()
+        await self.raft.close()
+
+    def status(self) -> Status:
+        """Plain figures of this node, for metrics and people."""
+        return self.machine.status(self._clock.now_ms())
+
+    # -- requests ----------------------------------------------------------------------------
+
+    def on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:
+        """Handle one chunk's commands; the connection gathers the answers into one write."""
+        now_ms = self._clock.now_ms()
+        counts = self.metrics.requests
+        may_read = self.raft.lease_valid(now_ms)
+        frames: list[bytes] = []
+        for command in commands:
+            code = command.code
+            if code == HEARTBEAT:
+                self._heartbeat(now_ms, connection, command, frames)
+            elif code in READ_CODES:
+                if may_read:
+                    self._read(now_ms, connection, command, frames)
+                else:
+                    self._wait_to_read(connection, command, now_ms)
+            elif code == RAFT_MESSAGE:
+                self.raft.peers.on_frame(connection, command)
+                continue
+            elif code in WRITE_CODES:
+                if may_read:
+                    self._decide(connection, command, now_ms)
+                else:
+                    self._wait_to_read(connection, command, now_ms)
+            else:
+                self._other(connection, command)
+                self.metrics.count(code)
+                continue
+            counts[code] += 1
+        if frames:
+            connection.send_frames(frames)
+        self.metrics.batch(len(commands))
+        self._arm(now_ms)
+
+    def _read(
+        self, now_ms: int, connection: Connection, command: RemotingCommand, frames: list[bytes]
+    ) -> None:
+        """Answer from the applied state, for which the lease must be valid."""
+        decision = self.machine.read(
+            now_ms, connection.id, command.code, command.ext_fields or NO_FIELDS, command.body
+        )
+        if command.code == GET_REPLICA_INFO:
+            frames.append(self._repeated.frame(command, decision))
+        else:
+            frames.append(encode(reply_to(command, decision)))
+
+    def on_closed(self, connection: Connection, error: Exception | None) -> None:
+        """A connection ended: a peer's, a broker's or a tool's."""
+        self.raft.peers.on_closed(connection.id)
+        if not self._closing:
+            self._step(cm.ConnectionClosed(connection.id))
+
+    def _protocol_error(self, connection: Connection, error: Exception) -> None:
+        self.metrics.protocol_errors += 1
+        self._log.log("warning", "frame_refused", address=connection.peer, reason=str(error))
+
+    def _heartbeat(
+        self, now_ms: int, connection: Connection, command: RemotingCommand, frames: list[bytes]
+    ) -> None:
+        fields = command.ext_fields or NO_FIELDS
+        effects = self.machine.heartbeat(now_ms, connection.id, fields)
+        if effects:
+            self._carry_out(effects)
+        if not command.is_oneway:
+            frames.append(self._repeated.frame(command, cm.heartbeat_answer(fields)))
+
+    def _wait_to_read(self, connection: Connection, command: RemotingCommand, now_ms: int) -> None:
+        """The lease has run out, or this node does not lead: ask Raft."""
+        if not self.raft.is_ready_leader:
+            connection.send(command.reply(ResponseCode.CONTROLLER_NOT_LEADER, NOT_LEADER_REMARK))
+            return
+        self._next_token += 1
+        self._reads[self._next_token] = (connection, command, now_ms)
+        self.raft.request_read(self._next_token)
+
+    def _decide(self, connection: Connection, command: RemotingCommand, now_ms: int) -> None:
+        self._next_token += 1
+        token = self._next_token
+        self._requests[token] = (connection, command, now_ms)
+        self._carry_out(
+            self.machine.step(
+                now_ms,
+                cm.RequestReceived(
+                    token, connection.id, command.code, command.ext_fields or {}, command.body
+                ),
+            )
+        )
+
+    def _other(self, connection: Connection, command: RemotingCommand) -> None:
+        code = command.code
+        if code == RequestCode.CONTROLLER_GET_METADATA_INFO:
+            core = self.raft.core
+            leader = core.leader_id if core is not None else None
+            fields = metadata_info(self.config, leader, is_leader=leader == self.node_id)
+            connection.send(command.reply(ResponseCode.SUCCESS, None, fields))
+        elif code == RequestCode.RAFT_HELLO:
+            self.raft.peers.on_hello(connection, command)
+        elif code == RequestCode.GET_CONTROLLER_CONFIG:
+            connection.send(command.reply(ResponseCode.SUCCESS, body=config_text(self.config)))
+        elif code == RequestCode.UPDATE_CONTROLLER_CONFIG:
+            self._update_config(connection, command)
+        elif not command.is_oneway:
+            connection.send(unsupported(command))
+
+    def _update_config(self, connection: Connection, command: RemotingCommand) -> None:
+        answer = update_config(self.config, command.body)
+        self._log.log(
+            "warning", "config_update_asked", address=connection.peer, code=answer.code,
+            changed=answer.changed, remark=answer.remark,
+        )  # fmt: skip
+        if not answer.changed:
+            connection.send(command.reply(answer.code, answer.remark))
+            return
+        self.machine.configure(self._machine_settings())
+        self._tasks.start(self._store_config(connection, command), name="store config")
+
+    async def _store_config(self, connection: Connection, command: RemotingCommand) -> None:
+        path = os.path.abspath(self.config.values["configStorePath"])
+        try:
+            async with self._storing_config:
+                await self._disk.make_dirs(os.path.dirname(path))
+                text = format_properties(self.config.values)
+                await self._disk.write_atomic(path, text.encode())
+        except DiskFailed as error:
+            remark = f"changed, but not stored: {error}"
+            connection.send(command.reply(ResponseCode.SYSTEM_ERROR, remark))
+            return
+        connection.send(command.reply(ResponseCode.SUCCESS))
+
+    # -- Raft drives us (raft_node.StateMachine) ---------------------------------------------
+
+    def apply(self, entries: tuple[Entry, ...]) -> None:
+        """Give committed records to the machine."""
+        now_ms = self._clock.now_ms()
+        for entry in entries:
+            proposal = self._proposed.pop(entry.data, None)
+            if proposal is not None:
+                self.metrics.appended(now_ms - proposal[1])
+            committed = cm.Committed(entry.log_index, entry.data)
+            self._carry_out(self.machine.step(now_ms, committed))
+            if self._observer is not None:
+                self._observer.entry_applied(self.node_id, entry)
+        self._arm(now_ms)
+
+    def leader_ready(self, term: int) -> None:
+        """Start to answer."""
+        self._step(cm.LeadershipChanged(is_leader=True, term=term))
+
+    def role_changed(self, role: str, term: int, leader_id: str | None) -> None:
+        """Log it; stop answering when this node does not lead any more."""
+        self.metrics.role = role
+        core = self.raft.core
+        last_index = core.node.log.last_index if core is not None else 0
+        self._log.log("info", "raft_role_changed", role=role, term=term, leader=leader_id)
+        if self._observer is not None:
+            self._observer.role_changed(self.node_id, role, term, last_index)
+        if role != "leader" and self.machine.is_leader:
+            self._step(cm.LeadershipChanged(is_leader=False, term=term))
+
+    def reads_ready(self, tokens: tuple[int, ...]) -> None:
+        """These requests may see the applied state now."""
+        now_ms = self._clock.now_ms()
+        for token in tokens:
+            connection, command, arrived_ms = self._reads.pop(token)
+            if command.code in READ_CODES:
+                decision = self.machine.read(
+                    now_ms, connection.id, command.code, command.ext_fields or {}, command.body
+                )
+                self._answer(
+                    (connection, command, arrived_ms),
+                    decision.code, decision.remark, decision.ext_fields, decision.body,
+                )  # fmt: skip
+            else:
+                self._decide(connection, command, arrived_ms)
+
+    def refused(self, records: tuple[bytes, ...], tokens: tuple[int, ...]) -> None:
+        """Raft cannot take these: tell the machine, and those who wait."""
+        for token in tokens:
+            waiting = self._reads.pop(token)
+            self._answer(waiting, ResponseCode.CONTROLLER_NOT_LEADER, NOT_LEADER_REMARK, None, b"")
+        for record in records:
+            proposal = self._proposed.pop(record, None)
+            if proposal is not None:
+                self.metrics.appends_failed += 1
+                self._step(cm.ProposalDropped(proposal[0]))
+
+    def snapshot(self) -> bytes:
+        """The machine's state."""
+        return self.machine.snapshot()
+
+    def restore(self, index: int, data: bytes) -> None:
+        """Load a snapshot into the machine."""
+        self._step(cm.SnapshotLoaded(index, data))
+
+    def fatal(self, error: Exception) -> None:
+        """The node must stop."""
+        self._log.log("error", "controller_failed", error=str(error))
+        self._on_fatal(error)
+
+    # -- effects -----------------------------------------------------------------------------
+
+    def _step(self, event: cm.ControllerEvent) -> None:
+        now_ms = self._clock.now_ms()
+        self._carry_out(self.machine.step(now_ms, event))
+        self._arm(now_ms)
+
+    def _carry_out(self, effects: list[cm.ControllerEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case cm.Reply(token, code, remark, ext_fields, body):
+                    waiting = self._requests.pop(token, None)
+                    if waiting is not None:
+                        self._answer(waiting, code, remark, ext_fields, body)
+                case cm.Propose(token, record):
+                    self._proposed[record] = (token, self._clock.now_ms())
+                    self.raft.propose(record)
+                case cm.Notify(address, ext_fields, body):
+                    self._notifier.notify(address, ext_fields, body)
+                case Note():
+                    self._note(effect)
+                    if self._observer is not None:
+                        self._observer.noted(self.node_id, effect)
+                case _:
+                    assert_never(effect)
+
+    def _note(self, note: Note) -> None:
+        """Log a transition; of a storm of one kind only as many as people can use.
+
+        The log has a bound of its own, but it costs as much as an answer to get there.
+        """
+        if note.level == "info":
+            second = self._clock.now_ms() // 1000
+            if second != self._note_second:
+                self._note_second = second
+                left_out = {k: v - NOTES_PER_SECOND_MAX for k, v in self._note_counts.items()
+                            if v > NOTES_PER_SECOND_MAX}  # fmt: skip
+                self._note_counts.clear()
+                if left_out:
+                    self._log.log("info", "notes_left_out", counts=left_out)
+            count = self._note_counts.get(note.event, 0) + 1
+            self._note_counts[note.event] = count
+            if count > NOTES_PER_SECOND_MAX:
+                return
+        self._log.note(note)
+
+    def _answer(
+        self,
+        waiting: tuple[Connection, RemotingCommand, int],
+        code: int,
+        remark: str | None,
+        ext_fields: dict[str, str] | None,
+        body: bytes,
+    ) -> None:
+        connection, command, arrived_ms = waiting
+        self.metrics.latency(command.code, self._clock.now_ms() - arrived_ms)
+        if not command.is_oneway:
+            connection.send(command.reply(code, remark, ext_fields, body))
+
+    # -- time --------------------------------------------------------------------------------
+
+    def _arm(self, now_ms: int) -> None:
+        deadline_ms = self.machine.next_deadline_ms(now_ms)
+        if deadline_ms is None or self._closing:
+            return
+        if self._timer is not None:
+            if self._timer_at_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer_at_ms = deadline_ms
+        self._timer = self._clock.call_later(max(0, deadline_ms - now_ms), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        if not self._closing:
+            self._step(cm.Ticked())

@@ -1,0 +1,331 @@
+"""Which brokers this node hears: soft state, kept by every controller node, never replicated.
+
+A broker is alive from a sign of life until its timeout passes, or until the grace after its
+connection closed is over. States of an entry: bound to a connection -> in grace (its connection
+closed, nobody else heard) -> dead; any sign of life brings it back.
+
+Rules:
+- A connection is a generation: an entry belongs to the newest one that carried its heartbeat,
+  and the close of any other connection means nothing for it (#11045).
+- A connection may carry several brokers (BrokerContainer); its close starts the grace of all.
+- Any valid request of a broker is a sign of life, not only heartbeats (#10812).
+
+Source: Java 5.3.3 DefaultBrokerHeartbeatManager; decision 6 of the design page.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rmqha.base.ids import BrokerId
+from rmqha.controller.metadata.fields import broker_id_field, int_field, long_field
+
+DEFAULT_TIMEOUT_MS = 10_000
+DEFAULT_PRIORITY = 2**31 - 1
+TIMEOUT_MS_MAX = 86_400_000
+CLOSE_GRACE_MS_MAX = 100
+
+Identity = tuple[str, str, BrokerId]
+"""(clusterName, brokerName, brokerId)."""
+
+
+@dataclass(slots=True, eq=False)
+class LiveBroker:
+    """One broker as this node hears it; satisfies ``LiveInfo``.
+
+    Attributes:
+        identity: (cluster, name, id).
+        connection: the connection it is bound to; None in grace and after its end.
+        later_connection: a newer connection that carried a request, but no heartbeat yet.
+        heard_ms: the last sign of life.
+        timeout_ms: how long one sign of life lasts.
+        dead_at_ms: the first millisecond at which it no longer counts as alive.
+        epoch: of its epoch file, -1 when none.
+        max_offset: end of its commit log in bytes, -1 when unknown.
+        confirm_offset: in bytes, -1 when unknown.
+        priority: ``electionPriority``, smaller is preferred.
+        limits: the texts that timeout and priority were read from.
+        last_words: the fields of its last heartbeat.
+        revived: its last sign of life brought it (back) to life.
+        expired: its death was already reported.
+        slot: which heap entry is the valid one, -1 when none is.
+        pushed_ms: the deadline that entry holds; lazily corrected when it moved later.
+    """
+
+    identity: Identity
+    connection: int | None = None
+    later_connection: int | None = None
+    heard_ms: int = 0
+    timeout_ms: int = DEFAULT_TIMEOUT_MS
+    dead_at_ms: int = 0
+    epoch: int = -1
+    max_offset: int = -1
+    confirm_offset: int = -1
+    priority: int = DEFAULT_PRIORITY
+    limits: tuple[str | None, str | None] | None = None
+    last_words: Mapping[str, str] | None = None
+    revived: bool = False
+    expired: bool = True
+    slot: int = -1
+    pushed_ms: int = 0
+
+
+class Liveness:
+    """The live table of one node."""
+
+    def __init__(self, *, close_grace_ms: int = 100, brokers_max: int = 100_000) -> None:
+        """Start with nobody heard.
+
+        Args:
+            close_grace_ms: how long a broker outlives its closed connection, 0 to 100.
+            brokers_max: entries kept; at the limit the longest dead one makes room.
+        """
+        self.close_grace_ms = close_grace_ms
+        self.brokers_max = brokers_max
+        self._brokers: dict[Identity, LiveBroker] = {}
+        self._by_connection: dict[int, dict[Identity, LiveBroker]] = {}
+        self._dead: dict[Identity, None] = {}
+        self._heap: list[tuple[int, int, LiveBroker]] = []
+        self._slots = 0
+        # The last heartbeat of each broker by the identity of its fields: headers that repeat
+        # are parsed once (remoting/repeats) and share them.
+        self._repeated: dict[int, tuple[Mapping[str, str], LiveBroker]] = {}
+
+    def heartbeat(
+        self, now_ms: int, connection: int, ext_fields: Mapping[str, str]
+    ) -> LiveBroker | None:
+        """Take a 904.
+
+        Args:
+            now_ms: this node's clock; a broker's clock is never used.
+            connection: the connection that carried it.
+            ext_fields: clusterName, brokerName, brokerId, epoch, maxOffset, confirmOffset,
+                heartbeatTimeoutMills, electionPriority.
+
+        Returns:
+            The broker, ``revived`` telling whether this woke it; None when the heartbeat has
+            no id, or there is no room for another broker.
+        """
+        known = self._repeated.get(id(ext_fields))
+        if known is not None and known[0] is ext_fields:
+            # An idle broker: word for word what it said last, so only the time is new.
+            broker = known[1]
+            if broker.connection == connection and now_ms < broker.dead_at_ms:
+                self._wake(now_ms, broker)
+                return broker
+        broker_id = broker_id_field(ext_fields, "brokerId")
+        if broker_id is None:
+            return None
+        identity = (
+            ext_fields.get("clusterName", ""),
+            ext_fields.get("brokerName", ""),
+            broker_id,
+        )
+        found = self._brokers.get(identity) or self._insert(identity)
+        if found is None:
+            return None
+        broker = found
+        self._remember_words(broker, ext_fields)
+        rebinds = broker.connection is None or connection > broker.connection
+        _take_positions(broker, ext_fields, rebinds or now_ms >= broker.dead_at_ms)
+        limits = (ext_fields.get("heartbeatTimeoutMills"), ext_fields.get("electionPriority"))
+        if limits != broker.limits:
+            # They seldom change, and heartbeats are most of what a controller gets.
+            broker.limits = limits
+            _take_limits(broker, ext_fields)
+        # A heartbeat still buffered in an older connection must not pull the entry back to it.
+        if rebinds:
+            self._bind(broker, connection)
+        self._wake(now_ms, broker)
+        return broker
+
+    def heard(
+        self, now_ms: int, connection: int, cluster: str, name: str, broker_id: BrokerId
+    ) -> LiveBroker | None:
+        """Count a valid request of a registered broker as a sign of life.
+
+        It binds the entry only when that is bound to nothing; a newer connection is remembered,
+        and takes over when the current one closes.
+        """
+        identity = (cluster, name, broker_id)
+        broker = self._brokers.get(identity) or self._insert(identity)
+        if broker is None:
+            return None
+        if broker.connection is None:
+            self._bind(broker, connection)
+        elif connection > broker.connection:
+            self._remember_later(broker, connection)
+        self._wake(now_ms, broker)
+        return broker
+
+    def heard_on(self, now_ms: int, connection: int, name: str | None) -> None:
+        """Count a request that names only a set: it is from the set's brokers bound here."""
+        bound = self._by_connection.get(connection)
+        if bound is None:
+            return
+        for broker in bound.values():
+            if broker.identity[1] == name and broker.connection == connection:
+                self._wake(now_ms, broker)
+
+    def connection_closed(self, now_ms: int, connection: int) -> None:
+        """Start the grace of every broker bound to this connection, and of no other."""
+        for broker in self._by_connection.pop(connection, {}).values():
+            if broker.later_connection == connection:
+                broker.later_connection = None
+            elif broker.connection == connection:
+                self._lose_connection(now_ms, broker)
+
+    def alive(self, now_ms: int, cluster: str, name: str, broker_id: BrokerId) -> bool:
+        """Whether the broker counts as alive at ``now_ms``, exact to the millisecond."""
+        broker = self._brokers.get((cluster, name, broker_id))
+        return broker is not None and now_ms < broker.dead_at_ms
+
+    def info(self, cluster: str, name: str, broker_id: BrokerId) -> LiveBroker | None:
+        """What was last heard of a broker, alive or not; None when it never was heard here."""
+        return self._brokers.get((cluster, name, broker_id))
+
+    def expire(self, now_ms: int) -> list[Identity]:
+        """Report who died since the last call, each death once, in the order of dying."""
+        gone: list[Identity] = []
+        while self._heap and self._settle_top() and self._heap[0][0] <= now_ms:
+            broker = heapq.heappop(self._heap)[2]
+            broker.expired = True
+            broker.slot = -1
+            self._dead[broker.identity] = None
+            gone.append(broker.identity)
+        return gone
+
+    def is_closed(self, cluster: str, name: str, broker_id: BrokerId) -> bool:
+        """Whether the broker's last connection was closed, rather than silent or never there."""
+        broker = self._brokers.get((cluster, name, broker_id))
+        return broker is not None and broker.connection is None
+
+    def next_deadline_ms(self) -> int | None:
+        """When ``expire`` will have something to report; None when nobody is alive."""
+        return self._heap[0][0] if self._settle_top() else None
+
+    def living(self, now_ms: int) -> list[Identity]:
+        """Everyone alive, ascending; walks the whole table, for status pages and metrics."""
+        return sorted(key for key, one in self._brokers.items() if now_ms < one.dead_at_ms)
+
+    def _insert(self, identity: Identity) -> LiveBroker | None:
+        if len(self._brokers) >= self.brokers_max:
+            longest_dead = next(iter(self._dead), None)
+            if longest_dead is None:
+                return None
+            self._forget(longest_dead)
+        broker = LiveBroker(identity)
+        self._brokers[identity] = broker
+        return broker
+
+    def _forget(self, identity: Identity) -> None:
+        del self._dead[identity]
+        broker = self._brokers.pop(identity)
+        self._forget_words(broker)
+        self._unlink(broker.connection, broker)
+        self._unlink(broker.later_connection, broker)
+
+    def _bind(self, broker: LiveBroker, connection: int) -> None:
+        later = broker.later_connection
+        if later is not None and later <= connection:
+            broker.later_connection = None
+            self._unlink(later, broker)
+        self._unlink(broker.connection, broker)
+        broker.connection = connection
+        self._by_connection.setdefault(connection, {})[broker.identity] = broker
+
+    def _remember_later(self, broker: LiveBroker, connection: int) -> None:
+        if broker.later_connection is not None and broker.later_connection >= connection:
+            return
+        self._unlink(broker.later_connection, broker)
+        broker.later_connection = connection
+        self._by_connection.setdefault(connection, {})[broker.identity] = broker
+
+    def _unlink(self, connection: int | None, broker: LiveBroker) -> None:
+        bound = None if connection is None else self._by_connection.get(connection)
+        if connection is None or bound is None:
+            return
+        bound.pop(broker.identity, None)
+        if not bound:
+            del self._by_connection[connection]
+
+    def _lose_connection(self, now_ms: int, broker: LiveBroker) -> None:
+        broker.connection, broker.later_connection = broker.later_connection, None
+        if broker.connection is not None or now_ms >= broker.dead_at_ms:
+            return
+        broker.dead_at_ms = min(broker.dead_at_ms, now_ms + self.close_grace_ms)
+        self._push(broker)
+
+    def _remember_words(self, broker: LiveBroker, ext_fields: Mapping[str, str]) -> None:
+        self._forget_words(broker)
+        broker.last_words = ext_fields
+        self._repeated[id(ext_fields)] = (ext_fields, broker)
+
+    def _forget_words(self, broker: LiveBroker) -> None:
+        if broker.last_words is not None:
+            known = self._repeated.get(id(broker.last_words))
+            if known is not None and known[1] is broker:
+                del self._repeated[id(broker.last_words)]
+            broker.last_words = None
+
+    def _wake(self, now_ms: int, broker: LiveBroker) -> None:
+        broker.revived = now_ms >= broker.dead_at_ms
+        broker.heard_ms = now_ms
+        broker.dead_at_ms = now_ms + broker.timeout_ms + 1
+        if broker.expired:
+            broker.expired = False
+            self._dead.pop(broker.identity, None)
+            self._push(broker)
+        elif broker.dead_at_ms < broker.pushed_ms:
+            # Its timeout was shortened: waiting for the old deadline would be too late.
+            self._push(broker)
+
+    def _push(self, broker: LiveBroker) -> None:
+        heapq.heappush(self._heap, self._new_slot(broker))
+        if len(self._heap) > 2 * len(self._brokers) + 64:
+            self._heap = [item for item in self._heap if item[1] == item[2].slot]
+            heapq.heapify(self._heap)
+
+    def _new_slot(self, broker: LiveBroker) -> tuple[int, int, LiveBroker]:
+        self._slots += 1
+        broker.slot = self._slots
+        broker.pushed_ms = broker.dead_at_ms
+        return broker.dead_at_ms, broker.slot, broker
+
+    def _settle_top(self) -> bool:
+        """Make the heap's top exact: deadlines only moved later are corrected lazily here."""
+        while self._heap:
+            deadline_ms, slot, broker = self._heap[0]
+            if slot != broker.slot:
+                heapq.heappop(self._heap)
+            elif deadline_ms != broker.dead_at_ms:
+                heapq.heapreplace(self._heap, self._new_slot(broker))
+            else:
+                return True
+        return False
+
+
+def _take_limits(broker: LiveBroker, ext_fields: Mapping[str, str]) -> None:
+    timeout_ms = long_field(ext_fields, "heartbeatTimeoutMills")
+    if timeout_ms is None or timeout_ms < 1:
+        timeout_ms = DEFAULT_TIMEOUT_MS
+    broker.timeout_ms = min(timeout_ms, TIMEOUT_MS_MAX)
+    priority = int_field(ext_fields, "electionPriority")
+    broker.priority = DEFAULT_PRIORITY if priority is None else priority
+
+
+def _take_positions(broker: LiveBroker, ext_fields: Mapping[str, str], fresh: bool) -> None:
+    """Take epoch and offsets when they are newer; always when the broker (re)connected.
+
+    Java only ever raises them, as its requests of one connection may overtake each other; a
+    broker that comes back with less after a restart must be ranked by what it has now.
+    """
+    epoch = int_field(ext_fields, "epoch")
+    max_offset = long_field(ext_fields, "maxOffset")
+    said = (-1 if epoch is None else epoch, -1 if max_offset is None else max_offset)
+    if fresh or said > (broker.epoch, broker.max_offset):
+        broker.epoch, broker.max_offset = said
+        confirm_offset = long_field(ext_fields, "confirmOffset")
+        broker.confirm_offset = -1 if confirm_offset is None else confirm_offset

@@ -1,0 +1,489 @@
+"""The controller: requests, heartbeats and committed events in; answers and proposals out.
+
+States: follower (answers 2007, but hears heartbeats and applies) <-> leader.
+Rules:
+- The log holds events. The leader decides on applied state, proposes the event, and answers
+  when that is committed and applied. Refusals and reads are answered at once.
+- One request in flight a broker set; see ``metadata/lanes``. A (term, token) pair matches a
+  committed event to the request that waits for it.
+- A master that dies is replaced once: by the report of its death, by the periodic scan, by a
+  new leader's first look, or, when there was nobody, by the first in-sync replica heard again.
+- A new leader spares masters that it never heard, for ``cold_start_grace_ms``.
+
+Source: RIP-44; Java 5.3.3 ControllerManager, DLedgerController.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from rmqha.base.ids import BrokerId
+from rmqha.base.machine import Note
+from rmqha.controller.liveness import CLOSE_GRACE_MS_MAX, LiveBroker, Liveness
+from rmqha.controller.metadata.announce import Announcer, Patience
+from rmqha.controller.metadata.answers import (
+    BUSY,
+    ELECTION_RESULTS,
+    GONE,
+    OVERTAKEN,
+    answer_to,
+    broker_facts,
+    heartbeat_answer,
+    quiet,
+    reply,
+)
+from rmqha.controller.metadata.apply import Applied, apply
+from rmqha.controller.metadata.decide import NOT_LEADER, READS, WRITES, decide, not_supported
+from rmqha.controller.metadata.decide_elect import ElectRequest, elect_master
+from rmqha.controller.metadata.decide_query import METADATA_NOT_EXIST, replica_info
+from rmqha.controller.metadata.decision import Context, Decision
+from rmqha.controller.metadata.events import (
+    ApplyBrokerId,
+    ElectMaster,
+    Event,
+    from_proposal,
+    to_proposal,
+)
+from rmqha.controller.metadata.fields import broker_id_field
+from rmqha.controller.metadata.lanes import Lanes, Work
+from rmqha.controller.metadata.messages import (
+    Committed,
+    ConnectionClosed,
+    ControllerEffect,
+    ControllerEvent,
+    LeadershipChanged,
+    MachineSettings,
+    Notify,
+    ProposalDropped,
+    Propose,
+    Reply,
+    RequestReceived,
+    SnapshotLoaded,
+    Ticked,
+)
+from rmqha.controller.metadata.senders import sender
+from rmqha.controller.metadata.snapshot import from_snapshot, to_snapshot
+from rmqha.controller.metadata.state import MetadataState
+from rmqha.controller.metadata.status import Status, status
+from rmqha.controller.metadata.vacancy import may_fill_vacancy, wants_election
+from rmqha.remoting.codes import RequestCode
+
+__all__ = [
+    "Committed", "ConnectionClosed", "ControllerEffect", "ControllerEvent", "ControllerMachine",
+    "LeadershipChanged", "MachineSettings", "Notify", "ProposalDropped", "Propose", "Reply",
+    "RequestReceived", "SnapshotLoaded", "Ticked", "heartbeat_answer",
+]  # fmt: skip  # fmt: skip
+
+
+class ControllerMachine:
+    """One node's controller, as a pure core."""
+
+    def __init__(self, settings: MachineSettings | None = None) -> None:
+        """Start as a follower with an empty state and nobody heard."""
+        self.state = MetadataState()
+        self.liveness = Liveness()
+        self._settings = MachineSettings()
+        self.configure(settings or MachineSettings())
+        self._announcer = Announcer(self.state, self.liveness)
+        self._lanes = Lanes()
+        self._proposals: dict[int, Work] = {}
+        self._last_token = 0
+        self._applied_index = 0
+        self._leader = False
+        self._term = 0
+        self._cold_until_ms = 0
+        self._next_scan_ms = 0
+        self._elected_ms: dict[str, int] = {}
+        self._elections: dict[tuple[str, str, str], int] = {}
+
+    @property
+    def settings(self) -> MachineSettings:
+        """The settings in force; change them with ``configure``."""
+        return self._settings
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node decides."""
+        return self._leader
+
+    @property
+    def applied_index(self) -> int:
+        """The log index of the last event applied."""
+        return self._applied_index
+
+    def configure(self, settings: MachineSettings) -> None:
+        """Take new settings from here on; deadlines already running keep theirs."""
+        self._settings = settings
+        self.liveness.close_grace_ms = min(max(settings.close_grace_ms, 0), CLOSE_GRACE_MS_MAX)
+        self.liveness.brokers_max = settings.live_brokers_max
+
+    def step(self, now_ms: int, event: ControllerEvent) -> list[ControllerEffect]:
+        """Take one event and return what the shell must do, in this order.
+
+        Raises:
+            StoreCorrupted: a committed record or a snapshot cannot be read.
+            InvariantBroken: a safety rule does not hold; the process must stop.
+        """
+        match event:
+            case RequestReceived():
+                return self._received(now_ms, event)
+            case Committed():
+                return self._committed(now_ms, event)
+            case Ticked():
+                return self._ticked(now_ms)
+            case ConnectionClosed():
+                return self._connection_closed(now_ms, event.connection)
+            case LeadershipChanged():
+                return self._leadership_changed(now_ms, event)
+            case ProposalDropped():
+                return self._proposal_dropped(now_ms, event.token)
+            case SnapshotLoaded():
+                return self._snapshot_loaded(event)
+            case _:
+                assert_never(event)
+
+    def heartbeat(
+        self, now_ms: int, connection: int, ext_fields: Mapping[str, str]
+    ) -> list[ControllerEffect]:
+        """Take a 904 without the way through ``step``; seldom has anything to do."""
+        broker = self.liveness.heartbeat(now_ms, connection, ext_fields)
+        return [] if broker is None else self._after_heartbeat(now_ms, broker)
+
+    def read(
+        self,
+        now_ms: int,
+        connection: int,
+        code: int,
+        ext_fields: Mapping[str, str],
+        body: bytes = b"",
+    ) -> Decision:
+        """Answer 1004, 1006 or 1012 at once; reads need not wait for events in flight.
+
+        The shell asks only while its read lease is valid. The answer's ``ext_fields`` is shared:
+        nobody may change it.
+        """
+        name = ext_fields.get("brokerName", "")
+        self.liveness.heard_on(now_ms, connection, name)
+        if not self._leader:
+            return NOT_LEADER
+        if code == RequestCode.CONTROLLER_GET_REPLICA_INFO:
+            broker_set = self.state.sets.get(name)
+            return METADATA_NOT_EXIST if broker_set is None else replica_info(broker_set)
+        if code not in READS:
+            return not_supported(code)
+        return decide(self.state, self._context(now_ms), code, ext_fields, body)
+
+    def next_deadline_ms(self, now_ms: int) -> int | None:
+        """When to tick next, exact; None when nothing waits for time to pass."""
+        deadlines = [self.liveness.next_deadline_ms()]
+        if self._leader:
+            deadlines += [self._announcer.next_deadline_ms(), self._next_scan_ms]
+        return min((one for one in deadlines if one is not None), default=None)
+
+    def snapshot(self) -> bytes:
+        """The state up to ``applied_index``, the same bytes on every node."""
+        return to_snapshot(self._applied_index, self.state)
+
+    def status(self, now_ms: int) -> Status:
+        """Plain figures for the status page and the metrics."""
+        return status(
+            now_ms,
+            self.state,
+            self.liveness,
+            is_leader=self._leader,
+            term=self._term,
+            applied_index=self._applied_index,
+            work_queued=self._lanes.size(),
+            elections=self._elections,
+        )
+
+    def _context(self, now_ms: int) -> Context:
+        settings = self._settings
+        return Context(
+            now_ms,
+            self.liveness,
+            settings.enable_elect_unclean_master,
+            settings.adopt_unknown_brokers,
+            settings.broker_sets_max,
+            settings.replicas_per_set_max,
+        )
+
+    # Requests
+
+    def _received(self, now_ms: int, request: RequestReceived) -> list[ControllerEffect]:
+        code = request.code
+        if code == RequestCode.BROKER_HEARTBEAT:
+            return self._heartbeat_request(now_ms, request)
+        if code in READS:
+            answer = self.read(now_ms, request.connection, code, request.ext_fields, request.body)
+            return [reply(request.token, answer)]
+        if code not in WRITES:
+            return [reply(request.token, not_supported(code))]
+        self._hear_sender(now_ms, request)
+        if not self._leader:
+            return [reply(request.token, NOT_LEADER)]
+        name = request.ext_fields.get("brokerName", "")
+        return self._admit(now_ms, Work(name, request, "", now_ms))
+
+    def _heartbeat_request(self, now_ms: int, request: RequestReceived) -> list[ControllerEffect]:
+        effects = self.heartbeat(now_ms, request.connection, request.ext_fields)
+        return [reply(request.token, heartbeat_answer(request.ext_fields)), *effects]
+
+    def _hear_sender(self, now_ms: int, request: RequestReceived) -> None:
+        named = sender(self.state, request.code, request.ext_fields)
+        if named is not None:
+            self.liveness.heard(now_ms, request.connection, *named)
+
+    def _admit(self, now_ms: int, work: Work) -> list[ControllerEffect]:
+        if not self._lanes.busy(work.broker_name):
+            return self._run(now_ms, work)
+        if self._lanes.wait(work, self._settings.requests_queued_per_set_max):
+            return []
+        return answer_to(work, BUSY)
+
+    def _run(self, now_ms: int, work: Work | None) -> list[ControllerEffect]:
+        """Decide one piece of work after another until one must wait for its commit."""
+        effects: list[ControllerEffect] = []
+        while work is not None:
+            decision = self._decide(now_ms, work)
+            if decision.event is not None:
+                effects.append(self._propose(now_ms, work, decision, decision.event))
+                return effects
+            self._count_election(work, decision.code)
+            effects += answer_to(work, decision)
+            work = self._lanes.next(work.broker_name)
+        return effects
+
+    def _decide(self, now_ms: int, work: Work) -> Decision:
+        context = self._context(now_ms)
+        if work.request is None:
+            wanted = ElectRequest(work.broker_name, None, False, "controller", work.reason)
+            return elect_master(self.state, context, wanted)
+        request = work.request
+        return decide(self.state, context, request.code, request.ext_fields, request.body)
+
+    def _propose(self, now_ms: int, work: Work, decision: Decision, event: Event) -> Propose:
+        self._last_token += 1
+        token = self._last_token
+        work.decision = decision
+        work.attempts += 1
+        work.proposed_ms = now_ms
+        self._lanes.start(work)
+        self._proposals[token] = work
+        return Propose(token, to_proposal(self._term, token, event))
+
+    def _count_election(self, work: Work, code: int) -> None:
+        """Count for the metric ``election_total``, by cluster, set and result."""
+        is_election = (
+            work.request is None or work.request.code == RequestCode.CONTROLLER_ELECT_MASTER
+        )
+        broker_set = self.state.sets.get(work.broker_name)
+        result = ELECTION_RESULTS.get(code)
+        if is_election and broker_set is not None and result is not None:
+            key = (broker_set.cluster_name, work.broker_name, result)
+            self._elections[key] = self._elections.get(key, 0) + 1
+
+    # The log
+
+    def _committed(self, now_ms: int, event: Committed) -> list[ControllerEffect]:
+        if event.index <= self._applied_index:
+            return []
+        self._applied_index = event.index
+        if not event.record:
+            return []
+        term, token, what = from_proposal(event.record)
+        before = self.state.sets.get(what.broker_name)
+        old_master = before.master_broker_id if before is not None else None
+        applied = apply(self.state, what)
+        if isinstance(what, ElectMaster) and applied.changed:
+            self._remember_election(now_ms, what)
+        work = self._proposals.pop(token, None) if term == self._term else None
+        if work is None or work.decision is None:
+            # Another node's decision, or one from before a restart: people read the leader's.
+            return [quiet(applied.note)]
+        return [
+            self._told(now_ms, applied, work),
+            *answer_to(work, work.decision if applied.changed else OVERTAKEN),
+            *self._follow_up(now_ms, work, applied, old_master),
+            *self._run(now_ms, self._lanes.next(work.broker_name)),
+        ]
+
+    def _remember_election(self, now_ms: int, event: ElectMaster) -> None:
+        self._elected_ms.pop(event.broker_name, None)
+        if event.new_master_broker_id is not None:
+            self._elected_ms[event.broker_name] = now_ms
+        oldest = next(iter(self._elected_ms), None)
+        if oldest is not None and self._too_old(now_ms, oldest):
+            del self._elected_ms[oldest]
+
+    def _too_old(self, now_ms: int, name: str) -> bool:
+        return now_ms - self._elected_ms[name] > self._settings.renotify_window_ms
+
+    def _told(self, now_ms: int, applied: Applied, work: Work) -> Note:
+        stages = {
+            "waited_ms": work.proposed_ms - work.arrived_ms,
+            "commit_ms": now_ms - work.proposed_ms,
+            "log_index": self._applied_index,
+            "term": self._term,
+        }
+        return replace(applied.note, facts={**applied.note.facts, **stages})
+
+    def _follow_up(
+        self, now_ms: int, work: Work, applied: Applied, old_master: BrokerId | None
+    ) -> list[ControllerEffect]:
+        """After a commit: count, announce, and hear the broker that just got its id."""
+        decision = work.decision
+        if decision is None or not applied.changed:
+            return []
+        self._count_election(work, decision.code)
+        event = decision.event
+        waited_for = work.request is not None and not work.abandoned
+        if isinstance(event, ApplyBrokerId) and work.request is not None and waited_for:
+            self._hear_sender(now_ms, work.request)
+        if not isinstance(event, ElectMaster):
+            return []
+        asker = None
+        if work.request is not None and waited_for and event.trigger == "broker":
+            asker = broker_id_field(work.request.ext_fields, "brokerId")
+        return self._announce(now_ms, event.broker_name, asker, old_master)
+
+    def _announce(
+        self, now_ms: int, name: str, asker: BrokerId | None, old_master: BrokerId | None
+    ) -> list[ControllerEffect]:
+        broker_set = self.state.sets.get(name)
+        if broker_set is None or not self._settings.notify_broker_role_changed:
+            return []
+        settings = self._settings
+        if old_master is None or self.liveness.is_closed(broker_set.cluster_name, name, old_master):
+            patience = Patience(settings.slave_notify_delay_ms)
+        else:
+            patience = Patience(
+                settings.slave_notify_open_delay_ms, settings.slave_notify_open_margin_ms
+            )
+        return [
+            *self._announcer.elected(
+                now_ms, broker_set, patience, asker=asker, old_master=old_master
+            )
+        ]
+
+    def _proposal_dropped(self, now_ms: int, token: int) -> list[ControllerEffect]:
+        work = self._proposals.pop(token, None)
+        if work is None:
+            return []
+        if work.request is None and work.attempts < self._settings.elect_master_max_retry_count:
+            return self._run(now_ms, work)
+        return [
+            *answer_to(work, NOT_LEADER),
+            *self._run(now_ms, self._lanes.next(work.broker_name)),
+        ]
+
+    def _snapshot_loaded(self, event: SnapshotLoaded) -> list[ControllerEffect]:
+        index, state = from_snapshot(event.data)
+        # The announcer and shells hold on to this object.
+        self.state.sets.clear()
+        self.state.sets.update(state.sets)
+        self._applied_index = event.index
+        facts = {"index": event.index, "snapshot_index": index, "broker_sets": len(state.sets)}
+        return [Note("snapshot_loaded", facts=facts)]
+
+    # Leadership
+
+    def _leadership_changed(self, now_ms: int, event: LeadershipChanged) -> list[ControllerEffect]:
+        effects = self._step_down()
+        self._leader, self._term = event.is_leader, event.term
+        facts = {"is_leader": event.is_leader, "term": event.term}
+        effects.append(Note("controller_role_changed", facts=facts))
+        if not event.is_leader:
+            return effects
+        self._cold_until_ms = now_ms + self._settings.cold_start_grace_ms
+        for name in [one for one in self._elected_ms if not self._too_old(now_ms, one)]:
+            # The old leader may have died before it told the brokers; they ignore a repetition.
+            effects += self._announce(now_ms, name, None, None)
+        return [*effects, *self._scan(now_ms)]
+
+    def _step_down(self) -> list[ControllerEffect]:
+        """Answer everything that waits: its outcome is open, and the next leader's business."""
+        self._leader = False
+        self._proposals.clear()
+        self._announcer.clear()
+        effects: list[ControllerEffect] = []
+        for work in self._lanes.clear():
+            effects += answer_to(work, NOT_LEADER)
+        return effects
+
+    # Life and death
+
+    def _after_heartbeat(self, now_ms: int, broker: LiveBroker) -> list[ControllerEffect]:
+        effects: list[ControllerEffect] = []
+        cluster, name, broker_id = broker.identity
+        if broker.revived:
+            effects.append(Note("broker_active", facts=broker_facts(broker.identity)))
+        if not self._leader:
+            return effects
+        if self._announcer.waits_for(name):
+            effects += self._announcer.master_heard(now_ms, name, broker_id, broker.epoch)
+        broker_set = self.state.sets.get(name)
+        if (
+            broker_set is not None
+            and broker_set.master_broker_id is None
+            and broker_set.cluster_name == cluster
+            and broker_id in broker_set.sync_state_set
+            and may_fill_vacancy(broker_set, notify=self._settings.notify_broker_role_changed)
+        ):
+            effects += self._elect(now_ms, name, "in_sync_replica_returned")
+        return effects
+
+    def _elect(self, now_ms: int, name: str, reason: str) -> list[ControllerEffect]:
+        if self._lanes.electing(name):
+            return []
+        return self._admit(now_ms, Work(name, None, reason, now_ms))
+
+    def _connection_closed(self, now_ms: int, connection: int) -> list[ControllerEffect]:
+        self.liveness.connection_closed(now_ms, connection)
+        effects: list[ControllerEffect] = []
+        for work in self._lanes.abandon(connection):
+            effects += answer_to(work, GONE)
+        return effects + self._expire(now_ms)
+
+    def _ticked(self, now_ms: int) -> list[ControllerEffect]:
+        effects = self._expire(now_ms)
+        if not self._leader:
+            return effects
+        effects += self._announcer.due(now_ms)
+        return effects + self._scan(now_ms) if now_ms >= self._next_scan_ms else effects
+
+    def _expire(self, now_ms: int) -> list[ControllerEffect]:
+        effects: list[ControllerEffect] = []
+        for identity in self.liveness.expire(now_ms):
+            cluster, name, broker_id = identity
+            broker_set = self.state.sets.get(name)
+            was_master = (
+                broker_set is not None
+                and broker_set.cluster_name == cluster
+                and broker_set.master_broker_id == broker_id
+            )
+            facts = {**broker_facts(identity), "was_master": was_master}
+            effects.append(Note("broker_inactive", "warning", facts))
+            if self._leader and was_master:
+                effects += self._elect(now_ms, name, "master_inactive")
+        return effects
+
+    def _scan(self, now_ms: int) -> list[ControllerEffect]:
+        """Look at every set once, for masters whose death nobody acted on."""
+        interval_ms = max(self._settings.scan_inactive_master_interval_ms, 1)
+        self._next_scan_ms = now_ms + interval_ms
+        if now_ms < self._cold_until_ms:
+            self._next_scan_ms = min(self._next_scan_ms, self._cold_until_ms)
+        effects: list[ControllerEffect] = []
+        for broker_set in list(self.state.sets.values()):
+            if wants_election(
+                now_ms,
+                broker_set,
+                self.liveness,
+                notify=self._settings.notify_broker_role_changed,
+                cold_until_ms=self._cold_until_ms,
+            ):
+                effects += self._elect(now_ms, broker_set.broker_name, "scan")
+        return effects

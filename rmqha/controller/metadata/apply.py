@@ -1,0 +1,206 @@
+"""Applying committed events: the only code that changes the replicated state.
+
+Deterministic: a function of state and event alone. An event that does not fit the state (its
+set is gone, or its epoch is not newer) changes nothing and leaves a note.
+
+Source: Java 5.3.3 ReplicasInfoManager#applyEvent, without its two tables that could part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from rmqha.base.ids import BrokerId
+from rmqha.base.invariants import invariant
+from rmqha.base.machine import Note
+from rmqha.controller.metadata.events import (
+    AlterSyncStateSet,
+    ApplyBrokerId,
+    CleanBrokerData,
+    ElectMaster,
+    Event,
+    UpdateBrokerAddress,
+)
+from rmqha.controller.metadata.state import BrokerSet, MetadataState, Replica
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Whether an event took effect, and what to tell people about it."""
+
+    changed: bool
+    note: Note
+
+
+def apply(state: MetadataState, event: Event) -> Applied:
+    """Let one committed event take effect.
+
+    Raises:
+        InvariantBroken: when the result would break a safety rule.
+    """
+    match event:
+        case ApplyBrokerId():
+            return _apply_broker_id(state, event)
+        case AlterSyncStateSet() | ElectMaster() | CleanBrokerData() | UpdateBrokerAddress():
+            broker_set = state.sets.get(event.broker_name)
+            if broker_set is None:
+                return _ignored(event, "unknown broker set")
+            applied = _apply_to_set(state, broker_set, event)
+            broker_set.changed()
+            if event.broker_name in state.sets:
+                _check(broker_set)
+            return applied
+        case _:
+            assert_never(event)
+
+
+def _apply_to_set(
+    state: MetadataState,
+    broker_set: BrokerSet,
+    event: AlterSyncStateSet | ElectMaster | CleanBrokerData | UpdateBrokerAddress,
+) -> Applied:
+    match event:
+        case AlterSyncStateSet():
+            return _alter_sync_state_set(broker_set, event)
+        case ElectMaster():
+            return _elect_master(broker_set, event)
+        case CleanBrokerData():
+            return _clean(state, broker_set, event)
+        case UpdateBrokerAddress():
+            return _update_address(broker_set, event)
+        case _:
+            assert_never(event)
+
+
+def _apply_broker_id(state: MetadataState, event: ApplyBrokerId) -> Applied:
+    broker_set = state.sets.get(event.broker_name)
+    if broker_set is None:
+        broker_set = BrokerSet(event.cluster_name, event.broker_name)
+        state.sets[event.broker_name] = broker_set
+    broker_id = event.new_broker_id
+    if broker_id in broker_set.replicas:
+        return _ignored(event, "id already taken")
+    broker_set.replicas[broker_id] = Replica(event.broker_address, event.register_check_code)
+    broker_set.last_issued_id = max(broker_set.last_issued_id, broker_id)
+    broker_set.retired_ids = tuple(one for one in broker_set.retired_ids if one != broker_id)
+    broker_set.changed()
+    facts = {
+        "cluster": broker_set.cluster_name,
+        "broker_name": event.broker_name,
+        "broker_id": broker_id,
+        "address": event.broker_address,
+    }
+    return Applied(True, Note("broker_registered", facts=facts))
+
+
+def _alter_sync_state_set(broker_set: BrokerSet, event: AlterSyncStateSet) -> Applied:
+    if event.sync_state_set_epoch <= broker_set.sync_state_set_epoch:
+        return _ignored(event, "stale SyncStateSet epoch")
+    facts = {
+        "broker_name": event.broker_name,
+        "old_sync_state_set": list(broker_set.sync_state_set),
+        "new_sync_state_set": list(event.new_sync_state_set),
+        "sync_state_set_epoch": event.sync_state_set_epoch,
+        "master_broker_id": broker_set.master_broker_id,
+        "master_epoch": broker_set.master_epoch,
+    }
+    broker_set.sync_state_set = event.new_sync_state_set
+    broker_set.sync_state_set_epoch = event.sync_state_set_epoch
+    return Applied(True, Note("sync_state_set_changed", facts=facts))
+
+
+def _elect_master(broker_set: BrokerSet, event: ElectMaster) -> Applied:
+    if event.master_epoch <= broker_set.master_epoch:
+        return _ignored(event, "stale master epoch")
+    elected = event.new_master_broker_id
+    if elected is not None and elected not in broker_set.replicas:
+        return _ignored(event, "unknown broker id")
+    facts = {
+        "broker_name": event.broker_name,
+        "old_master_broker_id": broker_set.master_broker_id,
+        "new_master_broker_id": elected,
+        "master_address": broker_set.address(elected),
+        "old_master_epoch": broker_set.master_epoch,
+        "master_epoch": event.master_epoch,
+        "old_sync_state_set": list(broker_set.sync_state_set),
+        "trigger": event.trigger,
+        "reason": event.reason,
+    }
+    broker_set.master_broker_id = elected
+    broker_set.master_epoch = event.master_epoch
+    if elected is None:
+        return Applied(True, Note("master_lost", "error", facts))
+    broker_set.sync_state_set = (elected,)
+    broker_set.sync_state_set_epoch += 1
+    if event.unclean:
+        return Applied(True, Note("master_elected_unclean", "error", facts))
+    return Applied(True, Note("master_elected", facts=facts))
+
+
+def _clean(state: MetadataState, broker_set: BrokerSet, event: CleanBrokerData) -> Applied:
+    if event.broker_ids is None:
+        gone = tuple(sorted(broker_set.replicas))
+    else:
+        gone = tuple(one for one in event.broker_ids if one in broker_set.replicas)
+    if not gone and event.broker_ids is not None:
+        return _ignored(event, "unknown broker ids")
+    master_cleaned = broker_set.master_broker_id in gone
+    for broker_id in gone:
+        del broker_set.replicas[broker_id]
+    if broker_set.replicas:
+        _forget_members(broker_set, gone, master_cleaned)
+    else:
+        del state.sets[event.broker_name]
+    facts = {
+        "broker_name": event.broker_name,
+        "broker_ids": list(gone),
+        "set_removed": event.broker_name not in state.sets,
+        "master_cleaned": master_cleaned,
+        "master_epoch": broker_set.master_epoch,
+    }
+    return Applied(True, Note("broker_cleaned", "warning", facts))
+
+
+def _forget_members(
+    broker_set: BrokerSet, gone: tuple[BrokerId, ...], master_cleaned: bool
+) -> None:
+    broker_set.retired_ids = tuple(sorted({*broker_set.retired_ids, *gone}))
+    left = tuple(one for one in broker_set.sync_state_set if one not in gone)
+    if left != broker_set.sync_state_set:
+        # Without a new epoch a living master would keep its old set for ever (#6342).
+        broker_set.sync_state_set = left
+        broker_set.sync_state_set_epoch += 1
+    if master_cleaned:
+        broker_set.master_broker_id = None
+        broker_set.master_epoch += 1
+
+
+def _update_address(broker_set: BrokerSet, event: UpdateBrokerAddress) -> Applied:
+    replica = broker_set.replicas.get(event.broker_id)
+    if replica is None:
+        return _ignored(event, "unknown broker id")
+    broker_set.replicas[event.broker_id] = replace(replica, address=event.broker_address)
+    facts = {
+        "broker_name": event.broker_name,
+        "broker_id": event.broker_id,
+        "old_address": replica.address,
+        "address": event.broker_address,
+    }
+    return Applied(True, Note("broker_address_changed", facts=facts))
+
+
+def _ignored(event: Event, why: str) -> Applied:
+    facts = {"type": type(event).__name__, "broker_name": event.broker_name, "why": why}
+    return Applied(False, Note("event_ignored", "warning", facts))
+
+
+def _check(broker_set: BrokerSet) -> None:
+    master = broker_set.master_broker_id
+    invariant(
+        master is None or (master in broker_set.sync_state_set and master in broker_set.replicas),
+        "the master is a registered member of its SyncStateSet",
+        broker_name=broker_set.broker_name,
+        master=master,
+        sync_state_set=broker_set.sync_state_set,
+    )

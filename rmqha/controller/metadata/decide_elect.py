@@ -1,0 +1,224 @@
+"""1002 ELECT_MASTER, from a broker, an operator or the controller itself.
+
+Differs from Java 5.3.3 ReplicasInfoManager#electMaster where that harms:
+the first election takes the asker only when it is registered (Java elects unknown ids and -1),
+an empty SyncStateSet counts as "first", an operator's -1 means "no preference", a lost master is
+lost once (Java adds an epoch with each of three retries), and the new epoch is above every epoch
+that heartbeats told of (a controller that lost its data would else hand out epochs that the
+brokers' epoch files refuse, #6586).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from rmqha.base.ids import BrokerId
+from rmqha.controller.metadata.decide_query import master_fields
+from rmqha.controller.metadata.decision import Context, Decision, LiveInfo
+from rmqha.controller.metadata.elect import elect
+from rmqha.controller.metadata.events import ElectMaster
+from rmqha.controller.metadata.fields import broker_id_field, flag_field
+from rmqha.controller.metadata.state import BrokerSet, MetadataState
+from rmqha.remoting.codes import ResponseCode
+
+HEARTBEAT_EPOCH_MAX = 2**30
+"""A heartbeat epoch above this is not believed: the next ones must still fit Java's int."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectRequest:
+    """Who asks for a master.
+
+    Attributes:
+        asker: the broker that asks or that an operator designates; None for the controller.
+        designate: only ``asker`` will do.
+        trigger: ``broker``, ``admin`` or ``controller``.
+        reason: for the log.
+    """
+
+    broker_name: str
+    asker: BrokerId | None
+    designate: bool
+    trigger: str
+    reason: str
+
+
+def decide_elect_master(
+    state: MetadataState, context: Context, ext_fields: Mapping[str, str], body: bytes
+) -> Decision:
+    """1002 as it comes over the wire."""
+    asker = broker_id_field(ext_fields, "brokerId")
+    designated = flag_field(ext_fields, "designateElect")
+    request = ElectRequest(
+        broker_name=ext_fields.get("brokerName", ""),
+        asker=asker,
+        designate=designated and asker is not None,
+        trigger="admin" if designated else "broker",
+        reason="designated" if designated else "asked",
+    )
+    return elect_master(state, context, request)
+
+
+def elect_master(state: MetadataState, context: Context, request: ElectRequest) -> Decision:
+    """Elect, keep (2011), lose (2004) or leave without (2012) a master."""
+    broker_set = state.sets.get(request.broker_name)
+    if broker_set is None:
+        return Decision(
+            ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, "Broker hasn't been registered"
+        )
+    first = broker_set.master_epoch == 0 or not broker_set.sync_state_set
+    if first and request.asker is not None:
+        if request.asker not in broker_set.replicas:
+            return Decision(
+                ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+                f"BrokerId: {request.asker} hasn't been registered"
+                f" in broker-set: {broker_set.broker_name}",
+            )
+        elected = _first_master(broker_set, context, request, request.asker)
+    else:
+        elected = _next_master(broker_set, context, request)
+    if elected is None:
+        return _nobody(broker_set, request)
+    if elected == broker_set.master_broker_id:
+        return _kept(broker_set)
+    unclean = not first and elected not in broker_set.sync_state_set
+    return _elected(broker_set, context, request, elected, unclean)
+
+
+def _first_master(
+    broker_set: BrokerSet, context: Context, request: ElectRequest, asker: BrokerId
+) -> BrokerId | None:
+    if request.designate:
+        return asker if _alive(broker_set, context, None, asker) else None
+    if _highest_heartbeat_epoch(broker_set, context) < 1:
+        return asker
+    # The set has lived under a controller whose data is gone: the asker may be the one that
+    # lacks messages, so the replica with the newest log is taken.
+    return _policy(broker_set, context, tuple(broker_set.replicas), None, None, asker)
+
+
+def _next_master(broker_set: BrokerSet, context: Context, request: ElectRequest) -> BrokerId | None:
+    # An operator's choice is not thereby heard of; a broker that asks for itself is.
+    itself = None if request.designate else request.asker
+    prefer = request.asker if request.designate else None
+    return _policy(
+        broker_set,
+        context,
+        broker_set.sync_state_set,
+        tuple(broker_set.replicas) if context.enable_elect_unclean_master else None,
+        prefer,
+        itself,
+    )
+
+
+def _policy(
+    broker_set: BrokerSet,
+    context: Context,
+    first_choice: tuple[BrokerId, ...],
+    second_choice: tuple[BrokerId, ...] | None,
+    prefer: BrokerId | None,
+    asker: BrokerId | None,
+) -> BrokerId | None:
+    return elect(
+        first_choice,
+        second_choice,
+        old_master=broker_set.master_broker_id,
+        prefer=prefer,
+        alive=lambda broker_id: _alive(broker_set, context, asker, broker_id),
+        info=lambda broker_id: _info(broker_set, context, broker_id),
+    )
+
+
+def _alive(
+    broker_set: BrokerSet, context: Context, asker: BrokerId | None, broker_id: BrokerId
+) -> bool:
+    return broker_id in broker_set.replicas and (
+        broker_id == asker
+        or context.live.alive(
+            context.now_ms, broker_set.cluster_name, broker_set.broker_name, broker_id
+        )
+    )
+
+
+def _info(broker_set: BrokerSet, context: Context, broker_id: BrokerId) -> LiveInfo | None:
+    return context.live.info(broker_set.cluster_name, broker_set.broker_name, broker_id)
+
+
+def _highest_heartbeat_epoch(broker_set: BrokerSet, context: Context) -> int:
+    said = (_info(broker_set, context, broker_id) for broker_id in broker_set.replicas)
+    epochs = (one.epoch for one in said if one is not None and one.epoch <= HEARTBEAT_EPOCH_MAX)
+    return max(epochs, default=-1)
+
+
+def _nobody(broker_set: BrokerSet, request: ElectRequest) -> Decision:
+    if request.asker is not None:
+        return Decision(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master")
+    lost = ElectMaster(
+        broker_name=broker_set.broker_name,
+        new_master_broker_id=None,
+        master_epoch=broker_set.master_epoch + 1,
+        trigger=request.trigger,
+        reason=request.reason,
+        unclean=False,
+    )
+    return Decision(
+        ResponseCode.CONTROLLER_MASTER_NOT_AVAILABLE,
+        "Old master has down and failed to elect a new broker master",
+        event=None if broker_set.master_broker_id is None else lost,
+    )
+
+
+def _kept(broker_set: BrokerSet) -> Decision:
+    return Decision(
+        ResponseCode.CONTROLLER_MASTER_STILL_EXIST,
+        f"The old master {broker_set.master_broker_id} is still alive,"
+        f" not need to elect new master for broker {broker_set.broker_name}",
+        master_fields(broker_set),
+        orjson.dumps({"syncStateSet": list(broker_set.sync_state_set)}),
+    )
+
+
+def _elected(
+    broker_set: BrokerSet,
+    context: Context,
+    request: ElectRequest,
+    elected: BrokerId,
+    unclean: bool,
+) -> Decision:
+    known = max(broker_set.master_epoch, _highest_heartbeat_epoch(broker_set, context))
+    event = ElectMaster(
+        broker_name=broker_set.broker_name,
+        new_master_broker_id=elected,
+        master_epoch=known + 1,
+        trigger=request.trigger,
+        reason=request.reason,
+        unclean=unclean,
+    )
+    return Decision(
+        ResponseCode.SUCCESS,
+        ext_fields={
+            "masterBrokerId": str(elected),
+            "masterAddress": broker_set.replicas[elected].address,
+            "masterEpoch": str(event.master_epoch),
+            "syncStateSetEpoch": str(broker_set.sync_state_set_epoch + 1),
+        },
+        body=_elect_body(broker_set, elected),
+        event=event,
+    )
+
+
+def _elect_body(broker_set: BrokerSet, elected: BrokerId) -> bytes:
+    addresses = {
+        str(broker_id): broker_set.replicas[broker_id].address
+        for broker_id in sorted(broker_set.replicas)
+    }
+    group = {
+        "brokerAddrs": addresses,
+        "brokerName": broker_set.broker_name,
+        "cluster": broker_set.cluster_name,
+    }
+    # mqadmin reads the group from the top level, where it was before 5.1.1; brokers ignore it.
+    return orjson.dumps({**group, "brokerMemberGroup": group, "syncStateSet": [elected]})

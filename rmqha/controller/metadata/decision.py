@@ -1,0 +1,76 @@
+"""What a request's decision is, and what a decision may look at besides the replicated state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from rmqha.base.ids import BrokerId
+from rmqha.controller.metadata.events import Event
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The answer to one request, and what must be committed before it may be sent.
+
+    Attributes:
+        code: a response code; 0 is success.
+        remark: the text that Java 5.3.3 gives with it, or None.
+        ext_fields: response fields; shared with caches, so nobody may change it.
+        body: JSON, or empty.
+        event: what to append to the log first; None when nothing changes.
+    """
+
+    code: int
+    remark: str | None = None
+    ext_fields: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    event: Event | None = None
+
+
+class LiveInfo(Protocol):
+    """What a broker's heartbeats said last, as far as elections care."""
+
+    @property
+    def epoch(self) -> int:
+        """The last epoch of the broker's epoch file, -1 when it has none."""
+
+    @property
+    def max_offset(self) -> int:
+        """The end of its commit log in bytes, -1 when unknown."""
+
+    @property
+    def priority(self) -> int:
+        """Its ``brokerElectionPriority``; smaller is preferred."""
+
+
+class LiveTable(Protocol):
+    """The soft state of one controller node: which brokers it hears."""
+
+    def alive(self, now_ms: int, cluster: str, name: str, broker_id: BrokerId) -> bool:
+        """Whether the broker counts as alive at ``now_ms``."""
+
+    def info(self, cluster: str, name: str, broker_id: BrokerId) -> LiveInfo | None:
+        """What it said last, alive or not; None when never heard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Everything a decision may read besides the state and the request.
+
+    Attributes:
+        now_ms: the leader's monotonic clock.
+        live: the leader's live table.
+        enable_elect_unclean_master: a replica outside the SyncStateSet may be elected.
+        adopt_unknown_brokers: 1003 takes in ids that the controller does not know (it lost its
+            data; brokers with an identity file never apply again).
+        broker_sets_max: how many sets the controller keeps.
+        replicas_per_set_max: how many replicas one set may have.
+    """
+
+    now_ms: int
+    live: LiveTable
+    enable_elect_unclean_master: bool = False
+    adopt_unknown_brokers: bool = False
+    broker_sets_max: int = 100_000
+    replicas_per_set_max: int = 1_000

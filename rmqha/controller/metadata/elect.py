@@ -1,0 +1,69 @@
+"""DefaultElectPolicy: which replica becomes master.
+
+Source: Java 5.3.3 DefaultElectPolicy#elect, compared over the full width (Java casts an offset
+difference to int, so replicas 2^31 bytes apart are ordered wrongly, #10578), and a complete tie
+goes to the smallest id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from rmqha.base.ids import BrokerId
+from rmqha.controller.metadata.decision import LiveInfo
+
+UNKNOWN_PRIORITY = 2**31 - 1
+"""Java's default ``brokerElectionPriority``, the least preferred one."""
+
+Alive = Callable[[BrokerId], bool]
+InfoOf = Callable[[BrokerId], LiveInfo | None]
+
+
+def elect(
+    sync_state_set: Iterable[BrokerId],
+    all_replicas: Iterable[BrokerId] | None,
+    *,
+    old_master: BrokerId | None,
+    prefer: BrokerId | None,
+    alive: Alive,
+    info: InfoOf,
+) -> BrokerId | None:
+    """Choose a master, first among the SyncStateSet, then (unclean) among all replicas.
+
+    Args:
+        sync_state_set: in-sync ids.
+        all_replicas: every registered id when unclean elections are allowed, else None.
+        old_master: kept when it is alive and nobody else is preferred.
+        prefer: the only id that is acceptable, from an operator.
+        alive: whether an id counts as alive now.
+        info: what its heartbeats said.
+
+    Returns:
+        The new master, which may be the old one; None when there is no candidate.
+    """
+    chosen = _try(sync_state_set, old_master, prefer, alive, info)
+    if chosen is None and all_replicas is not None:
+        chosen = _try(all_replicas, old_master, prefer, alive, info)
+    return chosen
+
+
+def _try(
+    ids: Iterable[BrokerId],
+    old_master: BrokerId | None,
+    prefer: BrokerId | None,
+    alive: Alive,
+    info: InfoOf,
+) -> BrokerId | None:
+    kept = [broker_id for broker_id in ids if alive(broker_id)]
+    if old_master in kept and prefer in {None, old_master}:
+        return old_master
+    if prefer is not None:
+        return prefer if prefer in kept else None
+    return min(kept, key=lambda broker_id: rank(broker_id, info(broker_id)), default=None)
+
+
+def rank(broker_id: BrokerId, said: LiveInfo | None) -> tuple[int, int, int, int]:
+    """The election order, smallest first: epoch down, max_offset down, priority up, id up."""
+    if said is None:
+        return 1, 1, UNKNOWN_PRIORITY, broker_id
+    return -said.epoch, -said.max_offset, said.priority, broker_id

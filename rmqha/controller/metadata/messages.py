@@ -1,0 +1,165 @@
+"""What goes into the controller's machine and what comes out of it.
+
+Source: RIP-44 for the requests and the 1008 notification; the rest is this project's shape.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from rmqha.base.machine import Note
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSettings:
+    """Settings of the controller's core, changeable at run time.
+
+    Attributes:
+        enable_elect_unclean_master: elect replicas outside the SyncStateSet when all in it are
+            dead; acknowledged messages may be lost.
+        notify_broker_role_changed: send 1008 after elections.
+        elect_master_max_retry_count: proposals of one controller-triggered election.
+        scan_inactive_master_interval_ms: how often the leader looks for sets with a dead master.
+        close_grace_ms: how long a broker outlives its closed connection, 0 to 100.
+        slave_notify_delay_ms: the latest time after an election at which slaves are told, when
+            the old master's connection is closed.
+        slave_notify_open_delay_ms: the same when the old master may still accept connections.
+        slave_notify_open_margin_ms: in that case, the wait after the new master's first heartbeat
+            with the new epoch.
+        cold_start_grace_ms: how long a new leader spares masters that it never heard.
+        renotify_window_ms: a new leader announces elections again that are younger than this.
+        adopt_unknown_brokers: 1003 takes in unknown ids (after the controller lost its data).
+        requests_queued_per_set_max: waiting requests of one set; more get SYSTEM_BUSY.
+        broker_sets_max: sets kept.
+        replicas_per_set_max: replicas of one set.
+        live_brokers_max: entries of the live table.
+    """
+
+    enable_elect_unclean_master: bool = False
+    notify_broker_role_changed: bool = True
+    elect_master_max_retry_count: int = 3
+    scan_inactive_master_interval_ms: int = 5_000
+    close_grace_ms: int = 100
+    slave_notify_delay_ms: int = 300
+    slave_notify_open_delay_ms: int = 8_000
+    slave_notify_open_margin_ms: int = 1_000
+    cold_start_grace_ms: int = 10_000
+    renotify_window_ms: int = 5_000
+    adopt_unknown_brokers: bool = False
+    requests_queued_per_set_max: int = 1_000
+    broker_sets_max: int = 100_000
+    replicas_per_set_max: int = 1_000
+    live_brokers_max: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived:
+    """A request frame came in; ``token`` comes back in its one ``Reply``."""
+
+    token: int
+    connection: int
+    code: int
+    ext_fields: dict[str, str]
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionClosed:
+    """A broker's or client's connection ended, for whatever reason."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time passed; due whenever ``next_deadline_ms`` is reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeadershipChanged:
+    """This node may decide from now on, or no longer.
+
+    Attributes:
+        is_leader: true only when the first entry of the node's own term is applied.
+        term: the Raft term it leads.
+    """
+
+    is_leader: bool
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A log entry is committed; every node sees all of them, in order.
+
+    Attributes:
+        index: its position in the log; one at or below the last applied is ignored.
+        record: what a ``Propose`` carried; empty for Raft's own entries.
+    """
+
+    index: int
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalDropped:
+    """A proposal of this node will never commit; ``token`` is the one of its ``Propose``."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotLoaded:
+    """The state is replaced by a snapshot that covers the log up to ``index``."""
+
+    index: int
+    data: bytes
+
+
+ControllerEvent: TypeAlias = (
+    RequestReceived
+    | ConnectionClosed
+    | Ticked
+    | LeadershipChanged
+    | Committed
+    | ProposalDropped
+    | SnapshotLoaded
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer a request; the shell drops it when the request was one-way or its peer is gone."""
+
+    token: int
+    code: int
+    remark: str | None
+    ext_fields: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """Append ``record`` to the log; ``token`` is this machine's, for ``ProposalDropped``."""
+
+    token: int
+    record: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Send a one-way 1008 NOTIFY_BROKER_ROLE_CHANGED to a broker's registered address.
+
+    Attributes:
+        address: ``host:port``.
+        ext_fields: masterAddress, masterBrokerId, masterEpoch, syncStateSetEpoch.
+        body: SyncStateSet JSON, never empty: brokers read it unchecked.
+    """
+
+    address: str
+    ext_fields: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+ControllerEffect: TypeAlias = Reply | Propose | Notify | Note

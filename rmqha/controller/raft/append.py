@@ -1,0 +1,192 @@
+"""Replication: what a leader sends, what a follower does with it, and what commits.
+
+Source: Raft 5.3 and 5.4.2; pipelining and the conflict hint as in the dissertation, 10.2.1.
+"""
+
+from __future__ import annotations
+
+from rmqha.base.invariants import invariant
+from rmqha.controller.raft import reads, snapshots
+from rmqha.controller.raft.events import Refused
+from rmqha.controller.raft.messages import AppendRequest, AppendResponse, Entry, TimeoutNow
+from rmqha.controller.raft.node import Node, Role
+from rmqha.controller.raft.progress import Mode, Progress
+
+# -- leader ------------------------------------------------------------------------------------
+
+
+def propose(node: Node, records: tuple[bytes, ...]) -> None:
+    """Append records of the own term and send them to every follower that is in step."""
+    backlog = node.log.last_index - node.commit_index
+    full = backlog + len(records) > node.settings.uncommitted_entries_max
+    if node.role is not Role.LEADER or node.transfer_target is not None or full:
+        node.immediate.append(Refused(records, ()))
+        return
+    first = node.log.last_index + 1
+    node.append_entries(
+        tuple(Entry(first + i, node.term, record) for i, record in enumerate(records))
+    )
+    for peer in node.peers:
+        send_entries(node, peer, node.progress[peer])
+
+
+def heartbeat(node: Node, now_ms: int) -> None:
+    """Open a new round and send it to all, with entries where some are missing."""
+    node.next_heartbeat_ms = now_ms + node.settings.heartbeat_ms
+    reads.open_round(node, now_ms)
+    for peer in node.peers:
+        progress = node.progress[peer]
+        progress.waiting = False
+        if not send_entries(node, peer, progress):
+            send_empty(node, peer, progress)
+
+
+def send_empty(node: Node, peer: str, progress: Progress) -> None:
+    """A heartbeat; it also checks that what was sent ahead has arrived."""
+    prev = progress.next_index - 1
+    prev_term = node.log.term_at(prev)
+    if prev_term is None:
+        prev, prev_term = node.log.base_index, node.log.base_term
+    node.send(peer, _request(node, prev, prev_term, ()))
+
+
+def send_entries(node: Node, peer: str, progress: Progress) -> bool:
+    """Send what a follower is missing, as far as its window allows; whether anything went."""
+    sent = False
+    limits = node.settings
+    while progress.next_index <= node.log.last_index:
+        if progress.mode is Mode.REPLICATE:
+            if len(progress.in_flight) >= limits.requests_in_flight_max:
+                break
+        elif progress.waiting:
+            break
+        prev = progress.next_index - 1
+        prev_term = node.log.term_at(prev)
+        if progress.mode is Mode.SNAPSHOT or prev_term is None:
+            return snapshots.send_chunk(node, peer, progress)
+        entries = node.log.entries_from(
+            progress.next_index, limits.entries_per_request_max, limits.bytes_per_request_max
+        )
+        node.send(peer, _request(node, prev, prev_term, entries))
+        sent = True
+        if progress.mode is Mode.PROBE:
+            progress.waiting = True
+            break
+        progress.sent(entries[-1].log_index)
+    return sent
+
+
+def _request(node: Node, prev: int, prev_term: int, entries: tuple[Entry, ...]) -> AppendRequest:
+    return AppendRequest(
+        node.term, node.id, prev, prev_term, entries, node.commit_index, node.round
+    )
+
+
+def on_append_response(node: Node, now_ms: int, message: AppendResponse) -> None:
+    """Move the follower's progress; commit what a quorum now holds."""
+    if message.term > node.term:
+        node.become_follower(now_ms, message.term, None)
+        return
+    progress = node.progress.get(message.sender)
+    if node.role is not Role.LEADER or message.term != node.term or progress is None:
+        return
+    reads.round_answered(node, progress, message.round)
+    if message.success:
+        _on_success(node, message, progress)
+    elif _is_news(message, progress):
+        progress.probe_from(message.match_index + 1)
+        send_entries(node, message.sender, progress)
+
+
+def _is_news(message: AppendResponse, progress: Progress) -> bool:
+    """Whether a rejection is not an answer to something already given up."""
+    if progress.mode is Mode.SNAPSHOT or message.rejected_prev <= progress.match_index:
+        return False
+    return progress.mode is Mode.REPLICATE or message.rejected_prev == progress.next_index - 1
+
+
+def _on_success(node: Node, message: AppendResponse, progress: Progress) -> None:
+    invariant(
+        message.match_index <= node.log.last_index,
+        "a follower acknowledged entries that were never sent",
+        follower=message.sender,
+        match_index=message.match_index,
+        last_index=node.log.last_index,
+    )
+    news = progress.matched(message.match_index)
+    installed = progress.snapshot is None or message.match_index >= progress.snapshot.last_index
+    if progress.mode is not Mode.REPLICATE and installed:
+        progress.replicate()
+    if news:
+        node.advance_commit()
+    send_entries(node, message.sender, progress)
+    transfer_if_caught_up(node)
+
+
+def transfer_if_caught_up(node: Node) -> None:
+    """Tell the chosen successor to take over once it holds every entry."""
+    target = node.transfer_target
+    if target is None or node.transfer_sent:
+        return
+    if node.progress[target].match_index == node.log.last_index:
+        node.transfer_sent = True
+        # The successor may be elected at any time from here on, whatever its voters have heard.
+        node.lease_given_up = True
+        node.send(target, TimeoutNow(node.term, node.id))
+
+
+# -- follower ----------------------------------------------------------------------------------
+
+
+def on_append_request(node: Node, now_ms: int, message: AppendRequest) -> None:
+    """Take the leader's entries; answer only for what is durable here."""
+    if message.term < node.term:
+        node.send(
+            message.sender,
+            AppendResponse(node.term, node.id, False, 0, message.prev_index, message.round),
+        )
+        return
+    invariant(
+        not (node.role is Role.LEADER and message.term == node.term),
+        "two leaders in one term",
+        term=node.term,
+        here=node.id,
+        there=message.sender,
+    )
+    if message.term > node.term or node.role is not Role.FOLLOWER:
+        node.become_follower(now_ms, message.term, message.sender)
+    node.heard_leader(now_ms, message.sender)
+    if node.installing:
+        return
+    prev, entries = message.prev_index, message.entries
+    if prev < node.log.base_index:
+        # The compacted prefix is committed, so it agrees by itself.
+        entries = tuple(entry for entry in entries if entry.log_index > node.log.base_index)
+        prev = node.log.base_index
+    elif node.log.term_at(prev) != message.prev_term:
+        hint = node.log.conflict_hint(prev)
+        node.send(
+            message.sender,
+            AppendResponse(node.term, node.id, False, hint, message.prev_index, message.round),
+        )
+        return
+    last = _merge(node, prev, entries)
+    node.commit_to(min(message.commit_index, last))
+    durable = last if node.new_entries else min(last, node.durable_index)
+    node.send(
+        message.sender,
+        AppendResponse(node.term, node.id, True, durable, 0, message.round),
+    )
+
+
+def _merge(node: Node, prev: int, entries: tuple[Entry, ...]) -> int:
+    """Append what is new, cutting a conflicting suffix first; the last index that now agrees."""
+    for position, entry in enumerate(entries):
+        term = node.log.term_at(entry.log_index)
+        if term == entry.term:
+            continue
+        if term is not None:
+            node.truncate_from(entry.log_index)
+        node.append_entries(entries[position:])
+        break
+    return entries[-1].log_index if entries else prev

@@ -1,0 +1,234 @@
+"""The Raft core: one step, one list of effects. Every rule is in the files beside this one."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from rmqha.controller.raft import append, reads, snapshots, votes
+from rmqha.controller.raft.events import (
+    DiskBroken,
+    Effect,
+    Event,
+    HardState,
+    PeerLost,
+    Persisted,
+    Proposed,
+    ReadRequested,
+    Received,
+    RoleChanged,
+    SnapshotInstalled,
+    SnapshotMeta,
+    SnapshotTaken,
+    Ticked,
+    TransferRequested,
+)
+from rmqha.controller.raft.log import RaftLog
+from rmqha.controller.raft.messages import (
+    AppendRequest,
+    AppendResponse,
+    Entry,
+    Message,
+    PreVoteRequest,
+    PreVoteResponse,
+    SnapshotRequest,
+    SnapshotResponse,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
+from rmqha.controller.raft.node import Node, Role
+from rmqha.controller.raft.settings import RaftSettings
+
+
+class RaftCore:
+    """A node of the controller's Raft group.
+
+    Args:
+        node_id: this node.
+        members: every node of the group.
+        settings: timings and limits.
+        hard_state: term and vote found on disk.
+        entries: the log found on disk, contiguous after ``base_index``.
+        base_index, base_term: where the log on disk begins.
+        snapshot: the newest snapshot on disk; the state machine has loaded it.
+        seed: makes the election timeouts of nodes differ.
+        now_ms: the time of the start.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_id: str,
+        members: tuple[str, ...],
+        settings: RaftSettings,
+        hard_state: HardState = HardState(),  # noqa: B008 - an immutable tuple
+        entries: list[Entry] | None = None,
+        base_index: int = 0,
+        base_term: int = 0,
+        snapshot: SnapshotMeta = SnapshotMeta(),  # noqa: B008 - an immutable tuple
+        seed: int = 0,
+        now_ms: int = 0,
+    ) -> None:
+        log = RaftLog(entries or [], base_index, base_term)
+        self.node = Node(
+            node_id, members, settings, hard_state, log, snapshot, seed=seed, now_ms=now_ms
+        )
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node leads its term (it may not have applied all of the log yet)."""
+        return self.node.role is Role.LEADER
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether this node leads and has applied the first entry of its term."""
+        return self.node.ready
+
+    @property
+    def leader_id(self) -> str | None:
+        """The leader that this node follows, or itself."""
+        return self.node.leader_id
+
+    def lease_valid(self, now_ms: int) -> bool:
+        """Whether reads of the applied state are linearizable right now, without a round."""
+        return reads.lease_valid(self.node, now_ms)
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When to send ``Ticked`` next; None when this node has stopped."""
+        node = self.node
+        if node.role is Role.STOPPED:
+            return None
+        if node.role is Role.LEADER:
+            return node.next_heartbeat_ms
+        return node.election_deadline_ms
+
+    def step(self, now_ms: int, event: Event) -> list[Effect]:
+        """Take one event.
+
+        Returns:
+            What the shell must do; see ``events`` for its contract.
+
+        Raises:
+            InvariantBroken: when a safety rule would be violated; the process must stop.
+        """
+        node = self.node
+        if node.role is Role.STOPPED:
+            return []
+        was_leader = node.role is Role.LEADER
+        self._dispatch(now_ms, event)
+        if was_leader and node.role is not Role.LEADER:
+            reads.refuse_all(node)
+        elif node.role is Role.LEADER:
+            if not was_leader:
+                append.heartbeat(node, now_ms)
+            reads.release(node)
+        return node.take_effects()
+
+    def _dispatch(self, now_ms: int, event: Event) -> None:  # noqa: C901 - one case an event
+        node = self.node
+        match event:
+            case Received(message):
+                self._receive(now_ms, message)
+            case Proposed(records):
+                append.propose(node, records)
+            case Persisted(seq):
+                self._persisted(now_ms, seq)
+            case Ticked():
+                self._tick(now_ms)
+            case ReadRequested(token):
+                if reads.request(node, now_ms, token):
+                    append.heartbeat(node, now_ms)
+            case PeerLost(peer):
+                if peer in node.progress:
+                    node.progress[peer].connection_lost(node.log.last_index)
+                votes.on_peer_lost(node, now_ms, peer)
+            case TransferRequested(target):
+                self._transfer(now_ms, target)
+            case SnapshotTaken(meta):
+                snapshots.taken(node, meta)
+            case SnapshotInstalled(meta):
+                snapshots.installed(node, meta)
+            case DiskBroken():
+                self._stop()
+            case _:
+                assert_never(event)
+
+    def _receive(self, now_ms: int, message: Message) -> None:  # noqa: C901 - one case a message
+        node = self.node
+        if message.sender not in node.peers:
+            node.note("raft_stranger_ignored", "warning", sender=message.sender)
+            return
+        match message:
+            case AppendRequest():
+                append.on_append_request(node, now_ms, message)
+            case AppendResponse():
+                append.on_append_response(node, now_ms, message)
+            case VoteRequest():
+                votes.on_vote_request(node, now_ms, message)
+            case VoteResponse():
+                votes.on_vote_response(node, now_ms, message)
+            case PreVoteRequest():
+                votes.on_pre_vote_request(node, now_ms, message)
+            case PreVoteResponse():
+                votes.on_pre_vote_response(node, now_ms, message)
+            case SnapshotRequest():
+                snapshots.on_snapshot_request(node, now_ms, message)
+            case SnapshotResponse():
+                snapshots.on_snapshot_response(node, now_ms, message)
+            case TimeoutNow():
+                votes.on_timeout_now(node, now_ms, message)
+            case _:
+                assert_never(message)
+
+    def _persisted(self, now_ms: int, seq: int) -> None:
+        node = self.node
+        node.entries_durable(seq)
+        votes.own_vote_durable(node, now_ms, seq)
+        if node.role is Role.LEADER:
+            node.advance_commit()
+            append.transfer_if_caught_up(node)
+
+    def _tick(self, now_ms: int) -> None:
+        node = self.node
+        if node.role is Role.LEADER:
+            if now_ms < node.next_heartbeat_ms:
+                return
+            oldest_ms = node.round_started_ms[0][1] if node.round_started_ms else now_ms
+            if node.peers and now_ms - oldest_ms > node.settings.election_max_ms:
+                # Check-quorum: a leader that cannot reach a majority makes room. Judged by the
+                # oldest unanswered round, so that a process that got no processor time for a
+                # while asks again before it gives up.
+                node.note("raft_quorum_lost", "warning", term=node.term)
+                node.become_follower(now_ms, node.term, None)
+                return
+            if node.transfer_target is not None and now_ms >= node.transfer_deadline_ms:
+                node.note("raft_transfer_failed", "warning", target=node.transfer_target)
+                node.transfer_target = None
+            append.heartbeat(node, now_ms)
+        elif now_ms >= node.election_deadline_ms:
+            votes.start_pre_vote(node, now_ms)
+
+    def _transfer(self, now_ms: int, target: str | None) -> None:
+        node = self.node
+        if node.role is not Role.LEADER or not node.peers:
+            return
+        if target is None:
+            target = max(node.peers, key=lambda peer: (self._freshness(peer), peer))
+        node.transfer_target = target
+        node.transfer_sent = False
+        node.transfer_deadline_ms = now_ms + node.settings.election_max_ms
+        node.note("raft_transfer_started", target=target, term=node.term)
+        append.transfer_if_caught_up(node)
+
+    def _freshness(self, peer: str) -> tuple[int, int]:
+        progress = self.node.progress[peer]
+        return progress.acked_round, progress.match_index
+
+    def _stop(self) -> None:
+        node = self.node
+        reads.refuse_all(node)
+        node.role = Role.STOPPED
+        node.leader_id = None
+        node.ready = False
+        node.immediate.append(RoleChanged(node.role.value, node.term, None))

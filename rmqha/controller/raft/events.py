@@ -1,0 +1,212 @@
+"""What happens to a Raft node (events) and what its shell must do (effects).
+
+The shell's contract, on which safety rests:
+
+1. Effects of one step are carried out in list order, steps in the order they were made.
+2. A ``Send`` listed after a ``Persist`` leaves only when that persist is durable.
+3. No ``Send`` at all leaves while a ``Persist`` with a hard state is not yet durable.
+4. When a persist is durable the shell reports ``Persisted(seq)``; the disk works in order.
+5. A failed write is reported as ``DiskBroken`` and nothing is written afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rmqha.base.machine import Note
+from rmqha.controller.raft.messages import Entry, Message
+
+
+class HardState(NamedTuple):
+    """What a node must never forget: its term and its vote in it."""
+
+    term: int = 0
+    vote: str | None = None
+
+
+class SnapshotMeta(NamedTuple):
+    """The newest durable snapshot: the last entry it holds and its size in bytes."""
+
+    last_index: int = 0
+    term: int = 0
+    size: int = 0
+
+
+# -- events ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message from another node."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A deadline may have passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """Append these records, if this node leads."""
+
+    records: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Persisted:
+    """The persist with this number, and so every one before it, is durable."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequested:
+    """Tell me when a read of the applied state is linearizable."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeerLost:
+    """The connection from a peer was closed or reset."""
+
+    peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransferRequested:
+    """Hand leadership to the peer that is furthest, or to ``target``."""
+
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """A snapshot of the applied state is durable; the log before it may go."""
+
+    meta: SnapshotMeta
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotInstalled:
+    """The snapshot asked for by ``InstallSnapshot`` is durable and loaded."""
+
+    meta: SnapshotMeta
+
+
+@dataclass(frozen=True, slots=True)
+class DiskBroken:
+    """A write failed: this node must not take part any more."""
+
+
+Event = (
+    Received
+    | Ticked
+    | Proposed
+    | Persisted
+    | ReadRequested
+    | PeerLost
+    | TransferRequested
+    | SnapshotTaken
+    | SnapshotInstalled
+    | DiskBroken
+)
+
+# -- effects -----------------------------------------------------------------------------------
+
+
+class Persist(NamedTuple):
+    """Make the hard state (if given) and these entries durable; entries cut what they overlap."""
+
+    seq: int
+    hard_state: HardState | None
+    entries: tuple[Entry, ...]
+
+
+class Send(NamedTuple):
+    """A message for a peer; it may be lost."""
+
+    to: str
+    message: Message
+
+
+class SendSnapshot(NamedTuple):
+    """Read ``length`` bytes at ``offset`` of the snapshot and send them as a SnapshotRequest."""
+
+    to: str
+    term: int
+    meta: SnapshotMeta
+    offset: int
+    length: int
+    round: int
+
+
+class Apply(NamedTuple):
+    """These entries are committed: give them to the state machine, in order."""
+
+    entries: tuple[Entry, ...]
+
+
+class RoleChanged(NamedTuple):
+    """``role`` is follower, pre_candidate, candidate, leader or stopped."""
+
+    role: str
+    term: int
+    leader_id: str | None
+
+
+class LeaderReady(NamedTuple):
+    """This leader has applied the first entry of its term: its state is the newest."""
+
+    term: int
+
+
+class ReadReady(NamedTuple):
+    """Reads of the applied state are linearizable for these tokens."""
+
+    tokens: tuple[int, ...]
+
+
+class Refused(NamedTuple):
+    """Proposals or reads that this node cannot serve, because it does not lead."""
+
+    records: tuple[bytes, ...]
+    tokens: tuple[int, ...]
+
+
+class StoreSnapshotChunk(NamedTuple):
+    """Keep these bytes of an incoming snapshot; ``offset`` 0 starts anew."""
+
+    offset: int
+    data: bytes
+
+
+class InstallSnapshot(NamedTuple):
+    """All bytes are here: make the snapshot durable, load it, report SnapshotInstalled."""
+
+    meta: SnapshotMeta
+
+
+class CompactLog(NamedTuple):
+    """Entries up to this index are never needed again."""
+
+    up_to_index: int
+
+
+Effect = (
+    Persist
+    | Send
+    | SendSnapshot
+    | Apply
+    | RoleChanged
+    | LeaderReady
+    | ReadReady
+    | Refused
+    | StoreSnapshotChunk
+    | InstallSnapshot
+    | CompactLog
+    | Note
+)

@@ -1,0 +1,252 @@
+"""A Raft node's state, what a step has decided so far, and the changes of role.
+
+The rules for each message live beside this file (``votes``, ``append``, ``snapshots``,
+``reads``); they change the state through the methods here, and ``core`` turns the outcome of a
+step into effects.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from enum import Enum
+
+from rmqha.base.invariants import invariant
+from rmqha.base.machine import Note
+from rmqha.controller.raft.events import (
+    Apply,
+    Effect,
+    HardState,
+    LeaderReady,
+    Persist,
+    RoleChanged,
+    Send,
+    SnapshotMeta,
+)
+from rmqha.controller.raft.log import RaftLog
+from rmqha.controller.raft.messages import AppendRequest, Entry, Message
+from rmqha.controller.raft.progress import Progress
+from rmqha.controller.raft.quorum import reached_by_majority
+from rmqha.controller.raft.settings import RaftSettings
+
+
+class Role(Enum):
+    """What a node is to its group."""
+
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre_candidate"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+    STOPPED = "stopped"
+
+
+class Node:
+    """State of one node; no method waits, reads a clock or draws a number.
+
+    Args:
+        node_id: this node.
+        members: all nodes of the group, this one included.
+        settings: timings and limits.
+        hard_state, log, snapshot: what was on disk.
+        seed: makes election timeouts differ between nodes; any number.
+        now_ms: the time of the start. A node that has just started helps no election before
+            the vote guard is over, for it may have promised a lease before it stopped.
+    """
+
+    def __init__(
+        self,
+        node_id: str,
+        members: tuple[str, ...],
+        settings: RaftSettings,
+        hard_state: HardState,
+        log: RaftLog,
+        snapshot: SnapshotMeta,
+        seed: int,
+        now_ms: int,
+    ) -> None:
+        invariant(node_id in members, "a node must be a member", node=node_id)
+        self.id = node_id
+        self.members = tuple(sorted(members))
+        self.peers = tuple(member for member in self.members if member != node_id)
+        self.settings = settings
+        self.seed = seed
+        self.term = hard_state.term
+        self.vote = hard_state.vote
+        self.log = log
+        self.snapshot = snapshot
+        self.commit_index = snapshot.last_index
+        self.durable_index = log.last_index
+        self.role = Role.FOLLOWER
+        self.leader_id: str | None = None
+        self.last_leader_contact_ms = now_ms
+        self.leader_lost = False
+        self.election_deadline_ms = 0
+        self.elections = 0
+        self.votes: set[str] = set()
+        self.voted_for_self_seq = 0
+        # leader only
+        self.progress: dict[str, Progress] = {}
+        self.next_heartbeat_ms = 0
+        self.round = 0
+        self.round_started_ms: deque[tuple[int, int]] = deque()
+        self.quorum_round = 0
+        self.quorum_round_ms = 0
+        self.term_start_index = 0
+        self.ready = False
+        self.reads: deque[tuple[int, int]] = deque()
+        self.transfer_target: str | None = None
+        self.transfer_deadline_ms = 0
+        self.transfer_sent = False
+        self.lease_given_up = False
+        # incoming snapshot
+        self.incoming: SnapshotMeta | None = None
+        self.incoming_offset = 0
+        self.installing = False
+        # persists that are not durable yet: (seq, index and term of the last entry, vote)
+        self.persist_seq = 0
+        self.persisting: deque[tuple[int, int, int]] = deque()
+        # what the step under way has decided
+        self.hard_dirty = False
+        self.new_entries: list[Entry] = []
+        self.sends_first: list[Effect] = []
+        self.sends_after: list[Effect] = []
+        self.immediate: list[Effect] = []
+        self.reset_election_timer(now_ms)
+
+    # -- output ----------------------------------------------------------------------------
+
+    def send(self, to: str, message: Message) -> None:
+        """Queue a message; only a leader's entries may leave before this step's persist."""
+        target = self.sends_first if isinstance(message, AppendRequest) else self.sends_after
+        target.append(Send(to, message))
+
+    def note(self, event: str, level: str = "info", **facts: object) -> None:
+        """Leave a line for the log."""
+        self.immediate.append(Note(event, level, facts))
+
+    def take_effects(self) -> list[Effect]:
+        """The effects of the step, in the order the shell must carry them out."""
+        effects = [*self.immediate, *self.sends_first]
+        if self.hard_dirty or self.new_entries:
+            self.persist_seq += 1
+            hard = HardState(self.term, self.vote) if self.hard_dirty else None
+            entries = tuple(self.new_entries)
+            last = entries[-1] if entries else Entry(0, 0, b"")
+            self.persisting.append((self.persist_seq, last.log_index, last.term))
+            if self.hard_dirty and self.vote == self.id:
+                self.voted_for_self_seq = self.persist_seq
+            effects.append(Persist(self.persist_seq, hard, entries))
+        effects += self.sends_after
+        self.hard_dirty = False
+        self.new_entries = []
+        self.sends_first = []
+        self.sends_after = []
+        self.immediate = []
+        return effects
+
+    # -- roles -----------------------------------------------------------------------------
+
+    def reset_election_timer(self, now_ms: int) -> None:
+        """Choose the next time at which silence means an election."""
+        low, high = self.settings.election_min_ms, self.settings.election_max_ms
+        self.election_deadline_ms = now_ms + low + self.jitter(high - low)
+
+    def jitter(self, span: int) -> int:
+        """A number below ``span + 1`` that differs by node, term and attempt, without chance."""
+        self.elections += 1
+        text = f"{self.seed}:{self.id}:{self.term}:{self.elections}"
+        return zlib.crc32(text.encode()) % (span + 1)
+
+    def heard_leader(self, now_ms: int, leader_id: str) -> None:
+        """A message from the leader of this term arrived."""
+        self.last_leader_contact_ms = now_ms
+        self.leader_lost = False
+        if self.leader_id != leader_id:
+            self.leader_id = leader_id
+            self.immediate.append(RoleChanged(self.role.value, self.term, leader_id))
+        self.reset_election_timer(now_ms)
+
+    def become_follower(self, now_ms: int, term: int, leader_id: str | None) -> None:
+        """Follow ``term``; a higher term forgets the vote."""
+        invariant(term >= self.term, "terms never go back", term=term, current=self.term)
+        if term > self.term:
+            self.term = term
+            self.vote = None
+            self.hard_dirty = True
+            self.leader_id = None
+            self.leader_lost = False
+        was = self.role
+        if was is not Role.FOLLOWER or leader_id != self.leader_id:
+            self.role = Role.FOLLOWER
+            self.leader_id = leader_id
+            self.immediate.append(RoleChanged(self.role.value, self.term, leader_id))
+        if was is not Role.FOLLOWER:
+            self.reset_election_timer(now_ms)
+        self.transfer_target = None
+        self.ready = False
+        self.votes = set()
+
+    def become_leader(self, now_ms: int) -> None:
+        """Open the term with a no-op, so that older entries can be committed (Raft 5.4.2)."""
+        self.role = Role.LEADER
+        self.leader_id = self.id
+        self.ready = False
+        self.lease_given_up = False
+        self.progress = {peer: Progress(next_index=self.log.last_index + 1) for peer in self.peers}
+        self.round = 0
+        self.round_started_ms.clear()
+        self.quorum_round = 0
+        self.quorum_round_ms = now_ms
+        self.next_heartbeat_ms = now_ms
+        self.immediate.append(RoleChanged(self.role.value, self.term, self.id))
+        self.term_start_index = self.log.last_index + 1
+        self.append_entries((Entry(self.term_start_index, self.term, b""),))
+
+    # -- log -------------------------------------------------------------------------------
+
+    def append_entries(self, entries: tuple[Entry, ...]) -> None:
+        """Add entries to the log and to this step's persist."""
+        self.log.append(entries)
+        self.new_entries.extend(entries)
+
+    def truncate_from(self, index: int) -> None:
+        """Drop a suffix that conflicts with the leader's log."""
+        invariant(
+            index > self.commit_index,
+            "a committed entry would be cut",
+            index=index,
+            commit_index=self.commit_index,
+        )
+        self.log.truncate_from(index)
+        self.durable_index = min(self.durable_index, index - 1)
+
+    def entries_durable(self, seq: int) -> None:
+        """The disk holds every persist up to ``seq``."""
+        while self.persisting and self.persisting[0][0] <= seq:
+            _, index, term = self.persisting.popleft()
+            if index > self.durable_index and self.log.term_at(index) == term:
+                self.durable_index = index
+
+    def durable_index_committed(self) -> int:
+        """Durable here and known to agree with every leader to come."""
+        return min(self.durable_index, self.commit_index)
+
+    def commit_to(self, index: int) -> None:
+        """Everything up to ``index`` is committed: hand it to the state machine."""
+        if index <= self.commit_index:
+            return
+        invariant(index <= self.log.last_index, "commit past the log", index=index, id=self.id)
+        self.immediate.append(Apply(self.log.between(self.commit_index + 1, index)))
+        self.commit_index = index
+        if self.role is Role.LEADER and not self.ready and index >= self.term_start_index:
+            self.ready = True
+            self.immediate.append(LeaderReady(self.term))
+
+    def advance_commit(self) -> bool:
+        """Commit what a quorum holds durably; only entries of the own term count (Raft 5.4.2)."""
+        held = [self.durable_index, *(p.match_index for p in self.progress.values())]
+        index = reached_by_majority(held)
+        if index <= self.commit_index or self.log.term_at(index) != self.term:
+            return False
+        self.commit_to(index)
+        return True

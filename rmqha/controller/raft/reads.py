@@ -1,0 +1,81 @@
+"""Linearizable reads without a log entry: a lease, and the read index where it has run out.
+
+Each heartbeat opens a numbered round; followers echo the number. When a quorum has answered
+round r, this node was certainly the leader when r was opened, and no other can be elected
+within ``vote_guard_ms`` of it, so for ``lease_ms`` (shorter by the tolerated clock drift) reads
+need nothing. Otherwise a read opens a round and waits for it. Source: dissertation 6.4.
+"""
+
+from __future__ import annotations
+
+from rmqha.controller.raft.events import ReadReady, Refused
+from rmqha.controller.raft.node import Node, Role
+from rmqha.controller.raft.progress import Progress
+from rmqha.controller.raft.quorum import reached_by_majority
+
+
+def lease_valid(node: Node, now_ms: int) -> bool:
+    """Whether this leader may answer reads at once."""
+    if not node.peers:
+        return node.ready
+    return (
+        node.ready
+        and not node.lease_given_up
+        and node.quorum_round > 0
+        and now_ms - node.quorum_round_ms < node.settings.lease_ms
+    )
+
+
+def open_round(node: Node, now_ms: int) -> None:
+    """Number the requests that leave from now on."""
+    node.round += 1
+    node.round_started_ms.append((node.round, now_ms))
+    if not node.peers:
+        _quorum_reached(node, node.round)
+
+
+def round_answered(node: Node, progress: Progress, number: int) -> None:
+    """A follower has answered a request of this round."""
+    if number <= progress.acked_round:
+        return
+    progress.acked_round = number
+    reached = reached_by_majority([node.round, *(p.acked_round for p in node.progress.values())])
+    if reached > node.quorum_round:
+        _quorum_reached(node, reached)
+
+
+def _quorum_reached(node: Node, number: int) -> None:
+    node.quorum_round = number
+    while node.round_started_ms and node.round_started_ms[0][0] <= number:
+        node.quorum_round_ms = node.round_started_ms.popleft()[1]
+    release(node)
+
+
+def release(node: Node) -> None:
+    """Let the reads go whose round a quorum has answered."""
+    if not node.ready:
+        return
+    tokens: list[int] = []
+    while node.reads and node.reads[0][0] <= node.quorum_round:
+        tokens.append(node.reads.popleft()[1])
+    if tokens:
+        node.immediate.append(ReadReady(tuple(tokens)))
+
+
+def request(node: Node, now_ms: int, token: int) -> bool:
+    """Serve a read now, or queue it; whether a new round must be sent for it."""
+    if node.role is not Role.LEADER or len(node.reads) >= node.settings.reads_pending_max:
+        node.immediate.append(Refused((), (token,)))
+        return False
+    if lease_valid(node, now_ms):
+        node.immediate.append(ReadReady((token,)))
+        return False
+    node.reads.append((node.round + 1, token))
+    return True
+
+
+def refuse_all(node: Node) -> None:
+    """This node leads no more: none of the waiting reads can be served here."""
+    if node.reads:
+        node.immediate.append(Refused((), tuple(token for _, token in node.reads)))
+        node.reads.clear()

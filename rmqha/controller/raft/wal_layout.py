@@ -1,0 +1,275 @@
+"""The bytes of the write-ahead log and of snapshots: frames, records, recovery. No IO.
+
+A segment is a run of frames, one frame for one fdatasync::
+
+    offset 0   magic    4 bytes  b"RQW1"
+           4   length   u32 be   bytes of the payload
+           8   crc32    u32 be   of seq and payload
+          12   seq      u64 be   grows by one with each frame, over all segments
+          20   payload           msgpack list of records
+               padding           zeros up to a multiple of 8
+
+Records: ``[0, format, cluster, node, term, vote]`` opens a segment, ``[1, term, vote]`` is a hard
+state, ``[2, index, term, data]`` an entry (it cuts whatever the log held from its index on),
+``[3, index, term]`` restarts the log behind a snapshot.
+
+A frame is written only after the one before it is durable. So a bad frame with nothing good
+behind it is a torn tail, which was never acknowledged, and is cut; a bad frame with a good one
+behind it is damage to something acknowledged, and is refused. A snapshot file is one frame with
+the magic ``RQS1`` and the payload ``[format, cluster, index, term, data]``.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass, field
+
+import msgpack
+
+from rmqha.base.errors import StoreCorrupted, StoreMismatch
+from rmqha.controller.raft.events import HardState, SnapshotMeta
+from rmqha.controller.raft.messages import Entry
+
+FORMAT = 1
+WAL_MAGIC = b"RQW1"
+SNAPSHOT_MAGIC = b"RQS1"
+HEADER = struct.Struct(">4sIIQ")
+ALIGNMENT = 8
+OPEN, HARD, ENTRY, RESET = 0, 1, 2, 3
+
+Record = tuple[object, ...]
+
+
+def encode_frame(magic: bytes, seq: int, payload: bytes) -> bytes:
+    """One frame with its padding."""
+    crc = zlib.crc32(payload, zlib.crc32(seq.to_bytes(8, "big")))
+    size = HEADER.size + len(payload)
+    return HEADER.pack(magic, len(payload), crc, seq) + payload + bytes(-size % ALIGNMENT)
+
+
+def decode_frame(data: memoryview, offset: int, magic: bytes) -> tuple[int, memoryview, int] | None:
+    """The frame at ``offset``: its seq, payload and end; None when there is no whole good one."""
+    if offset + HEADER.size > len(data):
+        return None
+    found, length, crc, seq = HEADER.unpack_from(data, offset)
+    start = offset + HEADER.size
+    if found != magic or start + length > len(data):
+        return None
+    payload = data[start : start + length]
+    if zlib.crc32(payload, zlib.crc32(seq.to_bytes(8, "big"))) != crc:
+        return None
+    end = start + length
+    return seq, payload, end + -(end - offset) % ALIGNMENT
+
+
+def encode_records(records: list[Record]) -> bytes:
+    """The payload of one frame."""
+    packed: bytes = msgpack.packb(records, use_bin_type=True)
+    return packed
+
+
+def open_record(cluster: str, node: str, hard_state: HardState) -> Record:
+    """The first record of a segment."""
+    return (OPEN, FORMAT, cluster, node, hard_state.term, hard_state.vote)
+
+
+@dataclass(slots=True)
+class Segment:
+    """A segment that recovery has read."""
+
+    name: str
+    last_index: int
+    """The highest entry index in it, 0 when it holds none."""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What the segments say, record by record in order.
+
+    Attributes:
+        cut: (segment name, good bytes) when the last segment ends in a torn frame.
+        empty_last: name of a last segment that does not even hold its opening record.
+    """
+
+    hard_state: HardState = field(default_factory=HardState)
+    base: tuple[int, int] | None = None
+    entries: list[Entry] = field(default_factory=list)
+    next_seq: int = 1
+    segments: list[Segment] = field(default_factory=list)
+    cut: tuple[str, int] | None = None
+    empty_last: str | None = None
+
+
+class Recovery:
+    """Reads segments in order and checks all that can be checked.
+
+    Args:
+        cluster, node: whose store this must be.
+    """
+
+    def __init__(self, cluster: str, node: str) -> None:
+        self._cluster = cluster
+        self._node = node
+        self._expected_seq: int | None = None
+        self.result = Recovered()
+
+    def read_segment(self, name: str, data: bytes, *, is_last: bool) -> None:
+        """Take in one segment.
+
+        Raises:
+            StoreCorrupted: a damaged frame with acknowledged frames behind it, or a missing one.
+            StoreMismatch: another cluster's or node's store, or a newer format.
+        """
+        view = memoryview(data)
+        offset = 0
+        segment = Segment(name, 0)
+        while offset < len(view):
+            frame = decode_frame(view, offset, WAL_MAGIC)
+            if frame is None:
+                self._bad_frame(name, view, offset, is_last=is_last)
+                break
+            seq, payload, end = frame
+            if self._expected_seq not in (None, seq):
+                raise StoreCorrupted(
+                    f"{name} at byte {offset}: frame {seq} follows, frame {self._expected_seq}"
+                    " is missing"
+                )
+            self._expected_seq = seq + 1
+            self.result.next_seq = seq + 1
+            for record in self._records(name, offset, payload):
+                self._take(name, segment, record)
+            offset = end
+        if offset == 0 and not is_last:
+            raise StoreCorrupted(f"{name} is empty, but segments follow it")
+        if offset == 0:
+            self.result.empty_last = name
+        else:
+            self.result.segments.append(segment)
+
+    def _bad_frame(self, name: str, view: memoryview, offset: int, *, is_last: bool) -> None:
+        behind = next_good_frame(view, offset + ALIGNMENT)
+        if behind is not None or not is_last:
+            where = f"a good frame follows at byte {behind}" if behind else "segments follow it"
+            raise StoreCorrupted(
+                f"{name} at byte {offset}: damaged frame in the middle of the log ({where});"
+                " nothing was changed. Restore this node's store or empty it to join again"
+            )
+        if offset > 0:
+            self.result.cut = (name, offset)
+
+    def _records(self, name: str, offset: int, payload: memoryview) -> list[list[object]]:
+        try:
+            records = msgpack.unpackb(payload, raw=False)
+        except (ValueError, msgpack.UnpackException) as error:
+            raise StoreCorrupted(f"{name} at byte {offset}: {error}") from error
+        if not isinstance(records, list):
+            raise StoreCorrupted(f"{name} at byte {offset}: not a list of records")
+        return records
+
+    def _take(self, name: str, segment: Segment, record: list[object]) -> None:
+        result = self.result
+        match record:
+            case [0, int(version), *_] if version > FORMAT:
+                raise StoreMismatch(
+                    f"{name} has format {version}; this release reads up to {FORMAT}"
+                )
+            case [0, int(), str(cluster), str(node), int(term), (str() | None) as vote]:
+                if (cluster, node) != (self._cluster, self._node):
+                    raise StoreMismatch(
+                        f"the store belongs to node {node} of group {cluster}, this is node"
+                        f" {self._node} of group {self._cluster}"
+                    )
+                result.hard_state = HardState(term, vote)
+            case [1, int(term), (str() | None) as vote]:
+                result.hard_state = HardState(term, vote)
+            case [2, int(index), int(term), bytes(data)]:
+                self._entry(name, Entry(index, term, data))
+                segment.last_index = max(segment.last_index, index)
+            case [3, int(index), int(term)]:
+                result.base = (index, term)
+                result.entries = []
+            case _:
+                raise StoreCorrupted(f"{name}: unknown record {str(record)[:80]}")
+
+    def _entry(self, name: str, entry: Entry) -> None:
+        entries = self.result.entries
+        while entries and entries[-1].log_index >= entry.log_index:
+            entries.pop()
+        base = self.result.base
+        last = entries[-1].log_index if entries else (base[0] if base else None)
+        if last is not None and entry.log_index != last + 1:
+            raise StoreCorrupted(f"{name}: entry {entry.log_index} follows entry {last}")
+        entries.append(entry)
+
+
+def next_good_frame(view: memoryview, offset: int) -> int | None:
+    """The first offset from here on at which a whole good frame begins."""
+    offset += -offset % ALIGNMENT
+    for position in range(offset, len(view) - HEADER.size, ALIGNMENT):
+        if view[position] == WAL_MAGIC[0] and decode_frame(view, position, WAL_MAGIC) is not None:
+            return position
+    return None
+
+
+def join_snapshot(
+    recovered: Recovered, snapshot: SnapshotMeta
+) -> tuple[int, int, list[Entry], bool]:
+    """Fit the log to the snapshot.
+
+    Returns:
+        Base index, base term, entries after it, and whether the log must be restarted on disk
+        behind the snapshot (it does not hold the snapshot's last entry, so what follows in it may
+        conflict with the snapshot).
+
+    Raises:
+        StoreCorrupted: entries between snapshot and log are missing.
+    """
+    entries, base = recovered.entries, recovered.base
+    first = entries[0].log_index if entries else None
+    last = snapshot.last_index
+    if base is not None and base[0] >= last:
+        if base[0] > last:
+            raise StoreCorrupted(
+                f"the log starts after entry {base[0]}, but the newest snapshot ends at {last}"
+            )
+        return base[0], base[1], entries, False
+    if first is None:
+        return last, snapshot.term, [], last > 0 and base is not None
+    if first > last + 1:
+        raise StoreCorrupted(f"the log starts at entry {first}, but the snapshot ends at {last}")
+    if first == last + 1:
+        return last, snapshot.term, entries, False
+    held = entries[last - first] if last - first < len(entries) else None
+    if held is None or held.term != snapshot.term:
+        return last, snapshot.term, [], True
+    return first, entries[0].term, entries[1:], False
+
+
+def encode_snapshot(cluster: str, meta_index: int, meta_term: int, data: bytes) -> bytes:
+    """A snapshot file."""
+    payload: bytes = msgpack.packb(
+        (FORMAT, cluster, meta_index, meta_term, data), use_bin_type=True
+    )
+    return encode_frame(SNAPSHOT_MAGIC, meta_index, payload)
+
+
+def decode_snapshot(name: str, content: bytes, cluster: str) -> tuple[int, int, bytes]:
+    """Index, term and data of a snapshot file.
+
+    Raises:
+        StoreCorrupted: damaged.
+        StoreMismatch: another cluster's, or of a newer format.
+    """
+    frame = decode_frame(memoryview(content), 0, SNAPSHOT_MAGIC)
+    if frame is None:
+        raise StoreCorrupted(f"{name}: the snapshot is damaged; nothing was changed")
+    try:
+        version, owner, index, term, data = msgpack.unpackb(frame[1], raw=False)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise StoreCorrupted(f"{name}: {error}") from error
+    if version > FORMAT:
+        raise StoreMismatch(f"{name} has format {version}; this release reads up to {FORMAT}")
+    if owner != cluster:
+        raise StoreMismatch(f"{name} belongs to group {owner}, this is group {cluster}")
+    return index, term, data

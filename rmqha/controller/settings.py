@@ -1,0 +1,292 @@
+"""The controller's configuration: Java's property keys, and our own beside them.
+
+Source: ControllerConfig, JraftConfig and NettyServerConfig of RocketMQ 5.1.1 to 5.5. Keys that
+size Java's thread pools and buffers are known, shown and without effect here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.controller.raft.settings import RaftSettings
+from rmqha.remoting.address import format_address
+
+BLACK_LIST = ("configBlackList", "configStorePath", "rocketmqHome")
+
+# Defaults as Java prints them. Every key of this table is shown by 1010.
+DEFAULTS: dict[str, str] = {
+    "bindAddress": "0.0.0.0",
+    "configBlackList": "configBlackList;configStorePath",
+    "configStorePath": "",
+    "controllerDLegerGroup": "",
+    "controllerDLegerPeers": "",
+    "controllerDLegerSelfId": "",
+    "controllerRequestThreadPoolQueueCapacity": "50000",
+    "controllerStorePath": "",
+    "controllerThreadPoolNums": "16",
+    "controllerType": "DLedger",
+    "electMasterMaxRetryCount": "3",
+    "enableElectUncleanMaster": "false",
+    "enableShutdownGracefully": "false",
+    "isProcessReadEvent": "false",
+    "jRaftControllerRPCAddr": "",
+    "jRaftElectionTimeoutMs": "1000",
+    "jRaftGroupId": "jRaft-Controller",
+    "jRaftInitConf": "",
+    "jRaftScanWaitTimeoutMs": "1000",
+    "jRaftServerId": "",
+    "jRaftSnapshotIntervalSecs": "3600",
+    "listenPort": "19876",
+    "mappedFileSize": "1073741824",
+    "metricGrpcExporterIntervalInMills": "60000",
+    "metricGrpcExporterTimeOutInMills": "3000",
+    "metricLoggingExporterIntervalInMills": "10000",
+    "metricsExporterType": "DISABLE",
+    "metricsGrpcExporterHeader": "",
+    "metricsGrpcExporterTarget": "",
+    "metricsInDelta": "false",
+    "metricsLabel": "",
+    "metricsPromExporterHost": "",
+    "metricsPromExporterPort": "5557",
+    "notifyBrokerRoleChanged": "true",
+    "rocketmqHome": "",
+    "scanInactiveMasterInterval": "5000",
+    "scanNotActiveBrokerInterval": "5000",
+    "serverAsyncSemaphoreValue": "64",
+    "serverCallbackExecutorThreads": "0",
+    "serverChannelMaxIdleTimeSeconds": "120",
+    "serverNettyWorkerGroupEnable": "true",
+    "serverOnewaySemaphoreValue": "256",
+    "serverPooledByteBufAllocatorEnable": "true",
+    "serverSelectorThreads": "3",
+    "serverSocketBacklog": "1024",
+    "serverSocketRcvBufSize": "0",
+    "serverSocketSndBufSize": "0",
+    "serverWorkerThreads": "8",
+    "shutdownWaitTimeSeconds": "30",
+    "useEpollNativeSelector": "false",
+    "writeBufferHighWaterMark": "0",
+    "writeBufferLowWaterMark": "0",
+    # our own
+    "adoptUnknownBrokers": "false",
+    "brokerCloseGraceMs": "5",
+    "coldStartGraceMs": "10000",
+    "connectionsMax": "65536",
+    "logLevel": "info",
+    "logStyle": "auto",
+    "raftElectionMaxMs": "300",
+    "raftElectionMinMs": "150",
+    "raftHeartbeatMs": "50",
+    "raftLeaseMs": "90",
+    "raftVoteGuardMs": "100",
+    "slaveNotifyDelayMs": "300",
+    "slaveNotifyOpenDelayMs": "8000",
+    "slaveNotifyOpenMarginMs": "1000",
+    "snapshotEveryEntries": "20000",
+    "walSegmentBytes": "16777216",
+}
+
+# What a running controller can change; everything else is read at the start only.
+MUTABLE = frozenset(
+    {
+        "electMasterMaxRetryCount",
+        "enableElectUncleanMaster",
+        "isProcessReadEvent",
+        "notifyBrokerRoleChanged",
+        "scanInactiveMasterInterval",
+        "slaveNotifyDelayMs",
+        "slaveNotifyOpenDelayMs",
+        "slaveNotifyOpenMarginMs",
+    }
+)
+ALIASES = {"processReadEvent": "isProcessReadEvent"}
+GRACE_MS_MAX = 100
+PORT_MAX = 65535
+# Java's long; int() alone would also take 1_000 and digits of other scripts.
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A controller of the group: its id and where it listens."""
+
+    id: str
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        """``host:port`` as written in the configuration."""
+        return format_address(self.host, self.port)
+
+
+@dataclass(slots=True)
+class ControllerConfig:
+    """A checked configuration.
+
+    Attributes:
+        values: every key with its text, the defaults included.
+        group: the Raft group's name; a store remembers it.
+        self_id, peers: the group's members, this node among them.
+        store_path: directory of log and snapshots.
+        style: ``DLedger`` or ``jRaft``: whose spelling of 1005 operators' scripts expect.
+    """
+
+    values: dict[str, str]
+    group: str
+    self_id: str
+    peers: tuple[Peer, ...]
+    store_path: str
+    style: str = "DLedger"
+    unknown: tuple[str, ...] = field(default=())
+
+    @property
+    def this(self) -> Peer:
+        """This node."""
+        return next(peer for peer in self.peers if peer.id == self.self_id)
+
+    def integer(self, key: str) -> int:
+        """A key's value as a number."""
+        return _integer(key, self.values[key])
+
+    def boolean(self, key: str) -> bool:
+        """Java's rule: ``true`` in any case is true, everything else false."""
+        return self.values[key].strip().lower() == "true"
+
+    def raft_settings(self) -> RaftSettings:
+        """Timings of the Raft core.
+
+        Raises:
+            ConfigInvalid: timings that do not fit each other.
+        """
+        return RaftSettings(
+            heartbeat_ms=self.integer("raftHeartbeatMs"),
+            election_min_ms=self.integer("raftElectionMinMs"),
+            election_max_ms=self.integer("raftElectionMaxMs"),
+            vote_guard_ms=self.integer("raftVoteGuardMs"),
+            lease_ms=self.integer("raftLeaseMs"),
+        )
+
+
+def load_config(properties: dict[str, str], *, home: str, user_home: str) -> ControllerConfig:
+    """Check a properties file's content.
+
+    Args:
+        properties: as read.
+        home: ROCKETMQ_HOME or empty; it only appears in 1010.
+        user_home: for Java's default store path.
+
+    Raises:
+        ConfigInvalid: the first key that cannot be used, and why.
+    """
+    values = dict(DEFAULTS)
+    for key, value in properties.items():
+        values[ALIASES.get(key, key)] = value.strip()
+    unknown = tuple(sorted(key for key in values if key not in DEFAULTS))
+    values["rocketmqHome"] = values["rocketmqHome"] or home
+    style = values["controllerType"]
+    if style.lower() == "jraft":
+        group, self_id, peers = _jraft_peers(values)
+    elif style.lower() == "dledger":
+        group, self_id, peers = _dledger_peers(values)
+    else:
+        raise ConfigInvalid(f"controllerType={style} is neither DLedger nor jRaft")
+    default_store = "jRaftController" if style.lower() == "jraft" else "DLedgerController"
+    store = values["controllerStorePath"] or os.path.join(user_home, default_store)
+    config_store = os.path.join(user_home, "controller", "controller.properties")
+    values["controllerStorePath"] = store
+    values["configStorePath"] = values["configStorePath"] or config_store
+    config = ControllerConfig(
+        values, group, self_id, peers, os.path.join(store, "rmqha"), style, unknown
+    )
+    values["listenPort"] = str(config.this.port)
+    _check_numbers(config)
+    return config
+
+
+def _check_numbers(config: ControllerConfig) -> None:
+    for key, default in DEFAULTS.items():
+        if default.isdigit() and config.integer(key) < 0:
+            raise ConfigInvalid(f"{key}={config.values[key]} must not be negative")
+    if config.integer("brokerCloseGraceMs") > GRACE_MS_MAX:
+        raise ConfigInvalid(f"brokerCloseGraceMs must be at most {GRACE_MS_MAX}")
+    if config.integer("metricsPromExporterPort") > PORT_MAX:
+        raise ConfigInvalid(f"metricsPromExporterPort must be at most {PORT_MAX}")
+    if config.values["logLevel"] not in ("debug", "info", "warning", "error"):
+        raise ConfigInvalid(f"logLevel={config.values['logLevel']} is not a level")
+    if config.values["logStyle"] not in ("auto", "json", "console"):
+        raise ConfigInvalid(f"logStyle={config.values['logStyle']} is not a style")
+    config.raft_settings()
+
+
+def _integer(key: str, value: str) -> int:
+    if not is_integer(value):
+        raise ConfigInvalid(f"{key}={value} is not a number")
+    return int(value)
+
+
+def is_integer(value: str) -> bool:
+    """Whether Java would read the text as a number."""
+    return _INTEGER.fullmatch(value) is not None
+
+
+def _port(key: str, text: str) -> int:
+    port = _integer(key, text)
+    if not 0 < port <= PORT_MAX:
+        raise ConfigInvalid(f"{key}: port {port} is not between 1 and {PORT_MAX}")
+    return port
+
+
+def _split_address(key: str, text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host:
+        raise ConfigInvalid(f"{key}: {text!r} is not host:port")
+    return host.strip("[]"), _port(key, port)
+
+
+def _dledger_peers(values: dict[str, str]) -> tuple[str, str, tuple[Peer, ...]]:
+    """``n0-host:port;n1-host:port``; the id ends at the first dash, hosts may have more."""
+    for key in ("controllerDLegerGroup", "controllerDLegerPeers", "controllerDLegerSelfId"):
+        if not values[key]:
+            raise ConfigInvalid(f"{key} is missing")
+    peers: list[Peer] = []
+    for part in filter(None, values["controllerDLegerPeers"].split(";")):
+        node, dash, address = part.strip().partition("-")
+        if not dash or not node:
+            raise ConfigInvalid(f"controllerDLegerPeers: {part!r} is not id-host:port")
+        peers.append(Peer(node, *_split_address("controllerDLegerPeers", address)))
+    self_id = values["controllerDLegerSelfId"]
+    return values["controllerDLegerGroup"], self_id, _checked_peers(self_id, peers)
+
+
+def _jraft_peers(values: dict[str, str]) -> tuple[str, str, tuple[Peer, ...]]:
+    """Lists of ``host:port`` matched by position; the RPC addresses are where brokers come to."""
+    for key in ("jRaftServerId", "jRaftInitConf", "jRaftControllerRPCAddr"):
+        if not values[key]:
+            raise ConfigInvalid(f"{key} is missing")
+    ids = [part.strip() for part in values["jRaftInitConf"].split(",") if part.strip()]
+    rpc = [part.strip() for part in values["jRaftControllerRPCAddr"].split(",") if part.strip()]
+    if len(ids) != len(rpc):
+        raise ConfigInvalid(
+            f"jRaftInitConf names {len(ids)} nodes, jRaftControllerRPCAddr {len(rpc)}"
+        )
+    peers = [
+        Peer(node, *_split_address("jRaftControllerRPCAddr", address))
+        for node, address in zip(ids, rpc, strict=True)
+    ]
+    self_id = values["jRaftServerId"]
+    return values["jRaftGroupId"], self_id, _checked_peers(self_id, peers)
+
+
+def _checked_peers(self_id: str, peers: list[Peer]) -> tuple[Peer, ...]:
+    names = [peer.id for peer in peers]
+    if len(set(names)) != len(names):
+        raise ConfigInvalid(f"a controller id stands twice in {';'.join(names)}")
+    if len({peer.address for peer in peers}) != len(peers):
+        raise ConfigInvalid("two controllers have the same address")
+    if self_id not in names:
+        raise ConfigInvalid(f"this node is {self_id!r}, which is not among {';'.join(names)}")
+    return tuple(peers)

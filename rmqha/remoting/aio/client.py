@@ -1,0 +1,263 @@
+"""Requests to other processes: one connection per address, shared by all callers.
+
+A request that times out leaves the connection open (Java's client closes it, which a controller then
+takes for the broker's death). A lost connection fails its requests, and the next one connects anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from rmqha.base.errors import (
+    ConfigInvalid,
+    ConnectFailed,
+    ConnectionLost,
+    LocalProtocolError,
+    RequestTimeout,
+)
+from rmqha.base.ids import ConnectionId
+from rmqha.remoting.address import parse_address
+from rmqha.remoting.aio.connection import Connection, OnProtocolError
+from rmqha.remoting.aio.server import CONNECTION_IDS, unsupported
+from rmqha.remoting.codes import request_name
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.session import ClientSession
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.ports import Clock, Network, TimerHandle
+
+Answer = asyncio.Future[RemotingCommand]
+
+
+class _Channel:
+    """One connection, its session, and the futures of those who wait."""
+
+    def __init__(self, address: str, clock: Clock, settings: RemotingSettings) -> None:
+        self.address = address
+        self.session = ClientSession(settings.pending_requests_max)
+        self.connection: Connection | None = None
+        self._clock = clock
+        self._answers: dict[int, Answer] = {}
+        self._timer: TimerHandle | None = None
+        self._timer_at_ms = 0
+
+    @property
+    def is_usable(self) -> bool:
+        return self.connection is not None and not self.connection.is_closing
+
+    async def invoke(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        connection = self.connection
+        if connection is None or connection.is_closing:
+            raise ConnectionLost(f"connection to {self.address} is lost")
+        opaque = self.session.start(self._clock.now_ms(), command, timeout_ms)
+        answer: Answer = asyncio.get_running_loop().create_future()
+        self._answers[opaque] = answer
+        try:
+            connection.send(command)
+            self._arm_timer()
+            return await answer
+        finally:
+            # Answered, timed out, or the caller was cancelled: nobody waits any more.
+            self.session.forget(opaque)
+            self._answers.pop(opaque, None)
+
+    def on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:
+        for command in commands:
+            if not command.is_response:
+                if not command.is_oneway:
+                    connection.send(unsupported(command))
+            elif self.session.receive(command):
+                answer = self._answers.pop(command.opaque)
+                if not answer.done():
+                    answer.set_result(command)
+
+    def on_closed(self, error: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        reason = f": {error}" if error is not None else ""
+        for opaque in self.session.close():
+            self._fail(opaque, ConnectionLost(f"connection to {self.address} is lost{reason}"))
+
+    def _arm_timer(self) -> None:
+        """One timer for the earliest deadline; a later deadline never moves it."""
+        deadline_ms = self.session.next_deadline_ms
+        if deadline_ms is None:
+            return
+        if self._timer is not None:
+            if self._timer_at_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer_at_ms = deadline_ms
+        delay_ms = max(0, deadline_ms - self._clock.now_ms())
+        self._timer = self._clock.call_later(delay_ms, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        for opaque in self.session.expire(self._clock.now_ms()):
+            self._fail(opaque, RequestTimeout(f"{self.address} did not answer in time"))
+        self._arm_timer()
+
+    def _fail(self, opaque: int, error: Exception) -> None:
+        answer = self._answers.pop(opaque, None)
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+
+
+class RemotingClient:
+    """Sends requests to ``host:port`` addresses and waits for their answers."""
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        settings: RemotingSettings,
+        *,
+        on_protocol_error: OnProtocolError | None = None,
+        connection_ids: Iterator[int] = CONNECTION_IDS,
+    ) -> None:
+        """Prepare a client; it connects when it is first asked to.
+
+        Args:
+            network: where to connect.
+            clock: for deadlines.
+            settings: the limits, and the waits used when a call names none.
+            on_protocol_error: told about malformed answers; that connection alone is closed.
+            connection_ids: numbers for connections; never two equal ones in a process.
+        """
+        self._network = network
+        self._clock = clock
+        self._settings = settings
+        self._on_protocol_error = on_protocol_error
+        self._connection_ids = connection_ids
+        self._channels: dict[str, _Channel] = {}
+        self._connects: dict[str, tuple[asyncio.Task[None], list[asyncio.Future[_Channel]]]] = {}
+        self._closed = False
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int | None = None
+    ) -> RemotingCommand:
+        """Send a request and wait for its answer, whatever its code.
+
+        Args:
+            address: ``host:port`` or ``[ipv6]:port``.
+            command: the request; its opaque is set here.
+            timeout_ms: for everything, connecting included; None takes the settings' value.
+
+        Raises:
+            ConnectFailed: no connection; the request has not been sent.
+            RequestTimeout: no answer in time; the peer may have acted on it or not.
+            ConnectionLost: the connection ended first; the peer may have acted on it or not.
+            LocalProtocolError: the client is closed, the command cannot be written, or too many
+                requests wait.
+        """
+        timeout_ms = self._settings.invoke_timeout_ms if timeout_ms is None else timeout_ms
+        channel = self._channels.get(address)
+        if channel is None or not channel.is_usable:
+            started_ms = self._clock.now_ms()
+            channel = await self._connected(address, timeout_ms)
+            timeout_ms = max(1, timeout_ms - (self._clock.now_ms() - started_ms))
+        try:
+            return await channel.invoke(command, timeout_ms)
+        except RequestTimeout as error:
+            raise RequestTimeout(f"{request_name(command.code)}: {error}") from error
+
+    async def invoke_oneway(
+        self, address: str, command: RemotingCommand, timeout_ms: int | None = None
+    ) -> None:
+        """Send a request that wants no answer; returns when it is handed to the connection.
+
+        Raises:
+            ConnectFailed: no connection; the request has not been sent.
+            LocalProtocolError: the client is closed or the command cannot be written.
+        """
+        timeout_ms = self._settings.invoke_timeout_ms if timeout_ms is None else timeout_ms
+        channel = self._channels.get(address)
+        if channel is None or not channel.is_usable:
+            channel = await self._connected(address, timeout_ms)
+        if channel.connection is None or not channel.is_usable:
+            raise ConnectFailed(f"connection to {address} is lost")
+        channel.session.start_oneway(command)
+        channel.connection.send(command)
+
+    async def close(self) -> None:
+        """Close all connections; those who wait get ConnectionLost or ConnectFailed."""
+        self._closed = True
+        tasks = [task for task, _ in self._connects.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for address in list(self._connects):
+            # A task cancelled before its first step never reaches its own clean-up.
+            self._tell_waiters(address, None, f"connecting to {address} was given up")
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            if channel.connection is not None:
+                channel.connection.close()
+            channel.on_closed(None)
+
+    async def _connected(self, address: str, timeout_ms: int) -> _Channel:
+        """Wait for the connect that is under way, or start one; this caller waits no longer
+        than ``timeout_ms`` and its cancellation does not disturb the others."""
+        if self._closed:
+            raise LocalProtocolError("the client is closed")
+        waiter: asyncio.Future[_Channel] = asyncio.get_running_loop().create_future()
+        if address in self._connects:
+            self._connects[address][1].append(waiter)
+        else:
+            task = asyncio.create_task(self._connect(address), name=f"connect {address}")
+            self._connects[address] = (task, [waiter])
+        late = ConnectFailed(f"no connection to {address} within {timeout_ms} ms")
+        timer = self._clock.call_later(timeout_ms, _fail_waiter, waiter, late)
+        try:
+            return await waiter
+        finally:
+            timer.cancel()
+
+    async def _connect(self, address: str) -> None:
+        """Open a connection and tell all who wait for it. Owned by ``_connects``."""
+        channel: _Channel | None = None
+        failure = f"connecting to {address} was given up"
+        try:
+            channel = await self._open(address)
+        except (ConnectFailed, ConfigInvalid) as error:
+            failure = str(error)
+        finally:
+            self._tell_waiters(address, channel, failure)
+
+    def _tell_waiters(self, address: str, channel: _Channel | None, failure: str) -> None:
+        _, waiters = self._connects.pop(address)
+        for waiter in waiters:
+            if channel is None:
+                _fail_waiter(waiter, ConnectFailed(failure))
+            elif not waiter.done():
+                waiter.set_result(channel)
+
+    async def _open(self, address: str) -> _Channel:
+        host, port = parse_address(address)
+        channel = _Channel(address, self._clock, self._settings)
+
+        def closed(_: Connection, error: Exception | None) -> None:
+            channel.on_closed(error)
+            if self._channels.get(address) is channel:
+                del self._channels[address]
+
+        connection = channel.connection = Connection(
+            ConnectionId(next(self._connection_ids)),
+            self._clock,
+            self._settings,
+            on_commands=channel.on_commands,
+            on_closed=closed,
+            on_protocol_error=self._on_protocol_error,
+        )
+        await self._network.connect(
+            host, port, lambda: connection, timeout_ms=self._settings.connect_timeout_ms
+        )
+        if channel.is_usable:
+            self._channels[address] = channel
+        return channel
+
+
+def _fail_waiter(waiter: asyncio.Future[_Channel], error: ConnectFailed) -> None:
+    if not waiter.done():
+        waiter.set_exception(error)

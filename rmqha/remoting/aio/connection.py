@@ -1,0 +1,246 @@
+"""One connection, of a server or a client: bytes in, batches of commands out, gathered writes.
+
+Sends made while a chunk is handled leave in one write when the handler returns; sends made at other
+times are gathered until the loop's next turn. A peer that does not read is cut off when its
+unsent bytes pass ``write_buffer_bytes_max``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from rmqha.base.errors import ConnectionLost, RemoteProtocolError
+from rmqha.base.ids import ConnectionId
+from rmqha.remoting.address import format_address
+from rmqha.remoting.codec_json import decode_command
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.frame import FrameDecoder, encode
+from rmqha.remoting.repeats import HeaderCache
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.ports import Clock, TimerHandle
+
+OnCommands = Callable[["Connection", list[RemotingCommand]], None]
+OnClosed = Callable[["Connection", Exception | None], None]
+OnProtocolError = Callable[["Connection", RemoteProtocolError], None]
+
+
+class Connection(asyncio.Protocol):
+    """The asyncio protocol at one end of a TCP connection.
+
+    Attributes:
+        id: unique among the connections of one process.
+        frames_in: commands decoded so far.
+        frames_out: commands handed over for sending so far.
+        bytes_in: bytes received.
+        bytes_out: bytes handed to the transport.
+    """
+
+    def __init__(
+        self,
+        connection_id: ConnectionId,
+        clock: Clock,
+        settings: RemotingSettings,
+        *,
+        on_commands: OnCommands,
+        on_closed: OnClosed,
+        on_opened: Callable[[Connection], None] | None = None,
+        on_protocol_error: OnProtocolError | None = None,
+        read_only_while_writable: bool = False,
+        headers: HeaderCache | None = None,
+    ) -> None:
+        """Prepare a connection; nothing happens before the transport arrives.
+
+        Args:
+            connection_id: from one counter for the whole process.
+            clock: for the idle timer.
+            settings: the limits.
+            on_commands: gets all commands of one chunk, in order, never an empty list.
+            on_closed: called once after ``on_opened``; the error is None when either side closed
+                in order.
+            on_opened: called when the transport is there.
+            on_protocol_error: told what was malformed, just before the connection is closed.
+            read_only_while_writable: stop reading while the peer does not read. For servers only:
+                two ends that both wait for the other to read would wait for ever.
+            headers: parsed headers of requests that repeat; commands then share ``ext_fields``.
+        """
+        self.id = connection_id
+        self.frames_in = self.frames_out = self.bytes_in = self.bytes_out = 0
+        self._clock = clock
+        self._settings = settings
+        self._on_commands = on_commands
+        self._on_closed = on_closed
+        self._on_opened = on_opened
+        self._on_protocol_error = on_protocol_error
+        self._read_only_while_writable = read_only_while_writable
+        decode_json = decode_command if headers is None else headers.decode
+        self._decoder = FrameDecoder(
+            settings.frame_bytes_max, settings.header_bytes_max, decode_json
+        )
+        self._transport: asyncio.Transport | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._corked = False
+        self._flush_scheduled = False
+        self._paused = False
+        self._last_activity_ms = 0
+        self._idle_timer: TimerHandle | None = None
+        self._close_error: Exception | None = None
+
+    @property
+    def peer(self) -> str:
+        """The peer's ``host:port``; empty before the connection is made."""
+        name = self._transport.get_extra_info("peername") if self._transport is not None else None
+        if isinstance(name, tuple) and len(name) >= 2:
+            return format_address(str(name[0]), int(name[1]))
+        return str(name or "")
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether nothing can be sent: not open yet, closing or closed."""
+        return self._transport is None or self._transport.is_closing()
+
+    @property
+    def is_write_paused(self) -> bool:
+        """Whether the peer reads more slowly than this side writes; a hint for producers."""
+        return self._paused
+
+    def send(self, command: RemotingCommand) -> None:
+        """Send a command; dropped when the connection is closing.
+
+        Raises:
+            LocalProtocolError: the command cannot be written as a frame.
+        """
+        self.frames_out += 1
+        self.send_bytes(encode(command, self._settings.frame_bytes_max))
+
+    def send_bytes(self, data: bytes) -> None:
+        """Send whole frames that are encoded already; dropped when the connection is closing."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if self._out_bytes > self._settings.write_buffer_bytes_max:
+            self._flush()
+        elif not self._corked and not self._flush_scheduled and self._loop is not None:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush_soon)
+
+    def send_frames(self, frames: list[bytes]) -> None:
+        """Send several encoded frames."""
+        self.frames_out += len(frames)
+        self.send_bytes(b"".join(frames))
+
+    def close(self) -> None:
+        """Close once what was sent has left."""
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    def abort(self, error: Exception | None = None) -> None:
+        """Close now; unsent bytes are lost. ``on_closed`` gets ``error``."""
+        if self._close_error is None:
+            self._close_error = error
+        if self._transport is not None:
+            self._out.clear()
+            self._out_bytes = 0
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport (called by the loop)."""
+        # Simulated transports only look like asyncio's, so no isinstance here.
+        self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+        self._last_activity_ms = self._clock.now_ms()
+        if self._settings.idle_timeout_ms > 0:
+            self._arm_idle_timer(self._settings.idle_timeout_ms)
+        if self._on_opened is not None:
+            self._on_opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Decode a chunk and hand its commands over as one batch (called by the loop)."""
+        if self.is_closing:
+            return
+        self._last_activity_ms = self._clock.now_ms()
+        self.bytes_in += len(data)
+        try:
+            commands = self._decoder.feed(data)
+        except RemoteProtocolError as error:
+            self._fail(error)
+            return
+        if commands:
+            self.frames_in += len(commands)
+            self._corked = True
+            try:
+                self._on_commands(self, commands)
+            finally:
+                self._corked = False
+                self._flush()
+        if self._decoder.error is not None:
+            self._fail(self._decoder.error)
+
+    def eof_received(self) -> bool:
+        """The peer will send nothing more: close, as Java does (called by the loop)."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The transport's buffer is filling (called by the loop)."""
+        self._paused = True
+        if self._read_only_while_writable and not self.is_closing and self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The transport's buffer has drained (called by the loop)."""
+        self._paused = False
+        if self._read_only_while_writable and not self.is_closing and self._transport is not None:
+            self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Report the end, once (called by the loop)."""
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+            self._idle_timer = None
+        self._out.clear()
+        self._out_bytes = 0
+        self._on_closed(self, self._close_error or exc)
+
+    def _flush_soon(self) -> None:
+        self._flush_scheduled = False
+        self._flush()
+
+    def _flush(self) -> None:
+        transport = self._transport
+        if not self._out or transport is None:
+            return
+        out, size = self._out, self._out_bytes
+        self._out, self._out_bytes = [], 0
+        if transport.is_closing():
+            return
+        self.bytes_out += size
+        self._last_activity_ms = self._clock.now_ms()
+        transport.write(out[0] if len(out) == 1 else b"".join(out))
+        limit = self._settings.write_buffer_bytes_max
+        if transport.get_write_buffer_size() > limit:
+            self.abort(ConnectionLost(f"peer {self.peer} left over {limit} bytes unread"))
+
+    def _fail(self, error: RemoteProtocolError) -> None:
+        self._close_error = error
+        if self._on_protocol_error is not None:
+            self._on_protocol_error(self, error)
+        self.close()
+
+    def _arm_idle_timer(self, delay_ms: int) -> None:
+        self._idle_timer = self._clock.call_later(delay_ms, self._check_idle)
+
+    def _check_idle(self) -> None:
+        """Look at the last activity; the timer is never moved while traffic flows."""
+        timeout_ms = self._settings.idle_timeout_ms
+        left_ms = self._last_activity_ms + timeout_ms - self._clock.now_ms()
+        if left_ms > 0:
+            self._arm_idle_timer(left_ms)
+            return
+        self._idle_timer = None
+        self.abort(ConnectionLost(f"idle for {timeout_ms} ms"))

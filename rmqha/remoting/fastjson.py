@@ -1,0 +1,55 @@
+"""JSON bodies as fastjson 1 writes them.
+
+Java emits a map with number keys as ``{1:"a"}``, which is not JSON. :func:`loads` takes both forms;
+:func:`dumps` writes legal JSON, which Java reads as well.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import orjson
+
+from rmqha.base.errors import LocalProtocolError, RemoteProtocolError
+
+# A string, closed or cut off, is skipped whole; possessive, so that no input makes it slow.
+_STRING_OR_BARE_KEY = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(?P<before>[{,]\s*+)(?P<key>-?\d++)(?=\s*+:)', re.DOTALL
+)
+
+
+def loads(data: bytes) -> Any:
+    """Read a JSON body, with number keys quoted or bare.
+
+    Returns:
+        dicts, lists, str, int, float, bool or None; keys are always str.
+
+    Raises:
+        RemoteProtocolError: the body is not JSON even so.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return orjson.loads(_STRING_OR_BARE_KEY.sub(_quote, data))
+    except orjson.JSONDecodeError as error:
+        raise RemoteProtocolError(f"body is not JSON: {error}") from error
+
+
+def dumps(value: Any) -> bytes:
+    """Write compact JSON; int keys become quoted.
+
+    Raises:
+        LocalProtocolError: the value holds what JSON cannot carry.
+    """
+    try:
+        return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError as error:
+        raise LocalProtocolError(f"body cannot be written as JSON: {error}") from error
+
+
+def _quote(match: re.Match[bytes]) -> bytes:
+    key = match["key"]
+    return match[0] if key is None else match["before"] + b'"' + key + b'"'

@@ -1,0 +1,129 @@
+"""Requests that come again and again, and answers that go out again and again.
+
+A broker's polls and the heartbeats of an idle broker are the same bytes but for the opaque. Their
+headers are parsed once, their answers encoded once; the opaque alone is read and written anew.
+
+Nothing is guessed: an entry is made from a header that was parsed in full and whose one
+``"opaque":`` member holds the opaque that came out; a later header with the same bytes before and
+after a plain integer can then only mean the same request with that integer for its opaque.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import orjson
+
+from rmqha.remoting import codec_json
+from rmqha.remoting.codes import VERSION_CURRENT
+from rmqha.remoting.command import FLAG_RESPONSE, SERIALIZE_JSON, RemotingCommand
+
+ENTRIES_MAX = 4096
+HEADER_BYTES_MAX = 1024
+OPAQUE_DIGITS_MAX = 9  # every number of nine digits fits 32 bits
+
+_MEMBER = b'"opaque":'
+_PREFIX = struct.Struct(">II")
+
+_Parsed = tuple[int, int, str, int, str | None, dict[str, str] | None]
+
+
+class HeaderCache:
+    """Parsed JSON headers by their bytes without the opaque; shared by a server's connections.
+
+    The ``ext_fields`` of repeated commands are one dict: nobody may change it.
+    """
+
+    def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
+        self._entries_max = entries_max
+        self._entries: dict[bytes, _Parsed] = {}
+        # Hashes of headers that came once: most of a busy broker's never come again, and keeping
+        # them all would cost memory for nothing.
+        self._once: set[int] = set()
+        self.hits = 0
+
+    def decode(self, header: bytes, body: bytes) -> RemotingCommand:
+        """Make the command of a JSON header and its body.
+
+        Raises:
+            HeaderMalformed: see ``codec_json.decode_command``.
+        """
+        at = header.find(_MEMBER)
+        start = at + len(_MEMBER)
+        end = header.find(b",", start)
+        digits = header[start:end]
+        if at < 0 or end < 0 or len(digits) > OPAQUE_DIGITS_MAX or not digits.isdigit():
+            return codec_json.decode_command(header, body)
+        key = header[:start] + header[end:]
+        parsed = self._entries.get(key)
+        if parsed is not None:
+            code, flag, language, version, remark, ext_fields = parsed
+            self.hits += 1
+            return RemotingCommand(
+                code, int(digits), flag, language, version, remark, ext_fields, body
+            )
+        command = codec_json.decode_command(header, body)
+        if (
+            command.opaque == int(digits)
+            and len(header) <= HEADER_BYTES_MAX
+            and header.count(_MEMBER) == 1
+        ):
+            self._remember(key, command)
+        return command
+
+    def _remember(self, key: bytes, command: RemotingCommand) -> None:
+        """Keep a header that has come for the second time."""
+        mark = hash(key)
+        if mark not in self._once:
+            if len(self._once) >= self._entries_max:
+                self._once.clear()
+            self._once.add(mark)
+            return
+        self._once.discard(mark)
+        if len(self._entries) >= self._entries_max:
+            self._entries.clear()  # those that are needed are soon back
+        self._entries[key] = (
+            command.code,
+            command.flag,
+            command.language,
+            command.version,
+            command.remark,
+            command.ext_fields,
+        )
+
+
+class ReplyTemplate:
+    """A JSON response of which only the opaque is still missing.
+
+    Args:
+        code, remark, ext_fields, body: of the response.
+    """
+
+    __slots__ = ("_fixed_bytes", "_head", "_head_bytes", "_tail")
+
+    def __init__(
+        self, code: int, remark: str | None, ext_fields: dict[str, str] | None, body: bytes
+    ) -> None:
+        command = RemotingCommand(
+            code, 0, FLAG_RESPONSE, "PYTHON", VERSION_CURRENT, remark, ext_fields, body,
+            SERIALIZE_JSON,
+        )  # fmt: skip
+        header = codec_json.encode_header(command)
+        # The opaque stands before the remark and after the fields: find it from the parsed end.
+        fields = b"" if ext_fields is None else orjson.dumps(ext_fields)
+        start = header.index(_MEMBER, header.find(fields) + len(fields)) + len(_MEMBER)
+        self._head = header[:start]
+        self._tail = header[start + 1 :] + body
+        self._head_bytes = len(header) - 1
+        self._fixed_bytes = self._head_bytes + len(body) + 4
+
+    def frame(self, opaque: int) -> bytes:
+        """The whole frame of the response to the request with this opaque."""
+        digits = b"%d" % opaque
+        size = len(digits)
+        return b"%b%b%b%b" % (
+            _PREFIX.pack(self._fixed_bytes + size, self._head_bytes + size),
+            self._head,
+            digits,
+            self._tail,
+        )

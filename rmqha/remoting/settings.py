@@ -1,0 +1,39 @@
+"""Named limits of the remoting layer. Whatever can grow has its maximum here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FRAME_BYTES_MAX = 16_777_216
+"""The Java default of ``com.rocketmq.remoting.frameMaxLength``; counts the length prefix."""
+
+HEADER_BYTES_MAX = 262_144
+"""A message's properties travel in the header: up to 32,767 bytes, of which JSON escaping can make
+six each. 64 KiB would refuse legal messages; this never does."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemotingSettings:
+    """Limits and waits of connections, servers and clients. Durations are milliseconds.
+
+    Attributes:
+        frame_bytes_max: a whole frame with its 4-byte prefix; longer ones close the connection.
+        header_bytes_max: a frame's header; longer ones close the connection.
+        pending_requests_max: requests of one client connection that wait for an answer.
+        write_buffer_bytes_max: unsent bytes of one connection; a peer that reads too slowly to
+            stay below it is cut off. Must hold at least one whole frame.
+        connections_max: open connections of one server; further ones are closed at once.
+        idle_timeout_ms: closes a connection with neither reads nor writes; 0 or less disables.
+            There is no deadline for the first frame, because brokers probe with silent connections.
+        connect_timeout_ms: how long a client tries to connect.
+        invoke_timeout_ms: how long a client waits for an answer when the caller gives no timeout.
+    """
+
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    header_bytes_max: int = HEADER_BYTES_MAX
+    pending_requests_max: int = 65_536
+    write_buffer_bytes_max: int = 4 * FRAME_BYTES_MAX
+    connections_max: int = 65_536
+    idle_timeout_ms: int = 120_000
+    connect_timeout_ms: int = 3_000
+    invoke_timeout_ms: int = 3_000

@@ -1,0 +1,1 @@
+"""Real ports: the machine's clock, disk, network and random numbers."""

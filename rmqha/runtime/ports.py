@@ -1,0 +1,127 @@
+"""What a shell may touch: clock, random numbers, disk and network, as Protocols.
+
+Shells take these as arguments, so the same shell runs on the real machine (``runtime/aio``)
+and unchanged in the simulator (``sim``). All durations are milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+
+class TimerHandle(Protocol):
+    """A timer that has not fired yet."""
+
+    def cancel(self) -> None:
+        """Forget the callback; harmless when it has already run."""
+
+
+class Clock(Protocol):
+    """Time that only grows, timers, and the wall clock for stamps that people read."""
+
+    def now_ms(self) -> int:
+        """Milliseconds of a clock that never goes back; its origin means nothing."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970; may jump. Never decides anything."""
+
+    def call_later(
+        self, delay_ms: float, callback: Callable[..., object], *args: object
+    ) -> TimerHandle:
+        """Run ``callback(*args)`` once in the event loop after ``delay_ms``."""
+
+    async def sleep(self, delay_ms: float) -> None:
+        """Wait for ``delay_ms``."""
+
+
+class Rng(Protocol):
+    """Random numbers; seeded in the simulator."""
+
+    def randint(self, low: int, high: int) -> int:
+        """An integer with ``low <= n <= high``."""
+
+
+class Listener(Protocol):
+    """A listening socket."""
+
+    @property
+    def port(self) -> int:
+        """The port in use, also when 0 was asked for."""
+
+    def close(self) -> None:
+        """Stop accepting; connections that exist go on."""
+
+    async def wait_closed(self) -> None:
+        """Wait until the socket is gone."""
+
+
+class Network(Protocol):
+    """Byte streams with asyncio's Transport and Protocol at their ends."""
+
+    async def listen(
+        self, host: str, port: int, factory: Callable[[], asyncio.Protocol]
+    ) -> Listener:
+        """Accept connections on ``host:port``; one protocol of ``factory`` each.
+
+        Raises:
+            OSError: when the address cannot be used.
+        """
+
+    async def connect(
+        self, host: str, port: int, factory: Callable[[], asyncio.Protocol], *, timeout_ms: int
+    ) -> asyncio.Transport:
+        """Open a connection.
+
+        Raises:
+            ConnectFailed: when nobody answers within ``timeout_ms``.
+        """
+
+
+class AppendFile(Protocol):
+    """A file that only grows."""
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far, durable or under way."""
+
+    async def append_sync(self, data: bytes) -> None:
+        """Write at the end and return when it is durable (fdatasync).
+
+        Raises:
+            DiskFailed: what the file holds past the last success is unknown.
+        """
+
+    async def close(self) -> None:
+        """Release the file."""
+
+
+class Disk(Protocol):
+    """Files by absolute path. Each call returns when its effect is durable."""
+
+    async def make_dirs(self, path: str) -> None:
+        """Create a directory and its parents; it may exist."""
+
+    async def list_dir(self, path: str) -> list[str]:
+        """Names in a directory, sorted; empty when there is no such directory."""
+
+    async def read(self, path: str) -> bytes:
+        """The whole file.
+
+        Raises:
+            FileNotFoundError: when there is none.
+            DiskFailed: when it cannot be read.
+        """
+
+    async def open_append(self, path: str) -> AppendFile:
+        """Open for appending, creating the file (and its directory entry) durably."""
+
+    async def truncate(self, path: str, size: int) -> None:
+        """Cut a file to ``size`` bytes."""
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace a whole file: either the old or the new content survives a crash."""
+
+    async def remove(self, path: str) -> None:
+        """Delete a file; it may be missing."""

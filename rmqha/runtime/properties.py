@@ -1,0 +1,105 @@
+"""Java's ``.properties`` text: read as ``java.util.Properties`` does, written so that it reads it."""
+
+from __future__ import annotations
+
+import re
+
+from rmqha.base.errors import ConfigInvalid
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_WRITTEN = {"\\": "\\\\", **{char: f"\\{name}" for name, char in _ESCAPES.items()}}
+# str.splitlines would also split at form feeds and at what Unicode calls line ends.
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_UNICODE_ESCAPE = re.compile(r"[0-9A-Fa-f]{4}")
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Read key and value of every line; a later line wins.
+
+    Comments begin with ``#`` or ``!``; a backslash at a line's end joins the next one; key and
+    value are parted by ``=``, ``:`` or blanks; ``\\uXXXX`` and the usual escapes are read.
+
+    Raises:
+        ConfigInvalid: a broken ``\\u`` escape.
+    """
+    found: dict[str, str] = {}
+    for line in _logical_lines(text):
+        key, value = _split(line)
+        found[_unescape(key)] = _unescape(value)
+    return found
+
+
+def _logical_lines(text: str) -> list[str]:
+    lines: list[str] = []
+    pending: str | None = None
+    for raw in _LINE_END.split(text):
+        line = raw.lstrip(" \t\f")
+        if pending is None and (not line or line[0] in "#!"):
+            continue
+        slashes = len(line) - len(line.rstrip("\\"))
+        if slashes % 2:
+            pending = (pending or "") + line[:-1]
+            continue
+        lines.append((pending or "") + line)
+        pending = None
+    if pending:
+        lines.append(pending)
+    return lines
+
+
+def _split(line: str) -> tuple[str, str]:
+    position = 0
+    while position < len(line) and line[position] not in "=: \t\f":
+        position += 2 if line[position] == "\\" else 1
+    key, rest = line[:position], line[position:].lstrip(" \t\f")
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(" \t\f")
+    return key, rest
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    position = 0
+    while position < len(text):
+        char = text[position]
+        if char != "\\" or position + 1 == len(text):
+            out.append(char)
+            position += 1
+            continue
+        follower = text[position + 1]
+        if follower == "u":
+            digits = text[position + 2 : position + 6]
+            if not _UNICODE_ESCAPE.fullmatch(digits):
+                raise ConfigInvalid(f"broken escape \\u{digits} in {text!r}")
+            out.append(chr(int(digits, 16)))
+            position += 6
+        else:
+            out.append(_ESCAPES.get(follower, follower))
+            position += 2
+    # Escapes name UTF-16 units: pairs are one character, half a pair is none.
+    return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def format_properties(values: dict[str, str]) -> str:
+    """One ``key=value`` line each, sorted by key, escaped where Java's reader needs it."""
+    lines = []
+    for key in sorted(values):
+        name = re.sub(r"[ =:#!]", r"\\\g<0>", _escape(key))
+        value = _escape(values[key])
+        if value.startswith(" "):
+            value = "\\" + value
+        lines.append(f"{name}={value}\n")
+    return "".join(lines)
+
+
+def _escape(text: str) -> str:
+    return "".join(_WRITTEN.get(char) or _ascii(char) for char in text)
+
+
+def _ascii(char: str) -> str:
+    if " " <= char <= "~":
+        return char
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

@@ -1,0 +1,85 @@
+"""An asyncio event loop whose time is virtual: when nothing is ready it jumps to the next timer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import Any
+
+HOST: contextvars.ContextVar[str | None] = contextvars.ContextVar("sim_host", default=None)
+"""The simulated host that the running code belongs to; tasks inherit it."""
+
+
+class Deadlock(Exception):
+    """Nothing is ready and no timer is set, but the simulation has not ended."""
+
+
+class _Selector:
+    """Stands where the loop keeps its selector: waiting means jumping."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        """Move the clock to the next timer instead of waiting for it."""
+        if timeout is None:
+            raise Deadlock("nothing is ready and no timer is set")
+        if timeout > 0:
+            self._loop.jump()
+        return []
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """Runs ready callbacks in order, then the timers, never the outside world."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sim_now = 0.0
+        self._selector = _Selector(self)
+        self.host_tasks: dict[str, dict[int, asyncio.Task[Any]]] = {}
+        self._task_count = 0
+        self.errors: list[BaseException] = []
+        self.set_task_factory(self._make_task)
+        self.set_exception_handler(self._remember)
+
+    def time(self) -> float:
+        """Virtual seconds since the start."""
+        return self._sim_now
+
+    def jump(self) -> None:
+        """Go to the time of the next timer."""
+        self._sim_now = max(self._sim_now, self._scheduled[0].when())  # type: ignore[attr-defined]  # BaseEventLoop's own heap
+
+    def _process_events(self, event_list: list[Any]) -> None:
+        """There is no file descriptor that could become ready."""
+
+    def _write_to_self(self) -> None:
+        """There is no other thread that could wait for a wake-up."""
+
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]  # it never returns
+        """A thread would end determinism."""
+        raise RuntimeError("no threads in the simulator: use the Disk port")
+
+    def _make_task(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> Any:
+        task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, **options)
+        context = options.get("context")
+        host = HOST.get() if context is None else context.get(HOST)
+        if host is not None:
+            self._task_count += 1
+            number = self._task_count
+            tasks = self.host_tasks.setdefault(host, {})
+            tasks[number] = task
+            task.add_done_callback(lambda _: tasks.pop(number, None))
+        return task
+
+    def _remember(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.errors.append(error or RuntimeError(str(context.get("message"))))
+
+    def cancel_host(self, host: str) -> None:
+        """Stop every task of a host, as kill -9 does."""
+        for task in list(self.host_tasks.get(host, {}).values()):
+            task.cancel()

@@ -1,0 +1,282 @@
+"""Simulated TCP: ordered streams with delays, stalls, cuts in one or both directions, resets.
+
+A cut holds bytes back, as TCP does while it retransmits; new connections time out. When a host
+is killed its peers see a reset, when it loses power they see nothing until they speak to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rmqha.base.errors import ConnectFailed
+from rmqha.sim.loop import HOST, SimLoop
+
+Factory = Callable[[], asyncio.Protocol]
+
+
+@dataclass(slots=True)
+class Weather:
+    """How the network treats bytes; durations are milliseconds.
+
+    Attributes:
+        delay_min_ms, delay_max_ms: of each segment.
+        loss: share of segments that are lost and come ``retransmit_ms`` later.
+    """
+
+    delay_min_ms: float = 0.1
+    delay_max_ms: float = 1.0
+    loss: float = 0.0
+    retransmit_ms: float = 200.0
+
+
+class SimTransport(asyncio.Transport):
+    """One end of a simulated connection; only what rmqha's connections use."""
+
+    def __init__(self, net: SimNet, host: str, peer_host: str, name: str) -> None:
+        super().__init__({"peername": (peer_host, 1), "sockname": (host, 1), "name": name})
+        self.net = net
+        self.host = host
+        self.peer_host = peer_host
+        self.protocol: asyncio.Protocol | None = None
+        self.peer: SimTransport | None = None
+        self.ended = False
+        self._closing = False
+        self._reading = True
+        self._unread: list[bytes | None] = []
+        self._held: list[bytes | None] = []
+        self._arrives_at = 0.0
+
+    # -- asyncio.Transport -----------------------------------------------------------------
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def get_write_buffer_size(self) -> int:
+        return sum(len(data) for data in self._held if data is not None)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        pass
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        unread, self._unread = self._unread, []
+        for data in unread:
+            self._deliver(data)
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def write(self, data: Any) -> None:
+        if not self._closing:
+            self._push(bytes(data))
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._push(None)
+            self.net.loop.call_soon(self.end, None)
+
+    def abort(self) -> None:
+        self._closing = True
+        self.reset_peer()
+        self.net.loop.call_soon(self.end, None)
+
+    # -- simulation ------------------------------------------------------------------------
+
+    def reset_peer(self) -> None:
+        """Let the other end see a reset, unless the network is cut."""
+        peer = self.peer
+        if peer is None or peer.ended or (self.host, self.peer_host) in self.net.cuts:
+            return
+        self.net.loop.call_later(
+            self.net.delay_s(), peer.end, ConnectionResetError("reset by peer")
+        )
+
+    def end(self, error: Exception | None) -> None:
+        """This end is over; its protocol hears it once."""
+        if self.ended:
+            return
+        self.ended = self._closing = True
+        self.net.transports.pop(self, None)
+        if self.protocol is not None and self.host in self.net.alive:
+            self.net.run_on(self.host, self.protocol.connection_lost, error)
+
+    def flush_held(self) -> None:
+        """The cut is gone: what was held back leaves now."""
+        held, self._held = self._held, []
+        for data in held:
+            self._push(data)
+
+    def _push(self, data: bytes | None) -> None:
+        if (self.host, self.peer_host) in self.net.cuts:
+            self._held.append(data)
+            return
+        now = self.net.loop.time()
+        self._arrives_at = max(self._arrives_at, now + self.net.delay_s())
+        self.net.loop.call_at(self._arrives_at, self._arrive, data)
+
+    def _arrive(self, data: bytes | None) -> None:
+        peer = self.peer
+        if peer is None:
+            return
+        if (self.host, self.peer_host) in self.net.cuts:
+            self._held.append(data)
+        elif peer.ended or peer.host not in self.net.alive:
+            if data is not None and not self.ended and peer.host not in self.net.dark:
+                self.net.loop.call_soon(self.end, ConnectionResetError("reset by peer"))
+        else:
+            peer._deliver(data)  # noqa: SLF001 - the other end of the same class
+
+    def _deliver(self, data: bytes | None) -> None:
+        if self.ended or self.protocol is None:
+            return
+        if not self._reading:
+            self._unread.append(data)
+        elif data is None:
+            self._closing = True
+            self.end(None)
+        else:
+            self.net.run_on(self.host, self.protocol.data_received, data)
+
+
+class SimListener:
+    """A listening port of a simulated host."""
+
+    def __init__(self, net: SimNet, key: tuple[str, int]) -> None:
+        self._net = net
+        self._key = key
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return self._key[1]
+
+    def close(self) -> None:
+        """Stop accepting."""
+        self._net.listeners.pop(self._key, None)
+
+    async def wait_closed(self) -> None:
+        """It is closed at once."""
+
+
+class SimNet:
+    """All hosts and what lies between them."""
+
+    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.weather = Weather()
+        self.alive: dict[str, None] = {}
+        self.dark: set[str] = set()
+        self.cuts: set[tuple[str, str]] = set()
+        self.contexts: dict[str, Any] = {}
+        self.listeners: dict[tuple[str, int], Factory] = {}
+        self.transports: dict[SimTransport, None] = {}
+        self._names = 0
+        self._next_port = 40_000
+
+    def delay_s(self) -> float:
+        """How long the next segment takes, in seconds."""
+        weather = self.weather
+        delay = self.rng.uniform(weather.delay_min_ms, weather.delay_max_ms)
+        if weather.loss and self.rng.random() < weather.loss:
+            delay += weather.retransmit_ms
+        return delay / 1000
+
+    def run_on(self, host: str, call: Callable[..., Any], *args: Any) -> Any:
+        """Run code of a host, so that the tasks it starts belong to that host."""
+        return self.contexts[host].copy().run(call, *args)
+
+    def boot(self, host: str, context: Any) -> SimNetwork:
+        """A host comes up."""
+        self.alive[host] = None
+        self.dark.discard(host)
+        self.contexts[host] = context
+        return SimNetwork(self, host)
+
+    def kill(self, host: str, *, power: bool) -> None:
+        """A host's process ends; without power its peers are not even told."""
+        self.alive.pop(host, None)
+        if power:
+            self.dark.add(host)
+        for key in [key for key in self.listeners if key[0] == host]:
+            del self.listeners[key]
+        for transport in [t for t in self.transports if t.host == host]:
+            if not power:
+                transport.reset_peer()
+            transport.end(None)
+
+    def cut(self, source: str, target: str) -> None:
+        """Nothing gets from source to target until :meth:`heal`."""
+        self.cuts.add((source, target))
+
+    def heal(self) -> None:
+        """All cuts are mended; what TCP still holds arrives."""
+        self.cuts.clear()
+        for transport in list(self.transports):
+            transport.flush_held()
+
+    def reset_between(self, one: str, other: str) -> None:
+        """A middlebox resets every connection between two hosts; both are alive."""
+        for transport in list(self.transports):
+            if {transport.host, transport.peer_host} == {one, other}:
+                error = ConnectionResetError("reset")
+                self.loop.call_later(self.delay_s(), transport.end, error)
+
+    def open(self, source: str, target: str, port: int, factory: Factory) -> SimTransport:
+        """Make both ends of a connection; the caller has checked that it is possible."""
+        self._names += 1
+        near = SimTransport(self, source, target, f"{self._names}a")
+        far = SimTransport(self, target, source, f"{self._names}b")
+        near.peer, far.peer = far, near
+        self.transports[near] = self.transports[far] = None
+        near.protocol = factory()
+        far.protocol = self.run_on(target, self.listeners[(target, port)])
+        self.run_on(target, far.protocol.connection_made, far)
+        self.run_on(source, near.protocol.connection_made, near)
+        return near
+
+    def free_port(self) -> int:
+        """A port that nobody has had."""
+        self._next_port += 1
+        return self._next_port
+
+
+class SimNetwork:
+    """Network port of one simulated host."""
+
+    def __init__(self, net: SimNet, host: str) -> None:
+        self._net = net
+        self._host = host
+
+    async def listen(self, host: str, port: int, factory: Factory) -> SimListener:
+        """Accept connections to this host's ``port``; the host text is not looked at."""
+        key = (self._host, port or self._net.free_port())
+        if key in self._net.listeners:
+            raise OSError(98, f"address in use: {key}")
+        self._net.listeners[key] = factory
+        return SimListener(self._net, key)
+
+    async def connect(
+        self, host: str, port: int, factory: Factory, *, timeout_ms: int
+    ) -> asyncio.Transport:
+        """Connect to another simulated host."""
+        net = self._net
+        await asyncio.sleep(net.delay_s() + net.delay_s())
+        there, back = (self._host, host), (host, self._host)
+        if there in net.cuts or back in net.cuts or host in net.dark:
+            await asyncio.sleep(timeout_ms / 1000)
+            raise ConnectFailed(f"connecting to {host}:{port} timed out")
+        if (host, port) not in net.listeners or HOST.get() not in net.alive:
+            raise ConnectFailed(f"{host}:{port} refused")
+        return net.open(self._host, host, port, factory)

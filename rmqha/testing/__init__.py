@@ -1,0 +1,1 @@
+"""For test authors: clusters that can be started, broken and healed."""

@@ -1,0 +1,123 @@
+"""Class paths of real Apache RocketMQ releases, resolved once by Maven and kept outside the tree.
+
+``classpath("5.3.3")`` generates a pom with the five artifacts that hold every main class used here,
+lets Maven resolve them, and stores the result in ``~/.cache/rmqha/java/<version>/classpath.txt``
+(``RMQHA_JAVA_CACHE`` names another folder). A file lock keeps parallel test workers from racing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+ARTIFACTS = ("broker", "namesrv", "controller", "tools", "client")
+# 5.1.x releases have the DLedger controller only; JRaft came with 5.2.0.
+VERSIONS = ("5.1.4", "5.3.3", "5.5.0")
+DEFAULT_VERSION = "5.3.3"
+RESOLVE_TIMEOUT_S = 600
+
+_DEPENDENCY = """    <dependency>
+      <groupId>org.apache.rocketmq</groupId>
+      <artifactId>rocketmq-{artifact}</artifactId>
+      <version>{version}</version>
+    </dependency>
+"""
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>rmqha.interop</groupId>
+  <artifactId>rocketmq-{version}</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+{dependencies}  </dependencies>
+</project>
+"""
+
+
+class JavaUnavailable(Exception):
+    """Java, Maven or the artifacts cannot be had on this machine."""
+
+
+def cache_root() -> Path:
+    """Return the folder that keeps resolved class paths across runs."""
+    named = os.environ.get("RMQHA_JAVA_CACHE")
+    return Path(named) if named else Path.home() / ".cache" / "rmqha" / "java"
+
+
+def java() -> str:
+    """Return the path of the ``java`` launcher.
+
+    Raises:
+        JavaUnavailable: neither JAVA_HOME nor PATH has one.
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / "java").exists():
+        return str(Path(home) / "bin" / "java")
+    found = shutil.which("java")
+    if found is None:
+        raise JavaUnavailable("no java on the PATH")
+    return found
+
+
+def classpath(version: str = DEFAULT_VERSION) -> str:
+    """Return the class path of one RocketMQ release, resolving it at first use.
+
+    Raises:
+        JavaUnavailable: java or mvn is missing, or Maven could not resolve the artifacts.
+    """
+    java()
+    folder = cache_root() / version
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        target = folder / "classpath.txt"
+        known = target.read_text() if target.exists() else ""
+        if known and all(Path(jar).exists() for jar in known.split(os.pathsep)):
+            return known
+        resolved = _resolve(version, folder)
+        _write_atomically(target, resolved)
+        return resolved
+
+
+def _resolve(version: str, folder: Path) -> str:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise JavaUnavailable("no mvn on the PATH")
+    pom = folder / "pom.xml"
+    dependencies = "".join(_DEPENDENCY.format(artifact=a, version=version) for a in ARTIFACTS)
+    pom.write_text(_POM.format(version=version, dependencies=dependencies))
+    fresh = folder / "classpath.resolving"
+    command = [maven, "-q", "-B", "-f", str(pom), "dependency:build-classpath"]
+    command.append(f"-Dmdep.outputFile={fresh}")
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=RESOLVE_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise JavaUnavailable(f"mvn took more than {RESOLVE_TIMEOUT_S} s") from error
+    if done.returncode != 0 or not fresh.exists():
+        raise JavaUnavailable(
+            f"mvn could not resolve {version}: {(done.stdout + done.stderr)[-2000:]}"
+        )
+    resolved = fresh.read_text().strip()
+    fresh.unlink()
+    return resolved
+
+
+def _write_atomically(target: Path, text: str) -> None:
+    with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False) as temporary:
+        temporary.write(text)
+    Path(temporary.name).replace(target)
+
+
+if __name__ == "__main__":
+    for release in VERSIONS:
+        try:
+            jars = len(classpath(release).split(os.pathsep))
+            print(f"Apache RocketMQ {release}: {jars} jars at hand", flush=True)
+        except JavaUnavailable as error:
+            print(f"Apache RocketMQ {release} cannot be had: {error}", flush=True)

@@ -1,0 +1,41 @@
+"""The real mqadmin as a child process."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from rmqha.testing.real import java, maven
+
+TIMEOUT_S = 60.0
+_MAIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
+
+
+def mqadmin(*args: str, version: str = maven.DEFAULT_VERSION) -> str:
+    """Run one mqadmin command and return what it printed, standard error included.
+
+    The exit status says nothing: mqadmin ends with 0 also after a refused request.
+    """
+    with tempfile.TemporaryDirectory(prefix="rmqha-mqadmin-") as home:
+        options = ("-Xms32m", "-Xmx128m", *java.SMALL_JVM)
+        command = java.java_command(version, Path(home), _MAIN, args, options)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    return done.stdout.decode(errors="replace")
+
+
+def fields(output: str) -> dict[str, list[str]]:
+    """The ``#Name<tab>value`` lines of an output, by name, in order."""
+    found: dict[str, list[str]] = {}
+    for line in output.splitlines():
+        name, tab, value = line.strip().partition("\t")
+        if tab:
+            found.setdefault(name.lstrip("#").rstrip(":"), []).append(value.strip())
+    return found

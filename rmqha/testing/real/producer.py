@@ -1,0 +1,224 @@
+"""Load with a memory: every acknowledged message is recorded, and later looked for.
+
+The producer asks the name server for the master, sends one message at a time and after any failure
+asks again. ``assert_nothing_lost`` then reads the topic back from the master by pulling, and from
+the replicas by reading their commit-log files, and compares.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from rmqha.testing.real import wire
+from rmqha.testing.real.cluster import Cluster
+from rmqha.testing.real.java import JavaBroker
+from rmqha.testing.real.processes import wait_until
+
+QUEUES = 4
+SEND_TIMEOUT_S = 1.0
+ROUTE_TIMEOUT_S = 0.5
+RETRY_INTERVAL_S = 0.02
+PAYLOAD = b"x" * 200
+WRITES_BACK_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """One acknowledged message; times are ``time.monotonic`` seconds."""
+
+    body: bytes
+    queue_id: int
+    queue_offset: int
+    sent_at: float
+    acked_at: float
+    broker: str
+
+
+class Producer:
+    """A thread that keeps writing to one topic of a broker set."""
+
+    def __init__(
+        self,
+        name_server: str,
+        topic: str,
+        broker_name: str = "broker-a",
+        *,
+        pause_s: float = 0.001,
+    ) -> None:
+        self.topic = topic
+        self.acked: list[Acked] = []
+        self.failures = 0
+        self.unclear = 0
+        self._broker_name = broker_name
+        self._pause_s = pause_s
+        self._name_server = wire.Connection(name_server, ROUTE_TIMEOUT_S)
+        self._broker: wire.Connection | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"producer-{topic}", daemon=True)
+        self._error: BaseException | None = None
+
+    def start(self) -> Self:
+        """Start writing."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop writing and close the connections; idempotent."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join(timeout=SEND_TIMEOUT_S * 5)
+        self._forget_broker()
+        self._name_server.close()
+        if self._error is not None:
+            raise self._error
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def wait_for_acks(self, more: int, timeout_s: float = WRITES_BACK_TIMEOUT_S) -> None:
+        """Wait until ``more`` further messages are acknowledged."""
+        goal = len(self.acked) + more
+        wait_until(lambda: len(self.acked) >= goal, timeout_s, f"{more} more acknowledged messages")
+
+    def wait_for_write_after(
+        self, moment: float, timeout_s: float = WRITES_BACK_TIMEOUT_S, *, not_by: str = ""
+    ) -> float:
+        """Wait for the first message sent after ``moment`` that was acknowledged.
+
+        Returns:
+            Seconds from ``moment`` to its acknowledgement.
+        """
+
+        def found() -> Acked | None:
+            recent = reversed(self.acked[-2000:])
+            after = [a for a in recent if a.sent_at > moment and a.broker != not_by]
+            return after[-1] if after else None
+
+        first = wait_until(found, timeout_s, "writes to be back", interval_s=0.005)
+        return first.acked_at - moment
+
+    def longest_gap_s(self, since: float = 0.0) -> float:
+        """The longest time without an acknowledgement since a moment."""
+        times = [a.acked_at for a in self.acked if a.acked_at >= since]
+        gaps = (later - earlier for earlier, later in itertools.pairwise(times))
+        return max(gaps, default=0.0)
+
+    def _run(self) -> None:
+        try:
+            self._loop()
+        except BaseException as error:  # noqa: BLE001 - handed to the test's thread by stop()
+            self._error = error
+
+    def _loop(self) -> None:
+        number = 0
+        while not self._stopping.is_set():
+            body = f"{self.topic}-{number:08d}-".encode() + PAYLOAD
+            number += 1
+            try:
+                self._send(number, body)
+            except (OSError, ValueError):
+                self.failures += 1
+                self._forget_broker()
+                self._stopping.wait(RETRY_INTERVAL_S)
+            if self._pause_s:
+                self._stopping.wait(self._pause_s)
+
+    def _send(self, number: int, body: bytes) -> None:
+        broker = self._connected_broker()
+        queue = number % QUEUES
+        sent_at = time.monotonic()
+        answer = wire.send_message(
+            broker,
+            self.topic,
+            queue,
+            body,
+            keys=f"{self.topic}{number}",
+            default_queues=QUEUES,
+            timeout_s=SEND_TIMEOUT_S,
+        )
+        if answer.code == wire.SUCCESS:
+            offset = int(answer.ext["queueOffset"])
+            moment = time.monotonic()
+            self.acked.append(Acked(body, queue, offset, sent_at, moment, broker.address))
+            return
+        # Codes 10 to 12 mean stored, but not as safely as asked: such a message may vanish.
+        if answer.code in (10, 11, 12):
+            self.unclear += 1
+        raise ConnectionError(f"{broker.address} answered {answer.code}: {answer.remark}")
+
+    def _connected_broker(self) -> wire.Connection:
+        if self._broker is None:
+            routed = wire.broker_addresses(self._name_server, self._broker_name, self._broker_name)
+            if 0 not in routed:
+                raise ConnectionError("the route names no master")
+            self._broker = wire.Connection(routed[0], SEND_TIMEOUT_S)
+        return self._broker
+
+    def _forget_broker(self) -> None:
+        if self._broker is not None:
+            self._broker.close()
+            self._broker = None
+
+
+def read_back(address: str, topic: str) -> dict[tuple[int, int], bytes]:
+    """Pull a whole topic from one broker: (queue, offset) to body."""
+    found: dict[tuple[int, int], bytes] = {}
+    with wire.Connection(address, 5.0) as broker:
+        for queue in range(QUEUES):
+            for message in wire.pull_queue(broker, topic, queue):
+                found[(message.queue_id, message.queue_offset)] = message.body
+    return found
+
+
+def read_commit_log(broker: JavaBroker, topic: str) -> dict[tuple[int, int], bytes]:
+    """The same from the commit-log files on disk, whatever state the broker is in."""
+    found: dict[tuple[int, int], bytes] = {}
+    for path in sorted((broker.store / "commitlog").glob("[0-9]*")):
+        for message in wire.parse_messages(path.read_bytes()):
+            if message.topic == topic:
+                found[(message.queue_id, message.queue_offset)] = message.body
+    return found
+
+
+def missing(acked: Iterable[Acked], found: dict[tuple[int, int], bytes]) -> list[Acked]:
+    """The acknowledged messages that are not where the acknowledgement said."""
+    return [a for a in acked if found.get((a.queue_id, a.queue_offset)) != a.body]
+
+
+def assert_nothing_lost(
+    cluster: Cluster, producer: Producer, *, replicas: Iterable[JavaBroker] = ()
+) -> None:
+    """Stop the producer; every acknowledged message is on the master and on ``replicas``.
+
+    Raises:
+        AssertionError: names the first messages that are missing and how many there are.
+    """
+    producer.stop()
+    acked = list(producer.acked)
+    assert acked, "nothing was ever acknowledged"
+    master = cluster.master()
+    found: dict[tuple[int, int], bytes] = {}
+
+    def all_on_master() -> bool:
+        # The consume queues trail the commit log by a moment.
+        with contextlib.suppress(OSError):
+            found.update(read_back(master.address, producer.topic))
+        return not missing(acked, found)
+
+    with contextlib.suppress(AssertionError):
+        wait_until(all_on_master, 15.0, "the consume queues of the master", interval_s=0.2)
+    lost = missing(acked, found)
+    assert not lost, f"{len(lost)} of {len(acked)} acked missing on {master.child.name}: {lost[:3]}"
+    for replica in replicas:
+        on_disk = read_commit_log(replica, producer.topic)
+        lost = missing(acked, on_disk)
+        assert not lost, f"{len(lost)} of {len(acked)} missing on {replica.child.name}: {lost[:3]}"

@@ -1,0 +1,1 @@
+"""Safety properties as code, one a file; tests, simulator and chaos runs all use these."""

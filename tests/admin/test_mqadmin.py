@@ -1,0 +1,253 @@
+"""The command line against an in-process controller: exit codes, renderings, usage."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rmqha.cli.mqadmin import main
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.aio.server import RemotingServer, unsupported
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.clock import SystemClock
+from rmqha.runtime.aio.net import TcpNetwork
+from tests.admin.golden import CONTROLLER, NAME_SERVER, last_answer
+
+Reply = Callable[[RemotingCommand], RemotingCommand]
+
+
+class Cluster:
+    """One port that answers as the captured name server, controller and broker do.
+
+    Attributes:
+        replies: answers of a test's own, by request code.
+        asked: request codes in order.
+    """
+
+    def __init__(self) -> None:
+        self.replies: dict[int, Reply] = {}
+        self.asked: list[int] = []
+        self.server = RemotingServer(TcpNetwork(), SystemClock(), RemotingSettings(), self)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server.port}"
+
+    def on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:
+        for command in commands:
+            self.asked.append(command.code)
+            connection.send(self._reply(command))
+
+    def on_closed(self, connection: Connection, error: Exception | None) -> None:
+        pass
+
+    def _reply(self, command: RemotingCommand) -> RemotingCommand:
+        if command.code in self.replies:
+            return self.replies[command.code](command)
+        if command.code == 1005:
+            return self._here(command, last_answer(CONTROLLER, 1005))
+        if command.code == 106:
+            return self._here(command, last_answer(NAME_SERVER, 106))
+        if command.code == 1007:
+            return self._here(command, last_answer("127.0.0.1:30911", 1007))
+        if command.code in {1002, 1006, 1009, 1010, 1011}:
+            return self._here(command, last_answer(CONTROLLER, command.code))
+        return unsupported(command)
+
+    def _here(self, command: RemotingCommand, answer: RemotingCommand) -> RemotingCommand:
+        """The captured answer, with this port in place of the captured ones."""
+        fields = dict(answer.ext_fields or {})
+        if "controllerLeaderAddress" in fields:
+            fields["controllerLeaderAddress"] = self.address
+        body = answer.body
+        if command.code == 106:
+            for port in (b"30911", b"30921"):
+                body = body.replace(port, str(self.server.port).encode())
+        return command.reply(answer.code, answer.remark, fields, body)
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    """A cluster on a free port."""
+    cluster = Cluster()
+    await cluster.server.start("127.0.0.1", 0)
+    yield cluster
+    await cluster.server.close()
+
+
+async def mqadmin(*arguments: str, env: dict[str, str | None] | None = None) -> Result:
+    """Run a command line in a thread; it brings its own event loop."""
+    runner = CliRunner()
+    return await asyncio.to_thread(runner.invoke, main, list(arguments), env=env)
+
+
+def lines_of(cluster: Cluster) -> dict[str, list[str]]:
+    """A good command line of every command."""
+    here = cluster.address
+    return {
+        "getControllerMetaData": ["-a", here],
+        "getSyncStateSet": ["-a", here, "-b", "broker-a"],
+        "getBrokerEpoch": ["-n", here, "-b", "broker-a"],
+        "electMaster": ["-a", here, "-b", "2", "-bn", "broker-a", "-c", "DefaultCluster"],
+        "cleanBrokerMetadata": ["-a", here, "-b", "1", "-bn", "broker-a", "-c", "DefaultCluster"],
+        "getControllerConfig": ["-a", here],
+        "updateControllerConfig": ["-a", here, "-k", "notifyBrokerRoleChanged", "-v", "true"],
+    }
+
+
+NAMES = sorted(main.commands)
+
+
+def free_address() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_command_succeeds_in_every_style(cluster: Cluster, name: str) -> None:
+    """Exit code 0, and each style says something of its own."""
+    line = lines_of(cluster)[name]
+    tables = await mqadmin(name, *line)
+    as_json = await mqadmin(name, *line, "--json")
+    plain = await mqadmin(name, *line, "--plain")
+    assert [0, 0, 0] == [result.exit_code for result in (tables, as_json, plain)], tables.output
+    assert "┃" in tables.stdout
+    assert 1 == as_json.stdout.count("\n")
+    assert json.loads(as_json.stdout)
+    assert "┃" not in plain.stdout
+    assert plain.stdout.endswith("\n")
+    assert "" == tables.stderr + as_json.stderr + plain.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_refusal_exits_with_1_and_shows_code_and_remark(cluster: Cluster, name: str) -> None:
+    """The Java tool exits with 0, so that scripts go on after a refused election."""
+    asks = {
+        "getControllerMetaData": 1005, "getSyncStateSet": 1006, "getBrokerEpoch": 1007,
+        "electMaster": 1002, "cleanBrokerMetadata": 1011, "getControllerConfig": 1010,
+        "updateControllerConfig": 1009,
+    }  # fmt: skip
+    cluster.replies[asks[name]] = lambda command: command.reply(2012, "Failed to elect")
+    result = await mqadmin(name, *lines_of(cluster)[name], "--plain")
+    assert 1 == result.exit_code
+    assert "CODE: 2012  DESC: Failed to elect (CONTROLLER_ELECT_MASTER_FAILED)" in result.stderr
+    assert "" == result.stdout
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_silence_exits_with_3(cluster: Cluster, name: str) -> None:
+    """Nobody there is something else than "no"."""
+    nobody = free_address()
+    line = [nobody if part == cluster.address else part for part in lines_of(cluster)[name]]
+    result = await mqadmin(name, *line)
+    assert 3 == result.exit_code
+    assert nobody in result.stderr
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_wrong_usage_exits_with_2(name: str) -> None:
+    """Missing options, unknown ones, and both styles at once."""
+    assert 2 == (await mqadmin(name, env={"NAMESRV_ADDR": None})).exit_code
+    assert 2 == (await mqadmin(name, "--nonsense")).exit_code
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["getControllerMetaData", "-a", "nonsense"],
+        ["getControllerMetaData", "-a", ";"],
+        ["getControllerMetaData", "-a", "127.0.0.1:1", "--json", "--plain"],
+        ["getSyncStateSet", "-a", "127.0.0.1:1"],
+        ["getSyncStateSet", "-a", "127.0.0.1:1", "-c", "DefaultCluster"],
+        ["getSyncStateSet", "-a", "127.0.0.1:1", "-b", "b", "-i", "0"],
+        ["getBrokerEpoch", "-b", "b"],
+        ["electMaster", "-a", "127.0.0.1:1", "-b", "x", "-bn", "b", "-c", "c"],
+        ["cleanBrokerMetadata", "-a", "127.0.0.1:1", "-bn", "b"],
+        ["updateControllerConfig", "-a", "127.0.0.1:1", "-k", "a=b", "-v", "c"],
+        ["nonsense"],
+    ],
+)
+async def test_wrong_values_exit_with_2_before_anything_is_asked(line: list[str]) -> None:
+    """A usage error must not look like a cluster's."""
+    result = await mqadmin(*line, env={"NAMESRV_ADDR": None})
+    assert 2 == result.exit_code, result.output
+    assert "Usage:" in result.stderr
+
+
+async def test_next_address_is_tried_when_one_is_down(cluster: Cluster) -> None:
+    """Operators pass the whole list."""
+    both = f"{free_address()};{cluster.address};"
+    result = await mqadmin("getSyncStateSet", "-a", both, "-b", "broker-a")
+    assert 0 == result.exit_code
+    assert "127.0.0.1:30921" in result.stdout
+
+
+async def test_partial_failure_shows_what_is_there_and_exits_with_3(cluster: Cluster) -> None:
+    """Half an answer is worth showing and is not success."""
+    both = f"{free_address()};{cluster.address}"
+    result = await mqadmin("getControllerConfig", "-a", both, "--plain")
+    assert 3 == result.exit_code
+    assert f"============{cluster.address}============" in result.stdout
+    assert "cannot connect" in result.stderr
+
+
+async def test_name_server_comes_from_the_environment(cluster: Cluster) -> None:
+    """As with the Java tool."""
+    result = await mqadmin(
+        "getBrokerEpoch", "-c", "DefaultCluster", env={"NAMESRV_ADDR": cluster.address}
+    )
+    assert 0 == result.exit_code
+    assert [106, 1007, 1007] == cluster.asked
+
+
+async def test_name_server_is_taken_where_it_is_not_used(cluster: Cluster) -> None:
+    """Scripts pass -n to every command."""
+    result = await mqadmin("getControllerMetaData", "-a", cluster.address, "-n", "x:1")
+    assert 0 == result.exit_code
+
+
+async def test_unreadable_answer_exits_with_1(cluster: Cluster) -> None:
+    """Not with a traceback."""
+    cluster.replies[1006] = lambda command: command.reply(0, body=b"<html>")
+    result = await mqadmin("getSyncStateSet", "-a", cluster.address, "-b", "broker-a")
+    assert 1 == result.exit_code
+    assert "body is not JSON" in result.stderr
+
+
+async def test_watch_repeats_through_failures_until_interrupted(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A watch that ends with the first refusal is of no use during a failover."""
+    slept: list[float] = []
+
+    async def sleep(self: SystemClock, delay_ms: float) -> None:
+        slept.append(delay_ms)
+        cluster.replies[1006] = lambda command: command.reply(2007, "moving")
+        if len(slept) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(SystemClock, "sleep", sleep)
+    result = await mqadmin(
+        "getSyncStateSet", "-a", cluster.address, "-b", "broker-a", "-i", "7", "--json"
+    )
+    assert 130 == result.exit_code
+    assert [7000, 7000] == slept
+    assert 1 == result.stdout.count("\n")
+    assert "moving" in result.stderr
+
+
+async def test_names_are_never_markup(cluster: Cluster) -> None:
+    """A broker called [red] must stay readable."""
+    body = last_answer(CONTROLLER, 1006).body.replace(b"broker-a", b"[red]b")
+    cluster.replies[1006] = lambda command: command.reply(0, body=body)
+    result = await mqadmin("getSyncStateSet", "-a", cluster.address, "-b", "[red]b")
+    assert 0 == result.exit_code
+    assert "[red]b" in result.stdout

@@ -1,0 +1,184 @@
+"""The live table: who is alive, to the millisecond, whatever connections do."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.base.ids import BrokerId
+from rmqha.controller.liveness import Liveness
+
+ONE, TWO = BrokerId(1), BrokerId(2)
+
+
+def beat(live: Liveness, now_ms: int, connection: int, broker_id: int = 1, **more: object) -> None:
+    fields = {"clusterName": "c", "brokerName": "a", "brokerId": broker_id, **more}
+    live.heartbeat(now_ms, connection, {key: str(value) for key, value in fields.items()})
+
+
+def alive(live: Liveness, now_ms: int, broker_id: BrokerId = ONE) -> bool:
+    return live.alive(now_ms, "c", "a", broker_id)
+
+
+def test_alive_when_the_timeout_passes_then_dead_and_reported_once() -> None:
+    """Java: alive while last + timeout >= now."""
+    live = Liveness()
+    beat(live, 0, 1, heartbeatTimeoutMills=3000)
+    assert live.next_deadline_ms() == 3001
+    assert alive(live, 3000)
+    assert not alive(live, 3001)
+    assert live.expire(3000) == []
+    assert live.expire(3001) == [("c", "a", ONE)]
+    assert live.expire(9999) == []
+    assert live.next_deadline_ms() is None
+
+
+def test_close_when_it_is_a_stale_connection_s_then_ignored() -> None:
+    """#11045: a half-open connection's late close must not evict a healthy master."""
+    live = Liveness()
+    beat(live, 0, 1)
+    beat(live, 10, 2)
+    live.connection_closed(20, 1)
+    assert alive(live, 5_000)
+    assert live.next_deadline_ms() == 10_011
+
+
+def test_close_when_nobody_reconnects_then_dead_after_the_grace() -> None:
+    """kill -9 is noticed in 100 ms, not in 10 s."""
+    live = Liveness(close_grace_ms=100)
+    beat(live, 0, 1)
+    live.connection_closed(50, 1)
+    assert alive(live, 149)
+    assert not alive(live, 150)
+    assert live.next_deadline_ms() == 150
+    assert live.expire(150) == [("c", "a", ONE)]
+
+
+def test_close_when_heard_on_another_connection_in_the_grace_then_alive() -> None:
+    """A 3 s call timeout closes the connection of a healthy broker."""
+    live = Liveness()
+    beat(live, 0, 1)
+    live.connection_closed(50, 1)
+    live.heard(60, 2, "c", "a", ONE)
+    assert alive(live, 5_000)
+    assert live.next_deadline_ms() == 10_061
+    live.connection_closed(70, 2)
+    assert not alive(live, 170)
+
+
+def test_close_when_a_newer_connection_already_asked_then_it_takes_over() -> None:
+    """The old connection's close may come after the first request on the new one."""
+    live = Liveness()
+    beat(live, 0, 1)
+    live.heard(10, 2, "c", "a", ONE)
+    live.connection_closed(20, 1)
+    assert alive(live, 5_000)
+    live.connection_closed(5_000, 2)
+    assert not alive(live, 5_100)
+
+
+def test_heartbeat_when_it_comes_from_an_older_connection_then_not_bound_to_it() -> None:
+    """Frames buffered in a connection that is about to close."""
+    live = Liveness()
+    beat(live, 0, 2)
+    beat(live, 10, 1)
+    live.connection_closed(20, 1)
+    assert alive(live, 5_000)
+
+
+def test_close_when_a_connection_is_shared_then_all_its_brokers_get_the_grace() -> None:
+    """A BrokerContainer's brokers share one connection; Java evicts only one of them."""
+    live = Liveness()
+    beat(live, 0, 1, broker_id=1)
+    beat(live, 0, 1, broker_id=2)
+    live.connection_closed(10, 1)
+    assert live.expire(110) == [("c", "a", ONE), ("c", "a", TWO)]
+
+
+def test_heard_on_when_a_set_asks_then_only_its_brokers_of_that_connection_live_longer() -> None:
+    """#10812: 1004 names no broker, but the connection does."""
+    live = Liveness()
+    beat(live, 0, 1, broker_id=1)
+    beat(live, 0, 2, broker_id=2)
+    live.heard_on(9_000, 1, "a")
+    live.heard_on(9_000, 2, "another")
+    live.heard_on(9_000, 77, "a")
+    assert live.expire(11_000) == [("c", "a", TWO)]
+
+
+def test_positions_when_older_then_kept_and_when_reconnected_then_replaced() -> None:
+    """Java's monotonic rule, but a restarted broker is ranked by what it has now."""
+    live = Liveness()
+    beat(live, 0, 1, epoch=2, maxOffset=50, confirmOffset=40)
+    beat(live, 1, 1, epoch=2, maxOffset=49, confirmOffset=1)
+    said = live.info("c", "a", ONE)
+    assert said is not None
+    assert (said.epoch, said.max_offset, said.confirm_offset) == (2, 50, 40)
+    beat(live, 2, 2, epoch=1, maxOffset=9)
+    assert (said.epoch, said.max_offset, said.confirm_offset) == (1, 9, -1)
+
+
+def test_heartbeat_when_the_timeout_shrinks_then_the_deadline_comes_forward() -> None:
+    """A lazily corrected heap must not sleep past an earlier deadline."""
+    live = Liveness()
+    beat(live, 0, 1)
+    beat(live, 1, 1, heartbeatTimeoutMills=10)
+    assert live.next_deadline_ms() == 12
+    beat(live, 2, 1, heartbeatTimeoutMills="nonsense")
+    assert live.next_deadline_ms() == 10_003
+
+
+def test_table_when_full_then_the_longest_dead_makes_room() -> None:
+    """Everything is bounded; living brokers are never thrown out."""
+    live = Liveness(brokers_max=2)
+    beat(live, 0, 1, broker_id=1)
+    beat(live, 0, 2, broker_id=2)
+    beat(live, 0, 3, broker_id=3)
+    assert live.info("c", "a", BrokerId(3)) is None
+    live.connection_closed(1, 1)
+    live.expire(200)
+    beat(live, 200, 3, broker_id=3)
+    assert alive(live, 200, BrokerId(3))
+    assert live.info("c", "a", ONE) is None
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from("bhco"), st.integers(1, 4), st.integers(1, 5), st.integers(0, 40)),
+    max_size=60,
+)
+
+
+@given(steps=STEPS)
+def test_expire_when_anything_happens_then_exactly_at_next_deadline(
+    steps: list[tuple[str, int, int, int]],
+) -> None:
+    """A timer driven by ``next_deadline_ms`` misses no death, and alive() agrees with it."""
+    live = Liveness(close_grace_ms=10)
+    now_ms = 0
+    reported: set[BrokerId] = set()
+    for what, broker_id, connection, pause_ms in steps:
+        end_ms = now_ms + pause_ms
+        due_ms = live.next_deadline_ms()
+        while due_ms is not None and due_ms <= end_ms:
+            gone = live.expire(due_ms)
+            assert gone, "a deadline with nothing to report"
+            assert live.expire(due_ms) == []
+            for _, _, dead in gone:
+                assert alive(live, due_ms - 1, dead)
+                assert not alive(live, due_ms, dead)
+                assert dead not in reported
+                reported.add(dead)
+            due_ms = live.next_deadline_ms()
+        now_ms = end_ms
+        if what == "b":
+            beat(live, now_ms, connection, broker_id, heartbeatTimeoutMills=20 + connection)
+        elif what == "h":
+            live.heard(now_ms, connection, "c", "a", BrokerId(broker_id))
+        elif what == "o":
+            live.heard_on(now_ms, connection, "a")
+        else:
+            live.connection_closed(now_ms, connection)
+        reported = {one for one in reported if not alive(live, now_ms, one)}
+    living = {broker_id for _, _, broker_id in live.living(now_ms)}
+    assert living == {BrokerId(n) for n in range(1, 5) if alive(live, now_ms, BrokerId(n))}
+    assert len(live._heap) <= 2 * 4 + 65

@@ -1,0 +1,321 @@
+"""The write-ahead log and snapshots: what a crash may take, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqha.base.errors import DiskFailed, StoreCorrupted, StoreMismatch
+from rmqha.controller.aio.snapshots import Snapshots
+from rmqha.controller.aio.wal import Wal, WalContent
+from rmqha.controller.raft import wal_layout as layout
+from rmqha.controller.raft.events import HardState, Persist, SnapshotMeta
+from rmqha.controller.raft.messages import Entry
+from rmqha.runtime.aio.disk import SystemDisk
+from rmqha.runtime.ports import Disk
+from rmqha.sim.disk import SimDisk
+from rmqha.sim.loop import SimLoop
+
+STORE = "/store"
+
+
+def simulate(work: Coroutine[Any, Any, Any]) -> Any:
+    loop = SimLoop()
+    try:
+        return loop.run_until_complete(work)
+    finally:
+        loop.close()
+
+
+class Bench:
+    """A log on a disk, with what it has reported."""
+
+    def __init__(self, disk: Disk, directory: str = STORE, *, segment_bytes: int = 1 << 20) -> None:
+        self.durable = 0
+        self.failed: list[DiskFailed] = []
+        self.changed = asyncio.Event()
+        self.wal = Wal(
+            disk,
+            directory,
+            cluster="group",
+            node="n0",
+            segment_bytes=segment_bytes,
+            on_durable=self.on_durable,
+            on_failed=self.on_failed,
+        )
+
+    def on_durable(self, seq: int) -> None:
+        self.durable = seq
+        self.changed.set()
+
+    def on_failed(self, error: DiskFailed) -> None:
+        self.failed.append(error)
+        self.changed.set()
+
+    async def wait_durable(self, seq: int) -> None:
+        while self.durable < seq and not self.failed:
+            await self.changed.wait()
+            self.changed.clear()
+
+
+def entries(first: int, last: int, term: int = 1) -> tuple[Entry, ...]:
+    return tuple(Entry(i, term, b"data-%d" % i) for i in range(first, last + 1))
+
+
+async def write(disk: Disk, *persists: Persist, segment_bytes: int = 1 << 20) -> None:
+    bench = Bench(disk, segment_bytes=segment_bytes)
+    await bench.wal.open(SnapshotMeta())
+    for persist in persists:
+        bench.wal.append(persist)
+        await bench.wait_durable(persist.seq)
+    await bench.wal.close()
+
+
+async def reopen(disk: Disk, snapshot: SnapshotMeta = SnapshotMeta()) -> WalContent:  # noqa: B008
+    bench = Bench(disk)
+    content = await bench.wal.open(snapshot)
+    await bench.wal.close()
+    return content
+
+
+def test_what_was_durable_comes_back() -> None:
+    """Term, vote and entries, and an overwritten suffix is gone."""
+    disk = SimDisk(random.Random(1))
+
+    async def story() -> WalContent:
+        await write(
+            disk,
+            Persist(1, HardState(1, "n0"), entries(1, 5)),
+            Persist(2, HardState(2, None), ()),
+            Persist(3, None, entries(4, 6, term=2)),
+        )
+        return await reopen(disk)
+
+    content = simulate(story())
+    assert content.hard_state == HardState(2, None)
+    assert content.entries == [*entries(1, 3), *entries(4, 6, term=2)]
+    assert not content.torn_bytes_cut
+
+
+def test_it_works_on_the_real_disk(tmp_path: Any) -> None:
+    """The same code on real files, with segments and reopening."""
+
+    async def story() -> WalContent:
+        disk = SystemDisk()
+        for start in (1, 11, 21):
+            bench = Bench(disk, str(tmp_path), segment_bytes=200)
+            await bench.wal.open(SnapshotMeta())
+            for seq, index in enumerate(range(start, start + 10), 1):
+                bench.wal.append(Persist(seq, HardState(index, None), entries(index, index)))
+                await bench.wait_durable(seq)
+            await bench.wal.close()
+        bench = Bench(disk, str(tmp_path))
+        content = await bench.wal.open(SnapshotMeta())
+        assert await bench.wal.compact(15) > 2
+        await bench.wal.close()
+        return content
+
+    content = asyncio.run(story())
+    assert content.entries == list(entries(1, 30))
+    assert content.hard_state == HardState(30, None)
+    assert len(list(tmp_path.glob("*.wal"))) > 3
+
+
+@given(st.integers(0, 10_000), st.integers(1, 6))
+@settings(max_examples=60)
+def test_a_power_cut_takes_nothing_durable(seed: int, batches: int) -> None:
+    """Whatever part of the last write survives, everything acknowledged is there."""
+    disk = SimDisk(random.Random(seed))
+
+    async def story() -> tuple[int, WalContent]:
+        bench = Bench(disk, segment_bytes=300)
+        await bench.wal.open(SnapshotMeta())
+        for seq in range(1, batches + 1):
+            bench.wal.append(Persist(seq, HardState(seq, "n1"), entries(seq * 3 - 2, seq * 3)))
+            if seq < batches:
+                await bench.wait_durable(seq)
+        while not any(file.cached for file in disk.files.values()) and bench.durable < batches:  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.0001)
+        durable = bench.durable
+        disk.power_cut()
+        for task in asyncio.all_tasks():
+            if task.get_name() == "wal":
+                task.cancel()
+        content = await reopen(disk)
+        again = await reopen(disk)
+        assert (again.entries, again.hard_state) == (content.entries, content.hard_state)
+        return durable, content
+
+    durable, content = simulate(story())
+    assert content.hard_state.term >= durable
+    assert content.entries[: durable * 3] == list(entries(1, durable * 3))
+
+
+def flip(disk: SimDisk, name: str, position: int) -> None:
+    file = disk.files[f"{STORE}/{name}"]
+    data = bytearray(file.durable)
+    data[position] ^= 0x40
+    file.durable = bytes(data)
+
+
+def test_a_damaged_middle_is_refused_and_nothing_is_changed() -> None:
+    """Cutting there would drop acknowledged entries without a word."""
+    disk = SimDisk(random.Random(1))
+    simulate(write(disk, *(Persist(i, None, entries(i, i)) for i in range(1, 6))))
+    (name,) = [path.rpartition("/")[2] for path in disk.files]
+    length = len(disk.files[f"{STORE}/{name}"].durable)
+    refused = 0
+    for position in range(0, length - 60, 7):
+        flip(disk, name, position)
+        before = disk.files[f"{STORE}/{name}"].durable
+        try:
+            content = simulate(reopen(disk))
+        except StoreCorrupted:
+            refused += 1
+        else:
+            # Only padding may change without being noticed.
+            assert content.entries == list(entries(1, 5))
+        assert disk.files[f"{STORE}/{name}"].durable == before
+        flip(disk, name, position)
+    assert refused > 20
+    assert simulate(reopen(disk)).entries == list(entries(1, 5))
+
+
+def test_a_missing_segment_is_refused() -> None:
+    """A deleted file in the middle is damage too."""
+    disk = SimDisk(random.Random(1))
+    persists = [Persist(i, None, entries(i, i)) for i in range(1, 30)]
+    simulate(write(disk, *persists, segment_bytes=200))
+    names = sorted(path for path in disk.files)
+    del disk.files[names[2]]
+    with pytest.raises(StoreCorrupted, match="is missing"):
+        simulate(reopen(disk))
+
+
+def test_another_nodes_store_is_refused() -> None:
+    """A directory mounted at the wrong node would vote with another's memory."""
+    disk = SimDisk(random.Random(1))
+    simulate(write(disk, Persist(1, None, entries(1, 1))))
+    bench = Bench(disk)
+    bench.wal._node = "n1"
+    with pytest.raises(StoreMismatch, match="node n0 of group group, this is node n1"):
+        simulate(bench.wal.open(SnapshotMeta()))
+
+
+def test_a_newer_format_is_refused() -> None:
+    """A downgrade must not misread what it does not know."""
+    disk = SimDisk(random.Random(1))
+    simulate(write(disk, Persist(1, None, entries(1, 1))))
+    path = next(iter(disk.files))
+    frame = layout.encode_frame(
+        layout.WAL_MAGIC,
+        1,
+        layout.encode_records([(layout.OPEN, layout.FORMAT + 1, "group", "n0", 0, None)]),
+    )
+    disk.files[path].durable = frame
+    with pytest.raises(StoreMismatch, match="format 2; this release reads up to 1"):
+        simulate(reopen(disk))
+
+
+def test_a_failed_write_is_reported_once_and_ends_the_log() -> None:
+    """After a failed fsync nobody knows what the disk holds."""
+    disk = SimDisk(random.Random(1))
+
+    async def story() -> Bench:
+        bench = Bench(disk)
+        await bench.wal.open(SnapshotMeta())
+        bench.wal.append(Persist(1, None, entries(1, 1)))
+        await bench.wait_durable(1)
+        disk.mood.failing = True
+        bench.wal.append(Persist(2, None, entries(2, 2)))
+        await bench.wait_durable(2)
+        return bench
+
+    bench = simulate(story())
+    assert bench.durable == 1
+    assert len(bench.failed) == 1
+
+
+def test_many_waiting_persists_share_one_sync() -> None:
+    """Group commit: what arrives during a sync goes out with the next one."""
+    disk = SimDisk(random.Random(1))
+
+    async def story() -> Bench:
+        bench = Bench(disk)
+        await bench.wal.open(SnapshotMeta())
+        for seq in range(1, 101):
+            bench.wal.append(Persist(seq, None, entries(seq, seq)))
+        await bench.wait_durable(100)
+        await bench.wal.close()
+        return bench
+
+    bench = simulate(story())
+    assert bench.wal.frames_written <= 3
+    assert simulate(reopen(disk)).entries == list(entries(1, 100))
+
+
+def test_the_log_restarts_behind_an_installed_snapshot() -> None:
+    """Entries that conflict with the snapshot must not come back after a restart."""
+    disk = SimDisk(random.Random(1))
+
+    async def story() -> WalContent:
+        bench = Bench(disk)
+        await bench.wal.open(SnapshotMeta())
+        bench.wal.append(Persist(1, None, entries(1, 8, term=1)))
+        await bench.wal.reset(5, 3)
+        bench.wal.append(Persist(2, None, entries(6, 7, term=3)))
+        await bench.wait_durable(2)
+        await bench.wal.close()
+        return await reopen(disk, SnapshotMeta(5, 3, 10))
+
+    content = simulate(story())
+    assert (content.base_index, content.base_term) == (5, 3)
+    assert content.entries == list(entries(6, 7, term=3))
+
+
+def test_a_snapshot_that_reached_the_disk_before_the_log_wins() -> None:
+    """A crash between the two writes leaves a log that conflicts: it is dropped."""
+    disk = SimDisk(random.Random(1))
+
+    async def story() -> tuple[WalContent, WalContent]:
+        await write(disk, Persist(1, None, entries(1, 8, term=1)))
+        first = await reopen(disk, SnapshotMeta(5, 3, 10))
+        return first, await reopen(disk, SnapshotMeta(5, 3, 10))
+
+    for content in simulate(story()):
+        assert (content.base_index, content.base_term, content.entries) == (5, 3, [])
+
+
+def test_a_gap_between_snapshot_and_log_is_refused() -> None:
+    """The snapshot file was deleted or is too old: the state cannot be rebuilt."""
+    disk = SimDisk(random.Random(1))
+    simulate(write(disk, Persist(1, None, entries(10, 12))))
+    with pytest.raises(StoreCorrupted, match="starts at entry 10, but the snapshot ends at 4"):
+        simulate(reopen(disk, SnapshotMeta(4, 1, 10)))
+
+
+def test_a_damaged_snapshot_is_refused() -> None:
+    """It is the only copy of everything before it."""
+    disk = SimDisk(random.Random(1))
+
+    async def save() -> None:
+        snapshots = Snapshots(disk, STORE, cluster="group")
+        await snapshots.open()
+        await snapshots.save(7, 2, b"state")
+
+    async def load(cluster: str) -> SnapshotMeta:
+        return await Snapshots(disk, STORE, cluster=cluster).open()
+
+    simulate(save())
+    assert simulate(load("group")) == SnapshotMeta(7, 2, 5)
+    with pytest.raises(StoreMismatch, match="belongs to group group, this is group other"):
+        simulate(load("other"))
+    flip(disk, f"{7:020d}.snapshot", 30)
+    with pytest.raises(StoreCorrupted, match="damaged"):
+        simulate(load("group"))

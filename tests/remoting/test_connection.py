@@ -1,0 +1,271 @@
+"""Server and connection on loopback: batches, limits, and ends of connections."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+import pytest
+
+from rmqha.base.errors import (
+    ConnectionLost,
+    FrameTooLarge,
+    HeaderMalformed,
+    LocalProtocolError,
+)
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.aio.server import RemotingServer, unsupported
+from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
+from rmqha.remoting.frame import FrameDecoder, encode
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.clock import SystemClock
+from rmqha.runtime.aio.net import TcpNetwork
+from tests.remoting.harness import Pair, RecordingHandler, pair
+
+
+async def read_answers(reader: asyncio.StreamReader, count: int) -> list[RemotingCommand]:
+    """Read until ``count`` commands have come."""
+    decoder, answers = FrameDecoder(), list[RemotingCommand]()
+    while len(answers) < count:
+        data = await reader.read(65_536)
+        assert data, "the server closed the connection"
+        answers += decoder.feed(data)
+    return answers
+
+
+async def raw(under_test: Pair) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A plain TCP connection to the server."""
+    return await asyncio.open_connection("127.0.0.1", under_test.server.port)
+
+
+async def test_pipelined_requests_arrive_as_one_batch_and_leave_as_one_write() -> None:
+    """One Python call per chunk, not per request, is what makes the controller fast."""
+    writes: list[int] = []
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        connection.send(command.reply(0))
+        writes.append(connection.bytes_out)
+
+    async with pair(react) as under_test:
+        reader, writer = await raw(under_test)
+        writer.write(b"".join(encode(RemotingCommand(1005, opaque=n)) for n in range(50)))
+        answers = await read_answers(reader, 50)
+        assert list(range(50)) == [answer.opaque for answer in answers]
+        batch = under_test.handler.batches.get_nowait()
+        assert len(batch) == 50
+        assert [0] * 50 == writes
+        (connection,) = under_test.server.connections
+        assert (50, 50) == (connection.frames_in, connection.frames_out)
+        assert connection.bytes_out > 50 * 60
+        writer.close()
+        assert None is await under_test.handler.closes.get()
+
+
+async def test_answers_sent_later_are_flushed() -> None:
+    """Most controller answers come after a commit, outside of data_received."""
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        asyncio.get_running_loop().call_soon(connection.send, command.reply(0))
+
+    async with pair(react) as under_test:
+        reader, writer = await raw(under_test)
+        writer.write(encode(RemotingCommand(1005, opaque=3)))
+        assert [3] == [answer.opaque for answer in await read_answers(reader, 1)]
+        writer.close()
+
+
+async def test_malformed_input_closes_that_connection_only() -> None:
+    """One broken peer must not take the others' liveness with it."""
+    async with pair() as under_test:
+        reader, writer = await raw(under_test)
+        bad_reader, bad_writer = await raw(under_test)
+        bad_writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"" == await bad_reader.read()
+        assert isinstance(await under_test.handler.errors.get(), FrameTooLarge)
+        assert isinstance(await under_test.handler.closes.get(), FrameTooLarge)
+        writer.write(encode(RemotingCommand(1005, opaque=1)))
+        assert 1 == len(await read_answers(reader, 1))
+        for each in (writer, bad_writer):
+            each.close()
+
+
+async def test_request_before_malformed_bytes_is_answered() -> None:
+    """What was legal when it came stays legal."""
+    async with pair() as under_test:
+        reader, writer = await raw(under_test)
+        writer.write(encode(RemotingCommand(1005, opaque=1)) + bytes.fromhex("0000000400000001"))
+        data = await reader.read()
+        assert [1] == [answer.opaque for answer in FrameDecoder().feed(data)]
+        assert isinstance(await under_test.handler.closes.get(), HeaderMalformed)
+        writer.close()
+
+
+async def test_handler_may_abort_within_a_batch() -> None:
+    """Answers after the end are dropped quietly."""
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        connection.abort(ConnectionLost("enough"))
+        connection.send(command.reply(0))
+        connection.close()
+
+    async with pair(react) as under_test:
+        _, writer = await raw(under_test)
+        writer.write(encode(RemotingCommand(1005)) * 3)
+        assert "enough" == str(await under_test.handler.closes.get())
+        writer.close()
+
+
+async def test_peer_that_does_not_read_is_cut_off() -> None:
+    """Without the limit one stalled broker grows the controller's memory for ever."""
+    settings = RemotingSettings(write_buffer_bytes_max=100_000)
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        connection.send_bytes(bytes(2_000_000))
+
+    async with pair(react, settings) as under_test:
+        with socket.socket() as silent:
+            silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            silent.connect(("127.0.0.1", under_test.server.port))
+            for _ in range(4):
+                silent.send(encode(RemotingCommand(1005)))
+            error = await under_test.handler.closes.get()
+        assert isinstance(error, ConnectionLost)
+        assert "100000 bytes" in str(error)
+
+
+async def test_requests_wait_while_the_peer_does_not_read() -> None:
+    """Reading on would queue answers up to the cut-off; waiting lets a slow peer recover."""
+    paused = asyncio.Event()
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        connection.send(command.reply(0, body=bytes(8_000_000)))
+        asyncio.get_running_loop().call_soon(
+            lambda: paused.set() if connection.is_write_paused else None
+        )
+
+    async with pair(react) as under_test:
+        reader, writer = await raw(under_test)
+        writer.write(encode(RemotingCommand(1005, opaque=1)))
+        await paused.wait()
+        writer.write(encode(RemotingCommand(1005, opaque=2)))
+        answers = await read_answers(reader, 2)
+        assert [1, 2] == [answer.opaque for answer in answers]
+        writer.close()
+
+
+async def test_silent_connection_is_closed_when_idle() -> None:
+    """Half-open connections of crashed hosts would pile up."""
+    async with pair(settings=RemotingSettings(idle_timeout_ms=30)) as under_test:
+        reader, writer = await raw(under_test)
+        assert b"" == await reader.read()
+        error = await under_test.handler.closes.get()
+        assert "idle for 30 ms" == str(error)
+        assert () == under_test.server.connections
+        writer.close()
+
+
+class SteppedClock(SystemClock):
+    """A clock that moves when told; timers are kept for the test to fire."""
+
+    def __init__(self) -> None:
+        self.time_ms = 0
+        self.timers: list[tuple[float, object]] = []
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    def call_later(self, delay_ms, callback, *args):  # type: ignore[no-untyped-def]
+        self.timers.append((delay_ms, callback))
+        return asyncio.get_running_loop().call_later(3600, callback, *args)
+
+
+async def test_activity_postpones_the_idle_close_without_new_timers() -> None:
+    """Brokers heartbeat every second; moving a timer each time would cost more than the request."""
+    clock, handler = SteppedClock(), RecordingHandler()
+    server = RemotingServer(TcpNetwork(), clock, RemotingSettings(), handler)
+    await server.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    for time_ms in (40_000, 80_000):
+        clock.time_ms = time_ms
+        writer.write(encode(RemotingCommand(1005)))
+        await read_answers(reader, 1)
+    assert [120_000] == [delay for delay, _ in clock.timers]
+    clock.time_ms = 120_000
+    _, check_idle = clock.timers.pop()
+    assert callable(check_idle)
+    check_idle()
+    # The last sign of life was at 80 s, so 80 s remain.
+    assert [80_000] == [delay for delay, _ in clock.timers]
+    assert len(server.connections) == 1
+    writer.close()
+    await handler.closes.get()
+    await server.close()
+
+
+async def test_connections_over_the_maximum_are_refused() -> None:
+    """Descriptors run out for the log files too."""
+    async with pair(settings=RemotingSettings(connections_max=1)) as under_test:
+        reader, writer = await raw(under_test)
+        writer.write(encode(RemotingCommand(1005)))
+        await read_answers(reader, 1)
+        refused_reader, refused_writer = await raw(under_test)
+        # Cut off with a reset or in order, as the platform likes.
+        try:
+            assert b"" == await refused_reader.read()
+        except ConnectionError:
+            pass
+        assert 1 == under_test.server.refused_count
+        writer.write(encode(RemotingCommand(1005)))
+        await read_answers(reader, 1)
+        assert under_test.handler.closes.empty()
+        writer.close()
+        refused_writer.close()
+
+
+async def test_close_lets_answers_leave_and_cuts_off_the_deaf() -> None:
+    """A restart should neither lose answers nor hang on a stopped peer."""
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        connection.send_bytes(bytes(30_000_000))
+
+    async with pair(react) as under_test:
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect(("127.0.0.1", under_test.server.port))
+            deaf.send(encode(RemotingCommand(1005)))
+            await under_test.handler.batches.get()
+            await under_test.server.close(grace_ms=10)
+        assert () == under_test.server.connections
+        with pytest.raises(LocalProtocolError):
+            _ = under_test.server.port
+
+
+async def test_connection_knows_its_peer() -> None:
+    """Logs without the peer's address help nobody."""
+    async with pair() as under_test:
+        reader, writer = await raw(under_test)
+        writer.write(encode(RemotingCommand(1005)))
+        await read_answers(reader, 1)
+        (connection,) = under_test.server.connections
+        host, port = writer.get_extra_info("sockname")
+        assert f"{host}:{port}" == connection.peer
+        assert not connection.is_closing
+        writer.close()
+
+
+def test_unsupported_code_is_refused_in_javas_words() -> None:
+    """Java clients print the remark."""
+    answer = unsupported(RemotingCommand(1014, opaque=9))
+    assert (3, 9, " request type 1014 not supported") == (
+        answer.code, answer.opaque, answer.remark,
+    )  # fmt: skip
+
+
+async def test_oneway_requests_reach_the_handler_marked() -> None:
+    """An answer to a one-way request would be matched with something else."""
+    async with pair() as under_test:
+        reader, writer = await raw(under_test)
+        writer.write(encode(RemotingCommand(904, opaque=1, flag=FLAG_ONEWAY)))
+        writer.write(encode(RemotingCommand(1005, opaque=2)))
+        assert [2] == [answer.opaque for answer in await read_answers(reader, 1)]
+        writer.close()

@@ -1,0 +1,171 @@
+"""fastjson's not-quite JSON, field leniency, bodies and addresses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.base.errors import ConfigInvalid, LocalProtocolError, RemoteProtocolError
+from rmqha.remoting import fastjson
+from rmqha.remoting.address import format_address, parse_address, split_addresses
+from rmqha.remoting.bodies import (
+    BrokerMemberGroup,
+    BrokerReplicasInfo,
+    ClusterInfo,
+    ElectMasterResponseBody,
+    EpochEntryCache,
+    ReplicaIdentity,
+    ReplicasInfo,
+    SyncStateSet,
+    decode_names,
+)
+from rmqha.remoting.headers import bool_field, ext_fields, int_field, long_field, text_field
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+keys = st.integers(-(2**63), 2**63 - 1)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(keys, values, max_size=4))
+def test_bare_and_quoted_number_keys_read_alike(table: dict[int, object]) -> None:
+    """Java controllers write them bare, wherever the map stands and whatever its texts hold."""
+    inner = ",".join(f"{key} :{json.dumps(value)}" for key, value in table.items())
+    bare = f'{{"a":[1,2,{{{inner}}}],"b{{1:":"{{1:2,3:"}}'
+    expected = {"a": [1, 2, {str(k): v for k, v in table.items()}], "b{1:": "{1:2,3:"}
+    assert expected == fastjson.loads(bare.encode())
+
+
+@given(values)
+def test_plain_json_round_trips(value: object) -> None:
+    """Repairing must not touch what is legal."""
+    assert value == fastjson.loads(fastjson.dumps(value))
+
+
+@given(st.binary(max_size=80) | st.text('{}[]",:\\1-', max_size=80).map(str.encode))
+def test_noise_raises_only_protocol_errors(noise: bytes) -> None:
+    """Bodies come from outside."""
+    try:
+        fastjson.loads(noise)
+    except RemoteProtocolError:
+        pass
+
+
+@pytest.mark.parametrize(
+    "hostile", [b'"' + b'\\"' * 200_000, b"{" * 200_000, b"{" + b"1" * 400_000]
+)
+def test_hostile_bodies_are_refused_in_linear_time(hostile: bytes) -> None:
+    """The repair runs on whatever a peer sends; quadratic would stall the loop for minutes."""
+    with pytest.raises(RemoteProtocolError):
+        fastjson.loads(hostile)
+
+
+def test_number_keys_are_written_quoted() -> None:
+    """Legal JSON that fastjson reads as well."""
+    assert b'{"1":"a","2":"b"}' == fastjson.dumps({1: "a", 2: "b"})
+    with pytest.raises(LocalProtocolError):
+        fastjson.dumps(object())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("5", 5), ("-5", -5), ("+5", 5), ("007", 7), ("9223372036854775807", 2**63 - 1),
+        ("-9223372036854775808", -(2**63)), ("9223372036854775808", None), ("", None), (" 5", None),
+        ("5_0", None), ("x", None), ("-", None), ("1" * 5000, None), ("٣", None), ("1.0", None),
+    ],
+)  # fmt: skip
+def test_longs_are_read_as_java_reads_them(text: str, expected: int | None) -> None:
+    """A malformed number keeps the default; int() alone would take blanks and underscores."""
+    assert expected == long_field({"n": text}, "n", None)
+
+
+def test_fields_that_are_missing_take_the_default() -> None:
+    """Absent header, absent field and 32-bit overflow are all no error."""
+    assert 7 == int_field(None, "n", 7)
+    assert 7 == int_field({}, "n", 7)
+    assert 7 == int_field({"n": "2147483648"}, "n", 7)
+    assert -(2**31) == int_field({"n": "-2147483648"}, "n", 7)
+    assert "d" == text_field(None, "n", "d")
+    assert text_field({"n": "x"}, "n", None) == "x"
+    assert bool_field({"b": "TrUe"}, "b")
+    assert not bool_field({"b": "1"}, "b", default=True)
+    assert bool_field(None, "b", default=True)
+
+
+def test_fields_are_written_as_java_writes_them() -> None:
+    """null is absent and booleans are lower case."""
+    written = ext_fields(a=1, b=True, c=None, d="x", e=False)
+    assert {"a": "1", "b": "true", "d": "x", "e": "false"} == written
+
+
+def test_election_body_serves_brokers_and_mqadmin() -> None:
+    """Java's mqadmin looks for the group at the top level, brokers below brokerMemberGroup."""
+    group = BrokerMemberGroup("c", "b", {2: "y:2", 1: "x:1"})
+    body = ElectMasterResponseBody(group, (2, 1))
+    expected = (
+        b'{"brokerMemberGroup":{"brokerAddrs":{"1":"x:1","2":"y:2"},"brokerName":"b","cluster":"c"},'
+        b'"brokerAddrs":{"1":"x:1","2":"y:2"},"brokerName":"b","cluster":"c","syncStateSet":[1,2]}'
+    )
+    assert expected == body.encode()
+    assert ElectMasterResponseBody(group, (1, 2)) == ElectMasterResponseBody.decode(expected)
+    assert b'{"syncStateSet":[]}' == ElectMasterResponseBody(None, ()).encode()
+    assert ElectMasterResponseBody(None, ()) == ElectMasterResponseBody.decode(b"{}")
+
+
+def test_replicas_without_a_master_leave_its_members_out() -> None:
+    """Java omits null; an empty address would be taken for one."""
+    replica = ReplicaIdentity("b", 1, "x:1", alive=False)
+    info = BrokerReplicasInfo({"b": ReplicasInfo(None, None, 3, 2, (), (replica,))})
+    assert b"masterBrokerId" not in info.encode()
+    assert info == BrokerReplicasInfo.decode(info.encode())
+
+
+@pytest.mark.parametrize(
+    ("decode", "body"),
+    [
+        (SyncStateSet.decode, b"[]"),
+        (SyncStateSet.decode, b'{"syncStateSet":[true]}'),
+        (SyncStateSet.decode, b'{"syncStateSetEpoch":"1"}'),
+        (ElectMasterResponseBody.decode, b'{"brokerMemberGroup":{"brokerAddrs":{"x":"y"}}}'),
+        (ElectMasterResponseBody.decode, b'{"brokerMemberGroup":{"brokerAddrs":{"1":2}}}'),
+        (BrokerReplicasInfo.decode, b'{"replicasInfoTable":[1]}'),
+        (ClusterInfo.decode, b'{"clusterAddrTable":{"c":1}}'),
+        (EpochEntryCache.decode, b'{"epochList":{}}'),
+        (decode_names, b'{"a":1}'),
+        (decode_names, b""),
+    ],
+)
+def test_bodies_of_the_wrong_shape_are_protocol_errors(decode: object, body: bytes) -> None:
+    """The caller catches one error type, whatever the peer sent."""
+    assert callable(decode)
+    with pytest.raises(RemoteProtocolError):
+        decode(body)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("a:1", ("a", 1)), ("[::1]:9876", ("::1", 9876)), (" h.example:65535 ", ("h.example", 65535))],
+)
+def test_addresses_are_split(text: str, expected: tuple[str, int]) -> None:
+    """IPv6 hosts have colons of their own."""
+    assert expected == parse_address(text)
+    assert text.strip() == format_address(*expected)
+
+
+@pytest.mark.parametrize("text", ["", "a", "a:", ":1", "a:0", "a:65536", "a:x", "a:-1", "a:٣"])
+def test_addresses_without_host_or_port_are_refused(text: str) -> None:
+    """Java's own split would throw an index error far from the cause."""
+    with pytest.raises(ConfigInvalid):
+        parse_address(text)
+
+
+def test_address_lists_lose_blanks_and_empty_parts() -> None:
+    """A trailing semicolon is common in scripts."""
+    assert ["a:1", "b:2"] == split_addresses(" a:1; b:2;;")

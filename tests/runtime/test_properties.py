@@ -1,0 +1,86 @@
+"""Properties files are read as ``java.util.Properties`` reads them, and written so that it can."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.runtime.properties import format_properties, parse_properties
+
+# What java.util.Properties#load (JDK 17) makes of the text on the left.
+CASES = {
+    "": {},
+    "a=1": {"a": "1"},
+    "a:1": {"a": "1"},
+    "a 1": {"a": "1"},
+    "a\t=\t1": {"a": "1"},
+    "a = = 1": {"a": "= 1"},
+    "a==1": {"a": "=1"},
+    "a   b=c": {"a": "b=c"},
+    "  a=1  ": {"a": "1  "},
+    "a": {"a": ""},
+    "a=": {"a": ""},
+    "=1": {"": "1"},
+    "a=1\na=2": {"a": "2"},
+    "a=1\r\nb=2\rc=3\n": {"a": "1", "b": "2", "c": "3"},
+    "# no\n! no\n  # no\na=#1!": {"a": "#1!"},
+    "#comment goes on?\\\na=1": {"a": "1"},
+    "\n \t\f\na=1": {"a": "1"},
+    "a=1,\\\n   2": {"a": "1,2"},
+    "a=1,\\\r\n   2": {"a": "1,2"},
+    "a=1\\\n#2": {"a": "1#2"},
+    "a=1\\\n\nb=2": {"a": "1", "b": "2"},
+    "\\\n# still=a key": {"#": "still=a key"},
+    "a=1\\\\\nb=2": {"a": "1\\", "b": "2"},
+    "a=1\\": {"a": "1"},
+    "a\\ b=1": {"a b": "1"},
+    "a\\=b\\:c=1": {"a=b:c": "1"},
+    "a=\\t\\n\\r\\f\\q\\\\": {"a": "\t\n\r\fq\\"},
+    "path=C:\\\\store": {"path": "C:\\store"},
+    "a=\\u0041\\u00e9\\u4E2D": {"a": "Aé中"},
+    "a=\\ud83d\\ude00": {"a": "😀"},
+    "a=1\x0b2\x1c3\x852\u20284": {"a": "1\x0b2\x1c3\x852\u20284"},
+    "a=1\fb": {"a": "1\fb"},
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), CASES.items(), ids=map(repr, CASES))
+def test_a_file_is_read_when_written_for_java_then_as_java_reads_it(
+    text: str, expected: dict[str, str]
+) -> None:
+    """A controller would start with other values than the Java one with the same file."""
+    assert expected == parse_properties(text)
+
+
+@pytest.mark.parametrize("text", ["a=\\u12", "a=\\u12G4", "a=\\u+123", "a=\\u1_23", "\\u=1"])
+def test_a_file_is_refused_when_an_escape_is_broken(text: str) -> None:
+    """Java refuses the whole file; half of a value must not be taken for the value."""
+    with pytest.raises(ConfigInvalid, match="broken escape"):
+        parse_properties(text)
+
+
+def test_a_lone_surrogate_is_replaced_when_read() -> None:
+    """A string that cannot be encoded would break 1010 and the stored file later."""
+    assert {"a": "\ufffd"} == parse_properties("a=\\ud83d")
+
+
+@given(st.dictionaries(st.text(), st.text(), max_size=5))
+def test_values_come_back_when_written_and_read(values: dict[str, str]) -> None:
+    """updateControllerConfig would store a file that starts with other values."""
+    text = format_properties(values)
+    assert values == parse_properties(text)
+
+
+@given(st.dictionaries(st.text(), st.text(), max_size=5))
+def test_the_file_is_ascii_when_written(values: dict[str, str]) -> None:
+    """Java reads properties files as ISO-8859-1: anything else would come back garbled."""
+    assert format_properties(values).isascii()
+
+
+def test_ordinary_values_stay_readable_when_written() -> None:
+    """Peers, addresses and lists are for people too; they need no backslash."""
+    values = {"controllerDLegerPeers": "n0-127.0.0.1:9878;n1-h:1", "metricsLabel": "a:b,c:d"}
+    expected = "controllerDLegerPeers=n0-127.0.0.1:9878;n1-h:1\nmetricsLabel=a:b,c:d\n"
+    assert expected == format_properties(values)
