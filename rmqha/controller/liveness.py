@@ -169,6 +169,14 @@ class Liveness:
             if broker.identity[1] == name and broker.connection == connection:
                 self._wake(now_ms, broker)
 
+    def brokers_on(self, connection: int, name: str) -> list[BrokerId]:
+        """The brokers of a set whose heartbeats come on this connection."""
+        return [
+            broker.identity[2]
+            for broker in self._by_connection.get(connection, {}).values()
+            if broker.identity[1] == name and broker.connection == connection
+        ]
+
     def connection_closed(self, now_ms: int, connection: int) -> None:
         """Start the grace of every broker bound to this connection, and of no other."""
         for broker in self._by_connection.pop(connection, {}).values():

@@ -24,6 +24,7 @@ from rmqha.base.machine import Note
 from rmqha.controller.liveness import CLOSE_GRACE_MS_MAX, LiveBroker, Liveness
 from rmqha.controller.metadata.announce import Announcer, Patience
 from rmqha.controller.metadata.answers import (
+    ANNOUNCING,
     BUSY,
     ELECTION_RESULTS,
     GONE,
@@ -169,6 +170,10 @@ class ControllerMachine:
         if not self._leader:
             return NOT_LEADER
         if code == RequestCode.CONTROLLER_GET_REPLICA_INFO:
+            if self._announcer.waits_for(name) and self._announcer.is_too_early_for(
+                name, self.liveness.brokers_on(connection, name)
+            ):
+                return ANNOUNCING
             broker_set = self.state.sets.get(name)
             return METADATA_NOT_EXIST if broker_set is None else replica_info(broker_set)
         if code not in READS:

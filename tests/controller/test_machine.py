@@ -196,6 +196,38 @@ def test_notify_when_an_operator_chose_then_the_old_master_hears_at_once() -> No
     assert driver.told() == []
 
 
+def test_read_when_a_slave_polls_before_its_turn_then_it_is_asked_to_come_again() -> None:
+    """A broker's own 1004 would tell it what its notification must not tell it yet."""
+    driver = Driver()
+    driver.pair()
+    driver.register(3)
+    driver.beat(3)
+    driver.elect(2, designate=True)
+
+    def poll(connection: int) -> tuple[int, str | None]:
+        answer = driver.ask(1004, connection, brokerName=NAME)
+        return answer.code, (answer.ext_fields or {}).get("masterBrokerId")
+
+    assert poll(3) == (2, None)
+    told_or_not_a_broker = [poll(connection) for connection in (1, 2, 99)]
+    assert told_or_not_a_broker == [(0, "2")] * 3
+    driver.beat(2, epoch=2)
+    driver.pass_time(999)
+    assert poll(3) == (2, None)
+    driver.pass_time(1)
+    assert poll(3) == (0, "2")
+
+
+def test_read_when_a_connection_carries_master_and_slave_then_it_is_answered() -> None:
+    """A broker container speaks for several brokers: its master must not wait."""
+    driver = Driver()
+    driver.pair()
+    driver.register(3)
+    driver.beat(3, connection=2)
+    driver.elect(2, designate=True)
+    assert driver.ask(1004, 2, brokerName=NAME).code == 0
+
+
 def test_notify_when_a_newer_election_comes_then_the_older_one_is_not_told_any_more() -> None:
     """Each epoch is told once; the third replica hears of the newest only."""
     driver = Driver()

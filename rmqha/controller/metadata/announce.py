@@ -11,7 +11,8 @@ minutes. A Java broker that leaves a living master takes 5 s until it serves as 
 - elsewhere (it hangs, or an operator chose another one): they hear a margin after that heartbeat,
   in which the new master registers, after a long delay at the latest.
 
-A newer election of the set replaces what is still to be told.
+A newer election of the set replaces what is still to be told. A slave that asks by itself before
+its turn would hear the same thing too early: it gets an answer that makes it ask again.
 
 Source: Java 5.3.3 ControllerManager#notifyBrokerRoleChanged, which tells all at once.
 """
@@ -83,6 +84,14 @@ class Announcer:
     def waits_for(self, name: str) -> bool:
         """Whether slaves of this set still have to be told."""
         return name in self._pending
+
+    def is_too_early_for(self, name: str, broker_ids: list[BrokerId]) -> bool:
+        """Whether all of these brokers, one at least, are slaves that still have to be told."""
+        pending = self._pending.get(name)
+        broker_set = self._state.sets.get(name)
+        if pending is None or broker_set is None or not broker_ids:
+            return False
+        return broker_set.master_broker_id not in broker_ids and pending.told not in broker_ids
 
     def master_heard(self, now_ms: int, name: str, broker_id: BrokerId, epoch: int) -> list[Notify]:
         """Tell the slaves, now or soon, when this heartbeat is the new master's in its epoch."""

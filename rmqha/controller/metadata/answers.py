@@ -18,6 +18,9 @@ HEARTBEAT_NO_ID = Decision(
     ResponseCode.CONTROLLER_INVALID_REQUEST, "Heart beat with empty brokerId"
 )
 BUSY = Decision(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+ANNOUNCING = Decision(
+    ResponseCode.SYSTEM_BUSY, "an election is being announced, the new master first; ask again"
+)
 OVERTAKEN = Decision(ResponseCode.SYSTEM_ERROR, "the broker-set changed in the meantime")
 GONE = Decision(ResponseCode.SYSTEM_ERROR, "the connection was closed")
 
