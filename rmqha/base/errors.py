@@ -47,6 +47,14 @@ class StoreCorrupted(RmqhaError):
     """Stored bytes that were once durable cannot be read back; nothing was changed."""
 
 
+class StoreDamaged(StoreCorrupted):
+    """The middle of a message store is damaged: the message names file, offset and reason."""
+
+
+class MessageIllegal(RmqhaError):
+    """A message that the store's format or its settings cannot hold; nothing was written."""
+
+
 class StoreMismatch(RmqhaError):
     """A store belongs to another cluster or node, or was written by a newer format."""
 

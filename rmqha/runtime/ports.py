@@ -97,6 +97,33 @@ class AppendFile(Protocol):
         """Release the file."""
 
 
+class MappedFile(Protocol):
+    """A file of fixed length in memory: what is written to ``buffer`` is in the page cache at
+    once, and durable after a ``sync`` that began later."""
+
+    @property
+    def path(self) -> str:
+        """The absolute path."""
+
+    @property
+    def size(self) -> int:
+        """Bytes; never changes."""
+
+    @property
+    def buffer(self) -> memoryview:
+        """The whole file, writable; slices of it are never copies."""
+
+    async def sync(self) -> None:
+        """Make everything written before this call durable (fdatasync).
+
+        Raises:
+            DiskFailed: what the file holds on disk is unknown from now on.
+        """
+
+    def close(self) -> None:
+        """Release the mapping once the last slice of ``buffer`` is gone. Syncs nothing."""
+
+
 class Disk(Protocol):
     """Files by absolute path. Each call returns when its effect is durable."""
 
@@ -125,3 +152,20 @@ class Disk(Protocol):
 
     async def remove(self, path: str) -> None:
         """Delete a file; it may be missing."""
+
+    def map_file(self, path: str, size: int, *, create: bool) -> MappedFile:
+        """Map a file, without waiting; a new one is zero-filled, with its blocks reserved.
+
+        Its directory entry is durable after the first ``sync``. Directories must exist.
+
+        Raises:
+            FileNotFoundError: there is none and ``create`` is false.
+            DiskFailed: it cannot be mapped, has another size, or the disk is full.
+        """
+
+    async def file_size(self, path: str) -> int:
+        """Length in bytes.
+
+        Raises:
+            FileNotFoundError: when there is none.
+        """

@@ -17,6 +17,7 @@ class DiskMood:
         sync_min_ms, sync_max_ms: of one fdatasync.
         stall, stall_ms: share of syncs that take this much longer.
         failing: every write fails from now on.
+        bytes_free: new mapped files are refused once it is used up; None for no limit.
     """
 
     sync_min_ms: float = 0.2
@@ -24,6 +25,10 @@ class DiskMood:
     stall: float = 0.0
     stall_ms: float = 300.0
     failing: bool = False
+    bytes_free: int | None = None
+
+
+PAGE = 4096
 
 
 class SimFile:
@@ -39,18 +44,103 @@ class SimFile:
         return self.durable + self.cached
 
 
+class SimPages:
+    """A mapped file: what programs see, and what is on the platter, page by page."""
+
+    def __init__(self, size: int) -> None:
+        self.cached = bytearray(size)
+        self.durable = bytes(size)
+        self.entry_durable = False
+        self.syncs_begun = 0
+        self.sync_done = 0
+
+    @property
+    def content(self) -> bytes:
+        """What a reader sees while the power is on."""
+        return bytes(self.cached)
+
+    def power_cut(self, rng: random.Random) -> bool:
+        """Keep each page old or new at random; False when the file itself is gone.
+
+        The old buffer stays with whoever still holds it: a dead process writes into nothing.
+        """
+        if not self.entry_durable and rng.random() < 0.5:
+            return False
+        pages = bytearray(self.durable)
+        cached = bytes(self.cached)
+        for at in range(0, len(pages), PAGE):
+            new = cached[at : at + PAGE]
+            if new != self.durable[at : at + PAGE] and rng.random() < 0.5:
+                pages[at : at + PAGE] = new
+        if not self.entry_durable and rng.random() < 0.3:
+            # The name reached the disk, the blocks did not.
+            pages = bytearray()
+        self.cached = pages
+        self.durable = bytes(pages)
+        self.entry_durable = True
+        return True
+
+
+class SimMappedFile:
+    """MappedFile port."""
+
+    def __init__(self, disk: SimDisk, path: str, pages: SimPages) -> None:
+        self._disk = disk
+        self._path = path
+        self._pages = pages
+        self._buffer = memoryview(pages.cached)
+
+    @property
+    def path(self) -> str:
+        """The absolute path."""
+        return self._path
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self._buffer)
+
+    @property
+    def buffer(self) -> memoryview:
+        """The whole file."""
+        return self._buffer
+
+    async def sync(self) -> None:
+        """What was written before this call is durable once the time of a sync has passed."""
+        pages = self._pages
+        snapshot = bytes(self._buffer)
+        life = self._disk.cuts
+        pages.syncs_begun += 1
+        number = pages.syncs_begun
+        await self._disk.sync()
+        # An older sync that takes longer takes nothing back.
+        if life == self._disk.cuts and number > pages.sync_done:
+            pages.sync_done = number
+            pages.durable = snapshot
+            pages.entry_durable = True
+
+    def close(self) -> None:
+        """Nothing to release: slices may live on."""
+
+
 class SimDisk:
     """Disk port of one host; it outlives the host's processes."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.mood = DiskMood()
-        self.files: dict[str, SimFile] = {}
+        self.files: dict[str, SimFile | SimPages] = {}
+        self.cuts = 0
 
     def power_cut(self) -> None:
-        """Of each unsynced tail a part survives, possibly followed by zeros."""
+        """Of each unsynced tail or page a part survives, possibly followed by zeros."""
+        self.cuts += 1
         for path in sorted(self.files):
             file = self.files[path]
+            if isinstance(file, SimPages):
+                if not file.power_cut(self.rng):
+                    del self.files[path]
+                continue
             if not file.cached:
                 continue
             kept = self.rng.randint(0, len(file.cached))
@@ -77,7 +167,9 @@ class SimDisk:
     async def list_dir(self, path: str) -> list[str]:
         """Names in a directory."""
         prefix = path.rstrip("/") + "/"
-        return sorted(p[len(prefix) :] for p in self.files if p.startswith(prefix))
+        return sorted(
+            {p[len(prefix) :].partition("/")[0] for p in self.files if p.startswith(prefix)}
+        )
 
     async def read(self, path: str) -> bytes:
         """The whole file."""
@@ -90,12 +182,18 @@ class SimDisk:
         if path not in self.files:
             await self.sync()
             self.files[path] = SimFile()
-        return SimAppendFile(self, self.files[path])
+        return SimAppendFile(self, self._plain(path))
+
+    def _plain(self, path: str) -> SimFile:
+        file = self.files[path]
+        if isinstance(file, SimPages):
+            raise DiskFailed(f"{path} is mapped")
+        return file
 
     async def truncate(self, path: str, size: int) -> None:
         """Cut, durably."""
         await self.sync()
-        file = self.files[path]
+        file = self._plain(path)
         file.durable, file.cached = file.content[:size], b""
 
     async def write_atomic(self, path: str, data: bytes) -> None:
@@ -108,7 +206,39 @@ class SimDisk:
     async def remove(self, path: str) -> None:
         """Delete."""
         await self.sync()
-        self.files.pop(path, None)
+        gone = self.files.pop(path, None)
+        if self.mood.bytes_free is not None and isinstance(gone, SimPages):
+            self.mood.bytes_free += len(gone.cached)
+
+    def map_file(self, path: str, size: int, *, create: bool) -> SimMappedFile:
+        """Map a file; a plain one of the right length becomes pages."""
+        file = self.files.get(path)
+        if file is None:
+            if not create:
+                raise FileNotFoundError(path)
+            self._take(path, size)
+            file = self.files[path] = SimPages(size)
+        if isinstance(file, SimFile):
+            pages = SimPages(len(file.content))
+            pages.cached[:] = pages.durable = file.content
+            pages.entry_durable = True
+            file = self.files[path] = pages
+        if len(file.cached) != size:
+            raise DiskFailed(f"{path} has {len(file.cached)} bytes, not {size}")
+        return SimMappedFile(self, path, file)
+
+    def _take(self, path: str, size: int) -> None:
+        free = self.mood.bytes_free
+        if self.mood.failing or (free is not None and free < size):
+            raise DiskFailed(f"cannot map {path}: no space left on the simulated disk")
+        if free is not None:
+            self.mood.bytes_free = free - size
+
+    async def file_size(self, path: str) -> int:
+        """Length in bytes."""
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return len(self.files[path].content)
 
 
 class SimAppendFile:

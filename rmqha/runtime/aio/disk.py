@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import mmap
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -54,6 +56,42 @@ def lock_directory(path: str) -> int:
     return fd
 
 
+def lock_first_byte(path: str) -> int:
+    """Keep every other process, Java brokers included, out of a store by its ``lock`` file.
+
+    Java locks the byte range [0, 1) of ``<storePathRootDir>/lock`` and writes the word "lock"
+    into it (protocol fact, ha-store 5.1).
+
+    Returns:
+        The descriptor that holds the lock until it is closed.
+
+    Raises:
+        StoreInUse: another process holds it.
+        DiskFailed: the file cannot be made or locked.
+    """
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise DiskFailed(f"{path}: {error}") from error
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        os.pwrite(fd, b"lock", 0)
+    except OSError as error:
+        os.close(fd)
+        if isinstance(error, (BlockingIOError, PermissionError)):
+            raise StoreInUse(f"{path} is locked by another process") from error
+        raise DiskFailed(f"{path}: {error}") from error
+    return fd
+
+
+def used_ratio(path: str) -> float:
+    """Share of a file system that is in use, 0.0 to 1.0, as ``df`` counts it."""
+    found = os.statvfs(path)
+    used = found.f_blocks - found.f_bfree
+    return used / max(1, used + found.f_bavail)
+
+
 def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
@@ -95,6 +133,113 @@ class SystemAppendFile:
         """Close the descriptor after what is under way."""
         self._executor.shutdown(wait=True)
         os.close(self._fd)
+
+
+class SystemMappedFile:
+    """MappedFile port: a shared mapping, synced through a descriptor of the same file."""
+
+    def __init__(self, path: str, fd: int, size: int, *, fresh: bool) -> None:
+        self._path = path
+        self._fd = fd
+        self._size = size
+        self._fresh = fresh
+        self._map = mmap.mmap(fd, size)
+        self._buffer: memoryview | None = memoryview(self._map)
+        # close() may come while a worker thread still syncs: the descriptor outlives the sync.
+        self._guard = threading.Lock()
+        self._syncing = 0
+        self._closed = False
+
+    @property
+    def path(self) -> str:
+        """The absolute path."""
+        return self._path
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self._size
+
+    @property
+    def buffer(self) -> memoryview:
+        """The whole file."""
+        if self._buffer is None:
+            raise ValueError(f"{self._path} is closed")
+        return self._buffer
+
+    def _sync(self) -> None:
+        # fdatasync writes the dirty pages of the inode, however they became dirty.
+        os.fdatasync(self._fd)
+        if self._fresh:
+            _sync_dir(os.path.dirname(self._path))
+            self._fresh = False
+
+    async def sync(self) -> None:
+        """Sync the file, and the first time its directory entry too, in a worker thread.
+
+        Raises:
+            DiskFailed: what the file holds on disk is unknown from now on.
+        """
+        with self._guard:
+            if self._closed:
+                raise DiskFailed(f"{self._path}: sync after close")
+            self._syncing += 1
+
+        def work() -> None:
+            try:
+                self._sync()
+            finally:
+                with self._guard:
+                    self._syncing -= 1
+                    self._release()
+
+        try:
+            await asyncio.get_running_loop().run_in_executor(None, work)
+        except OSError as error:
+            raise DiskFailed(f"cannot sync {self._path}: {error}") from error
+
+    def _release(self) -> None:
+        if self._closed and self._syncing == 0 and self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def close(self) -> None:
+        """Release descriptor and mapping; slices that are still held keep the mapping alive."""
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+            self._release()
+        self._buffer = None
+        try:
+            self._map.close()
+        except BufferError:
+            # Somebody still sends a slice: the last of them unmaps by its reference.
+            del self._map
+
+
+def _map(path: str, size: int, *, create: bool) -> SystemMappedFile:
+    fresh = False
+    try:
+        fd = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        if not create:
+            raise
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        fresh = True
+    try:
+        if fresh:
+            # Without blocks of its own a full disk would be a SIGBUS at some later write.
+            os.posix_fallocate(fd, 0, size)
+        found = os.fstat(fd).st_size
+        if found != size:
+            raise DiskFailed(f"{path} has {found} bytes, not {size}")
+        return SystemMappedFile(path, fd, size, fresh=fresh)
+    except BaseException:
+        os.close(fd)
+        if fresh:
+            os.unlink(path)
+        raise
 
 
 class SystemDisk:
@@ -180,3 +325,21 @@ class SystemDisk:
             _sync_dir(os.path.dirname(path))
 
         await self._run(path, unlink)
+
+    def map_file(self, path: str, size: int, *, create: bool) -> SystemMappedFile:
+        """Map a file; a new one gets all its blocks at once.
+
+        Raises:
+            FileNotFoundError: there is none and ``create`` is false.
+            DiskFailed: it has another size, or the disk is full.
+        """
+        try:
+            return _map(path, size, create=create)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise DiskFailed(f"cannot map {path}: {error}") from error
+
+    async def file_size(self, path: str) -> int:
+        """Length in bytes."""
+        return await self._run(path, lambda: os.stat(path).st_size)

@@ -1,0 +1,1 @@
+"""AutoSwitch HA replication (RIP-44): epochs, sessions, SyncStateSet and confirmOffset."""

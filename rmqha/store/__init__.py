@@ -1,0 +1,1 @@
+"""The message store, in RocketMQ's own file format."""
