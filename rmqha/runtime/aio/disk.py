@@ -1,4 +1,4 @@
-"""Files of the machine: plain blocking calls in one worker thread each.
+"""Files of the machine: plain blocking calls in worker threads.
 
 A failed fsync is final (the page cache may have dropped the dirty pages), so every error is a
 DiskFailed and the callers stop.
@@ -12,12 +12,12 @@ import mmap
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import aiofiles
 
 from rmqha.base.errors import DiskFailed, StoreInUse
+from rmqha.runtime.aio.append_file import SystemAppendFile
 
 T = TypeVar("T")
 LOCK_NAME = "LOCK"
@@ -29,6 +29,18 @@ def _sync_dir(path: str) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _make_dirs(path: str) -> None:
+    """Make missing directories from the top on, each with its entry synced."""
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        # Somebody else may make it at the same time; its entry must be durable for us as well.
+        os.makedirs(directory, exist_ok=True)
+        _sync_dir(os.path.dirname(directory))
 
 
 def lock_directory(path: str) -> int:
@@ -90,49 +102,6 @@ def used_ratio(path: str) -> float:
     found = os.statvfs(path)
     used = found.f_blocks - found.f_bfree
     return used / max(1, used + found.f_bavail)
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-
-
-class SystemAppendFile:
-    """AppendFile port: write and fdatasync in a thread of its own."""
-
-    def __init__(self, path: str, fd: int, size: int) -> None:
-        self._path = path
-        self._fd = fd
-        self._size = size
-        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wal")
-
-    @property
-    def size(self) -> int:
-        """Bytes written so far."""
-        return self._size
-
-    def _append(self, data: bytes) -> None:
-        _write_all(self._fd, data)
-        os.fdatasync(self._fd)
-
-    async def append_sync(self, data: bytes) -> None:
-        """Append and fdatasync.
-
-        Raises:
-            DiskFailed: on any error of the disk.
-        """
-        self._size += len(data)
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.run_in_executor(self._executor, self._append, data)
-        except OSError as error:
-            raise DiskFailed(f"cannot append to {self._path}: {error}") from error
-
-    async def close(self) -> None:
-        """Close the descriptor after what is under way."""
-        self._executor.shutdown(wait=True)
-        os.close(self._fd)
 
 
 class SystemMappedFile:
@@ -255,7 +224,7 @@ class SystemDisk:
 
     async def make_dirs(self, path: str) -> None:
         """Create a directory and its parents."""
-        await self._run(path, lambda: os.makedirs(path, exist_ok=True))
+        await self._run(path, lambda: _make_dirs(path))
 
     async def list_dir(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
@@ -274,15 +243,16 @@ class SystemDisk:
         except OSError as error:
             raise DiskFailed(f"{path}: {error}") from error
 
-    async def open_append(self, path: str) -> SystemAppendFile:
+    async def open_append(self, path: str, reserve_bytes: int = 0) -> SystemAppendFile:
         """Open for appending; a new file's directory entry is synced too."""
 
-        def open_file() -> SystemAppendFile:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        def open_file() -> tuple[int, int]:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
             _sync_dir(os.path.dirname(path))
-            return SystemAppendFile(path, fd, os.fstat(fd).st_size)
+            return fd, os.fstat(fd).st_size
 
-        return await self._run(path, open_file)
+        fd, size = await self._run(path, open_file)
+        return SystemAppendFile(path, fd, size, reserve_bytes)
 
     async def truncate(self, path: str, size: int) -> None:
         """Cut a file and sync it."""

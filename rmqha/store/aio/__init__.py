@@ -1,0 +1,1 @@
+"""The store's shells: mapped files, syncs, the dispatcher, and the whole store."""

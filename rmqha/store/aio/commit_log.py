@@ -1,0 +1,306 @@
+"""The commit log in its mapped files: append, receive, read, cut. Waits for nothing but a cut.
+
+Source: protocol fact (ha-store 5.2, 5.4, 2.7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rmqha.base.errors import LocalProtocolError, MessageIllegal
+from rmqha.base.invariants import invariant
+from rmqha.runtime.ports import Clock, Disk
+from rmqha.store import segments
+from rmqha.store.aio.mapped_files import MappedFiles
+from rmqha.store.record import (
+    BLANK_SIZE,
+    HEADROOM,
+    Head,
+    Message,
+    check_record,
+    encode_into,
+    encoded_size,
+    message_id,
+    write_blank,
+)
+from rmqha.store.recovery import Segment
+from rmqha.store.settings import StoreSettings
+
+
+class AppendResult(NamedTuple):
+    """Where a message was written; not yet durable, not yet in its queue."""
+
+    offset: int
+    size: int
+    queue_offset: int
+    store_timestamp: int
+    store_host: bytes
+
+    @property
+    def end(self) -> int:
+        """The offset after it: what to flush up to."""
+        return self.offset + self.size
+
+    @property
+    def msg_id(self) -> str:
+        """The offset message id."""
+        return message_id(self.store_host, self.offset)
+
+
+class CommitLog:
+    """One writer's commit log.
+
+    Attributes:
+        max_offset: the next byte to be written.
+        last_timestamp: store timestamp, ms, of the newest record; never goes back, because
+            recovery chooses its first file by it.
+    """
+
+    def __init__(self, disk: Disk, clock: Clock, settings: StoreSettings) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._property_crc = settings.enabled_append_prop_crc
+        self.file_size = settings.mapped_file_size_commit_log
+        self.files = MappedFiles(disk, settings.store_path_commit_log, self.file_size)
+        self.max_offset = 0
+        self.last_timestamp = 0
+        self._reserved_end = 0
+        self._cutting = False
+        self._tail = memoryview(b"")
+        self._tail_start = 0
+        self._doomed: list[str] = []
+        self._disk = disk
+
+    @property
+    def min_offset(self) -> int:
+        """First byte of the first file; -1 without one."""
+        return self.files.first if self.files.files else -1
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was ever written, or everything was cut."""
+        return self.max_offset <= max(0, self.min_offset)
+
+    def segments(self) -> list[Segment]:
+        """All files for the pure functions of recovery."""
+        size, first = self.file_size, self.files.first
+        return [
+            Segment(first + number * size, file.buffer, file.path)
+            for number, file in enumerate(self.files.files)
+        ]
+
+    def start_at(self, offset: int) -> None:
+        """Go on writing at ``offset``, as recovery found it."""
+        self.max_offset = self._reserved_end = offset
+        self._use_tail()
+
+    def _use_tail(self) -> None:
+        """Point the hot path at the file that holds ``max_offset``, or at none."""
+        if self.files.holds(self.max_offset):
+            file, within = self.files.at(self.max_offset)
+            self._tail, self._tail_start = file.buffer, self.max_offset - within
+        else:
+            self._tail, self._tail_start = memoryview(b""), self.max_offset
+
+    # -- a master's writes
+
+    def append(self, message: Message, queue_offset: int) -> AppendResult:
+        """Write one record.
+
+        Raises:
+            MessageIllegal: it fits no file, or no field; nothing was written.
+            DiskFailed: the next file cannot be made; nothing was written.
+            LocalProtocolError: a cut is under way.
+        """
+        size = self._checked_size(message)
+        if size + BLANK_SIZE > len(self._tail) - (self.max_offset - self._tail_start):
+            self._roll(size)
+        return self._write(message, size, queue_offset)
+
+    def append_batch(self, messages: Sequence[Message], queue_offset: int) -> list[AppendResult]:
+        """Write the records of one client batch, all into one file.
+
+        Raises:
+            MessageIllegal, DiskFailed, LocalProtocolError: as :meth:`append`, for all or none.
+        """
+        sizes = [self._checked_size(message) for message in messages]
+        total = sum(sizes)
+        if total + BLANK_SIZE > len(self._tail) - (self.max_offset - self._tail_start):
+            self._roll(total)
+        return [
+            self._write(message, size, queue_offset + number)
+            for number, (message, size) in enumerate(zip(messages, sizes, strict=True))
+        ]
+
+    def _checked_size(self, message: Message) -> int:
+        if self._cutting:
+            raise LocalProtocolError("append while the log is being cut")
+        size = encoded_size(message, property_crc=self._property_crc)
+        limit = self._settings.max_message_size
+        if len(message.body) > limit or size > limit + HEADROOM:
+            raise MessageIllegal(f"message of {len(message.body)} bytes, at most {limit}")
+        return size
+
+    def _write(self, message: Message, size: int, queue_offset: int) -> AppendResult:
+        offset = self.max_offset
+        timestamp = self._clock.wall_ms()
+        if timestamp < self.last_timestamp:
+            timestamp = self.last_timestamp
+        encode_into(
+            self._tail,
+            offset - self._tail_start,
+            message,
+            size=size,
+            queue_offset=queue_offset,
+            physical_offset=offset,
+            store_timestamp=timestamp,
+            property_crc=self._property_crc,
+        )
+        self.last_timestamp = timestamp
+        self.max_offset = offset + size
+        return AppendResult(offset, size, queue_offset, timestamp, message.store_host)
+
+    def _roll(self, size: int) -> None:
+        """Begin the next file for ``size`` bytes; the blank is written once that file exists."""
+        if size + BLANK_SIZE > self.file_size:
+            raise MessageIllegal(
+                f"record of {size} bytes does not fit into a file of {self.file_size}"
+            )
+        left = self._tail_start + len(self._tail) - self.max_offset
+        next_start = self.max_offset + left
+        self.files.make_for(next_start)
+        if left:
+            invariant(left >= BLANK_SIZE, "a file keeps room for its blank", left=left)
+            write_blank(self._tail, self.max_offset - self._tail_start, left)
+        self.max_offset = next_start
+        self._use_tail()
+
+    # -- a slave's writes
+
+    def reserve(self, offset: int, length: int) -> memoryview:
+        """See ``ReplicatedLog.reserve``."""
+        if self._cutting:
+            raise LocalProtocolError("reserve while the log is being cut")
+        start = segments.floor(offset, self.file_size)
+        if length < 0 or offset + length > start + self.file_size:
+            raise ValueError(f"[{offset}, +{length}) crosses a file of {self.file_size} bytes")
+        if not self.empty:
+            follows = self.max_offset <= offset <= max(self.max_offset, self._reserved_end)
+        elif offset == start:
+            # Recovery reads the first file from its first byte, so a log begins with a file.
+            self._start_at_file(start)
+            follows = True
+        else:
+            follows = start == self.min_offset and offset <= self._reserved_end
+        if not follows:
+            raise ValueError(f"offset {offset} is not the next after {self.max_offset}")
+        self.files.make_for(offset)
+        file, within = self.files.at(offset)
+        self._reserved_end = max(self._reserved_end, offset + length)
+        return file.buffer[within : within + length]
+
+    def _start_at_file(self, start: int) -> None:
+        """Let an empty log forget its unused files but this one; the next flush deletes them."""
+        kept = []
+        for file in self.files.files:
+            if file.path == self.files.path(start):
+                kept.append(file)
+            else:
+                self._doomed.append(file.path)
+                file.close()
+        self.files.files, self.files.first = kept, start
+        self._reserved_end = start
+
+    def received(self, offset: int, length: int) -> None:
+        """See ``ReplicatedLog.received``."""
+        invariant(
+            self.empty or offset == self.max_offset,
+            "received bytes follow each other", offset=offset, max_offset=self.max_offset,
+        )  # fmt: skip
+        self.max_offset = offset + length
+        self._use_tail()
+
+    # -- reads
+
+    def readable(self, offset: int, limit: int) -> int:
+        """Contiguous written bytes from ``offset`` within its file, at most ``limit``."""
+        if not self.files.holds(offset):
+            return 0
+        left = self.file_size - offset % self.file_size
+        return max(0, min(limit, left, self.max_offset - offset))
+
+    def view(self, offset: int, length: int) -> memoryview:
+        """The bytes themselves.
+
+        Raises:
+            ValueError: they are not all written, or lie in two files.
+        """
+        if length > self.readable(offset, length):
+            raise ValueError(f"[{offset}, +{length}) is not in one file of the log")
+        if not length:
+            return memoryview(b"")
+        file, within = self.files.at(offset)
+        return file.buffer[within : within + length]
+
+    def check(self, offset: int) -> tuple[memoryview, Head]:
+        """The file's bytes and the record at ``offset`` among the written ones, CRC unchecked."""
+        if not self.files.holds(offset):
+            return memoryview(b""), Head(-1, offset, "no file holds it")
+        file, within = self.files.at(offset)
+        written = min(self.file_size, within + self.max_offset - offset)
+        return file.buffer, check_record(file.buffer, within, written, offset, check_crc=False)
+
+    def file_end(self, offset: int) -> int:
+        """Where the file that holds ``offset`` ends."""
+        return segments.floor(offset, self.file_size) + self.file_size
+
+    def valid_end(self, start: int, end: int) -> int:
+        """See ``ReplicatedLog.valid_end``."""
+        position = start
+        while position < end:
+            _, head = self.check(position)
+            if head.size < 0:
+                break
+            following = position + head.size if head.size else self.file_end(position)
+            if following > end:
+                break
+            position = following
+        return position
+
+    # -- the disk
+
+    async def sync(self, low: int, high: int) -> None:
+        """Make [low, high) durable; raises DiskFailed."""
+        while self._doomed:
+            await self._disk.remove(self._doomed[-1])
+            self._doomed.pop()
+        await self.files.sync(low, high)
+
+    async def cut(self, offset: int) -> None:
+        """Cut to ``offset``; bytes behind it, received ones of no whole frame too, are erased.
+
+        Raises:
+            DiskFailed: the cut may be incomplete.
+        """
+        self._cutting = True
+        try:
+            self.max_offset = min(self.max_offset, offset)
+            self._use_tail()
+            await self.files.remove_after(self.max_offset)
+            await self.files.erase(self.max_offset)
+            self._reserved_end = self.max_offset
+            self._use_tail()
+        finally:
+            self._cutting = False
+
+    @property
+    def has_leftovers(self) -> bool:
+        """Whether bytes were received behind ``max_offset`` that were never counted."""
+        return self._reserved_end > self.max_offset
+
+    def close(self) -> None:
+        """Unmap."""
+        self._tail = memoryview(b"")
+        self._tail_start = self.max_offset
+        self.files.close()

@@ -1,0 +1,173 @@
+"""All consume queues of a store, and the table of next queue offsets.
+
+Source: protocol fact (ha-store 5.7, 2.9).
+"""
+
+from __future__ import annotations
+
+import os
+
+from rmqha.base.errors import StoreDamaged
+from rmqha.runtime.ports import Disk
+from rmqha.store import properties as props
+from rmqha.store.aio.commit_log import CommitLog
+from rmqha.store.aio.queue_files import QueueFiles
+from rmqha.store.consume_queue import BatchUnit, unit_tags_code
+from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Head
+from rmqha.store.settings import StoreSettings
+
+PLAIN = "consumequeue"
+BATCH = "batchconsumequeue"
+Key = tuple[bytes, int]
+
+
+class ConsumeQueues:
+    """Queues by (topic, queue id); topics are the bytes that records hold.
+
+    Attributes:
+        next_offsets: the queue offset of the next message, by queue.
+    """
+
+    def __init__(self, disk: Disk, settings: StoreSettings) -> None:
+        self._disk = disk
+        self._settings = settings
+        self._delays = settings.message_delay_levels_ms
+        self.queues: dict[Key, QueueFiles] = {}
+        self.next_offsets: dict[Key, int] = {}
+
+    async def load(self) -> None:
+        """Recover every queue that has a directory.
+
+        Raises:
+            StoreMismatch, DiskFailed: as ``QueueFiles.recover``.
+        """
+        for kind in (PLAIN, BATCH):
+            root = self._settings.path(kind)
+            for topic in await self._disk.list_dir(root):
+                for number in await self._disk.list_dir(os.path.join(root, topic)):
+                    if number.isdigit():
+                        key = (topic.encode(), int(number))
+                        queue = self._new(key, batch=kind == BATCH)
+                        await queue.recover()
+                        if key not in self.queues or queue.files.files:
+                            self.queues[key] = queue
+
+    def _new(self, key: Key, *, batch: bool) -> QueueFiles:
+        topic = key[0].decode("utf-8", "replace")
+        if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
+            raise StoreDamaged(f"a record's topic {topic!r} cannot be a directory")
+        directory = self._settings.path(BATCH if batch else PLAIN, topic, str(key[1]))
+        size = (
+            self._settings.mapper_file_size_batch_consume_queue
+            if batch
+            else self._settings.mapped_file_size_consume_queue
+        )
+        return QueueFiles(self._disk, directory, size, batch=batch)
+
+    async def make(self, head: Head) -> None:
+        """Make the queue of a record.
+
+        Raises:
+            DiskFailed: its directory cannot be made.
+            StoreDamaged: the topic cannot be a directory's name.
+        """
+        key = (head.topic, head.queue_id)
+        queue = self._new(key, batch=bool(head.sys_flag & INNER_BATCH))
+        await self._disk.make_dirs(queue.files.directory)
+        self.queues[key] = queue
+
+    def dispatch(self, head: Head, buffer: memoryview) -> bool:
+        """Write the unit of a record; False when its queue must be made first.
+
+        PREPARED and ROLLBACK records have none.
+
+        Raises:
+            DiskFailed: no room for a queue's next file.
+            StoreDamaged: the record's queue offset is impossible.
+        """
+        if head.sys_flag & TRANSACTION_MASK in (0x4, 0xC):
+            return True
+        queue = self.queues.get((head.topic, head.queue_id))
+        if queue is None:
+            return False
+        at = head.properties_at
+        properties = bytes(buffer[at : at + head.properties_size])
+        code = unit_tags_code(head.topic, properties, head.store_timestamp, self._delays)
+        if not queue.batch:
+            queue.put(head.offset, head.size, code, head.queue_offset)
+            return True
+        base = props.find_integer(properties, b"INNER_BASE")
+        number = props.find_integer(properties, b"INNER_NUM")
+        if base is not None and number is not None:
+            queue.put_batch(
+                BatchUnit(head.offset, head.size, code, head.store_timestamp, base, number)
+            )
+        return True
+
+    @property
+    def indexed_end(self) -> int:
+        """End in the commit log of the highest record that any queue knows."""
+        return max((queue.indexed_end for queue in self.queues.values()), default=0)
+
+    async def cut(self, offset: int) -> None:
+        """Drop the units of records at or after ``offset``, durably, from all queues."""
+        for key in sorted(self.queues):
+            await self.queues[key].cut(offset)
+
+    async def drop_strangers(self, log: CommitLog) -> None:
+        """Drop last units that name no record of their own queue: what a torn page left."""
+        for key in sorted(self.queues):
+            queue = self.queues[key]
+            while (last := queue.last_unit()) is not None:
+                index, offset, size = last
+                if offset < log.min_offset:
+                    break
+                _, head = log.check(offset)
+                same = (head.topic, head.queue_id, head.size) == (*key, size)
+                if same and (queue.batch or head.queue_offset == index):
+                    break
+                await queue.pop()
+
+    async def sync(self) -> None:
+        """Make all queues durable; raises DiskFailed."""
+        for key in sorted(self.queues):
+            queue = self.queues.get(key)
+            if queue is not None:
+                await queue.sync()
+
+    async def expire(self, log_min: int) -> None:
+        """Delete files of which the log has no record any more."""
+        for key in sorted(self.queues):
+            await self.queues[key].expire(log_min)
+
+    async def clear(self) -> None:
+        """Delete the files of all queues."""
+        for key in sorted(self.queues):
+            await self.queues[key].clear()
+
+    def rebuild_next_offsets(self, log: CommitLog, dispatched: int) -> None:
+        """Each queue's end, raised by the records that wait for the dispatcher (ha-store 2.9)."""
+        table = {key: queue.max_offset for key, queue in self.queues.items()}
+        position = dispatched
+        while position < log.max_offset:
+            buffer, head = log.check(position)
+            if head.size < 0:
+                break
+            if head.size == 0:
+                position = log.file_end(position)
+                continue
+            if head.sys_flag & TRANSACTION_MASK not in (0x4, 0xC):
+                count = 1
+                if head.sys_flag & INNER_BATCH:
+                    at = head.properties_at
+                    properties = bytes(buffer[at : at + head.properties_size])
+                    count = props.find_integer(properties, b"INNER_NUM") or 1
+                key = (head.topic, head.queue_id)
+                table[key] = max(table.get(key, 0), head.queue_offset + count)
+            position += head.size
+        self.next_offsets = table
+
+    def close(self) -> None:
+        """Unmap all."""
+        for queue in self.queues.values():
+            queue.close()

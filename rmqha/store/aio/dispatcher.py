@@ -1,0 +1,155 @@
+"""From the commit log into the queues: whole records up to the limit, and nothing beyond it.
+
+Source: protocol fact (ha-store 2.7, 2.8 step 7, 3.1); Java calls its position reputFromOffset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+
+from rmqha.base.errors import DiskFailed, RmqhaError, StoreDamaged
+from rmqha.store.aio.commit_log import CommitLog
+from rmqha.store.aio.consume_queues import ConsumeQueues
+from rmqha.store.record import BLANK_SIZE, HEADROOM, MAGIC_V1, MAGIC_V2, MIN_SIZE, Head
+from rmqha.store.settings import StoreSettings
+
+_PREFIX = struct.Struct(">iI")
+
+
+class Dispatcher:
+    """Feeds the queues in the background.
+
+    Args:
+        limit: the offset that may not be passed: the confirm offset, or the log's end.
+        on_failed: called once, with a full disk or a damaged record; the dispatcher then stops.
+
+    Attributes:
+        offset: records before it are in the queues.
+        last_timestamp: store timestamp, ms, of the newest of them.
+        lock: held while it writes; a cut takes it.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        settings: StoreSettings,
+        *,
+        limit: Callable[[], int],
+        on_failed: Callable[[RmqhaError], None],
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._batch = settings.dispatch_batch_max
+        self._size_max = settings.max_message_size + HEADROOM
+        self._limit = limit
+        self._on_failed = on_failed
+        self._wake = asyncio.Event()
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        # Whole records end before this offset, although the limit is there already.
+        self._idle_at = 0
+        self._error: RmqhaError | None = None
+        self.offset = 0
+        self.last_timestamp = 0
+        self.lock = asyncio.Lock()
+
+    def wake(self) -> None:
+        """The limit may have moved."""
+        self._wake.set()
+
+    def restart_at(self, offset: int) -> None:
+        """Go on from the start of a record; the caller holds the lock, or nothing runs yet."""
+        self.offset = self._idle_at = offset
+        self.wake()
+
+    async def wait(self, offset: int) -> None:
+        """Return once every whole record before ``offset`` is in its queue.
+
+        Raises:
+            DiskFailed, StoreDamaged: the dispatcher has stopped.
+        """
+        if self._error is not None:
+            raise self._error
+        if max(self.offset, self._idle_at) >= offset:
+            return
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append((offset, future))
+        await future
+
+    async def run(self) -> None:
+        """Work until cancelled, or until something fails."""
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                more = True
+                while more:
+                    async with self.lock:
+                        more = await self.step()
+                    self._tell()
+                    if more:
+                        await asyncio.sleep(0)
+        except (DiskFailed, StoreDamaged) as error:
+            self._error = error
+            for _, future in self._waiting:
+                if not future.done():
+                    future.set_exception(error)
+            self._waiting = []
+            self._on_failed(error)
+
+    def _tell(self) -> None:
+        if not self._waiting:
+            return
+        reached = max(self.offset, self._idle_at)
+        ready = [future for goal, future in self._waiting if goal <= reached]
+        self._waiting = [pair for pair in self._waiting if pair[0] > reached]
+        for future in ready:
+            if not future.done():
+                future.set_result(None)
+
+    async def step(self) -> bool:
+        """Dispatch up to a batch of records; whether there may be more.
+
+        Raises:
+            DiskFailed: no room for a queue's file.
+            StoreDamaged: bytes below the limit are no record.
+        """
+        limit = self._limit()
+        for _ in range(self._batch):
+            if self.offset >= limit:
+                return False
+            buffer, head = self._log.check(self.offset)
+            end = self._end_of(buffer, head, limit)
+            if end > limit:
+                self._idle_at = limit
+                return False
+            if head.size:
+                if not self._queues.dispatch(head, buffer):
+                    await self._queues.make(head)
+                    self._queues.dispatch(head, buffer)
+                self.last_timestamp = head.store_timestamp
+                if head.store_timestamp > self._log.last_timestamp:
+                    self._log.last_timestamp = head.store_timestamp
+            self.offset = end
+        return True
+
+    def _end_of(self, buffer: memoryview, head: Head, limit: int) -> int:
+        """Where the next record ends; behind the limit when it is not whole yet."""
+        if head.size > 0:
+            return head.offset + head.size
+        if head.size == 0:
+            return self._log.file_end(head.offset)
+        within = head.offset % self._log.file_size
+        written = min(self._log.file_size - within, self._log.max_offset - head.offset)
+        if head.offset + written < self._log.file_end(head.offset):
+            # The log ends in this record: on a slave its rest may still be on the way.
+            if written < BLANK_SIZE:
+                return limit + 1
+            size, magic = _PREFIX.unpack_from(buffer, within)
+            if magic in (MAGIC_V1, MAGIC_V2) and max(MIN_SIZE, written) <= size <= self._size_max:
+                return limit + 1
+        raise StoreDamaged(
+            f"commit log at offset {head.offset}, below the confirmed {limit}: {head.reason}"
+        )

@@ -1,0 +1,158 @@
+"""Opening a store: the order of loading, recovery after a clean and an unclean stop, the cut.
+
+Source: protocol fact (ha-store 5.10); what may be cut is decided by ``store/recovery.py``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rmqha.base.errors import StoreDamaged
+from rmqha.runtime.ports import Disk, MappedFile
+from rmqha.store import checkpoint as cp
+from rmqha.store import recovery
+from rmqha.store.aio.commit_log import CommitLog
+from rmqha.store.aio.consume_queues import ConsumeQueues
+from rmqha.store.index_file import IndexFile
+from rmqha.store.settings import StoreSettings
+
+NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What opening found.
+
+    Attributes:
+        clean: the last stop was a clean one.
+        dispatched: records before it are in the queues.
+        records: how many records were walked.
+        cut_bytes: written bytes beyond the end that were erased, at least; 0 for none.
+    """
+
+    clean: bool
+    dispatched: int
+    last_timestamp: int
+    records: int
+    cut_bytes: int
+
+
+class Loader:
+    """Opens one store once."""
+
+    def __init__(
+        self, disk: Disk, settings: StoreSettings, log: CommitLog, queues: ConsumeQueues
+    ) -> None:
+        self._disk = disk
+        self._settings = settings
+        self._log = log
+        self._queues = queues
+
+    async def load(
+        self, checkpoint_file: MappedFile, *, clean: bool
+    ) -> tuple[cp.Checkpoint, Loaded]:
+        """Load and recover everything; afterwards the log can be written.
+
+        Raises:
+            StoreMismatch: files of another length; nothing was changed.
+            StoreDamaged: durable records are not whole; the commit log was not changed.
+            DiskFailed: a file cannot be used.
+        """
+        beyond = await self._log.files.load()
+        await self._queues.load()
+        checkpoint = cp.read(checkpoint_file.buffer)
+        if not clean:
+            await self._drop_late_indexes(checkpoint)
+        segments = self._log.segments()
+        if not segments:
+            self._refuse_if(checkpoint, 0)
+            await self._queues.clear()
+            self._log.start_at(0)
+            checkpoint.confirm_offset = min(checkpoint.confirm_offset, 0)
+            return checkpoint, Loaded(clean, 0, 0, 0, 0)
+        loaded = await self._recover(segments, checkpoint, clean=clean)
+        for start in beyond:
+            await self._log.files.drop(start)
+        return checkpoint, loaded
+
+    def _refuse_if(self, checkpoint: cp.Checkpoint, end: int) -> None:
+        flushed = checkpoint.flushed_offset
+        if flushed is not None and flushed > end:
+            raise StoreDamaged(
+                f"{self._settings.store_path_commit_log}: no file is there, "
+                f"but the log was durable up to {flushed}"
+            )
+
+    async def _recover(
+        self, segments: list[recovery.Segment], checkpoint: cp.Checkpoint, *, clean: bool
+    ) -> Loaded:
+        bounded = self._settings.confirm_bounded
+        limit = max(checkpoint.confirm_offset, 0) if bounded else NO_LIMIT
+        indexed = self._queues.indexed_end
+        if clean:
+            first = recovery.start_after_clean_stop(segments, indexed, limit)
+        else:
+            first = recovery.start_after_crash(segments, checkpoint, limit)
+        # Look before anything is changed: a damaged log must stay as it is.
+        walk = self._walk(segments, first)
+        heads = sum(1 for _ in walk)
+        stop = walk.stop
+        recovery.check_stop(segments, stop, checkpoint, clean=clean, indexed=indexed)
+        await self._queues.cut(stop.offset if clean else segments[first].start)
+        self._log.start_at(stop.offset)
+        again = recovery.Walk(segments, first, check_crc=False, property_crc=False)
+        dispatched = await self._dispatch(again, limit)
+        await self._queues.drop_strangers(self._log)
+        await self._queues.sync()
+        self._correct_confirm(checkpoint, stop.offset)
+        cut = recovery.has_content(segments, stop.offset)
+        await self._log.cut(stop.offset)
+        if self._log.empty:
+            await self._queues.clear()
+        return Loaded(clean, dispatched, stop.last_timestamp, heads, cut)
+
+    def _walk(self, segments: list[recovery.Segment], first: int) -> recovery.Walk:
+        return recovery.Walk(
+            segments,
+            first,
+            check_crc=self._settings.check_crc_on_recover,
+            property_crc=self._settings.force_verify_prop_crc,
+        )
+
+    async def _dispatch(self, walk: recovery.Walk, limit: int) -> int:
+        """Put the walked records below the limit into the queues; the end of the last of them."""
+        end = walk.stop.offset
+        for head in walk:
+            if head.offset + head.size > limit:
+                break
+            buffer = self._log.files.at(head.offset)[0].buffer
+            if not self._queues.dispatch(head, buffer):
+                await self._queues.make(head)
+                self._queues.dispatch(head, buffer)
+            end = head.offset + head.size
+        else:
+            # Blanks behind the last record are passed, too.
+            end = walk.stop.offset if walk.stop.offset <= limit else end
+        return end
+
+    def _correct_confirm(self, checkpoint: cp.Checkpoint, end: int) -> None:
+        if not self._settings.confirm_bounded:
+            checkpoint.confirm_offset = end
+            return
+        checkpoint.confirm_offset = recovery.corrected_confirm(
+            checkpoint.confirm_offset, min_offset=self._log.min_offset, end=end
+        )
+
+    async def _drop_late_indexes(self, checkpoint: cp.Checkpoint) -> None:
+        """After a crash an index file that ends later than the checkpoint is not trusted."""
+        directory = self._settings.path("index")
+        for name in await self._disk.list_dir(directory):
+            path = f"{directory}/{name}"
+            size = await self._disk.file_size(path)
+            end = -1
+            if size >= 40:
+                file = self._disk.map_file(path, size, create=False)
+                end = IndexFile(file.buffer, self._settings.max_hash_slot_num).header.end_timestamp
+                file.close()
+            if end < 0 or end > checkpoint.index_msg_timestamp:
+                await self._disk.remove(path)

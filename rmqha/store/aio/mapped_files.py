@@ -1,0 +1,152 @@
+"""A row of files of one length, mapped: the commit log is one, each consume queue is another.
+
+Positions are bytes since the row's origin; a file's name is the position of its first byte. No
+record format is known here.
+"""
+
+from __future__ import annotations
+
+from rmqha.base.errors import StoreMismatch
+from rmqha.runtime.ports import Disk, MappedFile
+from rmqha.store import segments
+from rmqha.store.recovery import written_chunks
+
+
+class MappedFiles:
+    """The files of one directory, without gaps.
+
+    Args:
+        disk: the Disk port.
+        directory: must exist before a file is made.
+        size: length of every file, bytes.
+
+    Attributes:
+        files: the mapped files, oldest first.
+        first: position of the first file's first byte; meaningless without files.
+    """
+
+    def __init__(self, disk: Disk, directory: str, size: int) -> None:
+        self._disk = disk
+        self.directory = directory
+        self.size = size
+        self.files: list[MappedFile] = []
+        self.first = 0
+
+    @property
+    def end(self) -> int:
+        """The position after the last file; 0 without files."""
+        return self.first + len(self.files) * self.size if self.files else 0
+
+    async def load(self) -> list[int]:
+        """Map what is there.
+
+        A last file without bytes is removed: its creation was cut off. Leading files that were
+        never written and do not join the next one are removed as well.
+
+        Returns:
+            Starts of files beyond a gap, which are not mapped.
+
+        Raises:
+            StoreMismatch: a file has another length than configured; nothing was changed.
+            DiskFailed: a file cannot be mapped.
+        """
+        starts = segments.starts_of(await self._disk.list_dir(self.directory))
+        sizes = [await self._disk.file_size(self.path(start)) for start in starts]
+        if sizes and sizes[-1] == 0:
+            await self._disk.remove(self.path(starts.pop()))
+            sizes.pop()
+        for start, found in zip(starts, sizes, strict=True):
+            if found != self.size:
+                raise StoreMismatch(
+                    f"{self.path(start)} has {found} bytes, but the settings say {self.size}"
+                )
+        while starts:
+            count = segments.joined(starts, self.size)
+            self.first = starts[0]
+            self.files = [self._map(start, create=False) for start in starts[:count]]
+            starts = starts[count:]
+            if not starts or any(any(file.buffer[:8]) for file in self.files):
+                break
+            await self.remove_after(-1)
+        return starts
+
+    def path(self, start: int) -> str:
+        """The path of the file that begins at ``start``."""
+        return f"{self.directory}/{segments.file_name(start)}"
+
+    def _map(self, start: int, *, create: bool) -> MappedFile:
+        return self._disk.map_file(self.path(start), self.size, create=create)
+
+    def holds(self, position: int) -> bool:
+        """Whether a file has this position."""
+        return bool(self.files) and self.first <= position < self.end
+
+    def at(self, position: int) -> tuple[MappedFile, int]:
+        """The file that holds a position, and the position within it."""
+        number, within = divmod(position - self.first, self.size)
+        if number < 0:
+            raise IndexError(position)
+        return self.files[number], within
+
+    def make_for(self, position: int) -> None:
+        """Make sure that a file holds ``position``: the next one, or the very first.
+
+        Raises:
+            DiskFailed: the disk is full.
+            ValueError: it would leave a gap.
+        """
+        if self.holds(position):
+            return
+        start = segments.floor(position, self.size)
+        if self.files and start != self.end:
+            raise ValueError(
+                f"{self.directory}: position {position} is not the next after {self.end}"
+            )
+        file = self._map(start, create=True)
+        if not self.files:
+            self.first = start
+        self.files.append(file)
+
+    async def remove_after(self, position: int) -> None:
+        """Delete the files that begin after ``position``, newest first."""
+        while self.files and self.first + (len(self.files) - 1) * self.size > position:
+            file = self.files.pop()
+            file.close()
+            await self._disk.remove(file.path)
+
+    async def remove_before(self, position: int) -> int:
+        """Delete the files that end at or before ``position``, oldest first; how many."""
+        count = 0
+        while self.files and self.first + self.size <= position:
+            file = self.files.pop(0)
+            self.first += self.size
+            file.close()
+            await self._disk.remove(file.path)
+            count += 1
+        return count
+
+    async def drop(self, start: int) -> None:
+        """Delete a file that :meth:`load` found behind a gap."""
+        await self._disk.remove(self.path(start))
+
+    async def erase(self, position: int) -> None:
+        """Write zeros from ``position`` to the end of its file, where there are none, and sync."""
+        if not self.holds(position):
+            return
+        file, within = self.at(position)
+        for low, high in written_chunks(file.buffer, within):
+            file.buffer[low:high] = bytes(high - low)
+        await file.sync()
+
+    async def sync(self, low: int, high: int) -> None:
+        """Sync the files that hold any of [low, high), oldest first."""
+        first = max(0, (low - self.first) // self.size)
+        last = -(-(high - self.first) // self.size)
+        for file in self.files[first:last]:
+            await file.sync()
+
+    def close(self) -> None:
+        """Unmap everything; syncs nothing."""
+        for file in self.files:
+            file.close()
+        self.files = []

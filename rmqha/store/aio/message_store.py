@@ -1,0 +1,454 @@
+"""The whole store: commit log, queues, checkpoint, and the tasks that keep them durable.
+
+It satisfies ``ReplicatedLog`` (``rmqha/ha/ports.py``) by shape. Everything reaches the machine
+through the Clock and Disk ports; who opens a real directory locks it first (``runtime/aio/disk.py``,
+``lock_first_byte``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from rmqha.base.errors import DiskFailed, RmqhaError
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock, Disk, MappedFile
+from rmqha.store import batches, expiry, recovery
+from rmqha.store import checkpoint as cp
+from rmqha.store.aio.commit_log import AppendResult, CommitLog
+from rmqha.store.aio.consume_queues import ConsumeQueues
+from rmqha.store.aio.dispatcher import Dispatcher
+from rmqha.store.aio.flush import Flusher
+from rmqha.store.aio.loading import Loaded, Loader
+from rmqha.store.aio.reader import Reader
+from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Message, topic_field
+from rmqha.store.settings import StoreSettings
+
+ABORT = "abort"
+CHECKPOINT = "checkpoint"
+
+
+class MessageStore:
+    """One broker's store. Call :meth:`open` first, :meth:`close` last.
+
+    Args:
+        clock, disk: the ports.
+        log: where facts are written for people.
+        process_id: goes into the ``abort`` file, as Java's does.
+        on_failed: called once when the store cannot go on; every write is refused from then on.
+        on_prefix_cut: called with the new ``min_offset`` after expired files were deleted.
+        used_ratio: share of the disk in use, 0 to 1; None leaves the disk's use out of account.
+
+    Attributes:
+        commit_log, queues, flusher, dispatcher, reader: the parts; ``reader`` is the way to read.
+        loaded: what :meth:`open` found.
+        failed: what stopped the store, or None.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        disk: Disk,
+        settings: StoreSettings,
+        log: Logger,
+        *,
+        process_id: int = 0,
+        on_failed: Callable[[RmqhaError], None] | None = None,
+        on_prefix_cut: Callable[[int], None] | None = None,
+        used_ratio: Callable[[], float] | None = None,
+    ) -> None:
+        self.settings = settings
+        self._clock = clock
+        self._disk = disk
+        self._log = log
+        self._process_id = process_id
+        self._on_failed = on_failed
+        self._on_prefix_cut = on_prefix_cut
+        self._used_ratio = used_ratio
+        self._bounded = settings.confirm_bounded
+        self._confirm = 0
+        self._checkpoint = cp.Checkpoint()
+        self._checkpoint_file: MappedFile | None = None
+        self._upkeep = asyncio.Lock()
+        self._tasks = Tasks(log, self._task_failed)
+        self.failed: RmqhaError | None = None
+        self.loaded: Loaded | None = None
+        self.commit_log = CommitLog(disk, clock, settings)
+        self.queues = ConsumeQueues(disk, settings)
+        self.flusher = Flusher(self.commit_log, on_flushed=self._flushed, on_failed=self._fail)
+        self.dispatcher = Dispatcher(
+            self.commit_log, self.queues, settings, limit=self.limit, on_failed=self._fail
+        )
+        self.reader = Reader(disk, self.commit_log, self.queues, settings, self.limit)
+
+    # -- life
+
+    async def open(self) -> Loaded:
+        """Load, recover, mark the store as in use, and start the background work.
+
+        Raises:
+            StoreMismatch, StoreDamaged, DiskFailed: see ``Loader.load``.
+        """
+        root = self.settings.store_path_root_dir
+        await self._disk.make_dirs(root)
+        await self._disk.make_dirs(self.settings.store_path_commit_log)
+        clean = ABORT not in await self._disk.list_dir(root)
+        path = self.settings.path(CHECKPOINT)
+        self._checkpoint_file = self._map_checkpoint(path)
+        loader = Loader(self._disk, self.settings, self.commit_log, self.queues)
+        self._checkpoint, found = await loader.load(self._checkpoint_file, clean=clean)
+        end = self.commit_log.max_offset
+        self._confirm = max(0, self._checkpoint.confirm_offset)
+        self.commit_log.last_timestamp = max(
+            found.last_timestamp, self._checkpoint.physic_msg_timestamp
+        )
+        await self.commit_log.sync(max(0, self.commit_log.min_offset), end)
+        self.flusher.flushed_offset = end
+        self.dispatcher.last_timestamp = self._checkpoint.logics_msg_timestamp
+        self.dispatcher.restart_at(min(found.dispatched, end))
+        self.rebuild_queue_offsets()
+        await self._write_checkpoint()
+        await self._disk.write_atomic(self.settings.path(ABORT), str(self._process_id).encode())
+        self.loaded = found
+        self._log.log(
+            "info", "store_opened", clean=clean, min_offset=self.min_offset, max_offset=end,
+            confirm_offset=self._confirm, records=found.records, cut_bytes=found.cut_bytes,
+        )  # fmt: skip
+        self._start_tasks()
+        return found
+
+    def _map_checkpoint(self, path: str) -> MappedFile:
+        return self._disk.map_file(path, cp.SIZE, create=True)
+
+    def _start_tasks(self) -> None:
+        settings = self.settings
+        self._tasks.start(self.dispatcher.run(), name="dispatch")
+        for name, period_ms, work in (
+            ("flush_commit_log", settings.flush_interval_commit_log, self._flush_all),
+            ("flush_queues", settings.flush_interval_consume_queue, self.flush_queues),
+            ("flush_checkpoint", settings.flush_checkpoint_interval_ms, self._write_checkpoint),
+            ("expire", settings.expire_interval_ms, self.expire),
+        ):
+            self._tasks.start(self._repeat(period_ms, work), name=name)
+
+    async def _repeat(self, period_ms: int, work: Callable[[], object]) -> None:
+        while self.failed is None:
+            await self._clock.sleep(period_ms)
+            try:
+                result = work()
+                if asyncio.iscoroutine(result):
+                    await result
+            except DiskFailed as error:
+                self._fail(error)
+
+    async def close(self) -> None:
+        """Flush everything and unmark the store; after a failure the mark stays."""
+        await self._tasks.close()
+        if self.failed is None and self.loaded is not None:
+            try:
+                await self._close_cleanly()
+            except DiskFailed as error:
+                self._fail(error)
+        self.commit_log.close()
+        self.queues.close()
+        if self._checkpoint_file is not None:
+            self._checkpoint_file.close()
+            self._checkpoint_file = None
+
+    async def _close_cleanly(self) -> None:
+        await self._flush_all()
+        async with self.dispatcher.lock:
+            while await self.dispatcher.step():
+                pass
+        await self.flush_queues()
+        await self._write_checkpoint()
+        limit = self.limit()
+        if self.commit_log.valid_end(self.dispatcher.offset, limit) <= self.dispatcher.offset:
+            await self._disk.remove(self.settings.path(ABORT))
+
+    def _fail(self, error: RmqhaError) -> None:
+        if self.failed is not None:
+            return
+        self.failed = error
+        self._log.log("error", "store_failed", error=str(error))
+        if self._on_failed is not None:
+            self._on_failed(error)
+
+    def _task_failed(self, error: BaseException) -> None:
+        wrapped = error if isinstance(error, RmqhaError) else RmqhaError(repr(error))
+        self._fail(wrapped)
+
+    def _check_alive(self) -> None:
+        if self.failed is not None:
+            raise DiskFailed(f"the store has stopped: {self.failed}") from self.failed
+
+    # -- writing
+
+    def append(self, message: Message) -> AppendResult:
+        """Write one message to the page cache; it counts as stored after ``flush(result.end)``.
+
+        Raises:
+            MessageIllegal: the format or the settings cannot hold it; nothing was written.
+            DiskFailed: the disk is full, or the store has stopped; nothing was written.
+        """
+        if self.failed is not None:
+            self._check_alive()
+        key = (topic_field(message.topic)[1], message.queue_id)
+        table = self.queues.next_offsets
+        if message.sys_flag & TRANSACTION_MASK in (0x4, 0xC):
+            result = self.commit_log.append(message, 0)
+        else:
+            base = table.get(key, 0)
+            count = batches.inner_count(message)
+            if message.sys_flag & INNER_BATCH:
+                message = batches.with_inner_base(message, base)
+            result = self.commit_log.append(message, base)
+            table[key] = base + count
+        if not self._bounded:
+            self.dispatcher.wake()
+        return result
+
+    def append_batch(self, batch: Message) -> list[AppendResult]:
+        """Write the messages of a client batch, all or none.
+
+        Raises:
+            MessageIllegal, DiskFailed: as :meth:`append`.
+        """
+        self._check_alive()
+        messages = batches.split_client_batch(batch, messages_max=self.settings.client_batch_max)
+        key = (topic_field(batch.topic)[1], batch.queue_id)
+        base = self.queues.next_offsets.get(key, 0)
+        results = self.commit_log.append_batch(messages, base)
+        self.queues.next_offsets[key] = base + len(results)
+        if not self._bounded:
+            self.dispatcher.wake()
+        return results
+
+    async def put(self, message: Message) -> AppendResult:
+        """Append, and with SYNC_FLUSH return when it is durable.
+
+        Raises:
+            MessageIllegal, DiskFailed: as :meth:`append` and :meth:`flush`.
+        """
+        result = self.append(message)
+        if self.settings.sync_flush:
+            await self.flusher.flush(result.end)
+        return result
+
+    # -- the ReplicatedLog port
+
+    @property
+    def file_size(self) -> int:
+        """``mappedFileSizeCommitLog``."""
+        return self.commit_log.file_size
+
+    @property
+    def min_offset(self) -> int:
+        """First byte of the first file; -1 without one."""
+        return self.commit_log.min_offset
+
+    @property
+    def max_offset(self) -> int:
+        """The next byte to be written."""
+        return self.commit_log.max_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything before it is durable."""
+        return self.flusher.flushed_offset
+
+    @property
+    def dispatched_offset(self) -> int:
+        """Records before it are in the queues."""
+        return self.dispatcher.offset
+
+    @property
+    def confirm_offset(self) -> int:
+        """What consumers may see ends here.
+
+        In controller mode it is what :meth:`set_confirm_offset` set; else everything that is
+        stored: the flushed log with SYNC_FLUSH, the written one without (ha-store 3.1).
+        """
+        return self.limit()
+
+    def limit(self) -> int:
+        """The confirm offset, never beyond the log's end."""
+        if self._bounded:
+            return min(self._confirm, self.commit_log.max_offset)
+        if self.settings.sync_flush:
+            return self.flusher.flushed_offset
+        return self.commit_log.max_offset
+
+    def set_confirm_offset(self, offset: int) -> None:
+        """Move it, at most to ``max_offset``: bytes yet to come may be another master's."""
+        self._confirm = max(0, min(offset, self.commit_log.max_offset))
+        self.dispatcher.wake()
+
+    def readable(self, offset: int, limit: int) -> int:
+        """See ``ReplicatedLog.readable``."""
+        return self.commit_log.readable(offset, limit)
+
+    def view(self, offset: int, length: int) -> memoryview:
+        """See ``ReplicatedLog.view``; raises ValueError for bytes that are not there."""
+        return self.commit_log.view(offset, length)
+
+    def reserve(self, offset: int, length: int) -> memoryview:
+        """See ``ReplicatedLog.reserve``.
+
+        An empty log begins at a file's start only: recovery reads the first file from its first
+        byte. Raises ValueError otherwise, and DiskFailed when the disk is full.
+        """
+        if self.failed is not None:
+            self._check_alive()
+        return self.commit_log.reserve(offset, length)
+
+    def received(self, offset: int, length: int) -> None:
+        """See ``ReplicatedLog.received``."""
+        if self.commit_log.empty and offset != self.commit_log.max_offset:
+            # An empty log begins where its master's does.
+            self.flusher.flushed_offset = offset
+            self.dispatcher.restart_at(offset)
+        self.commit_log.received(offset, length)
+        self.dispatcher.wake()
+
+    async def flush(self, offset: int) -> int:
+        """See ``ReplicatedLog.flush``; raises DiskFailed."""
+        return await self.flusher.flush(offset)
+
+    def valid_end(self, start: int, end: int) -> int:
+        """See ``ReplicatedLog.valid_end``."""
+        return self.commit_log.valid_end(start, end)
+
+    async def wait_dispatched(self, offset: int) -> None:
+        """See ``ReplicatedLog.wait_dispatched``."""
+        await self.dispatcher.wait(offset)
+
+    def rebuild_queue_offsets(self) -> None:
+        """See ``ReplicatedLog.rebuild_queue_offsets``."""
+        self.queues.rebuild_next_offsets(self.commit_log, self.dispatcher.offset)
+
+    async def truncate(self, offset: int) -> None:
+        """See ``ReplicatedLog.truncate``.
+
+        The order makes it safe at any point of a crash: the checkpoint stops vouching for the
+        cut bytes, the queues forget them, then the newest files go, then the rest is erased. A
+        cut at the end still erases bytes that were reserved and never counted as received.
+
+        Raises:
+            DiskFailed: the store has stopped.
+        """
+        self._check_alive()
+        log = self.commit_log
+        if offset >= log.max_offset and not log.has_leftovers:
+            return
+        offset = min(offset, log.max_offset)
+        try:
+            async with self.dispatcher.lock, self._upkeep, self.flusher.lock:
+                await self._truncate(offset)
+        except DiskFailed as error:
+            self.flusher.fail(error)
+            raise
+
+    async def _truncate(self, offset: int) -> None:
+        log = self.commit_log
+        self._confirm = min(self._confirm, offset)
+        self.flusher.flushed_offset = min(self.flusher.flushed_offset, offset)
+        await self._sync_checkpoint()
+        start = self._record_start(offset)
+        await self.queues.cut(start)
+        self.dispatcher.restart_at(min(self.dispatcher.offset, start))
+        await log.cut(offset)
+        if log.empty:
+            await self.queues.clear()
+        self.rebuild_queue_offsets()
+        self._log.log("info", "log_truncated", offset=offset)
+
+    def _record_start(self, offset: int) -> int:
+        """``offset`` itself, or the start of the record that it lies within."""
+        log = self.commit_log
+        if offset >= log.max_offset or offset <= max(0, log.min_offset):
+            return offset
+        if offset == self.dispatcher.offset or log.check(offset)[1].size >= 0:
+            return offset
+        file_start = log.file_end(offset) - log.file_size
+        return log.valid_end(file_start, offset)
+
+    # -- upkeep
+
+    def _flushed(self, offset: int, timestamp: int) -> None:
+        self._checkpoint.physic_msg_timestamp = timestamp
+        if self.settings.sync_flush:
+            self.dispatcher.wake()
+
+    async def _flush_all(self) -> None:
+        await self.flusher.flush(self.commit_log.max_offset)
+
+    async def flush_queues(self) -> None:
+        """Make all queues durable; raises DiskFailed."""
+        async with self._upkeep:
+            timestamp = self.dispatcher.last_timestamp
+            await self.queues.sync()
+            self._checkpoint.logics_msg_timestamp = timestamp
+
+    async def _write_checkpoint(self) -> None:
+        async with self._upkeep:
+            await self._sync_checkpoint()
+
+    async def _sync_checkpoint(self) -> None:
+        """Write the checkpoint if it changed; the caller holds the upkeep lock."""
+        file, checkpoint = self._checkpoint_file, self._checkpoint
+        if file is None:
+            return
+        # Beyond the durable log a confirm offset would be a promise that a crash can break.
+        flushed = self.flusher.flushed_offset
+        checkpoint.confirm_offset = min(self.limit(), flushed)
+        checkpoint.flushed_offset = flushed
+        before = bytes(file.buffer[:128])
+        cp.write_into(file.buffer, checkpoint)
+        if before != file.buffer[:128]:
+            await file.sync()
+
+    async def expire(self) -> int:
+        """Delete commit-log files whose time is over, and what queues and epochs had of them.
+
+        Returns:
+            How many commit-log files went.
+
+        Raises:
+            DiskFailed: a file cannot be removed.
+        """
+        count = self._expired_count()
+        if not count:
+            return 0
+        async with self.dispatcher.lock, self._upkeep, self.flusher.lock:
+            files = self.commit_log.files
+            await files.remove_before(files.first + count * files.size)
+            await self.queues.expire(files.first)
+        self._log.log("info", "files_expired", count=count, min_offset=files.first)
+        if self._on_prefix_cut is not None:
+            self._on_prefix_cut(files.first)
+        return count
+
+    def _expired_count(self) -> int:
+        segments = self.commit_log.segments()
+        now = self._clock.wall_ms()
+        # A file's newest record is not younger than the next file's first one.
+        written = [recovery.first_timestamp(segment) for segment in segments[1:]]
+        settings = self.settings
+        count = expiry.files_to_expire(
+            written,
+            now_ms=now,
+            reserved_hours=settings.file_reserved_time,
+            is_hour=_local_hour(now) in settings.delete_when,
+            used_ratio=0.0 if self._used_ratio is None else self._used_ratio(),
+            max_ratio=settings.disk_max_used_space_ratio / 100,
+        )
+        # What is not yet in a queue or not yet durable is never expired.
+        safe = min(self.dispatcher.offset, self.flusher.flushed_offset)
+        return sum(1 for segment in segments[:count] if segment.end <= safe)
+
+
+def _local_hour(wall_ms: int) -> int:
+    return datetime.fromtimestamp(wall_ms / 1000, tz=UTC).astimezone().hour

@@ -1,0 +1,273 @@
+"""One consume queue, or one batch consume queue, in its mapped files.
+
+Source: protocol fact (ha-store 5.7).
+"""
+
+from __future__ import annotations
+
+from rmqha.base.errors import StoreDamaged
+from rmqha.runtime.ports import Disk, MappedFile
+from rmqha.store.aio.mapped_files import MappedFiles
+from rmqha.store.consume_queue import (
+    BATCH_UNIT,
+    FILLER,
+    FILLER_SIZE,
+    UNIT,
+    BatchUnit,
+    Unit,
+    count_below,
+    first_live,
+    place_of,
+    valid_units,
+)
+
+FILES_SCANNED = 3
+GAP_MAX = 1 << 20
+"""Units; a queue offset further ahead than this is damage, not a gap."""
+
+
+class QueueFiles:
+    """Units of one topic's queue.
+
+    Args:
+        batch: units are those of a batch consume queue.
+
+    Attributes:
+        end: position after the last unit, bytes since the queue's origin.
+        indexed_end: end in the commit log of the last unit's record.
+        dirty_from: everything before it is durable.
+    """
+
+    def __init__(self, disk: Disk, directory: str, file_size: int, *, batch: bool) -> None:
+        self.batch = batch
+        self.unit_size = BATCH_UNIT.size if batch else UNIT.size
+        self.files = MappedFiles(disk, directory, file_size)
+        self.end = 0
+        self.indexed_end = 0
+        self.dirty_from = 0
+        self._live = 0
+
+    # -- units by their position
+
+    def _place(self, position: int) -> tuple[int, int]:
+        file, within = self.files.at(position)
+        return place_of(file.buffer, within)
+
+    def unit(self, index: int) -> Unit:
+        """The unit with this index since the queue's origin."""
+        file, within = self.files.at(index * UNIT.size)
+        return Unit._make(UNIT.unpack_from(file.buffer, within))
+
+    def batch_unit(self, index: int) -> BatchUnit:
+        """The same of a batch consume queue."""
+        file, within = self.files.at(index * BATCH_UNIT.size)
+        return BatchUnit._make(BATCH_UNIT.unpack_from(file.buffer, within))
+
+    @property
+    def first_index(self) -> int:
+        """Index of the first unit in the files."""
+        return self.files.first // self.unit_size if self.files.files else 0
+
+    @property
+    def count_end(self) -> int:
+        """Index after the last unit."""
+        return self.end // self.unit_size
+
+    # -- queue offsets
+
+    @property
+    def max_offset(self) -> int:
+        """The next queue offset."""
+        if not self.batch or self.end <= self.files.first:
+            return self.end // UNIT.size if not self.batch else 0
+        last = self.batch_unit(self.count_end - 1)
+        return last.base_offset + last.batch_size
+
+    def min_offset(self, log_min: int) -> int:
+        """The first queue offset whose record the log still has; ``max_offset`` without one."""
+        index = self.first_live_index(log_min)
+        if index >= self.count_end:
+            return self.max_offset
+        return self.batch_unit(index).base_offset if self.batch else index
+
+    def first_live_index(self, log_min: int) -> int:
+        """Index of the first unit that is no filler and whose record the log still has."""
+        index = max(self._live, self.first_index)
+        while index < self.count_end:
+            buffer, within, count = self._rest(index)
+            low = first_live(buffer[within:], self.unit_size, count, log_min)
+            index += low
+            if low < count:
+                break
+        # It only grows, until a cut.
+        self._live = index
+        return index
+
+    def _rest(self, index: int) -> tuple[memoryview, int, int]:
+        """The file of a unit, the unit's place in it, and how many units it has from there on."""
+        position = index * self.unit_size
+        file, within = self.files.at(position)
+        count = (min(self.end - position, file.size - within)) // self.unit_size
+        return file.buffer, within, count
+
+    def batch_index(self, offset: int, log_min: int) -> int:
+        """Index of the batch unit that holds a queue offset, or of the next one."""
+        low, high = self.first_live_index(log_min), self.count_end
+        while low < high:
+            middle = (low + high) // 2
+            unit = self.batch_unit(middle)
+            if unit.base_offset + unit.batch_size <= offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    # -- writing
+
+    def put(self, offset: int, size: int, tags_code: int, queue_offset: int) -> bool:
+        """Write the unit of a record; False when it is there already.
+
+        A queue without units begins at ``queue_offset``. A gap is filled with fillers, so that
+        a unit's place always is its queue offset; Java would append at the wrong place.
+
+        Raises:
+            DiskFailed: no room for the next file.
+            StoreDamaged: the queue offset is far ahead of the queue.
+        """
+        if offset + size <= self.indexed_end:
+            return False
+        position = queue_offset * UNIT.size
+        if position < self.end and self.files.files:
+            return False
+        if position != self.end or not self.files.files:
+            self._fill(position, queue_offset)
+        self.files.make_for(position)
+        file, within = self.files.at(position)
+        UNIT.pack_into(file.buffer, within, offset, size, tags_code)
+        self.end = position + UNIT.size
+        self.indexed_end = offset + size
+        return True
+
+    def _fill(self, position: int, queue_offset: int) -> None:
+        """Fillers before the first unit of a fresh queue, or into a gap."""
+        if not self.files.files:
+            self.files.make_for(position)
+            self.end = self.files.first
+            self.dirty_from = self.end
+            self._live = 0
+        if position - self.end > GAP_MAX * UNIT.size:
+            raise StoreDamaged(f"{self.files.directory}: queue offset {queue_offset} is far ahead")
+        while self.end < position:
+            self.files.make_for(self.end)
+            file, within = self.files.at(self.end)
+            count = min(position - self.end, file.size - within) // UNIT.size
+            file.buffer[within : within + count * UNIT.size] = FILLER * count
+            self.end += count * UNIT.size
+
+    def put_batch(self, unit: BatchUnit) -> bool:
+        """Write the unit of an inner batch; False when it is there already."""
+        if unit.physical_offset + unit.size <= self.indexed_end:
+            return False
+        self.files.make_for(self.end)
+        file, within = self.files.at(self.end)
+        BATCH_UNIT.pack_into(file.buffer, within, *unit)
+        self.end += BATCH_UNIT.size
+        self.indexed_end = unit.physical_offset + unit.size
+        return True
+
+    async def sync(self) -> None:
+        """Make all units durable; raises DiskFailed."""
+        high = self.end
+        if high > self.dirty_from:
+            await self.files.sync(self.dirty_from, high)
+            self.dirty_from = max(self.dirty_from, high) if self.end >= high else self.end
+
+    # -- recovery and cuts
+
+    async def recover(self) -> None:
+        """Find the end of the whole units in the last three files, and erase what is behind.
+
+        Raises:
+            StoreMismatch, DiskFailed: as ``MappedFiles.load``.
+        """
+        beyond = await self.files.load()
+        for start in beyond:
+            # Files behind a gap: a power cut took the one between.
+            await self.files.drop(start)
+        if not self.files.files:
+            return
+        first = max(0, len(self.files.files) - FILES_SCANNED)
+        position = self.files.first + first * self.files.size
+        previous = 0
+        for file in self.files.files[first:]:
+            count, previous = valid_units(file.buffer, self.unit_size, previous)
+            position += count * self.unit_size
+            if count < file.size // self.unit_size:
+                break
+        await self._cut_units(position)
+        self.dirty_from = self.end
+
+    async def _cut_units(self, position: int) -> None:
+        self.end = position
+        self._live = 0
+        await self.files.remove_after(max(position, self.files.first))
+        await self.files.erase(position)
+        self.dirty_from = min(self.dirty_from, position)
+        self.indexed_end = self._last_end()
+
+    def _last_end(self) -> int:
+        position = self.end - self.unit_size
+        while self.files.holds(position) and position >= self.files.first:
+            offset, size = self._place(position)
+            if size != FILLER_SIZE:
+                return offset + size
+            position -= self.unit_size
+        return 0
+
+    async def cut(self, offset: int) -> bool:
+        """Drop the units of records at or after ``offset``, durably; whether there were any."""
+        position = self.end
+        for number in reversed(range(len(self.files.files))):
+            file = self.files.files[number]
+            start = self.files.first + number * self.files.size
+            count = max(0, min(self.end - start, file.size)) // self.unit_size
+            below = count_below(file.buffer, self.unit_size, count, offset)
+            position = start + below * self.unit_size
+            if below:
+                break
+        if position >= self.end:
+            return False
+        await self._cut_units(position)
+        return True
+
+    async def pop(self) -> None:
+        """Drop the last unit."""
+        await self._cut_units(self.end - self.unit_size)
+
+    def last_unit(self) -> tuple[int, int, int] | None:
+        """Index, physical offset and size of the last unit that is no filler."""
+        if self.end <= self.files.first or not self.files.files:
+            return None
+        position = self.end - self.unit_size
+        offset, size = self._place(position)
+        return None if size == FILLER_SIZE else (position // self.unit_size, offset, size)
+
+    async def expire(self, log_min: int) -> int:
+        """Delete the files whose records are all gone; the last file stays. How many."""
+        count = 0
+        while len(self.files.files) > 1:
+            file: MappedFile = self.files.files[0]
+            units = file.size // self.unit_size
+            if first_live(file.buffer, self.unit_size, units, log_min) < units:
+                break
+            count += await self.files.remove_before(self.files.first + self.files.size)
+        return count
+
+    async def clear(self) -> None:
+        """Delete every file."""
+        await self.files.remove_after(-1)
+        self.end = self.indexed_end = self.dirty_from = self._live = 0
+
+    def close(self) -> None:
+        """Unmap."""
+        self.files.close()

@@ -1,0 +1,187 @@
+"""Reading messages: by queue offset, by physical offset, by time and by key. Nothing is copied.
+
+Source: protocol fact (ha-store 3.1, 5.6, 5.7); status words are Java's GetMessageStatus.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rmqha.base.errors import DiskFailed
+from rmqha.runtime.ports import Disk
+from rmqha.store.aio.commit_log import CommitLog
+from rmqha.store.aio.consume_queues import ConsumeQueues
+from rmqha.store.aio.queue_files import QueueFiles
+from rmqha.store.consume_queue import FILLER_SIZE
+from rmqha.store.index_file import IndexFile
+from rmqha.store.record import Record, decode
+from rmqha.store.settings import StoreSettings
+
+FOUND = "FOUND"
+NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+
+
+class GetResult(NamedTuple):
+    """What a read of a queue found.
+
+    Attributes:
+        status: one of the words above.
+        records: whole records as slices of the commit log.
+        next_begin_offset: where to read on.
+        min_offset, max_offset: of the queue.
+    """
+
+    status: str
+    records: list[memoryview]
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+
+
+class Reader:
+    """Read access to a log and its queues.
+
+    Args:
+        limit: nothing at or after this physical offset is shown.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        settings: StoreSettings,
+        limit: Callable[[], int],
+    ) -> None:
+        self._disk = disk
+        self._log = log
+        self._queues = queues
+        self._settings = settings
+        self._limit = limit
+
+    def _queue(self, topic: str, queue_id: int) -> QueueFiles | None:
+        return self._queues.queues.get((topic.encode(), queue_id))
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The first queue offset that can be read; 0 for an unknown queue."""
+        queue = self._queue(topic, queue_id)
+        return 0 if queue is None else queue.min_offset(self._log.min_offset)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset after the last message; 0 for an unknown queue."""
+        queue = self._queue(topic, queue_id)
+        return 0 if queue is None else queue.max_offset
+
+    def get(
+        self, topic: str, queue_id: int, offset: int, *, count_max: int, bytes_max: int
+    ) -> GetResult:
+        """Messages of a queue from ``offset`` on; at least one if there is one."""
+        queue = self._queue(topic, queue_id)
+        if queue is None:
+            return GetResult(NO_MATCHED_LOGIC_QUEUE, [], 0, 0, 0)
+        low, high = queue.min_offset(self._log.min_offset), queue.max_offset
+        if high <= low:
+            return GetResult(NO_MESSAGE_IN_QUEUE, [], high, low, high)
+        if offset < low:
+            return GetResult(OFFSET_TOO_SMALL, [], low, low, high)
+        if offset >= high:
+            status = OFFSET_OVERFLOW_ONE if offset == high else OFFSET_OVERFLOW_BADLY
+            return GetResult(status, [], high, low, high)
+        found, following = self._collect(queue, offset, count_max, bytes_max)
+        return GetResult(FOUND if found else OFFSET_OVERFLOW_ONE, found, following, low, high)
+
+    def _collect(
+        self, queue: QueueFiles, offset: int, count_max: int, bytes_max: int
+    ) -> tuple[list[memoryview], int]:
+        index = queue.batch_index(offset, self._log.min_offset) if queue.batch else offset
+        found: list[memoryview] = []
+        limit, size_sum = self._limit(), 0
+        while len(found) < count_max and index < queue.count_end:
+            following = index + 1
+            if queue.batch:
+                batch = queue.batch_unit(index)
+                physical, size = batch.physical_offset, batch.size
+                following = batch.base_offset + batch.batch_size
+            else:
+                physical, size, _ = queue.unit(index)
+            filler = size == FILLER_SIZE
+            if not filler:
+                if physical + size > limit or (found and size_sum + size > bytes_max):
+                    break
+                found.append(self._log.view(physical, size))
+                size_sum += size
+            index += 1
+            offset = following
+        return found, offset
+
+    def look(self, offset: int) -> Record | None:
+        """The record at a physical offset, below the limit; None when there is none."""
+        if offset < 0 or offset >= self._limit() or self._log.min_offset > offset:
+            return None
+        buffer, head = self._log.check(offset)
+        if head.size <= 0 or offset + head.size > self._limit():
+            return None
+        return decode(buffer, head)
+
+    def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
+        """When the message at a queue offset was stored, ms; -1 when it is not there."""
+        queue = self._queue(topic, queue_id)
+        if queue is None or not self.min_offset(topic, queue_id) <= offset < queue.max_offset:
+            return -1
+        if queue.batch:
+            index = queue.batch_index(offset, self._log.min_offset)
+            return queue.batch_unit(index).store_timestamp
+        record = self.look(queue.unit(offset).physical_offset)
+        return -1 if record is None else record.store_timestamp
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """The first queue offset stored at or after ``timestamp`` (ms); the end when none is."""
+        queue = self._queue(topic, queue_id)
+        if queue is None:
+            return 0
+        low, high = queue.min_offset(self._log.min_offset), queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            if self.store_timestamp(topic, queue_id, middle) < timestamp:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    async def query(
+        self, topic: str, key: str, *, begin_ms: int, end_ms: int, limit: int
+    ) -> list[Record]:
+        """Messages of a topic by key, from the index files that Java wrote; newest first.
+
+        Raises:
+            DiskFailed: an index file cannot be read.
+        """
+        found: list[Record] = []
+        directory = self._settings.path("index")
+        for name in reversed(await self._disk.list_dir(directory)):
+            path = f"{directory}/{name}"
+            file = self._disk.map_file(path, await self._disk.file_size(path), create=False)
+            try:
+                index = IndexFile(file.buffer, self._settings.max_hash_slot_num)
+                offsets = index.find(topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit)
+            except struct.error as error:
+                raise DiskFailed(f"{path} is no index file") from error
+            finally:
+                file.close()
+            records = [self.look(offset) for offset in offsets]
+            found += [r for r in records if r is not None and _has_key(r, topic, key)]
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+
+def _has_key(record: Record, topic: str, key: str) -> bool:
+    pairs = record.property_map()
+    keys = [*pairs.get("KEYS", "").split(" "), pairs.get("UNIQ_KEY", "")]
+    return record.topic == topic and key in keys

@@ -1,0 +1,88 @@
+"""The ``checkpoint`` file: how far each part was safe on disk when it was last written.
+
+Java uses five longs and keeps the rest of the 4 096 bytes. Behind them rmqha keeps a mark of its
+own: the exact offset before which the commit log was durable, sealed by a CRC over Java's five
+longs and itself. Once a Java broker has written its longs anew, the seal no longer fits and the
+mark counts as absent.
+
+Source: protocol fact (ha-store 5.8).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+SIZE = 4096
+MARK = b"RHA1"
+SLACK_MS = 3_000
+"""Java subtracts it: a record's stamp may be a little older than its flush."""
+
+_LONGS = struct.Struct(">5q")
+_MARK_AT = 64
+_MARK = struct.Struct(">4sIq")
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """The content of the file.
+
+    Attributes:
+        physic_msg_timestamp: store timestamp, ms, of the newest durable record.
+        logics_msg_timestamp: the same for the consume queues.
+        index_msg_timestamp: the same for the index files.
+        master_flushed_offset: kept as found.
+        confirm_offset: see ``ReplicatedLog.confirm_offset``; -1 when never set.
+        flushed_offset: the commit log was durable up to here; None when nobody knows, because
+            Java wrote last.
+    """
+
+    physic_msg_timestamp: int = 0
+    logics_msg_timestamp: int = 0
+    index_msg_timestamp: int = 0
+    master_flushed_offset: int = 0
+    confirm_offset: int = -1
+    flushed_offset: int | None = None
+
+    @property
+    def min_timestamp(self) -> int:
+        """Records stored before it are durable in the log and in the queues; ms, 0 for none."""
+        return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - SLACK_MS)
+
+    @property
+    def durable_timestamp(self) -> int:
+        """Records stored before it are durable in the log; ms, 0 for none."""
+        return max(0, self.physic_msg_timestamp - SLACK_MS)
+
+    def longs(self) -> bytes:
+        """Java's five longs."""
+        return _LONGS.pack(
+            self.physic_msg_timestamp, self.logics_msg_timestamp, self.index_msg_timestamp,
+            self.master_flushed_offset, self.confirm_offset,
+        )  # fmt: skip
+
+
+def write_into(buffer: memoryview | bytearray, checkpoint: Checkpoint) -> None:
+    """Write the used bytes of the file."""
+    longs = checkpoint.longs()
+    buffer[: len(longs)] = longs
+    flushed = checkpoint.flushed_offset
+    mark = bytes(_MARK.size)
+    if flushed is not None:
+        mark = _MARK.pack(MARK, _seal(longs, flushed), flushed)
+    buffer[_MARK_AT : _MARK_AT + _MARK.size] = mark
+
+
+def read(data: bytes | memoryview) -> Checkpoint:
+    """Read the file; a shorter one counts as filled up with zeros."""
+    padded = bytes(data[:SIZE]).ljust(SIZE, b"\x00")
+    longs = padded[: _LONGS.size]
+    mark, seal, flushed = _MARK.unpack_from(padded, _MARK_AT)
+    known = mark == MARK and seal == _seal(longs, flushed)
+    physic, logics, index, master_flushed, confirm = _LONGS.unpack(longs)
+    return Checkpoint(physic, logics, index, master_flushed, confirm, flushed if known else None)
+
+
+def _seal(longs: bytes, flushed: int) -> int:
+    return zlib.crc32(longs + flushed.to_bytes(8, signed=True))

@@ -1,0 +1,125 @@
+"""The property string at a record's end: encode, decode, search, and the property CRC.
+
+Source: protocol fact (ha-store 5.2, 5.5, 5.7).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+
+from rmqha.base.errors import MessageIllegal
+
+NAME_END = "\x01"
+PAIR_END = "\x02"
+TAGS = "TAGS"
+KEYS = "KEYS"
+UNIQ_KEY = "UNIQ_KEY"
+DELAY = "DELAY"
+INNER_NUM = "INNER_NUM"
+INNER_BASE = "INNER_BASE"
+
+_CRC_NAME = b"__CRC32#\x01"
+_CRC_DIGITS = 10
+CRC_SIZE = len(_CRC_NAME) + _CRC_DIGITS + 1
+_CRC_MASK = 0x7FFFFFFF
+_PAIR_SIZE_MIN = 3
+
+
+def encode(pairs: Mapping[str, str]) -> bytes:
+    """Encode properties in their order.
+
+    Raises:
+        MessageIllegal: a name or value holds a separator, or is no text that UTF-8 can carry.
+    """
+    for name, value in pairs.items():
+        for text in (name, value):
+            if NAME_END in text or PAIR_END in text:
+                raise MessageIllegal(f"property {name!r} holds a separator")
+    text = "".join(f"{name}{NAME_END}{value}{PAIR_END}" for name, value in pairs.items())
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise MessageIllegal(f"properties are not text: {error}") from error
+
+
+def decode(data: bytes) -> dict[str, str]:
+    """Decode properties as Java does: the last separator may miss, broken pairs are left out."""
+    found: dict[str, str] = {}
+    for pair in data.decode("utf-8", "replace").split(PAIR_END):
+        if len(pair) < _PAIR_SIZE_MIN:
+            continue
+        name, separator, value = pair.partition(NAME_END)
+        if separator and name and value:
+            found[name] = value
+    return found
+
+
+def find(data: bytes, name: bytes) -> bytes | None:
+    """The value of one property, without decoding the others; the last one wins."""
+    needle = name + b"\x01"
+    at = data.rfind(needle)
+    while at > 0 and data[at - 1] != 2:
+        at = data.rfind(needle, 0, at)
+    if at < 0:
+        return None
+    start = at + len(needle)
+    end = data.find(b"\x02", start)
+    value = data[start:] if end < 0 else data[start:end]
+    return value or None
+
+
+def find_integer(data: bytes, name: bytes) -> int | None:
+    """The value of a property that is a number; None when it is missing or none."""
+    value = find(data, name)
+    if value is None or not value.isdigit() or len(value) > 18:
+        return None
+    return int(value)
+
+
+def java_hash(text: str) -> int:
+    """Java's ``String.hashCode``: 31 h + UTF-16 unit, wrapping at 32 bits, signed."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode():
+            value = (31 * value + unit) & 0xFFFFFFFF
+    else:
+        units = text.encode("utf-16-be", "surrogatepass")
+        for at in range(0, len(units), 2):
+            value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def crc_growth(properties: bytes) -> int:
+    """Bytes that the property CRC adds."""
+    return CRC_SIZE + (1 if properties and properties[-1] != 2 else 0)
+
+
+def with_crc_room(properties: bytes) -> bytes:
+    """The properties with a place for the CRC, its digits zero."""
+    joint = b"\x02" if properties and properties[-1] != 2 else b""
+    return properties + joint + _CRC_NAME + b"0" * _CRC_DIGITS + b"\x02"
+
+
+def _digits(data: memoryview | bytes | bytearray, position: int, size: int) -> bytes:
+    value = zlib.crc32(data[position : position + size - CRC_SIZE]) & _CRC_MASK
+    # Least significant digit first.
+    return f"{value:0{_CRC_DIGITS}d}".encode()[::-1]
+
+
+def fill_crc(buffer: memoryview | bytearray, position: int, size: int) -> None:
+    """Write the CRC of a record that is otherwise complete."""
+    stop = position + size - 1
+    buffer[stop - _CRC_DIGITS : stop] = _digits(buffer, position, size)
+
+
+def has_crc(buffer: memoryview | bytes | bytearray, stop: int) -> bool:
+    """Whether the record that ends at ``stop`` carries a property CRC."""
+    at = stop - CRC_SIZE
+    return at >= 0 and buffer[at : at + len(_CRC_NAME)] == _CRC_NAME
+
+
+def crc_matches(buffer: memoryview | bytes | bytearray, position: int, size: int) -> bool:
+    """Whether a record that carries a property CRC is as it was written."""
+    stop = position + size - 1
+    return bytes(buffer[stop - _CRC_DIGITS : stop]) == _digits(buffer, position, size)

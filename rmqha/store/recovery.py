@@ -1,0 +1,219 @@
+"""Recovery of the commit log, as pure functions over its files' bytes.
+
+Where to begin, how far whole records go, whether what follows may be cut, and what becomes of the
+confirm offset. The shell reads files, dispatches and cuts.
+
+The rule for the place where whole records end (``check_stop``):
+
+* Bytes that were durable must be whole. If the checkpoint's mark says that the log was durable
+  beyond that place, the middle is damaged: StoreDamaged, and nothing is changed.
+* Without the mark (Java wrote the checkpoint): after a clean stop the confirm offset and the
+  queues' end say how far the log went. After an unclean one, a later whole record older than
+  ``physicMsgTimestamp`` less 3 s was durable, so the bytes before it were as well.
+* After a clean stop any later whole record that is not older than the last good one shows a hole:
+  StoreDamaged. Older ones are the remains of a tail that Java cut without erasing (ha-store G3).
+* Everything else is a tail that the power cut tore: it is cut, and erased.
+
+A mark is at most one checkpoint period (1 s) older than the newest flush; within that second
+after a power cut a bad sector cannot be told from a torn tail.
+
+Source: protocol fact (ha-store 5.10), ha-store G3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rmqha.base.errors import StoreDamaged
+from rmqha.store.checkpoint import Checkpoint
+from rmqha.store.record import Head, check_record
+
+CHUNK = 1 << 20
+_ZEROS = bytes(CHUNK)
+_MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
+_MAGIC_AT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One commit-log file: its first offset, its bytes, and its path for people."""
+
+    start: int
+    buffer: memoryview
+    path: str
+
+    @property
+    def end(self) -> int:
+        """The first offset after it."""
+        return self.start + len(self.buffer)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Where whole records end, and why."""
+
+    offset: int
+    reason: str
+    last_timestamp: int
+
+
+class Walk:
+    """Iterates over whole records from a segment on; afterwards ``stop`` tells where it ended.
+
+    A blank leads to the next file, also after the last one: the log then ends at the file's end,
+    so that a blank that replicas already have is not written a second time elsewhere.
+    """
+
+    def __init__(
+        self, segments: Sequence[Segment], first: int, *, check_crc: bool, property_crc: bool
+    ) -> None:
+        self._segments = segments
+        self._first = first
+        self._check_crc = check_crc
+        self._property_crc = property_crc
+        start = segments[first].start if segments else 0
+        self.stop = Stop(start, "there is no file", 0)
+
+    def __iter__(self) -> Iterator[Head]:
+        timestamp = 0
+        end = self.stop.offset
+        for segment in self._segments[self._first :]:
+            if segment.start != end:
+                self.stop = Stop(end, f"the file before {segment.path} is missing", timestamp)
+                return
+            buffer, position, size = segment.buffer, 0, len(segment.buffer)
+            while position < size:
+                head = check_record(
+                    buffer, position, size, segment.start + position,
+                    check_crc=self._check_crc, verify_property_crc=self._property_crc,
+                )  # fmt: skip
+                if head.size <= 0:
+                    break
+                timestamp = head.store_timestamp
+                position += head.size
+                yield head
+            else:
+                head = Head(0, segment.end)
+            if head.size < 0:
+                self.stop = Stop(segment.start + position, head.reason, timestamp)
+                return
+            end = segment.end
+        self.stop = Stop(end, "the last file is full", timestamp)
+
+
+def first_timestamp(segment: Segment) -> int:
+    """Store timestamp, ms, of a file's first record; 0 when it has none."""
+    head = check_record(segment.buffer, 0, len(segment.buffer), segment.start, check_crc=False)
+    return head.store_timestamp if head.size > 0 else 0
+
+
+def start_after_clean_stop(segments: Sequence[Segment], indexed: int, limit: int) -> int:
+    """The newest file with a whole first record that begins at or before ``indexed``.
+
+    Args:
+        indexed: end of the highest record that any queue knows.
+        limit: the confirm offset where it limits the dispatcher, else the largest offset.
+    """
+    for number in range(len(segments) - 1, 0, -1):
+        segment = segments[number]
+        if segment.start <= min(indexed, limit) and first_timestamp(segment):
+            return number
+    return 0
+
+
+def start_after_crash(segments: Sequence[Segment], checkpoint: Checkpoint, limit: int) -> int:
+    """The newest file whose first record was durable in the log and indexed durably."""
+    min_timestamp = checkpoint.min_timestamp
+    if checkpoint.flushed_offset is not None:
+        # Stamps of a master whose clock went back say less than the mark.
+        limit = min(limit, checkpoint.flushed_offset)
+    for number in range(len(segments) - 1, 0, -1):
+        segment = segments[number]
+        if segment.start <= limit and 0 < first_timestamp(segment) <= min_timestamp:
+            return number
+    return 0
+
+
+def written_chunks(buffer: memoryview, start: int) -> Iterator[tuple[int, int]]:
+    """Ranges of at most 1 MiB from ``start`` on that hold anything but zeros."""
+    for at in range(start, len(buffer), CHUNK):
+        chunk = bytes(buffer[at : at + CHUNK])
+        if chunk != _ZEROS[: len(chunk)]:
+            yield at, at + len(chunk)
+
+
+def has_content(segments: Sequence[Segment], offset: int) -> int:
+    """Bytes at or after ``offset`` in chunks that hold anything but zeros."""
+    return sum(
+        high - low
+        for segment in segments
+        if segment.end > offset
+        for low, high in written_chunks(segment.buffer, max(0, offset - segment.start))
+    )
+
+
+def later_record(segments: Sequence[Segment], offset: int) -> Head | None:
+    """The first whole record after ``offset`` that stands where it says it stands."""
+    for segment in segments:
+        if segment.end <= offset:
+            continue
+        for low, high in written_chunks(segment.buffer, max(0, offset + 1 - segment.start)):
+            # A magic may cross the chunk's end.
+            window = segment.buffer[low : high + _MAGIC_AT]
+            for match in _MAGIC.finditer(window):
+                position = low + match.start() - _MAGIC_AT
+                if position < 0 or segment.start + position <= offset:
+                    continue
+                head = check_record(
+                    segment.buffer, position, len(segment.buffer), segment.start + position,
+                    check_crc=True,
+                )  # fmt: skip
+                if head.size > 0:
+                    return head
+    return None
+
+
+def check_stop(
+    segments: Sequence[Segment], stop: Stop, checkpoint: Checkpoint, *, clean: bool, indexed: int
+) -> None:
+    """Refuse to cut at ``stop`` when durable records would be lost (the rule is above).
+
+    Args:
+        clean: no ``abort`` file was there.
+        indexed: end of the highest record that any queue knows.
+
+    Raises:
+        StoreDamaged: names file, offset and reason.
+    """
+    known = checkpoint.flushed_offset
+    if known is None and clean:
+        known = max(checkpoint.confirm_offset, indexed)
+    if known is not None and stop.offset < known:
+        raise _damaged(segments, stop, f"the log was durable up to {known}")
+    if checkpoint.flushed_offset is not None:
+        return
+    later = later_record(segments, stop.offset)
+    if later is None:
+        return
+    if clean:
+        if later.store_timestamp >= stop.last_timestamp:
+            raise _damaged(segments, stop, f"a whole record follows at {later.offset}")
+    elif later.store_timestamp <= checkpoint.durable_timestamp:
+        raise _damaged(segments, stop, f"a durable record follows at {later.offset}")
+
+
+def _damaged(segments: Sequence[Segment], stop: Stop, evidence: str) -> StoreDamaged:
+    inside = [s.path for s in segments if s.start <= stop.offset < s.end]
+    path = inside[0] if inside else "the commit log"
+    return StoreDamaged(f"{path}: damaged at offset {stop.offset}: {stop.reason}, but {evidence}")
+
+
+def corrected_confirm(confirm: int, *, min_offset: int, end: int) -> int:
+    """The confirm offset after recovery: within the log that was found.
+
+    Args:
+        end: where whole records end.
+    """
+    return max(min_offset, min(confirm, end))
