@@ -309,8 +309,8 @@ class ControllerMachine:
             # Another node's decision, or one from before a restart: people read the leader's.
             return [quiet(applied.note)]
         return [
-            self._told(now_ms, applied, work),
             *answer_to(work, work.decision if applied.changed else OVERTAKEN),
+            self._told(now_ms, applied, work),
             *self._follow_up(now_ms, work, applied, old_master),
             *self._run(now_ms, self._lanes.next(work.broker_name)),
         ]

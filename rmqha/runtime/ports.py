@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from rmqha.base.errors import DiskFailed
+
 
 class TimerHandle(Protocol):
     """A timer that has not fired yet."""
@@ -86,6 +88,19 @@ class AppendFile(Protocol):
     def size(self) -> int:
         """Bytes written so far, durable or under way."""
 
+    def append(
+        self,
+        data: bytes,
+        on_done: Callable[[DiskFailed | None], object],
+        *,
+        may_block: bool = False,
+    ) -> None:
+        """Write at the end; ``on_done(None)`` is called once it is durable (fdatasync).
+
+        With ``may_block`` the event loop may wait for a disk that has been quick lately. Calls end in their order. After the first error every call ends with it, and what the
+        file holds past the last success is unknown.
+        """
+
     async def append_sync(self, data: bytes) -> None:
         """Write at the end and return when it is durable (fdatasync).
 
@@ -141,8 +156,15 @@ class Disk(Protocol):
             DiskFailed: when it cannot be read.
         """
 
-    async def open_append(self, path: str) -> AppendFile:
-        """Open for appending, creating the file (and its directory entry) durably."""
+    async def open_append(self, path: str, reserve_bytes: int = 0) -> AppendFile:
+        """Open for appending, creating the file (and its directory entry) durably.
+
+        Args:
+            path: of the file.
+            reserve_bytes: zeros may be written ahead of the end, up to this length of the file, so
+                that a sync need not record a new length. They are there after a crash; ``close``
+                takes them back.
+        """
 
     async def truncate(self, path: str, size: int) -> None:
         """Cut a file to ``size`` bytes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from rmqha.base.errors import DiskFailed
@@ -29,6 +30,7 @@ class DiskMood:
 
 
 PAGE = 4096
+RESERVE_STEP_BYTES = 3000
 
 
 class SimFile:
@@ -37,11 +39,12 @@ class SimFile:
     def __init__(self) -> None:
         self.durable = b""
         self.cached = b""
+        self.reserved = 0
 
     @property
     def content(self) -> bytes:
         """What a reader sees while the power is on."""
-        return self.durable + self.cached
+        return (self.durable + self.cached).ljust(self.reserved, b"\0")
 
 
 class SimPages:
@@ -177,12 +180,12 @@ class SimDisk:
             raise FileNotFoundError(path)
         return self.files[path].content
 
-    async def open_append(self, path: str) -> SimAppendFile:
+    async def open_append(self, path: str, reserve_bytes: int = 0) -> SimAppendFile:
         """Open or create."""
         if path not in self.files:
             await self.sync()
             self.files[path] = SimFile()
-        return SimAppendFile(self, self._plain(path))
+        return SimAppendFile(self, self._plain(path), reserve_bytes)
 
     def _plain(self, path: str) -> SimFile:
         file = self.files[path]
@@ -195,6 +198,7 @@ class SimDisk:
         await self.sync()
         file = self._plain(path)
         file.durable, file.cached = file.content[:size], b""
+        file.reserved = 0
 
     async def write_atomic(self, path: str, data: bytes) -> None:
         """The old content until the rename, the new one from then on."""
@@ -244,21 +248,76 @@ class SimDisk:
 class SimAppendFile:
     """AppendFile port."""
 
-    def __init__(self, disk: SimDisk, file: SimFile) -> None:
+    def __init__(self, disk: SimDisk, file: SimFile, reserve_bytes: int) -> None:
         self._disk = disk
         self._file = file
+        self._reserve_bytes = reserve_bytes
+        # Whatever zeros stood there count as content from here on.
+        file.durable = file.durable.ljust(file.reserved - len(file.cached), b"\0")
+        file.reserved = 0
+        self._queue: list[tuple[bytes, Callable[[DiskFailed | None], object]]] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._failed: DiskFailed | None = None
 
     @property
     def size(self) -> int:
-        """Bytes written."""
-        return len(self._file.content)
+        """Bytes written, without what is reserved."""
+        waiting = sum(len(data) for data, _ in self._queue)
+        return len(self._file.durable) + len(self._file.cached) + waiting
+
+    def append(
+        self,
+        data: bytes,
+        on_done: Callable[[DiskFailed | None], object],
+        *,
+        may_block: bool = False,
+    ) -> None:
+        """Cached at its turn, durable after the sync."""
+        self._queue.append((data, on_done))
+        if self._writer is None:
+            self._writer = asyncio.get_running_loop().create_task(self._write(), name="append")
 
     async def append_sync(self, data: bytes) -> None:
-        """Cached at once, durable after the sync."""
-        self._file.cached += data
-        await self._disk.sync()
-        self._file.durable += self._file.cached
-        self._file.cached = b""
+        """Append and wait.
+
+        Raises:
+            DiskFailed: the disk's mood.
+        """
+        done: asyncio.Future[DiskFailed | None] = asyncio.get_running_loop().create_future()
+        self.append(data, done.set_result)
+        error = await done
+        if error is not None:
+            raise error
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """Take back what is reserved, once everything is written."""
+        if self._writer is not None:
+            await self._writer
+        if self._file.reserved:
+            await self._disk.sync()
+            self._file.reserved = 0
+
+    async def _write(self) -> None:
+        while self._queue:
+            data, on_done = self._queue[0]
+            if self._failed is None:
+                await self._append_one(data)
+            del self._queue[0]
+            on_done(self._failed)
+        self._writer = None
+
+    async def _append_one(self, data: bytes) -> None:
+        file = self._file
+        waiting = self._queue[0]
+        self._queue[0] = (b"", waiting[1])
+        file.cached += data
+        end = len(file.durable) + len(file.cached)
+        if end > file.reserved and end < self._reserve_bytes:
+            file.reserved = min(self._reserve_bytes, end + RESERVE_STEP_BYTES)
+        try:
+            await self._disk.sync()
+        except DiskFailed as error:
+            self._failed = error
+            return
+        file.durable += file.cached
+        file.cached = b""

@@ -127,6 +127,49 @@ def test_it_works_on_the_real_disk(tmp_path: Any) -> None:
     assert len(list(tmp_path.glob("*.wal"))) > 3
 
 
+def test_zeros_written_ahead_are_no_damage(tmp_path: Any) -> None:
+    """A killed process leaves them behind its last frame; the next one cuts them and goes on."""
+
+    async def story() -> tuple[list[int], WalContent]:
+        disk = SystemDisk()
+        lengths = []
+        for index in range(1, 4):
+            bench = Bench(disk, str(tmp_path), segment_bytes=1 << 16)
+            content = await bench.wal.open(SnapshotMeta())
+            assert content.entries == list(entries(1, index - 1))
+            assert not content.torn_bytes_cut
+            bench.wal.append(Persist(1, None, entries(index, index)))
+            await bench.wait_durable(1)
+            # Not closed: as after kill -9.
+            (file,) = tmp_path.glob("*.wal")
+            lengths.append(file.stat().st_size)
+        bench = Bench(disk, str(tmp_path))
+        content = await bench.wal.open(SnapshotMeta())
+        await bench.wal.close()
+        lengths.append(file.stat().st_size)
+        return lengths, content
+
+    lengths, content = asyncio.run(story())
+    assert content.entries == list(entries(1, 3))
+    assert lengths[:3] == [1 << 16] * 3
+    assert lengths[3] < 1000
+
+
+def test_a_missing_frame_before_the_zeros_of_an_older_segment_is_refused() -> None:
+    """Zeros may be behind the last frame; where a frame was, the next one's number tells."""
+    disk = SimDisk(random.Random(1))
+    persists = [Persist(i, None, entries(i, i)) for i in range(1, 12)]
+    simulate(write(disk, *persists, segment_bytes=300))
+    first = disk.files[sorted(disk.files)[0]]
+    whole = first.durable
+    first.durable = whole + bytes(64)
+    assert simulate(reopen(disk)).entries == list(entries(1, 11))
+    last_frame = whole.rindex(layout.WAL_MAGIC)
+    first.durable = whole[:last_frame] + bytes(len(whole) - last_frame + 64)
+    with pytest.raises(StoreCorrupted, match="is missing"):
+        simulate(reopen(disk))
+
+
 @given(st.integers(0, 10_000), st.integers(1, 6))
 @settings(max_examples=60)
 def test_a_power_cut_takes_nothing_durable(seed: int, batches: int) -> None:
@@ -145,7 +188,7 @@ def test_a_power_cut_takes_nothing_durable(seed: int, batches: int) -> None:
         durable = bench.durable
         disk.power_cut()
         for task in asyncio.all_tasks():
-            if task.get_name() == "wal":
+            if task.get_name() in {"append", "new segment"}:
                 task.cancel()
         content = await reopen(disk)
         again = await reopen(disk)

@@ -40,7 +40,7 @@ def acknowledged_before_durable(patch: pytest.MonkeyPatch) -> None:
     """Entries count before their fdatasync (Java's DLedger: up to 10 ms)."""
     append_durably = wal.Wal.append
 
-    def append_and_claim(self: wal.Wal, persist: Persist) -> None:
+    def append_and_claim(self: wal.Wal, persist: Persist, *, may_block: bool = False) -> None:
         append_durably(self, persist)
         self._on_durable(persist.seq)
 

@@ -55,6 +55,11 @@ class PeerLink:
         )
         connection.send_bytes(encode(command))
 
+    def flush(self) -> None:
+        """Let everything sent leave now."""
+        if self._connection is not None:
+            self._connection.flush()
+
     async def dial(self) -> None:
         """Connect once; arrange for another try when that fails."""
         owner = self._owner
@@ -172,6 +177,11 @@ class Peers:
     def send(self, to: str, message: Message) -> None:
         """Send a message; it may be lost."""
         self._links[to].send(message)
+
+    def flush(self) -> None:
+        """Let everything sent leave now: the peers can work while this node goes on."""
+        for link in self._links.values():
+            link.flush()
 
     def connected(self) -> list[str]:
         """Peers that can be sent to right now."""

@@ -24,6 +24,13 @@ from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, Network, Rng, TimerHandle
 
+ROUNDS_MAX = 2
+"""Groups of proposals under way at a time: while one is being synced the next is gathered. More
+would only be smaller, and a group costs its nodes as much as many entries."""
+
+PROPOSALS_HELD_MAX = 1024
+"""So many are never held back, whatever is under way; the core then limits what it takes."""
+
 LATE_MS = 10
 """A timer that fires later than this has waited for the processor, not for time."""
 
@@ -123,6 +130,7 @@ class RaftNode:
         self._stepping = False
         self._proposals: list[bytes] = []
         self._flush_scheduled = False
+        self._rounds: deque[int] = deque()
         self._held: deque[tuple[int, bool, list[ev.Effect]]] = deque()
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
@@ -210,11 +218,18 @@ class RaftNode:
             self._clock.call_later(0, self.flush)
 
     def flush(self) -> None:
-        """Send the gathered proposals now."""
+        """Send the gathered proposals, now or when a group that is under way has committed."""
         self._flush_scheduled = False
-        if self._proposals:
-            records, self._proposals = tuple(self._proposals), []
-            self.give(ev.Proposed(records))
+        while self._rounds and self._rounds[0] <= self.applied_index:
+            self._rounds.popleft()
+        if not self._proposals or self.core is None:
+            return
+        if len(self._rounds) >= ROUNDS_MAX and len(self._proposals) < PROPOSALS_HELD_MAX:
+            return
+        records, self._proposals = tuple(self._proposals), []
+        self.give(ev.Proposed(records))
+        if self.leads():
+            self._rounds.append(self.core.node.log.last_index)
 
     def request_read(self, token: int) -> None:
         """Ask for a linearizable read; ``reads_ready`` or ``refused`` answers."""
@@ -232,6 +247,7 @@ class RaftNode:
             while self._events:
                 effects = self.core.step(self._clock.now_ms(), self._events.popleft())
                 self._carry_out(effects)
+                self.peers.flush()
         except InvariantBroken as error:
             self._stopped = True
             self._machine.fatal(error)
@@ -242,6 +258,8 @@ class RaftNode:
             raise
         finally:
             self._stepping = False
+        if self._proposals and not self._flush_scheduled:
+            self.flush()
         self._arm()
 
     def _on_message(self, message: Message) -> None:
@@ -297,7 +315,8 @@ class RaftNode:
                 case ev.Persist(seq, hard_state, _):
                     persisting = []
                     self._held.append((seq, hard_state is not None, persisting))
-                    self.wal.append(effect)
+                    # A leader's time is its group's time, and nobody waits for its own disk alone.
+                    self.wal.append(effect, may_block=not self.leads())
                 case ev.Send() | ev.SendSnapshot():
                     self._hold_or_send(effect, persisting)
                 case _:
@@ -344,6 +363,7 @@ class RaftNode:
             case ev.Refused(records, tokens):
                 self._machine.refused(records, tokens)
             case ev.RoleChanged(role, term, leader_id):
+                self._rounds.clear()
                 self._machine.role_changed(role, term, leader_id)
             case ev.LeaderReady(term):
                 self._machine.leader_ready(term)

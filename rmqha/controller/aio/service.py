@@ -231,6 +231,7 @@ class ControllerService:
             counts[code] += 1
         if frames:
             connection.send_frames(frames)
+        self.raft.flush()
         self.metrics.batch(len(commands))
         self._arm(now_ms)
 

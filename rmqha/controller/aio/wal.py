@@ -31,7 +31,7 @@ class WalContent:
 
 
 class Wal:
-    """One node's log on disk; one task writes.
+    """One node's log on disk; one write at a time.
 
     Args:
         disk: the Disk port.
@@ -67,9 +67,11 @@ class Wal:
         self._queue: list[layout.Record] = []
         self._queued_seq = 0
         self._resets: list[asyncio.Future[None]] = []
-        self._wake = asyncio.Event()
-        self._closing = False
-        self._writer: asyncio.Task[None] | None = None
+        self._writing = False
+        self._may_block = False
+        self._failed: DiskFailed | None = None
+        self._closed: asyncio.Future[None] | None = None
+        self._roller: asyncio.Task[None] | None = None
         self.frames_written = 0
         self.bytes_written = 0
 
@@ -96,19 +98,25 @@ class Wal:
         self._next_seq = found.next_seq
         self._segments = found.segments
         if self._segments:
-            self._file = await self._disk.open_append(self._path(self._segments[-1].name))
-        self._writer = asyncio.create_task(self._write_loop(), name="wal")
+            path = self._path(self._segments[-1].name)
+            self._file = await self._disk.open_append(path, self._segment_bytes)
+        else:
+            await self._new_segment()
         if restart:
             await self.reset(base_index, base_term)
-        return WalContent(found.hard_state, base_index, base_term, entries, found.cut is not None)
+        return WalContent(found.hard_state, base_index, base_term, entries, found.torn)
 
-    def append(self, persist: Persist) -> None:
-        """Queue one persist; ``on_durable`` tells when it is safe."""
+    def append(self, persist: Persist, *, may_block: bool = False) -> None:
+        """Queue one persist; ``on_durable`` tells when it is safe.
+
+        With ``may_block`` this node has nothing better to do than wait for a quick disk.
+        """
+        self._may_block = may_block
         if persist.hard_state is not None:
             self._queue.append((layout.HARD, *persist.hard_state))
         self._queue.extend((layout.ENTRY, *entry) for entry in persist.entries)
         self._queued_seq = persist.seq
-        self._wake.set()
+        self._pump()
 
     async def reset(self, index: int, term: int) -> None:
         """Restart the log behind a snapshot that is durable already.
@@ -119,7 +127,7 @@ class Wal:
         done = asyncio.get_running_loop().create_future()
         self._queue.append((layout.RESET, index, term))
         self._resets.append(done)
-        self._wake.set()
+        self._pump()
         await done
 
     async def compact(self, up_to_index: int) -> int:
@@ -137,70 +145,94 @@ class Wal:
 
     async def close(self) -> None:
         """Write what is queued, then stop."""
-        self._closing = True
-        self._wake.set()
-        if self._writer is not None:
-            await self._writer
+        self._closed = asyncio.get_running_loop().create_future()
+        self._pump()
+        await self._closed
         if self._file is not None:
             await self._file.close()
             self._file = None
 
     # -- writing ---------------------------------------------------------------------------
 
-    async def _write_loop(self) -> None:
-        try:
-            while True:
-                await self._wake.wait()
-                self._wake.clear()
-                while self._queue:
-                    await self._write_queued()
-                if self._closing:
-                    return
-        except DiskFailed as error:
-            for waiting in self._resets:
-                waiting.set_exception(error)
-            self._on_failed(error)
-
-    async def _write_queued(self) -> None:
+    def _pump(self) -> None:
+        """Write what is queued, unless a write is under way: its end comes back here."""
+        if self._writing or not self._queue or self._failed is not None or self._file is None:
+            self._idle()
+            return
+        self._writing = True
+        if self._file.size >= self._segment_bytes:
+            self._roller = asyncio.get_running_loop().create_task(self._roll(), name="new segment")
+            return
         records, self._queue = self._queue, []
         seq = self._queued_seq
         resets, self._resets = self._resets, []
-        if self._file is None or self._file.size >= self._segment_bytes:
-            await self._new_segment()
-        last_index = 0
-        for record in records:
-            if record[0] == layout.HARD:
-                self._hard_state = HardState(*record[1:])  # type: ignore[arg-type]  # as queued
-            elif record[0] == layout.ENTRY:
-                last_index = max(last_index, int(record[1]))  # type: ignore[call-overload]
-        self._segments[-1].last_index = max(self._segments[-1].last_index, last_index)
-        try:
-            await self._write_frame(records)
-        except DiskFailed as error:
-            for waiting in resets:
-                waiting.set_exception(error)
-            raise
-        for waiting in resets:
-            waiting.set_result(None)
-        self._on_durable(seq)
+        self._note(records)
+        frame = self._frame(records)
 
-    async def _write_frame(self, records: list[layout.Record]) -> None:
+        def done(error: DiskFailed | None) -> None:
+            self._writing = False
+            if error is not None:
+                self._fail(error, resets)
+                return
+            for waiting in resets:
+                if not waiting.done():
+                    waiting.set_result(None)
+            # What this sets free is handed on before the next write takes the processor.
+            self._on_durable(seq)
+            self._pump()
+
+        self._file.append(frame, done, may_block=self._may_block)
+
+    def _note(self, records: list[layout.Record]) -> None:
+        """Keep what a new segment's opening record and compaction need to know."""
+        segment = self._segments[-1]
+        for record in records:
+            if record[0] == layout.ENTRY:
+                segment.last_index = max(segment.last_index, record[1])  # type: ignore[call-overload]  # an entry's index
+            elif record[0] == layout.HARD:
+                self._hard_state = HardState(*record[1:])  # type: ignore[arg-type]  # as queued
+
+    def _frame(self, records: list[layout.Record]) -> bytes:
         frame = layout.encode_frame(
             layout.WAL_MAGIC, self._next_seq, layout.encode_records(records)
         )
         self._next_seq += 1
-        assert self._file is not None
-        await self._file.append_sync(frame)
         self.frames_written += 1
         self.bytes_written += len(frame)
+        return frame
+
+    async def _roll(self) -> None:
+        """Begin a new segment, then go on writing."""
+        try:
+            await self._new_segment()
+        except DiskFailed as error:
+            self._writing = False
+            self._fail(error, [])
+            return
+        self._writing = False
+        self._pump()
 
     async def _new_segment(self) -> None:
         if self._file is not None:
             await self._file.close()
         name = f"{self._next_seq:020d}{SEGMENT_SUFFIX}"
-        self._file = await self._disk.open_append(self._path(name))
+        self._file = await self._disk.open_append(self._path(name), self._segment_bytes)
         self._segments.append(layout.Segment(name, 0))
-        await self._write_frame([layout.open_record(self._cluster, self._node, self._hard_state)])
+        opening = layout.open_record(self._cluster, self._node, self._hard_state)
+        await self._file.append_sync(self._frame([opening]))
+
+    def _fail(self, error: DiskFailed, resets: list[asyncio.Future[None]]) -> None:
+        self._failed = error
+        for waiting in [*resets, *self._resets]:
+            if not waiting.done():
+                waiting.set_exception(error)
+        self._resets = []
+        self._idle()
+        self._on_failed(error)
+
+    def _idle(self) -> None:
+        if not self._writing and self._closed is not None and not self._closed.done():
+            self._closed.set_result(None)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)

@@ -13,7 +13,8 @@ Records: ``[0, format, cluster, node, term, vote]`` opens a segment, ``[1, term,
 state, ``[2, index, term, data]`` an entry (it cuts whatever the log held from its index on),
 ``[3, index, term]`` restarts the log behind a snapshot.
 
-A frame is written only after the one before it is durable. So a bad frame with nothing good
+Behind the last frame of a segment there may be zeros, written ahead of time. A frame is written
+only after the one before it is durable. So a bad frame with nothing good
 behind it is a torn tail, which was never acknowledged, and is cut; a bad frame with a good one
 behind it is damage to something acknowledged, and is refused. A snapshot file is one frame with
 the magic ``RQS1`` and the payload ``[format, cluster, index, term, data]``.
@@ -88,7 +89,8 @@ class Recovered:
     """What the segments say, record by record in order.
 
     Attributes:
-        cut: (segment name, good bytes) when the last segment ends in a torn frame.
+        cut: (segment name, good bytes) when more than that is in the last segment.
+        torn: what is cut is a torn frame, and not only zeros written ahead.
         empty_last: name of a last segment that does not even hold its opening record.
     """
 
@@ -98,6 +100,7 @@ class Recovered:
     next_seq: int = 1
     segments: list[Segment] = field(default_factory=list)
     cut: tuple[str, int] | None = None
+    torn: bool = False
     empty_last: str | None = None
 
 
@@ -148,6 +151,11 @@ class Recovery:
             self.result.segments.append(segment)
 
     def _bad_frame(self, name: str, view: memoryview, offset: int, *, is_last: bool) -> None:
+        rest = view[offset:]
+        if rest == bytes(len(rest)) and (offset > 0 or is_last):
+            # A frame that is missing here shows by the number of the one that follows.
+            self.result.cut = (name, offset) if is_last and offset > 0 else None
+            return
         behind = next_good_frame(view, offset + ALIGNMENT)
         if behind is not None or not is_last:
             where = f"a good frame follows at byte {behind}" if behind else "segments follow it"
@@ -155,6 +163,7 @@ class Recovery:
                 f"{name} at byte {offset}: damaged frame in the middle of the log ({where});"
                 " nothing was changed. Restore this node's store or empty it to join again"
             )
+        self.result.torn = True
         if offset > 0:
             self.result.cut = (name, offset)
 

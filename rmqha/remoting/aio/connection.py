@@ -134,6 +134,10 @@ class Connection(asyncio.Protocol):
         self.frames_out += len(frames)
         self.send_bytes(b"".join(frames))
 
+    def flush(self) -> None:
+        """Hand over what was sent to the transport now instead of at the loop's next turn."""
+        self._flush()
+
     def close(self) -> None:
         """Close once what was sent has left."""
         if self._transport is not None:
