@@ -34,7 +34,7 @@ class Checkpoint:
         index_msg_timestamp: the same for the index files.
         master_flushed_offset: kept as found.
         confirm_offset: see ``ReplicatedLog.confirm_offset``; -1 when never set.
-        flushed_offset: the commit log was durable up to here; None when nobody knows, because
+        flushed_offset: the commit log's whole records were durable up to here; None when nobody knows, because
             Java wrote last.
     """
 

@@ -7,11 +7,11 @@ Source: protocol fact (ha-store 5.2 to 5.6); the drawing is ``layout.RECORD``.
 
 from __future__ import annotations
 
-import socket
 import struct
 import zlib
 from dataclasses import dataclass
 from functools import lru_cache
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from rmqha.base.errors import MessageIllegal
@@ -48,6 +48,7 @@ _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _FIXED_SIZE = _FIXED.size
 MIN_SIZE = 91
+PAGE_BITS = 12
 
 
 class Message(NamedTuple):
@@ -143,16 +144,14 @@ def pack_host(host: str, port: int) -> bytes:
         MessageIllegal: the host is not an IP address.
     """
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.inet_pton(family, host) + port.to_bytes(4)
-    except OSError as error:
+        return ip_address(host).packed + port.to_bytes(4)
+    except ValueError as error:
         raise MessageIllegal(f"{host!r} is not an IP address") from error
 
 
 def unpack_host(packed: bytes) -> tuple[str, int]:
     """Host and port of 8 or 20 bytes."""
-    family = socket.AF_INET6 if len(packed) > 8 else socket.AF_INET
-    return socket.inet_ntop(family, packed[:-4]), int.from_bytes(packed[-4:])
+    return str(ip_address(packed[:-4])), int.from_bytes(packed[-4:])
 
 
 def message_id(store_host: bytes, offset: int) -> str:
@@ -260,8 +259,8 @@ def check_record(
     """Check the record at ``position`` of a buffer whose usable bytes end at ``end``.
 
     It checks magic, lengths, that the record knows itself at ``offset`` (bytes of a cut tail may
-    survive in place, ha-store G3) and, when asked, the CRC of the body. Never raises: any bytes
-    may come.
+    survive in place, ha-store G3). When asked, it also checks the CRC of the body, and that no
+    page of what the CRC leaves out is missing. Never raises: any bytes may come.
 
     Returns:
         A Head of size > 0, 0 for a blank, or -1 with the reason.
@@ -309,21 +308,47 @@ def _check_parts(
     (properties_size,) = _I16.unpack_from(buffer, topic_end)
     if properties_size < 0 or topic_end + 2 + properties_size != stop:
         return Head(-1, offset, f"its parts are not {size} bytes long")
-    if verify_property_crc and props.has_crc(buffer, stop):
-        # It covers the body, too.
-        check_crc = False
-        if not props.crc_matches(buffer, position, size):
+    if check_crc or verify_property_crc:
+        whole = verify_property_crc and props.has_crc(buffer, stop)
+        if whole and not props.crc_matches(buffer, position, size):
             return Head(-1, offset, "CRC of the record does not match")
-    if check_crc and _body_crc(buffer, body_at, body_size) != body_crc:
-        return Head(-1, offset, "CRC of the body does not match")
+        end = stop if properties_size else topic_end
+        # The CRC of the record covers the body, too.
+        damage = (
+            "" if whole or not check_crc else _damage(buffer, body_at, body_size, body_crc, end)
+        )
+        if damage:
+            return Head(-1, offset, damage)
     return Head(
         size, offset, "", position, queue_id, queue_offset, sys_flag, store_timestamp,
         bytes(buffer[topic_at:topic_end]), body_at, body_size, topic_end + 2, properties_size,
     )  # fmt: skip
 
 
-def _body_crc(buffer: memoryview | bytes | bytearray, at: int, size: int) -> int:
-    return zlib.crc32(buffer[at : at + size]) & CRC_MASK
+def _damage(
+    buffer: memoryview | bytes | bytearray, body_at: int, body_size: int, crc: int, end: int
+) -> str:
+    body_end = body_at + body_size
+    if zlib.crc32(buffer[body_at:body_end]) & CRC_MASK != crc:
+        return "CRC of the body does not match"
+    if not buffer[end - 1] or _page_missing(buffer, body_end, end):
+        return "a page of its topic and properties was not written"
+    return ""
+
+
+def _page_missing(buffer: memoryview | bytes | bytearray, start: int, end: int) -> bool:
+    """Whether all that a page has of [start, end) is zero: a power cut took that page.
+
+    The CRC covers the body only; texts hold no runs of zeros.
+    """
+    if start >> PAGE_BITS == (end - 1) >> PAGE_BITS:
+        return False
+    while start < end:
+        stop = min(end, ((start >> PAGE_BITS) + 1) << PAGE_BITS)
+        if not any(buffer[start:stop]):
+            return True
+        start = stop
+    return False
 
 
 def decode(buffer: memoryview, head: Head) -> Record:

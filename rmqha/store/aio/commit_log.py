@@ -5,6 +5,7 @@ Source: protocol fact (ha-store 5.2, 5.4, 2.7).
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,6 +17,10 @@ from rmqha.store.aio.mapped_files import MappedFiles
 from rmqha.store.record import (
     BLANK_SIZE,
     HEADROOM,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_SIZE,
     Head,
     Message,
     check_record,
@@ -26,6 +31,8 @@ from rmqha.store.record import (
 )
 from rmqha.store.recovery import Segment
 from rmqha.store.settings import StoreSettings
+
+_PREFIX = struct.Struct(">iI")
 
 
 class AppendResult(NamedTuple):
@@ -66,6 +73,7 @@ class CommitLog:
         self.max_offset = 0
         self.last_timestamp = 0
         self._reserved_end = 0
+        self._whole_end = 0
         self._cutting = False
         self._tail = memoryview(b"")
         self._tail_start = 0
@@ -92,7 +100,7 @@ class CommitLog:
 
     def start_at(self, offset: int) -> None:
         """Go on writing at ``offset``, as recovery found it."""
-        self.max_offset = self._reserved_end = offset
+        self.max_offset = self._reserved_end = self._whole_end = offset
         self._use_tail()
 
     def _use_tail(self) -> None:
@@ -158,7 +166,7 @@ class CommitLog:
             property_crc=self._property_crc,
         )
         self.last_timestamp = timestamp
-        self.max_offset = offset + size
+        self.max_offset = self._whole_end = offset + size
         return AppendResult(offset, size, queue_offset, timestamp, message.store_host)
 
     def _roll(self, size: int) -> None:
@@ -218,10 +226,32 @@ class CommitLog:
             self.empty or offset == self.max_offset,
             "received bytes follow each other", offset=offset, max_offset=self.max_offset,
         )  # fmt: skip
+        if self.empty:
+            self._whole_end = offset
         self.max_offset = offset + length
         self._use_tail()
 
     # -- reads
+
+    def whole_end(self) -> int:
+        """Where the last record or blank that is written to its end ends.
+
+        On a slave the newest record may be half there. Each record is looked at once, and only
+        its size is read.
+        """
+        position = self._whole_end
+        while self.max_offset - position >= BLANK_SIZE:
+            file, within = self.files.at(position)
+            size, magic = _PREFIX.unpack_from(file.buffer, within)
+            if magic == MAGIC_BLANK:
+                size = self.file_size - within
+            elif size < MIN_SIZE or magic not in (MAGIC_V1, MAGIC_V2):
+                break
+            if position + size > self.max_offset:
+                break
+            position += size
+        self._whole_end = position
+        return position
 
     def readable(self, offset: int, limit: int) -> int:
         """Contiguous written bytes from ``offset`` within its file, at most ``limit``."""
@@ -277,8 +307,8 @@ class CommitLog:
             self._doomed.pop()
         await self.files.sync(low, high)
 
-    async def cut(self, offset: int) -> None:
-        """Cut to ``offset``; bytes behind it, received ones of no whole frame too, are erased.
+    async def cut(self, offset: int, record_start: int) -> None:
+        """Cut to ``offset``, which lies at or in the record at ``record_start``; bytes behind it, received ones of no whole frame too, are erased.
 
         Raises:
             DiskFailed: the cut may be incomplete.
@@ -286,6 +316,7 @@ class CommitLog:
         self._cutting = True
         try:
             self.max_offset = min(self.max_offset, offset)
+            self._whole_end = min(self._whole_end, record_start)
             self._use_tail()
             await self.files.remove_after(self.max_offset)
             await self.files.erase(self.max_offset)

@@ -65,13 +65,17 @@ class ConsumeQueues:
         return QueueFiles(self._disk, directory, size, batch=batch)
 
     async def make(self, head: Head) -> None:
-        """Make the queue of a record.
+        """Make the queue of a record, or have an empty one begin anew.
 
         Raises:
             DiskFailed: its directory cannot be made.
             StoreDamaged: the topic cannot be a directory's name.
         """
         key = (head.topic, head.queue_id)
+        old = self.queues.get(key)
+        if old is not None:
+            await old.clear()
+            return
         queue = self._new(key, batch=bool(head.sys_flag & INNER_BATCH))
         await self._disk.make_dirs(queue.files.directory)
         self.queues[key] = queue
@@ -88,7 +92,7 @@ class ConsumeQueues:
         if head.sys_flag & TRANSACTION_MASK in (0x4, 0xC):
             return True
         queue = self.queues.get((head.topic, head.queue_id))
-        if queue is None:
+        if queue is None or queue.begins_after(head.queue_offset):
             return False
         at = head.properties_at
         properties = bytes(buffer[at : at + head.properties_size])

@@ -17,7 +17,8 @@ class Flusher:
     """Group commit over one commit log.
 
     Args:
-        on_flushed: called with the durable offset and the newest durable store timestamp.
+        on_flushed: called with the end of the last whole durable record, and with the newest
+            durable store timestamp.
         on_failed: called once.
 
     Attributes:
@@ -64,10 +65,11 @@ class Flusher:
         try:
             async with self.lock:
                 target, timestamp = self._log.max_offset, self._log.last_timestamp
+                whole = self._log.whole_end()
                 await self._log.sync(self.flushed_offset, target)
                 self.flushed_offset = target
                 self.rounds += 1
-                self._on_flushed(target, timestamp)
+                self._on_flushed(whole, timestamp)
         except DiskFailed as error:
             self.fail(error)
         finally:

@@ -64,16 +64,45 @@ class Loader:
         if not clean:
             await self._drop_late_indexes(checkpoint)
         segments = self._log.segments()
+        if segments and self._never_flushed(segments[0], checkpoint, clean=clean):
+            for start in reversed(beyond):
+                await self._log.files.drop(start)
+            await self._log.files.remove_after(-1)
+            segments = []
         if not segments:
             self._refuse_if(checkpoint, 0)
             await self._queues.clear()
             self._log.start_at(0)
             checkpoint.confirm_offset = min(checkpoint.confirm_offset, 0)
             return checkpoint, Loaded(clean, 0, 0, 0, 0)
-        loaded = await self._recover(segments, checkpoint, clean=clean)
-        for start in beyond:
-            await self._log.files.drop(start)
+        files = self._log.files
+        stray = [files.map(start) for start in beyond]
+        strays = [
+            recovery.Segment(start, file.buffer, file.path)
+            for start, file in zip(beyond, stray, strict=True)
+        ]
+        try:
+            loaded = await self._recover(segments, strays, checkpoint, clean=clean)
+        finally:
+            for file in stray:
+                file.close()
+        for start in reversed(beyond):
+            await files.drop(start)
         return checkpoint, loaded
+
+    def _never_flushed(
+        self, first: recovery.Segment, checkpoint: cp.Checkpoint, *, clean: bool
+    ) -> bool:
+        """Whether the first file is only what a power cut left of a log that was never flushed."""
+        flushed = checkpoint.flushed_offset
+        if flushed is None or flushed >= first.start:
+            return False
+        if clean or flushed:
+            raise StoreDamaged(
+                f"{first.path}: the files before it are missing, "
+                f"but the log was durable up to {flushed}"
+            )
+        return True
 
     def _refuse_if(self, checkpoint: cp.Checkpoint, end: int) -> None:
         flushed = checkpoint.flushed_offset
@@ -84,8 +113,14 @@ class Loader:
             )
 
     async def _recover(
-        self, segments: list[recovery.Segment], checkpoint: cp.Checkpoint, *, clean: bool
+        self,
+        segments: list[recovery.Segment],
+        strays: list[recovery.Segment],
+        checkpoint: cp.Checkpoint,
+        *,
+        clean: bool,
     ) -> Loaded:
+        """Recover the log of ``segments``; ``strays`` are files behind a gap."""
         bounded = self._settings.confirm_bounded
         limit = max(checkpoint.confirm_offset, 0) if bounded else NO_LIMIT
         indexed = self._queues.indexed_end
@@ -97,7 +132,7 @@ class Loader:
         walk = self._walk(segments, first)
         heads = sum(1 for _ in walk)
         stop = walk.stop
-        recovery.check_stop(segments, stop, checkpoint, clean=clean, indexed=indexed)
+        recovery.check_stop([*segments, *strays], stop, checkpoint, clean=clean, indexed=indexed)
         await self._queues.cut(stop.offset if clean else segments[first].start)
         self._log.start_at(stop.offset)
         again = recovery.Walk(segments, first, check_crc=False, property_crc=False)
@@ -106,7 +141,7 @@ class Loader:
         await self._queues.sync()
         self._correct_confirm(checkpoint, stop.offset)
         cut = recovery.has_content(segments, stop.offset)
-        await self._log.cut(stop.offset)
+        await self._log.cut(stop.offset, stop.offset)
         if self._log.empty:
             await self._queues.clear()
         return Loaded(clean, dispatched, stop.last_timestamp, heads, cut)

@@ -38,10 +38,9 @@ class MappedFiles:
         return self.first + len(self.files) * self.size if self.files else 0
 
     async def load(self) -> list[int]:
-        """Map what is there.
+        """Map what is there, up to the first gap.
 
-        A last file without bytes is removed: its creation was cut off. Leading files that were
-        never written and do not join the next one are removed as well.
+        A file without bytes is removed: a power cut took its content, and it counts as missing.
 
         Returns:
             Starts of files beyond a gap, which are not mapped.
@@ -51,30 +50,27 @@ class MappedFiles:
             DiskFailed: a file cannot be mapped.
         """
         starts = segments.starts_of(await self._disk.list_dir(self.directory))
-        sizes = [await self._disk.file_size(self.path(start)) for start in starts]
-        if sizes and sizes[-1] == 0:
-            await self._disk.remove(self.path(starts.pop()))
-            sizes.pop()
-        for start, found in zip(starts, sizes, strict=True):
-            if found != self.size:
+        sizes = {start: await self._disk.file_size(self.path(start)) for start in starts}
+        for start, found in sizes.items():
+            if found not in (0, self.size):
                 raise StoreMismatch(
                     f"{self.path(start)} has {found} bytes, but the settings say {self.size}"
                 )
-        while starts:
-            count = segments.joined(starts, self.size)
-            self.first = starts[0]
-            self.files = [self._map(start, create=False) for start in starts[:count]]
-            starts = starts[count:]
-            if not starts or any(any(file.buffer[:8]) for file in self.files):
-                break
-            await self.remove_after(-1)
-        return starts
+        for start in starts:
+            if not sizes[start]:
+                await self._disk.remove(self.path(start))
+        starts = [start for start in starts if sizes[start]]
+        count = segments.joined(starts, self.size)
+        self.first = starts[0] if starts else 0
+        self.files = [self.map(start) for start in starts[:count]]
+        return starts[count:]
 
     def path(self, start: int) -> str:
         """The path of the file that begins at ``start``."""
         return f"{self.directory}/{segments.file_name(start)}"
 
-    def _map(self, start: int, *, create: bool) -> MappedFile:
+    def map(self, start: int, *, create: bool = False) -> MappedFile:
+        """Map one file."""
         return self._disk.map_file(self.path(start), self.size, create=create)
 
     def holds(self, position: int) -> bool:
@@ -102,7 +98,7 @@ class MappedFiles:
             raise ValueError(
                 f"{self.directory}: position {position} is not the next after {self.end}"
             )
-        file = self._map(start, create=True)
+        file = self.map(start, create=True)
         if not self.files:
             self.first = start
         self.files.append(file)

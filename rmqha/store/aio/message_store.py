@@ -69,6 +69,9 @@ class MessageStore:
         self._used_ratio = used_ratio
         self._bounded = settings.confirm_bounded
         self._confirm = 0
+        # Whole records before it are durable: a record that is half there may be cut at recovery.
+        self._durable_end = 0
+        self._start_unsaved = False
         self._checkpoint = cp.Checkpoint()
         self._checkpoint_file: MappedFile | None = None
         self._upkeep = asyncio.Lock()
@@ -96,7 +99,7 @@ class MessageStore:
         await self._disk.make_dirs(self.settings.store_path_commit_log)
         clean = ABORT not in await self._disk.list_dir(root)
         path = self.settings.path(CHECKPOINT)
-        self._checkpoint_file = self._map_checkpoint(path)
+        self._checkpoint_file = await self._map_checkpoint(path)
         loader = Loader(self._disk, self.settings, self.commit_log, self.queues)
         self._checkpoint, found = await loader.load(self._checkpoint_file, clean=clean)
         end = self.commit_log.max_offset
@@ -105,7 +108,7 @@ class MessageStore:
             found.last_timestamp, self._checkpoint.physic_msg_timestamp
         )
         await self.commit_log.sync(max(0, self.commit_log.min_offset), end)
-        self.flusher.flushed_offset = end
+        self.flusher.flushed_offset = self._durable_end = end
         self.dispatcher.last_timestamp = self._checkpoint.logics_msg_timestamp
         self.dispatcher.restart_at(min(found.dispatched, end))
         self.rebuild_queue_offsets()
@@ -119,7 +122,11 @@ class MessageStore:
         self._start_tasks()
         return found
 
-    def _map_checkpoint(self, path: str) -> MappedFile:
+    async def _map_checkpoint(self, path: str) -> MappedFile:
+        names = await self._disk.list_dir(self.settings.store_path_root_dir)
+        if CHECKPOINT in names and not await self._disk.file_size(path):
+            # A power cut took its content before the first sync.
+            await self._disk.remove(path)
         return self._disk.map_file(path, cp.SIZE, create=True)
 
     def _start_tasks(self) -> None:
@@ -234,7 +241,7 @@ class MessageStore:
         """
         result = self.append(message)
         if self.settings.sync_flush:
-            await self.flusher.flush(result.end)
+            await self.flush(result.end)
         return result
 
     # -- the ReplicatedLog port
@@ -308,13 +315,18 @@ class MessageStore:
         """See ``ReplicatedLog.received``."""
         if self.commit_log.empty and offset != self.commit_log.max_offset:
             # An empty log begins where its master's does.
-            self.flusher.flushed_offset = offset
+            self.flusher.flushed_offset = self._durable_end = offset
+            self._start_unsaved = True
             self.dispatcher.restart_at(offset)
         self.commit_log.received(offset, length)
         self.dispatcher.wake()
 
     async def flush(self, offset: int) -> int:
         """See ``ReplicatedLog.flush``; raises DiskFailed."""
+        if self._start_unsaved:
+            # Recovery must be able to tell this log's first file from what a power cut left.
+            await self._write_checkpoint()
+            self._start_unsaved = False
         return await self.flusher.flush(offset)
 
     def valid_end(self, start: int, end: int) -> int:
@@ -355,11 +367,12 @@ class MessageStore:
         log = self.commit_log
         self._confirm = min(self._confirm, offset)
         self.flusher.flushed_offset = min(self.flusher.flushed_offset, offset)
-        await self._sync_checkpoint()
         start = self._record_start(offset)
+        self._durable_end = min(self._durable_end, start)
+        await self._sync_checkpoint()
         await self.queues.cut(start)
         self.dispatcher.restart_at(min(self.dispatcher.offset, start))
-        await log.cut(offset)
+        await log.cut(offset, start)
         if log.empty:
             await self.queues.clear()
         self.rebuild_queue_offsets()
@@ -377,13 +390,14 @@ class MessageStore:
 
     # -- upkeep
 
-    def _flushed(self, offset: int, timestamp: int) -> None:
+    def _flushed(self, whole_end: int, timestamp: int) -> None:
+        self._durable_end = whole_end
         self._checkpoint.physic_msg_timestamp = timestamp
         if self.settings.sync_flush:
             self.dispatcher.wake()
 
     async def _flush_all(self) -> None:
-        await self.flusher.flush(self.commit_log.max_offset)
+        await self.flush(self.commit_log.max_offset)
 
     async def flush_queues(self) -> None:
         """Make all queues durable; raises DiskFailed."""
@@ -402,9 +416,8 @@ class MessageStore:
         if file is None:
             return
         # Beyond the durable log a confirm offset would be a promise that a crash can break.
-        flushed = self.flusher.flushed_offset
-        checkpoint.confirm_offset = min(self.limit(), flushed)
-        checkpoint.flushed_offset = flushed
+        checkpoint.confirm_offset = min(self.limit(), self.flusher.flushed_offset)
+        checkpoint.flushed_offset = self._durable_end
         before = bytes(file.buffer[:128])
         cp.write_into(file.buffer, checkpoint)
         if before != file.buffer[:128]:

@@ -122,6 +122,18 @@ class QueueFiles:
                 high = middle
         return low
 
+    def begins_after(self, queue_offset: int) -> bool:
+        """Whether a queue without units has files that begin behind ``queue_offset``.
+
+        A power cut can take the first file of a queue and leave the second.
+        """
+        files = self.files
+        return (
+            bool(files.files)
+            and not self.batch
+            and self.end == files.first > queue_offset * self.unit_size
+        )
+
     # -- writing
 
     def put(self, offset: int, size: int, tags_code: int, queue_offset: int) -> bool:
