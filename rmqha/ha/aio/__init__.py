@@ -1,0 +1,1 @@
+"""Shells of replication: sockets, timers and the epoch file."""

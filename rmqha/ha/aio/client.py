@@ -1,0 +1,172 @@
+"""A slave's connection to its master: body bytes go from the socket straight into the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from rmqha.base.errors import DiskFailed, RemoteProtocolError
+from rmqha.ha.events import BodyReceived, MasterClosed, MasterConnected, MasterSent
+from rmqha.ha.frames import HEADER_BYTES_MAX, BodyParser, TransferHeader
+from rmqha.ha.ports import ReplicatedLog
+
+
+class Owner(Protocol):
+    """What a client needs of the service."""
+
+    def give(self, event: MasterConnected | MasterSent | BodyReceived | MasterClosed) -> None:
+        """Take an event."""
+
+    def broken(self, error: DiskFailed) -> None:
+        """The disk failed: nothing more may be sent."""
+
+
+class MasterConnection(asyncio.BufferedProtocol):
+    """The slave's end.
+
+    Args:
+        owner: the service.
+        conn: the number that the core gave this connection.
+        log: where bodies go.
+        parser: of AutoSwitch HA or of the classic protocol.
+        encode_ack: of the same.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        conn: int,
+        log: ReplicatedLog,
+        parser: BodyParser,
+        encode_ack: Callable[[int], bytes],
+    ) -> None:
+        self._owner = owner
+        self._conn = conn
+        self._log = log
+        self._parser = parser
+        self._encode_ack = encode_ack
+        self._transport: asyncio.Transport | None = None
+        self._header_buffer = memoryview(bytearray(HEADER_BYTES_MAX))
+        self._header: TransferHeader | None = None
+        self._body: memoryview | None = None
+        self._got = 0
+        self._ack: int | None = None
+        self._ended = False
+
+    # -- asyncio.BufferedProtocol ------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected."""
+        if self._ended:
+            cast(asyncio.Transport, transport).abort()
+            return
+        self._transport = cast(asyncio.Transport, transport)
+        self._owner.give(MasterConnected(self._conn))
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The rest of the body's place in the log, or room for header bytes, exactly."""
+        if self._body is not None:
+            return self._body[self._got :]
+        return self._header_buffer[: min(max(self._parser.wanted, 1), HEADER_BYTES_MAX)]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes are in the buffer that was handed out last."""
+        if self._ended:
+            return
+        if self._body is not None:
+            self._body_bytes(nbytes)
+        else:
+            self._header_bytes(nbytes)
+
+    def data_received(self, data: bytes) -> None:
+        """For networks that hand over bytes of their own, such as the simulator's."""
+        view = memoryview(data)
+        while view and not self._ended:
+            buffer = self.get_buffer(len(view))
+            size = min(len(buffer), len(view))
+            buffer[:size] = view[:size]
+            self.buffer_updated(size)
+            view = view[size:]
+
+    def eof_received(self) -> bool:
+        """The master has closed."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Gone; what arrived of a body counts first."""
+        self.fail(str(exc) if exc is not None else "closed by the master")
+
+    # -- effects ------------------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        """Write a frame in one piece."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def send_ack(self, offset: int) -> None:
+        """Acknowledge at the end of this loop turn; only the newest counts."""
+        if self._ack is None:
+            asyncio.get_running_loop().call_soon(self._write_ack)
+        self._ack = offset
+
+    def close(self) -> None:
+        """Abort; what arrived of a body is counted, so nothing lies behind the log's end."""
+        self._ended = True
+        self._count_partial()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+
+    def fail(self, reason: str) -> None:
+        """End a connection that cannot go on, and say so."""
+        if not self._ended:
+            self.close()
+            self._owner.give(MasterClosed(self._conn, reason))
+
+    # -- inside -------------------------------------------------------------------------------------
+
+    def _write_ack(self) -> None:
+        offset, self._ack = self._ack, None
+        if offset is not None and self._transport is not None:
+            self._transport.write(self._encode_ack(offset))
+
+    def _header_bytes(self, nbytes: int) -> None:
+        try:
+            frame = self._parser.feed(bytes(self._header_buffer[:nbytes]))
+        except RemoteProtocolError as error:
+            self.fail(str(error))
+            return
+        if frame is None:
+            return
+        # The core may close this connection while it looks at the header.
+        self._owner.give(MasterSent(self._conn, frame))
+        if isinstance(frame, TransferHeader) and frame.body_size and not self._ended:
+            self._begin_body(frame)
+
+    def _begin_body(self, header: TransferHeader) -> None:
+        try:
+            self._body = self._log.reserve(header.offset, header.body_size)
+        except ValueError as error:
+            self.fail(str(error))
+            return
+        except DiskFailed as error:
+            self._owner.broken(error)
+            return
+        self._header = header
+        self._got = 0
+
+    def _body_bytes(self, nbytes: int) -> None:
+        self._got += nbytes
+        self._parser.body_received(nbytes)
+        if self._header is not None and self._got == self._header.body_size:
+            self._count_partial()
+
+    def _count_partial(self) -> None:
+        header, got = self._header, self._got
+        if self._body is not None:
+            self._body.release()
+        self._header, self._body, self._got = None, None, 0
+        if header is not None and got:
+            self._log.received(header.offset, got)
+            self._owner.give(BodyReceived(self._conn, header.offset, got))

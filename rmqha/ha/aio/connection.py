@@ -1,0 +1,130 @@
+"""One slave's connection on a master: bytes to frames, frames to bytes, nothing decided here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.ha.events import SlaveClosed, SlaveConnected, SlaveSent, SlaveWritable
+from rmqha.ha.frames import SlaveFrame
+
+
+class FrameParser(Protocol):
+    """Reads a slave's frames; of AutoSwitch HA or of the classic protocol."""
+
+    def feed(self, data: bytes) -> list[SlaveFrame]:
+        """Take the stream's next bytes.
+
+        Raises:
+            RemoteProtocolError: the stream makes no sense.
+        """
+
+
+class Owner(Protocol):
+    """What a connection needs of the service."""
+
+    in_flight_bytes_max: int
+
+    def give(self, event: SlaveConnected | SlaveSent | SlaveWritable | SlaveClosed) -> None:
+        """Take an event."""
+
+    def opened(self, connection: SlaveConnection) -> int:
+        """Number a new connection."""
+
+    def forgotten(self, conn: int) -> None:
+        """It is gone."""
+
+
+class SlaveConnection(asyncio.Protocol):
+    """The master's end. Batches are gathered writes of a header and a mapped slice.
+
+    The next batch is asked for one loop turn after the last, and not while the transport holds
+    more than its high-water mark: a slow slave costs no memory, a fast one starves nobody.
+    """
+
+    def __init__(self, owner: Owner, parser: Callable[[], FrameParser]) -> None:
+        self._owner = owner
+        self._parser = parser()
+        self._transport: asyncio.Transport | None = None
+        self._conn = 0
+        self._paused = False
+        self._hungry = False
+        self._scheduled = False
+
+    # -- asyncio.Protocol ------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Accepted."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self._owner.in_flight_bytes_max)
+        self._conn = self._owner.opened(self)
+        peer = transport.get_extra_info("peername") or ("?", 0)
+        self._owner.give(SlaveConnected(self._conn, f"{peer[0]}:{peer[1]}"))
+
+    def data_received(self, data: bytes) -> None:
+        """Frames of the slave."""
+        try:
+            frames = self._parser.feed(data)
+        except RemoteProtocolError as error:
+            self._end(str(error))
+            return
+        for frame in frames:
+            self._owner.give(SlaveSent(self._conn, frame))
+
+    def pause_writing(self) -> None:
+        """The transport holds enough."""
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        """The slave has taken it."""
+        self._paused = False
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Gone."""
+        self._end(str(exc) if exc is not None else "closed by the slave")
+
+    # -- effects -----------------------------------------------------------------------------------
+
+    def send(self, data: bytes) -> None:
+        """Write a frame in one piece."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def send_batch(self, header: bytes, body: memoryview | None) -> None:
+        """Write a header and a slice of the log together, without a copy of the slice."""
+        if self._transport is None:
+            return
+        if body is None:
+            self._transport.write(header)
+        else:
+            self._transport.writelines([header, body])
+        self._hungry = True
+        self._wake()
+
+    def abort(self) -> None:
+        """Drop what is buffered and close."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            self._owner.forgotten(self._conn)
+            transport.abort()
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        if self._hungry and not self._paused and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._ask)
+
+    def _ask(self) -> None:
+        self._scheduled = False
+        if self._hungry and not self._paused and self._transport is not None:
+            self._hungry = False
+            self._owner.give(SlaveWritable(self._conn))
+
+    def _end(self, reason: str) -> None:
+        if self._transport is not None:
+            self.abort()
+            self._owner.give(SlaveClosed(self._conn, reason))

@@ -1,0 +1,397 @@
+"""The HA service of one replica: its port, its connection to the master, its timer, its disk lane.
+
+It turns sockets and disk into events, carries out effects in order, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from rmqha.base.errors import ConnectFailed, DiskFailed
+from rmqha.base.machine import Note
+from rmqha.ha import events as ev
+from rmqha.ha.aio.client import MasterConnection
+from rmqha.ha.aio.connection import FrameParser, SlaveConnection
+from rmqha.ha.aio.epoch_file import EpochFile
+from rmqha.ha.events import Effect, Event, PutStatus
+from rmqha.ha.frames import BodyParser, MasterFrameParser, SlaveFrameParser, encode_ack
+from rmqha.ha.ports import ReplicatedLog
+from rmqha.ha.settings import HaSettings
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock, Listener, Network, TimerHandle
+
+
+class Core(Protocol):
+    """The machine behind the service: ``HaCore`` or ``ClassicCore``."""
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When to send ``Ticked`` next."""
+
+    def check_put(self, *, wait_store_ok: bool = True) -> PutStatus:
+        """What a put would meet."""
+
+    def step(self, now_ms: int, event: Event) -> list[Effect]:
+        """Take one event."""
+
+
+class HaListener(Protocol):
+    """The broker around the service. Calls come from the event loop and must not wait."""
+
+    def alter_sync_state_set(self, ids: frozenset[int], epoch: int) -> None:
+        """Send 1001; answer with ``SyncStateSetConfirmed``, ``AlterRefused`` or ``AlterLost``."""
+
+    def ha_failed(self, error: Exception) -> None:
+        """The disk failed, or a safety rule broke: the process must stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """The protocol on the HA port."""
+
+    slave_frames: Callable[[], FrameParser]
+    master_frames: Callable[[], BodyParser]
+    encode_ack: Callable[[int], bytes]
+
+
+AUTO_SWITCH = Wire(SlaveFrameParser, MasterFrameParser, encode_ack)
+
+
+class HaService:
+    """One replica's replication.
+
+    Args:
+        core: the machine; it has been given what the store recovered.
+        log: the same store.
+        epoch_file: of the same store; None for the classic protocol.
+        settings: of the core.
+        clock, network: ports.
+        listener: the broker.
+        logger: for notes.
+        wire: the protocol.
+    """
+
+    def __init__(
+        self,
+        *,
+        core: Core,
+        log: ReplicatedLog,
+        epoch_file: EpochFile | None,
+        settings: HaSettings,
+        clock: Clock,
+        network: Network,
+        listener: HaListener,
+        logger: Logger,
+        wire: Wire = AUTO_SWITCH,
+    ) -> None:
+        self.core = core
+        self.in_flight_bytes_max = settings.in_flight_bytes_max
+        self._log = log
+        self._epoch_file = epoch_file
+        self._clock = clock
+        self._network = network
+        self._listener = listener
+        self._logger = logger
+        self._wire = wire
+        self._events: deque[Event] = deque()
+        self._draining = False
+        self._closed = False
+        self._slaves: dict[int, SlaveConnection] = {}
+        self._connections = 0
+        self._master: tuple[int, MasterConnection] | None = None
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._task_count = 0
+        self._lane: deque[Effect] = deque()
+        self._lane_runs = False
+        self._timer: TimerHandle | None = None
+        self._timer_ms = 0
+        self._puts: dict[int, asyncio.Future[PutStatus]] = {}
+        self._tokens = 0
+        self._roles: deque[asyncio.Future[bool]] = deque()
+        self._append_scheduled = False
+        self._port: Listener | None = None
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen for slaves; returns the port in use.
+
+        Raises:
+            OSError: the address cannot be used.
+        """
+        self._port = await self._network.listen(
+            host, port, cast(Any, lambda: SlaveConnection(self, self._wire.slave_frames))
+        )
+        self._arm()
+        return self._port.port
+
+    async def close(self) -> None:
+        """Close every connection and stop; what is in the log stays there."""
+        self._stop()
+        for task in list(self._tasks.values()):
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        if self._port is not None:
+            await self._port.wait_closed()
+
+    def _stop(self) -> None:
+        self._closed = True
+        if self._port is not None:
+            self._port.close()
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in list(self._slaves.values()):
+            connection.abort()
+        if self._master is not None:
+            self._master[1].close()
+        for put in self._puts.values():
+            if not put.done():
+                put.set_result(PutStatus.SERVICE_NOT_AVAILABLE)
+        self._puts.clear()
+        for role in self._roles:
+            if not role.done():
+                role.set_result(False)
+        self._roles.clear()
+
+    def broken(self, error: Exception) -> None:
+        """Nothing may be sent any more; the broker is told."""
+        if not self._closed:
+            self._logger.log("error", "ha_broken", error=repr(error))
+            self._stop()
+            self._listener.ha_failed(error)
+
+    # -- what the broker calls ---------------------------------------------------------------------
+
+    async def change_to_master(
+        self, epoch: int, sync_state_set: frozenset[int], sync_state_set_epoch: int
+    ) -> bool:
+        """Become the master of ``epoch``; True when it is done, False when it was refused."""
+        command = ev.ChangedToMaster(epoch, sync_state_set, sync_state_set_epoch)
+        return await self._change_role(command)
+
+    async def change_to_slave(
+        self, epoch: int, master_id: int | None, master_ha_address: str | None = None
+    ) -> bool:
+        """Follow another master; True when it is begun, False when it was refused."""
+        return await self._change_role(ev.ChangedToSlave(epoch, master_id, master_ha_address))
+
+    async def _change_role(self, command: ev.ChangedToMaster | ev.ChangedToSlave) -> bool:
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._roles.append(done)
+        self.give(command)
+        return await done
+
+    def check_put(self, *, wait_store_ok: bool = True) -> PutStatus:
+        """What a put would meet, before it is written."""
+        return self.core.check_put(wait_store_ok=wait_store_ok)
+
+    def appended(self) -> None:
+        """The log has grown; slaves hear of it once a loop turn, however many records came."""
+        if not self._append_scheduled:
+            self._append_scheduled = True
+            asyncio.get_running_loop().call_soon(self._tell_appended)
+
+    def _tell_appended(self) -> None:
+        if self._append_scheduled:
+            self._append_scheduled = False
+            self.give(ev.Appended(self._log.max_offset))
+
+    async def wait_put(self, end_offset: int) -> PutStatus:
+        """Wait until enough slaves hold a record that ends at ``end_offset``, or its deadline."""
+        if self._closed:
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        self._append_scheduled = True
+        self._tell_appended()
+        self._tokens += 1
+        done: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+        self._puts[self._tokens] = done
+        self.give(ev.PutWaited(self._tokens, end_offset))
+        return await done
+
+    def give(self, event: Event) -> None:
+        """Take an event: step, carry out, and again for the events that this has caused."""
+        if self._closed:
+            return
+        self._events.append(event)
+        if self._draining:
+            return
+        self._draining = True
+        try:
+            while self._events and not self._closed:
+                for effect in self.core.step(self._clock.now_ms(), self._events.popleft()):
+                    self._carry_out(effect)
+        except Exception as error:  # noqa: BLE001 - the frame that logs and passes it on
+            self.broken(error)
+        finally:
+            self._draining = False
+        if not self._closed:
+            self._arm()
+
+    def _arm(self) -> None:
+        due = self.core.next_deadline_ms
+        if due is None or (self._timer is not None and self._timer_ms <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = due
+        delay_ms = max(0, due - self._clock.now_ms())
+        self._timer = self._clock.call_later(delay_ms, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.give(ev.Ticked())
+
+    # -- what connections call -----------------------------------------------------------------------
+
+    def opened(self, connection: SlaveConnection) -> int:
+        """Number a new connection of a slave; never the same number twice."""
+        self._connections += 1
+        self._slaves[self._connections] = connection
+        if self._closed:
+            connection.abort()
+        return self._connections
+
+    def forgotten(self, conn: int) -> None:
+        """A slave's connection is gone."""
+        self._slaves.pop(conn, None)
+
+    # -- effects ---------------------------------------------------------------------------------------
+
+    def _carry_out(self, effect: Effect) -> None:  # noqa: C901 - one case an effect
+        match effect:
+            case ev.SendBatch(conn, header, offset, length):
+                if conn in self._slaves:
+                    body = self._log.view(offset, length) if length else None
+                    self._slaves[conn].send_batch(header, body)
+            case ev.SendAck(conn, offset):
+                if self._master is not None and self._master[0] == conn:
+                    self._master[1].send_ack(offset)
+            case ev.SetConfirmOffset(offset):
+                self._log.set_confirm_offset(offset)
+            case ev.PutCompleted(token, status):
+                done = self._puts.pop(token, None)
+                if done is not None and not done.done():
+                    done.set_result(status)
+            case Note():
+                self._logger.note(effect)
+            case ev.SendToSlave() | ev.CloseSlave():
+                self._to_slave(effect)
+            case ev.Connect() | ev.SendToMaster() | ev.CloseMaster():
+                self._to_master(effect)
+            case _:
+                self._rare(effect)
+
+    def _to_slave(self, effect: ev.SendToSlave | ev.CloseSlave) -> None:
+        connection = self._slaves.get(effect.conn)
+        if connection is None:
+            return
+        match effect:
+            case ev.SendToSlave(_, data):
+                connection.send(data)
+            case ev.CloseSlave():
+                connection.abort()
+
+    def _to_master(self, effect: ev.Connect | ev.SendToMaster | ev.CloseMaster) -> None:
+        if isinstance(effect, ev.Connect):
+            parser = self._wire.master_frames()
+            connection = MasterConnection(
+                self, effect.conn, self._log, parser, self._wire.encode_ack
+            )
+            self._master = (effect.conn, connection)
+            self._start(self._connect(effect, connection))
+        elif self._master is not None and self._master[0] == effect.conn:
+            match effect:
+                case ev.SendToMaster(_, data):
+                    self._master[1].send(data)
+                case ev.CloseMaster():
+                    connection = self._master[1]
+                    self._master = None
+                    connection.close()
+
+    def _rare(
+        self,
+        effect: ev.CutInvalidTail
+        | ev.TruncateLog
+        | ev.WriteEpochs
+        | ev.WaitDispatched
+        | ev.Flush
+        | ev.RebuildQueueOffsets
+        | ev.AlterSyncStateSet
+        | ev.RoleChanged
+        | ev.RoleRefused,
+    ) -> None:
+        match effect:
+            case ev.RebuildQueueOffsets():
+                self._log.rebuild_queue_offsets()
+            case ev.AlterSyncStateSet(ids, epoch):
+                self._listener.alter_sync_state_set(ids, epoch)
+            case ev.RoleChanged() | ev.RoleRefused():
+                done = self._roles.popleft() if self._roles else None
+                if done is not None and not done.done():
+                    done.set_result(isinstance(effect, ev.RoleChanged))
+            case _:
+                self._lane.append(effect)
+                if not self._lane_runs:
+                    self._lane_runs = True
+                    self._start(self._run_lane())
+
+    async def _connect(self, effect: ev.Connect, connection: MasterConnection) -> None:
+        host, _, port = effect.address.rpartition(":")
+        try:
+            await self._network.connect(
+                host.strip("[]"),
+                int(port),
+                cast(Any, lambda: connection),
+                timeout_ms=effect.timeout_ms,
+            )
+        except (ConnectFailed, ValueError) as error:
+            connection.fail(str(error))
+
+    async def _run_lane(self) -> None:
+        """Carry out what waits, one after another."""
+        try:
+            while self._lane and not self._closed:
+                await self._wait_for(self._lane.popleft())
+        except DiskFailed as error:
+            self.broken(error)
+        finally:
+            self._lane_runs = False
+
+    async def _wait_for(self, effect: Effect) -> None:
+        log = self._log
+        match effect:
+            case ev.CutInvalidTail(seq):
+                start = max(log.dispatched_offset, log.min_offset, 0)
+                await log.truncate(log.valid_end(start, log.max_offset))
+                self.give(ev.TailCut(seq, log.max_offset))
+            case ev.TruncateLog(seq, offset):
+                await log.truncate(offset)
+                self.give(ev.LogTruncated(seq, log.max_offset))
+            case ev.WriteEpochs(seq, entries):
+                if self._epoch_file is not None:
+                    await self._epoch_file.write(entries)
+                self.give(ev.EpochsWritten(seq))
+            case ev.WaitDispatched(seq, offset):
+                await log.wait_dispatched(offset)
+                self.give(ev.DispatchReached(seq))
+            case ev.Flush(offset):
+                self.give(ev.Flushed(await log.flush(offset)))
+            case _:
+                raise AssertionError(f"{effect} does not wait")
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task_count += 1
+        number = self._task_count
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks[number] = task
+        task.add_done_callback(lambda done: self._ended(number, done))
+
+    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(number, None)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self.broken(error)

@@ -1,0 +1,466 @@
+"""What happens to a replica (events) and what its shell must do (effects).
+
+The shell's contract, on which safety rests:
+
+1. Effects of one step are carried out in list order, steps in the order they were made.
+2. Effects that wait (``CutInvalidTail``, ``TruncateLog``, ``WriteEpochs``, ``WaitDispatched``,
+   ``Flush``) never overlap: one begins when the one before has ended, in order. Each but
+   ``Flush`` carries a ``seq`` and ends in the event that repeats it. Everything else is carried
+   out at once, without waiting for those.
+3. Body bytes arrive in order and are counted in the log (``received``) before
+   ``BodyReceived`` is given; of a body that a lost connection cut short, what has arrived is
+   counted and given too, before ``MasterClosed``.
+4. A disk that fails stops the process; nothing is sent afterwards.
+
+Offsets are physical, in bytes. ``conn`` numbers a connection and is never reused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from rmqha.base.machine import Note
+from rmqha.ha.epochs import EpochEntry
+from rmqha.ha.frames import MasterFrame, SlaveFrame
+
+
+class Role(Enum):
+    """What a replica is; it starts as a slave without a master."""
+
+    SLAVE = "slave"
+    MASTER = "master"
+
+
+class PutStatus(Enum):
+    """How a put ends, with Java's names; the codes are those that clients see."""
+
+    PUT_OK = 0
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+    SERVICE_NOT_AVAILABLE = 14
+    OS_PAGE_CACHE_BUSY = 1
+    IN_SYNC_REPLICAS_NOT_ENOUGH = -1
+
+    @property
+    def response_code(self) -> int:
+        """The remoting code: IN_SYNC_REPLICAS_NOT_ENOUGH shares SYSTEM_ERROR (1)."""
+        return 1 if self is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH else self.value
+
+    @property
+    def remark(self) -> str | None:
+        """The text beside the code, where Java has a fixed one."""
+        return _REMARKS.get(self)
+
+
+_REMARKS = {PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: "in-sync replicas not enough"}
+
+# -- events: commands ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A deadline may have passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedToMaster:
+    """The controller elected this replica; ends in ``RoleChanged`` or ``RoleRefused``."""
+
+    epoch: int
+    sync_state_set: frozenset[int]
+    sync_state_set_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedToSlave:
+    """The controller elected another replica, or none yet (``master_id`` None)."""
+
+    epoch: int
+    master_id: int | None
+    master_address: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MasterFound:
+    """The master's HA address ``host:port`` is known now, or has changed."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncStateSetConfirmed:
+    """The controller's set and its epoch: the answer to an alteration, or a poll."""
+
+    ids: frozenset[int]
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlterRefused:
+    """The controller answered that it did not apply the alteration."""
+
+
+@dataclass(frozen=True, slots=True)
+class AlterLost:
+    """No answer: the controller may hold either set."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasKnown:
+    """Broker ids that the controller has registered; before it any id may connect."""
+
+    ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class PutWaited:
+    """A record that ends at ``end_offset`` is in the log; say when enough slaves have it."""
+
+    token: int
+    end_offset: int
+
+
+# -- events: the log -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """A master's log has grown."""
+
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """Everything before ``offset`` is durable."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """The oldest files are gone."""
+
+    min_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TailCut:
+    """The log ends at a whole record."""
+
+    seq: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogTruncated:
+    """The cut is durable."""
+
+    seq: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochsWritten:
+    """The epoch file is durable."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchReached:
+    """The consume queues hold everything that was asked for."""
+
+    seq: int
+
+
+# -- events: slaves of this master -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveConnected:
+    """Somebody opened a connection to the HA port."""
+
+    conn: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveSent:
+    """A slave's frame."""
+
+    conn: int
+    frame: SlaveFrame
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveWritable:
+    """The transport can take another frame after the last ``SendBatch``."""
+
+    conn: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveClosed:
+    """The connection is gone."""
+
+    conn: int
+    reason: str
+
+
+# -- events: the master of this slave ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MasterConnected:
+    """``Connect`` worked."""
+
+    conn: int
+
+
+@dataclass(frozen=True, slots=True)
+class MasterSent:
+    """A master's handshake reply, or a transfer header whose body is still to come."""
+
+    conn: int
+    frame: MasterFrame
+
+
+@dataclass(frozen=True, slots=True)
+class BodyReceived:
+    """Body bytes ``[offset, offset + length)`` are in the log."""
+
+    conn: int
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class MasterClosed:
+    """The connection is gone, or could not be made."""
+
+    conn: int
+    reason: str
+
+
+Event = (
+    Ticked
+    | ChangedToMaster
+    | ChangedToSlave
+    | MasterFound
+    | SyncStateSetConfirmed
+    | AlterRefused
+    | AlterLost
+    | ReplicasKnown
+    | PutWaited
+    | Appended
+    | Flushed
+    | Trimmed
+    | TailCut
+    | LogTruncated
+    | EpochsWritten
+    | DispatchReached
+    | SlaveConnected
+    | SlaveSent
+    | SlaveWritable
+    | SlaveClosed
+    | MasterConnected
+    | MasterSent
+    | BodyReceived
+    | MasterClosed
+)
+
+# -- effects: disk -----------------------------------------------------------------------------------
+
+
+class CutInvalidTail(NamedTuple):
+    """Cut what follows the last whole record; ends in ``TailCut``."""
+
+    seq: int
+
+
+class TruncateLog(NamedTuple):
+    """Cut log and queues, durably; ends in ``LogTruncated``."""
+
+    seq: int
+    offset: int
+
+
+class WriteEpochs(NamedTuple):
+    """Replace the epoch file, durably; ends in ``EpochsWritten``."""
+
+    seq: int
+    entries: tuple[EpochEntry, ...]
+
+
+class WaitDispatched(NamedTuple):
+    """Wait until the consume queues hold everything before; ends in ``DispatchReached``."""
+
+    seq: int
+    offset: int
+
+
+class Flush(NamedTuple):
+    """Make the log before ``offset`` durable; ends in ``Flushed``."""
+
+    offset: int
+
+
+class RebuildQueueOffsets(NamedTuple):
+    """Recompute each queue's next offset from the log."""
+
+
+class SetConfirmOffset(NamedTuple):
+    """What consumers may see ends here."""
+
+    offset: int
+
+
+# -- effects: slaves of this master --------------------------------------------------------------------
+
+
+class SendToSlave(NamedTuple):
+    """A whole frame, in one write."""
+
+    conn: int
+    data: bytes
+
+
+class SendBatch(NamedTuple):
+    """A transfer header and ``length`` bytes of the log from ``offset``, in one gathered write.
+
+    The next one comes after ``SlaveWritable``.
+    """
+
+    conn: int
+    header: bytes
+    offset: int
+    length: int
+
+
+class CloseSlave(NamedTuple):
+    """Abort the connection; what it still buffers is dropped. ``SlaveClosed`` may follow."""
+
+    conn: int
+    reason: str
+
+
+# -- effects: the master of this slave ------------------------------------------------------------------
+
+
+class Connect(NamedTuple):
+    """Open a connection; ends in ``MasterConnected`` or ``MasterClosed``."""
+
+    conn: int
+    address: str
+    timeout_ms: int
+
+
+class SendToMaster(NamedTuple):
+    """A whole frame, in one write."""
+
+    conn: int
+    data: bytes
+
+
+class SendAck(NamedTuple):
+    """Acknowledge everything before ``offset``; later ones of a loop turn replace earlier."""
+
+    conn: int
+    offset: int
+
+
+class CloseMaster(NamedTuple):
+    """Abort the connection; the rest of a body is not wanted. ``MasterClosed`` may follow."""
+
+    conn: int
+    reason: str
+
+
+# -- effects: the rest of the broker ----------------------------------------------------------------------
+
+
+class AlterSyncStateSet(NamedTuple):
+    """Ask the controller for this set, given that it still holds the one of ``epoch``."""
+
+    ids: frozenset[int]
+    epoch: int
+
+
+class PutCompleted(NamedTuple):
+    """The answer to ``PutWaited``."""
+
+    token: int
+    status: PutStatus
+
+
+class RoleChanged(NamedTuple):
+    """The change that was asked for is complete."""
+
+    role: Role
+    epoch: int
+
+
+class RoleRefused(NamedTuple):
+    """The epoch is older than one that this log knows."""
+
+    epoch: int
+    last_epoch: int
+
+
+Effect = (
+    CutInvalidTail
+    | TruncateLog
+    | WriteEpochs
+    | WaitDispatched
+    | Flush
+    | RebuildQueueOffsets
+    | SetConfirmOffset
+    | SendToSlave
+    | SendBatch
+    | CloseSlave
+    | Connect
+    | SendToMaster
+    | SendAck
+    | CloseMaster
+    | AlterSyncStateSet
+    | PutCompleted
+    | RoleChanged
+    | RoleRefused
+    | Note
+)
+
+
+def describe(item: Event | Effect) -> str:
+    """One line for a trace: name and facts, frames spelled out, sets sorted."""
+    if isinstance(item, Note):
+        facts = " ".join(f"{key}={value}" for key, value in item.facts.items())
+        return f"note {item.event} {facts}".rstrip()
+    names = item._fields if isinstance(item, tuple) else item.__slots__
+    parts = [f"{name}={_show(getattr(item, name))}" for name in names]
+    return " ".join([type(item).__name__, *parts])
+
+
+def _show(value: object) -> str:
+    if isinstance(value, frozenset):
+        return _set(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, EpochEntry):
+        return f"{value.epoch}-{value.start}"
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        inner = ",".join(_show(part) for part in value)
+        return f"{type(value).__name__}({inner})"
+    if isinstance(value, tuple):
+        return "[" + ",".join(_show(part) for part in value) + "]"
+    return str(value)
+
+
+def _set(value: Iterable[int]) -> str:
+    return "{" + ",".join(str(one) for one in sorted(value)) + "}"

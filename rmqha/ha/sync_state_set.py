@@ -1,0 +1,207 @@
+"""Which replicas hold everything that was acknowledged: one decider of every change.
+
+While the controller has not answered, it may hold the old set or the new one; both count, in the
+way that is safe (#5663). A wish is always computed from the whole state and never from an
+earlier wish, so two slaves that leave together leave together (#9897).
+
+Source: RIP-44, "SyncStateSet"; AutoSwitchHAService of RocketMQ 5.1.1 to 5.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+ASKED_MAX = 8
+"""Different sets that may be asked for before the controller's answer settles one."""
+
+RETRY_MS = 1_000
+"""Between two requests for the same set."""
+
+JOIN_MS_MAX = 1_000
+"""Puts wait so long at most for a slave that is about to join."""
+
+JOIN_PAUSE_MS = 10_000
+"""Between two such attempts."""
+
+JOIN_LAG_MS_MAX = 1_000
+"""A slave joins when it has everything that the log held so long ago."""
+
+
+@dataclass(slots=True)
+class Candidate:
+    """What is known of a connected slave.
+
+    Attributes:
+        ack_offset: what it holds; None before its first acknowledgement.
+        caught_up_ms: the last moment of which it has everything; None if there was none.
+        learner: it never joins.
+    """
+
+    slave_id: int
+    ack_offset: int | None
+    caught_up_ms: int | None
+    learner: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What a slave must have to join.
+
+    Attributes:
+        held_offset: nothing that was acknowledged, or that consumers may have seen, is missing.
+        epoch_start: it follows this master's epoch.
+    """
+
+    held_offset: int
+    epoch_start: int
+
+
+class SyncStateSet:
+    """The set as the controller last confirmed it, and what it may hold by now.
+
+    Attributes:
+        ids: the confirmed set.
+        epoch: its epoch at the controller.
+        asked: sets that were asked for and may have been applied, oldest first.
+        awaiting: an answer is still possible, so nothing else is asked for.
+        joining: slaves that count already, because they are about to be asked for.
+    """
+
+    def __init__(self, own_id: int) -> None:
+        self.own_id = own_id
+        self.ids: frozenset[int] = frozenset()
+        self.epoch = 0
+        self.asked: list[frozenset[int]] = []
+        self.awaiting = False
+        self._asked_ms = 0
+        self._asked_last: frozenset[int] | None = None
+        self.joining: frozenset[int] = frozenset()
+        self._joining_until_ms = 0
+        self._join_again_ms = 0
+        self._caught_up_ms: dict[int, int] = {}
+
+    @property
+    def possible(self) -> tuple[frozenset[int], ...]:
+        """Every set that the controller may hold now, or is about to be asked for."""
+        joining = (self.ids | self.joining,) if self.joining else ()
+        return (self.ids, *self.asked, *joining)
+
+    @property
+    def union(self) -> frozenset[int]:
+        """Every replica that the controller may elect."""
+        return self.ids.union(*self.possible)
+
+    @property
+    def smallest_size(self) -> int:
+        """Members of the smallest set that the controller may hold."""
+        return min(len(ids) for ids in self.possible)
+
+    @property
+    def synchronizing(self) -> bool:
+        """Java's flag: a change has been asked for and is not settled."""
+        return bool(self.asked)
+
+    def confirmed(self, now_ms: int, ids: Iterable[int], epoch: int, settle_ms: int) -> bool:
+        """The controller holds ``ids`` in ``epoch``.
+
+        A newer epoch settles every question. The same one settles them once a request that
+        never was answered is surely gone.
+
+        Returns:
+            Whether anything changed.
+        """
+        if epoch < self.epoch:
+            return False
+        settled = epoch > self.epoch or now_ms - self._asked_ms >= settle_ms
+        if not settled and (self.awaiting or self.asked):
+            return False
+        before = (self.ids, self.epoch, tuple(self.asked))
+        self.ids, self.epoch = frozenset(ids), epoch
+        self.asked = []
+        self.awaiting = False
+        return before != (self.ids, self.epoch, ())
+
+    def refused(self) -> None:
+        """The controller did not apply the newest request."""
+        if self.awaiting:
+            self.awaiting = False
+            self.asked = self.asked[:-1]
+
+    def lost(self) -> None:
+        """No answer: both sets stay possible, and another request may be made."""
+        self.awaiting = False
+
+    def adopt(self, ids: Iterable[int], epoch: int) -> None:
+        """A new reign: the controller's set is the only one, whatever was asked before (#6342)."""
+        self.ids, self.epoch = frozenset(ids), epoch
+        self.asked = []
+        self.awaiting = False
+        self.joining = frozenset()
+
+    def wish(
+        self, now_ms: int, slaves: Iterable[Candidate], bar: Bar, lag_ms_max: int
+    ) -> frozenset[int]:
+        """The set that should be: members that are connected and keep up, and who caught up."""
+        wished = {self.own_id}
+        for slave in slaves:
+            if slave.caught_up_ms is not None:
+                known = self._caught_up_ms.get(slave.slave_id, slave.caught_up_ms)
+                self._caught_up_ms[slave.slave_id] = max(known, slave.caught_up_ms)
+            seen = self._caught_up_ms.get(slave.slave_id)
+            if slave.learner or seen is None or now_ms - seen > lag_ms_max:
+                continue
+            if slave.slave_id in self.ids or _may_join(now_ms, slave, bar):
+                wished.add(slave.slave_id)
+        return frozenset(wished)
+
+    def let_join(self, now_ms: int, slaves: Iterable[Candidate], bar: Bar) -> bool:
+        """Count a slave that keeps up with a master that is alone, for a moment.
+
+        Alone, a master acknowledges at once everything it has, and under load no slave ever
+        holds that. From here on new puts wait for the slave, so it can reach the bar.
+
+        Returns:
+            Whether ``possible`` has changed.
+        """
+        before = self.joining
+        if self.joining:
+            if now_ms >= self._joining_until_ms:
+                self.joining = frozenset()
+        elif self.union == {self.own_id} and now_ms >= self._join_again_ms:
+            near = [slave.slave_id for slave in slaves if _keeps_up(now_ms, slave, bar)]
+            if near:
+                self.joining = frozenset(near[:1])
+                self._joining_until_ms = now_ms + JOIN_MS_MAX
+                self._join_again_ms = now_ms + JOIN_PAUSE_MS
+        return self.joining != before
+
+    def ask(self, now_ms: int, wished: frozenset[int]) -> bool:
+        """Ask for a set, unless it is there already or an answer is awaited.
+
+        Returns:
+            Whether the controller must be asked now.
+        """
+        again = wished == self._asked_last and now_ms - self._asked_ms < RETRY_MS
+        if self.awaiting or wished == self.ids or again or len(self.asked) >= ASKED_MAX:
+            return False  # at the maximum only the controller's own word helps
+        self.joining = frozenset()
+        if wished in self.asked:
+            self.asked.remove(wished)
+        self.asked.append(wished)
+        self.awaiting = True
+        self._asked_last = wished
+        self._asked_ms = now_ms
+        return True
+
+
+def _keeps_up(now_ms: int, slave: Candidate, bar: Bar) -> bool:
+    """Whether a slave may join as soon as it holds what the bar asks for."""
+    ack, seen = slave.ack_offset, slave.caught_up_ms
+    if slave.learner or ack is None or seen is None:
+        return False
+    return ack >= bar.epoch_start and now_ms - seen <= JOIN_LAG_MS_MAX
+
+
+def _may_join(now_ms: int, slave: Candidate, bar: Bar) -> bool:
+    return _keeps_up(now_ms, slave, bar) and (slave.ack_offset or 0) >= bar.held_offset
