@@ -20,7 +20,9 @@ from rmqha.remoting.command import FLAG_RESPONSE, SERIALIZE_JSON, RemotingComman
 
 ENTRIES_MAX = 4096
 HEADER_BYTES_MAX = 1024
-OPAQUE_DIGITS_MAX = 9  # every number of nine digits fits 32 bits
+OPAQUE_DIGITS_MAX = 10
+OPAQUE_MAX = 2**31 - 1
+ZERO = ord("0")
 
 _MEMBER = b'"opaque":'
 _PREFIX = struct.Struct(">II")
@@ -54,17 +56,20 @@ class HeaderCache:
         digits = header[start:end]
         if at < 0 or end < 0 or len(digits) > OPAQUE_DIGITS_MAX or not digits.isdigit():
             return codec_json.decode_command(header, body)
+        opaque = int(digits)
+        if opaque > OPAQUE_MAX or (digits[0] == ZERO and len(digits) > 1):
+            return codec_json.decode_command(header, body)
         key = header[:start] + header[end:]
         parsed = self._entries.get(key)
         if parsed is not None:
             code, flag, language, version, remark, ext_fields = parsed
             self.hits += 1
             return RemotingCommand(
-                code, int(digits), flag, language, version, remark, ext_fields, body
+                code, opaque, flag, language, version, remark, ext_fields, body
             )
         command = codec_json.decode_command(header, body)
         if (
-            command.opaque == int(digits)
+            command.opaque == opaque
             and len(header) <= HEADER_BYTES_MAX
             and header.count(_MEMBER) == 1
         ):

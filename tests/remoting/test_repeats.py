@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,11 +54,29 @@ def test_a_repeated_request_is_parsed_once() -> None:
     decoder = FrameDecoder(decode_json=cache.decode)
     commands = [
         decoder.feed(encode(RemotingCommand(1004, number, ext_fields={"brokerName": "a"})))[0]
-        for number in (5, 6, 123_456, 7)
+        for number in (5, 6, 123_456, 7, 2**31 - 1)
     ]
-    assert cache.hits == 2
-    assert [5, 6, 123_456, 7] == [command.opaque for command in commands]
+    assert cache.hits == 3
+    assert [5, 6, 123_456, 7, 2**31 - 1] == [command.opaque for command in commands]
     assert commands[1].ext_fields is commands[2].ext_fields is commands[3].ext_fields
+
+
+@pytest.mark.parametrize("digits", [b"2147483648", b"9999999999", b"007", b"-0", b"10000000000"])
+def test_an_opaque_that_is_no_plain_int_is_the_parser_s_business(digits: bytes) -> None:
+    """A remembered header must not make it acceptable, nor change what it means."""
+    cache = HeaderCache()
+    header = codec_json.encode_header(RemotingCommand(1004, 5, ext_fields={"brokerName": "a"}))
+    for _ in range(3):
+        cache.decode(header, b"")
+    odd = header.replace(b'"opaque":5', b'"opaque":' + digits)
+
+    def outcome(decode: object) -> object:
+        try:
+            return decode(odd, b"")  # type: ignore[operator]
+        except RemoteProtocolError as error:
+            return str(error)
+
+    assert outcome(codec_json.decode_command) == outcome(cache.decode)
 
 
 def test_the_cache_is_bounded() -> None:
