@@ -17,6 +17,7 @@ from rmqha.ha import events as ev
 from rmqha.ha.aio.client import MasterConnection
 from rmqha.ha.aio.connection import FrameParser, SlaveConnection
 from rmqha.ha.aio.epoch_file import EpochFile
+from rmqha.ha.classic import ClassicFrameParser, ClassicReportParser, encode_report
 from rmqha.ha.events import Effect, Event, PutStatus
 from rmqha.ha.frames import BodyParser, MasterFrameParser, SlaveFrameParser, encode_ack
 from rmqha.ha.ports import ReplicatedLog
@@ -59,6 +60,7 @@ class Wire:
 
 
 AUTO_SWITCH = Wire(SlaveFrameParser, MasterFrameParser, encode_ack)
+CLASSIC = Wire(ClassicReportParser, ClassicFrameParser, encode_report)
 
 
 class HaService:

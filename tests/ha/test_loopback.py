@@ -1,0 +1,331 @@
+"""The shells over real sockets: Python to Python, both protocols, and one strange peer."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from rmqha.base.errors import DiskFailed
+from rmqha.ha import events as ev
+from rmqha.ha.aio.epoch_file import EpochFile
+from rmqha.ha.aio.service import AUTO_SWITCH, CLASSIC, HaService
+from rmqha.ha.classic import ClassicCore
+from rmqha.ha.epochs import EpochEntry
+from rmqha.ha.events import PutStatus, Role
+from rmqha.ha.frames import HandshakeRequest, encode_ack, encode_handshake_request
+from rmqha.ha.ha_core import HaCore
+from rmqha.ha.settings import HaSettings
+from rmqha.ha.state import LogFacts
+from rmqha.runtime.aio.clock import SystemClock
+from rmqha.runtime.aio.disk import SystemDisk
+from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.logs import Logger
+from tests.ha.memory_log import MemoryLog
+
+ALL_ACK = HaSettings(all_ack_in_sync_state_set=True, slave_timeout_ms=1_000)
+
+
+class Node:
+    """A replica; the test is its controller, which agrees to everything."""
+
+    def __init__(self, broker_id: int, root: Path, settings: HaSettings, log: MemoryLog) -> None:
+        self.id = broker_id
+        self.log = log
+        self.settings = settings
+        self.epoch_file = EpochFile(SystemDisk(), str(root / f"epochs-{broker_id}"))
+        self.set_epoch = 1
+        self.ids: frozenset[int] = frozenset()
+        self.failed: list[Exception] = []
+        self.port = 0
+        self.answers = True
+
+    async def start(self, role: Role | None = None, master: str | None = None) -> None:
+        facts = LogFacts(
+            self.log.file_size, self.log.min_offset, self.log.max_offset, self.log.flushed_offset,
+            self.log.confirm_offset,
+        )  # fmt: skip
+        clock = SystemClock()
+        core: HaCore | ClassicCore
+        if role is None:
+            epochs = (await self.epoch_file.load()).epochs
+            core = HaCore(
+                own_id=self.id, settings=self.settings, log=facts, epochs=epochs,
+                now_ms=clock.now_ms(),
+            )  # fmt: skip
+        else:
+            core = ClassicCore(role=role, settings=self.settings, log=facts, master_address=master)
+        self.core = core
+        self.service = HaService(
+            core=core,
+            log=self.log,
+            epoch_file=self.epoch_file if role is None else None,
+            settings=self.settings,
+            clock=clock,
+            network=TcpNetwork(),
+            listener=self,
+            logger=Logger(broker=self.id),
+            wire=AUTO_SWITCH if role is None else CLASSIC,
+        )
+        self.port = await self.service.start("127.0.0.1", self.port)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def alter_sync_state_set(self, ids: frozenset[int], epoch: int) -> None:
+        if not self.answers:
+            return
+        assert epoch == self.set_epoch
+        self.set_epoch += 1
+        self.ids = ids
+        asyncio.get_running_loop().call_soon(
+            self.service.give, ev.SyncStateSetConfirmed(ids, self.set_epoch)
+        )
+
+    def ha_failed(self, error: Exception) -> None:
+        self.failed.append(error)
+
+    async def put(self, body: bytes) -> PutStatus:
+        status = self.service.check_put()
+        if status is not PutStatus.PUT_OK:
+            return status
+        offset, record = self.log.append(body)
+        self.service.appended()
+        return await self.service.wait_put(offset + len(record))
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - the shells offer no event for this
+            await asyncio.sleep(0.002)
+
+
+@pytest.fixture
+async def nodes(tmp_path: Path) -> AsyncIterator[Callable[..., Node]]:
+    made: list[Node] = []
+
+    def make(broker_id: int, settings: HaSettings = ALL_ACK, file_size: int = 1 << 20) -> Node:
+        node = Node(broker_id, tmp_path, settings, MemoryLog(file_size))
+        made.append(node)
+        return node
+
+    yield make
+    for node in made:
+        await node.service.close()
+        assert node.failed == []
+
+
+async def pair(make: Callable[..., Node], **options: object) -> tuple[Node, Node]:
+    one, two = make(1, **options), make(2, **options)
+    await one.start()
+    await two.start()
+    assert await one.service.change_to_master(1, frozenset({1}), 1)
+    assert await two.service.change_to_slave(1, 1, one.address)
+    return one, two
+
+
+async def test_a_slave_catches_up_joins_and_acknowledges(nodes: Callable[..., Node]) -> None:
+    """The plain case over TCP, many files, many sizes."""
+    one, two = await pair(nodes, file_size=100_000)
+    for size in (1, 100, 5_000, 60_000, 99_000):
+        assert await one.put(bytes([size % 251]) * size) is PutStatus.PUT_OK
+    await until(lambda: one.ids == {1, 2})
+    results = await asyncio.gather(*(one.put(b"%d" % number * 50) for number in range(300)))
+    assert set(results) == {PutStatus.PUT_OK}
+    assert two.log.max_offset == one.log.max_offset
+    assert two.log.records() == one.log.records()
+    await until(lambda: two.log.confirm_offset == one.log.max_offset)
+    assert len(two.log.dispatched) == 305
+
+
+async def test_bodies_are_never_copied_into_the_core(nodes: Callable[..., Node]) -> None:
+    """Received bytes go into the log's own memory: every body read asks the log for its place."""
+    one, two = await pair(nodes)
+    reserved: list[int] = []
+    honest = two.log.reserve
+
+    def reserve(offset: int, length: int) -> memoryview:
+        reserved.append(length)
+        return honest(offset, length)
+
+    two.log.reserve = reserve  # type: ignore[method-assign]
+    await one.put(bytes(300_000))
+    await until(lambda: two.log.max_offset == one.log.max_offset)
+    assert sum(reserved) == two.log.max_offset
+
+
+async def test_roles_swap_and_a_dirty_tail_is_cut(nodes: Callable[..., Node]) -> None:
+    """Failover by hand: the old master comes back with a record that nobody else has."""
+    one, two = await pair(nodes)
+    await one.put(b"first")
+    await until(lambda: one.ids == {1, 2})
+    one.answers = False
+    await two.service.close()
+    assert await one.put(b"dirty") is PutStatus.FLUSH_SLAVE_TIMEOUT
+    before = one.log.max_offset
+    await one.service.close()
+    await two.start()
+    assert await two.service.change_to_master(2, frozenset({2}), 5)
+    two.set_epoch = 5
+    assert await two.put(b"second, longer") is PutStatus.PUT_OK
+    await one.start()
+    assert not await one.service.change_to_slave(0, 2, two.address)
+    assert await one.service.change_to_slave(2, 2, two.address)
+    await until(lambda: one.log.records() == [b"first", b"second, longer"])
+    assert before != one.log.max_offset == two.log.max_offset
+    loaded = await one.epoch_file.load()
+    assert loaded.epochs.entries == two.core.ha.epochs.entries
+
+
+async def test_a_put_of_a_lost_slave_times_out_and_the_next_does_not(
+    nodes: Callable[..., Node],
+) -> None:
+    """A stuck put delays nobody, and the set shrinks when the connection closes (#9897)."""
+    one, two = await pair(nodes)
+    await one.put(b"a")
+    await until(lambda: one.ids == {1, 2})
+    await two.service.close()
+    async with asyncio.timeout(1):
+        assert await one.put(b"b") is PutStatus.PUT_OK
+    assert one.ids == {1}
+
+
+async def test_a_master_that_restarts_is_found_again(nodes: Callable[..., Node]) -> None:
+    """The slave reconnects by itself, soon, and goes on where it was."""
+    one, two = await pair(nodes)
+    await one.put(b"a")
+    await until(lambda: two.log.max_offset == one.log.max_offset)
+    await one.service.close()
+    await one.start()
+    one.set_epoch = 9
+    assert await one.service.change_to_master(1, frozenset({1}), 9)
+    assert await one.put(b"b") is PutStatus.PUT_OK
+    await until(lambda: two.log.records() == [b"a", b"b"])
+
+
+async def test_g10_a_port_scanner_moves_nothing(nodes: Callable[..., Node]) -> None:
+    """G10, #3015: bytes that make no sense, an early and an impossible acknowledgement."""
+    one, _ = await pair(nodes)
+    await one.put(b"a")
+    hello = encode_handshake_request(HandshakeRequest(7))
+    for data in (b"GET / HTTP/1.1\r\n\r\n", encode_ack(0), hello + encode_ack(1 << 40)):
+        reader, writer = await asyncio.open_connection("127.0.0.1", one.port)
+        writer.write(data)
+        try:
+            while await reader.read(100):
+                pass
+        except ConnectionResetError:
+            pass
+        writer.close()
+    await until(lambda: one.ids == {1, 2})
+
+
+async def test_a_slave_that_does_not_read_costs_bounded_memory(nodes: Callable[..., Node]) -> None:
+    """Flow control: the transport holds at most its high-water mark and one frame."""
+    one = nodes(1, file_size=64 << 20)
+    await one.start()
+    assert await one.service.change_to_master(1, frozenset({1}), 1)
+    for _ in range(40):
+        await one.put(bytes(1 << 20))
+    with socket.create_connection(("127.0.0.1", one.port)) as lazy:
+        lazy.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(lazy, encode_handshake_request(HandshakeRequest(2)))
+        await loop.sock_recv(lazy, 32)
+        await loop.sock_sendall(lazy, encode_ack(0))
+        await until(lambda: bool(one.service._slaves))
+        (connection,) = one.service._slaves.values()
+        await until(lambda: connection._paused)
+        held = connection._transport.get_write_buffer_size()
+        frame = one.settings.transfer_body_bytes + 36
+        assert held <= one.settings.in_flight_bytes_max + frame
+        got = 0
+        while got < 40 << 20:
+            got += len(await loop.sock_recv(lazy, 1 << 20))
+
+
+async def test_a_full_disk_stops_the_slave(nodes: Callable[..., Node]) -> None:
+    """Nothing is acknowledged afterwards."""
+    one, two = await pair(nodes)
+
+    def refuse(offset: int, length: int) -> memoryview:
+        raise DiskFailed("no space left")
+
+    two.log.reserve = refuse  # type: ignore[method-assign]
+    await one.put(b"a")
+    await until(lambda: bool(two.failed))
+    assert isinstance(two.failed.pop(), DiskFailed)
+
+
+async def test_acknowledging_only_flushed_data(nodes: Callable[..., Node]) -> None:
+    """With strict durability an acknowledged byte is on the slave's disk."""
+    settings = HaSettings(all_ack_in_sync_state_set=True, ack_flushed_data=True)
+    one, two = await pair(nodes, settings=settings)
+    await one.put(b"a")
+    await until(lambda: one.ids == {1, 2})
+    for number in range(20):
+        assert await one.put(b"%d" % number) is PutStatus.PUT_OK
+        assert two.log.flushed_offset == one.log.max_offset
+
+
+async def test_the_classic_protocol(nodes: Callable[..., Node]) -> None:
+    """Brokers without a controller: 8-byte reports, 12-byte headers."""
+    settings = HaSettings(in_sync_replicas=2)
+    one, two = nodes(1, settings, 50_000), nodes(2, settings, 50_000)
+    one.log.append(b"before")
+    await one.start(Role.MASTER)
+    await two.start(Role.SLAVE, one.address)
+    await until(lambda: two.log.max_offset == one.log.max_offset)
+    results = await asyncio.gather(*(one.put(bytes(3_000)) for _ in range(100)))
+    assert set(results) == {PutStatus.PUT_OK}
+    assert two.log.records() == one.log.records()
+
+
+async def test_the_epoch_file_and_its_backup(tmp_path: Path) -> None:
+    """CheckpointFileTest on a real disk; without entries both files go (G7)."""
+    path = tmp_path / "epochFileCheckpoint"
+    file = EpochFile(SystemDisk(), str(path))
+    first, second = EpochEntry(7, 7000), EpochEntry(8, 8000)
+    await file.write([first])
+    await file.write([first, second])
+    assert (await file.load()).epochs.entries == (first, second)
+    path.unlink()
+    loaded = await file.load()
+    assert loaded.epochs.entries == (first,)
+    assert loaded.damage == "epoch file is missing"
+    await file.write([first, second])
+    path.write_bytes(b"half")
+    assert (await file.load()).epochs.entries == (first,)
+    await file.write([])
+    assert sorted(tmp_path.iterdir()) == []
+
+
+def test_the_fast_path_on_uvloop(tmp_path: Path) -> None:
+    """Production's event loop: 96 MiB in files of 16, byte for byte, while puts go on."""
+
+    async def main() -> None:
+        one = Node(1, tmp_path, ALL_ACK, MemoryLog(16 << 20))
+        two = Node(2, tmp_path, ALL_ACK, MemoryLog(16 << 20))
+        await one.start()
+        await two.start()
+        assert await one.service.change_to_master(1, frozenset({1}), 1)
+        for number in range(96):
+            assert await one.put(bytes([number]) * 1_000_000) is PutStatus.PUT_OK
+        assert await two.service.change_to_slave(1, 1, one.address)
+        while one.ids != {1, 2}:
+            status = await one.put(b"while it catches up")
+            assert status is PutStatus.PUT_OK
+            await asyncio.sleep(0.001)
+        assert await one.put(b"last") is PutStatus.PUT_OK
+        assert two.log.files == one.log.files
+        for node in (one, two):
+            await node.service.close()
+            assert node.failed == []
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
