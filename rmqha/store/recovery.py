@@ -62,6 +62,8 @@ class Stop:
 class Walk:
     """Iterates over whole records from a segment on; afterwards ``stop`` tells where it ended.
 
+    While it runs, ``buffer`` is the file of the record that it yields.
+
     A blank leads to the next file, also after the last one: the log then ends at the file's end,
     so that a blank that replicas already have is not written a second time elsewhere.
     """
@@ -75,6 +77,7 @@ class Walk:
         self._property_crc = property_crc
         start = segments[first].start if segments else 0
         self.stop = Stop(start, "there is no file", 0)
+        self.buffer = memoryview(b"")
 
     def __iter__(self) -> Iterator[Head]:
         timestamp = 0
@@ -84,6 +87,7 @@ class Walk:
                 self.stop = Stop(end, f"the file before {segment.path} is missing", timestamp)
                 return
             buffer, position, size = segment.buffer, 0, len(segment.buffer)
+            self.buffer = buffer
             while position < size:
                 head = check_record(
                     buffer, position, size, segment.start + position,
@@ -142,16 +146,6 @@ def written_chunks(buffer: memoryview, start: int) -> Iterator[tuple[int, int]]:
         chunk = bytes(buffer[at : at + CHUNK])
         if chunk != _ZEROS[: len(chunk)]:
             yield at, at + len(chunk)
-
-
-def has_content(segments: Sequence[Segment], offset: int) -> int:
-    """Bytes at or after ``offset`` in chunks that hold anything but zeros."""
-    return sum(
-        high - low
-        for segment in segments
-        if segment.end > offset
-        for low, high in written_chunks(segment.buffer, max(0, offset - segment.start))
-    )
 
 
 def later_record(segments: Sequence[Segment], offset: int) -> Head | None:

@@ -307,8 +307,11 @@ class CommitLog:
             self._doomed.pop()
         await self.files.sync(low, high)
 
-    async def cut(self, offset: int, record_start: int) -> None:
+    async def cut(self, offset: int, record_start: int) -> int:
         """Cut to ``offset``, which lies at or in the record at ``record_start``; bytes behind it, received ones of no whole frame too, are erased.
+
+        Returns:
+            Bytes that were erased, in chunks; files that went are not counted.
 
         Raises:
             DiskFailed: the cut may be incomplete.
@@ -319,9 +322,10 @@ class CommitLog:
             self._whole_end = min(self._whole_end, record_start)
             self._use_tail()
             await self.files.remove_after(self.max_offset)
-            await self.files.erase(self.max_offset)
+            erased = await self.files.erase(self.max_offset)
             self._reserved_end = self.max_offset
             self._use_tail()
+            return erased
         finally:
             self._cutting = False
 

@@ -27,7 +27,7 @@ class Loaded:
         clean: the last stop was a clean one.
         dispatched: records before it are in the queues.
         records: how many records were walked.
-        cut_bytes: written bytes beyond the end that were erased, at least; 0 for none.
+        cut_bytes: written bytes beyond the end that were erased, in chunks; 0 for none.
     """
 
     clean: bool
@@ -128,23 +128,22 @@ class Loader:
             first = recovery.start_after_clean_stop(segments, indexed, limit)
         else:
             first = recovery.start_after_crash(segments, checkpoint, limit)
-        # Look before anything is changed: a damaged log must stay as it is.
+            # What the queues lost with the power lies behind the file's start.
+            await self._queues.cut(segments[first].start)
         walk = self._walk(segments, first)
-        heads = sum(1 for _ in walk)
+        records, dispatched = await self._dispatch(walk, limit)
         stop = walk.stop
+        # Up to here only queues were changed, and they only name whole records.
         recovery.check_stop([*segments, *strays], stop, checkpoint, clean=clean, indexed=indexed)
-        await self._queues.cut(stop.offset if clean else segments[first].start)
+        await self._queues.cut(stop.offset)
         self._log.start_at(stop.offset)
-        again = recovery.Walk(segments, first, check_crc=False, property_crc=False)
-        dispatched = await self._dispatch(again, limit)
         await self._queues.drop_strangers(self._log)
         await self._queues.sync()
         self._correct_confirm(checkpoint, stop.offset)
-        cut = recovery.has_content(segments, stop.offset)
-        await self._log.cut(stop.offset, stop.offset)
+        erased = await self._log.cut(stop.offset, stop.offset)
         if self._log.empty:
             await self._queues.clear()
-        return Loaded(clean, dispatched, stop.last_timestamp, heads, cut)
+        return Loaded(clean, dispatched, stop.last_timestamp, records, erased)
 
     def _walk(self, segments: list[recovery.Segment], first: int) -> recovery.Walk:
         return recovery.Walk(
@@ -154,21 +153,24 @@ class Loader:
             property_crc=self._settings.force_verify_prop_crc,
         )
 
-    async def _dispatch(self, walk: recovery.Walk, limit: int) -> int:
-        """Put the walked records below the limit into the queues; the end of the last of them."""
-        end = walk.stop.offset
+    async def _dispatch(self, walk: recovery.Walk, limit: int) -> tuple[int, int]:
+        """Walk to the end; records below the limit go into the queues.
+
+        Returns:
+            How many records there are, and the end of the last that was dispatched.
+        """
+        records, dispatched = 0, walk.stop.offset
         for head in walk:
-            if head.offset + head.size > limit:
-                break
-            buffer = self._log.files.at(head.offset)[0].buffer
-            if not self._queues.dispatch(head, buffer):
-                await self._queues.make(head)
-                self._queues.dispatch(head, buffer)
+            records += 1
             end = head.offset + head.size
-        else:
-            # Blanks behind the last record are passed, too.
-            end = walk.stop.offset if walk.stop.offset <= limit else end
-        return end
+            if end > limit:
+                continue
+            if not self._queues.dispatch(head, walk.buffer):
+                await self._queues.make(head)
+                self._queues.dispatch(head, walk.buffer)
+            dispatched = end
+        # Blanks behind the last record are passed, too.
+        return records, walk.stop.offset if walk.stop.offset <= limit else dispatched
 
     def _correct_confirm(self, checkpoint: cp.Checkpoint, end: int) -> None:
         if not self._settings.confirm_bounded:

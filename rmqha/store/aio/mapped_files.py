@@ -125,14 +125,21 @@ class MappedFiles:
         """Delete a file that :meth:`load` found behind a gap."""
         await self._disk.remove(self.path(start))
 
-    async def erase(self, position: int) -> None:
-        """Write zeros from ``position`` to the end of its file, where there are none, and sync."""
+    async def erase(self, position: int) -> int:
+        """Write zeros from ``position`` to the end of its file, where there are none, and sync.
+
+        Returns:
+            The bytes of the chunks that held anything else.
+        """
         if not self.holds(position):
-            return
+            return 0
+        erased = 0
         file, within = self.at(position)
         for low, high in written_chunks(file.buffer, within):
             file.buffer[low:high] = bytes(high - low)
+            erased += high - low
         await file.sync()
+        return erased
 
     async def sync(self, low: int, high: int) -> None:
         """Sync the files that hold any of [low, high), oldest first."""
