@@ -28,7 +28,6 @@ class StoreSettings:
     Attributes:
         enable_controller_mode: the confirm offset limits what is dispatched and read.
         dispatch_batch_max: records that are dispatched before other work gets its turn.
-        next_file_ahead: make the next commit-log file when this share of the last is written.
         expire_interval_ms: between two looks for expired files.
     """
 
