@@ -44,8 +44,6 @@ from rmqha.controller.metadata.events import (
     ApplyBrokerId,
     ElectMaster,
     Event,
-    from_proposal,
-    to_proposal,
 )
 from rmqha.controller.metadata.fields import broker_id_field
 from rmqha.controller.metadata.lanes import Lanes, Work
@@ -64,6 +62,7 @@ from rmqha.controller.metadata.messages import (
     SnapshotLoaded,
     Ticked,
 )
+from rmqha.controller.metadata.proposals import Proposals
 from rmqha.controller.metadata.senders import sender
 from rmqha.controller.metadata.snapshot import from_snapshot, to_snapshot
 from rmqha.controller.metadata.state import MetadataState
@@ -89,8 +88,7 @@ class ControllerMachine:
         self.configure(settings or MachineSettings())
         self._announcer = Announcer(self.state, self.liveness)
         self._lanes = Lanes()
-        self._proposals: dict[int, Work] = {}
-        self._last_token = 0
+        self._proposals = Proposals()
         self._applied_index = 0
         self._leader = False
         self._term = 0
@@ -270,14 +268,11 @@ class ControllerMachine:
         return decide(self.state, context, request.code, request.ext_fields, request.body)
 
     def _propose(self, now_ms: int, work: Work, decision: Decision, event: Event) -> Propose:
-        self._last_token += 1
-        token = self._last_token
         work.decision = decision
         work.attempts += 1
         work.proposed_ms = now_ms
         self._lanes.start(work)
-        self._proposals[token] = work
-        return Propose(token, to_proposal(self._term, token, event))
+        return Propose(*self._proposals.add(self._term, work, event))
 
     def _count_election(self, work: Work, code: int) -> None:
         """Count for the metric ``election_total``, by cluster, set and result."""
@@ -298,13 +293,12 @@ class ControllerMachine:
         self._applied_index = event.index
         if not event.record:
             return []
-        term, token, what = from_proposal(event.record)
+        work, what = self._proposals.committed(event.record)
         before = self.state.sets.get(what.broker_name)
         old_master = before.master_broker_id if before is not None else None
         applied = apply(self.state, what)
         if isinstance(what, ElectMaster) and applied.changed:
             self._remember_election(now_ms, what)
-        work = self._proposals.pop(token, None) if term == self._term else None
         if work is None or work.decision is None:
             # Another node's decision, or one from before a restart: people read the leader's.
             return [quiet(applied.note)]
@@ -374,7 +368,7 @@ class ControllerMachine:
         ]
 
     def _proposal_dropped(self, now_ms: int, token: int) -> list[ControllerEffect]:
-        work = self._proposals.pop(token, None)
+        work = self._proposals.dropped(token)
         if work is None:
             return []
         if work.request is None and work.attempts < self._settings.elect_master_max_retry_count:

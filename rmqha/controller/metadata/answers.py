@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from rmqha.base.machine import Note
 from rmqha.controller.liveness import Identity
@@ -50,7 +49,7 @@ def answer_to(work: Work, decision: Decision) -> list[ControllerEffect]:
 
 def quiet(note: Note) -> Note:
     """Another node's transition: people read the leader's line."""
-    return replace(note, level="debug") if note.level == "info" else note
+    return Note(note.event, "debug", note.facts) if note.level == "info" else note
 
 
 def broker_facts(identity: Identity) -> dict[str, object]:
