@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.controller.raft.settings import RaftSettings
-from rmqha.remoting.address import format_address
+from rmqha.remoting.address import format_address, parse_address
 
 BLACK_LIST = ("configBlackList", "configStorePath", "rocketmqHome")
 
@@ -233,18 +233,11 @@ def is_integer(value: str) -> bool:
     return _INTEGER.fullmatch(value) is not None
 
 
-def _port(key: str, text: str) -> int:
-    port = _integer(key, text)
-    if not 0 < port <= PORT_MAX:
-        raise ConfigInvalid(f"{key}: port {port} is not between 1 and {PORT_MAX}")
-    return port
-
-
 def _split_address(key: str, text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host:
-        raise ConfigInvalid(f"{key}: {text!r} is not host:port")
-    return host.strip("[]"), _port(key, port)
+    try:
+        return parse_address(text)
+    except ConfigInvalid as error:
+        raise ConfigInvalid(f"{key}: {error}") from error
 
 
 def _dledger_peers(values: dict[str, str]) -> tuple[str, str, tuple[Peer, ...]]:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 DefaultT = TypeVar("DefaultT")
 
+_PLAIN_DIGITS_MAX = 19
 _DIGITS_MAX = 64  # leading zeros are legal; Python refuses to read thousands of digits
 INT64_MAX = 0x7FFFFFFFFFFFFFFF
 INT32_MAX = 0x7FFFFFFF
@@ -54,15 +55,30 @@ def ext_fields(**values: FieldValue) -> dict[str, str]:
     return written
 
 
+def parse_number(text: str, largest: int) -> int | None:
+    """Parse as ``Long.parseLong`` does: an optional sign and digits, no blanks, no underscores.
+
+    Returns:
+        The number when it lies in ``[-largest - 1, largest]``, else None.
+    """
+    if not text.isascii():
+        return None
+    if text.isdecimal() and len(text) <= _PLAIN_DIGITS_MAX:
+        value = int(text)
+        return value if value <= largest else None
+    digits = text[1:] if text[:1] in {"+", "-"} else text
+    # int() also takes blanks, underscores and thousands of digits; Java takes none of them.
+    if not digits.isdecimal() or len(digits) > _DIGITS_MAX:
+        return None
+    value = int(text)
+    return value if -largest - 1 <= value <= largest else None
+
+
 def _number(
     fields: Mapping[str, str] | None, name: str, default: DefaultT, limit: int
 ) -> int | DefaultT:
     text = None if fields is None else fields.get(name)
-    if not text or not text.isascii():
+    if text is None:
         return default
-    digits = text[1:] if text[0] in "+-" else text
-    # int() also takes blanks, underscores and thousands of digits; Java takes none of them.
-    if not digits.isdigit() or len(digits) > _DIGITS_MAX:
-        return default
-    number = int(text)
-    return number if -limit - 1 <= number <= limit else default
+    number = parse_number(text, limit)
+    return default if number is None else number

@@ -64,9 +64,7 @@ class HeaderCache:
         if parsed is not None:
             code, flag, language, version, remark, ext_fields = parsed
             self.hits += 1
-            return RemotingCommand(
-                code, opaque, flag, language, version, remark, ext_fields, body
-            )
+            return RemotingCommand(code, opaque, flag, language, version, remark, ext_fields, body)
         command = codec_json.decode_command(header, body)
         if (
             command.opaque == opaque

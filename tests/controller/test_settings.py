@@ -183,16 +183,16 @@ REFUSED = [
     ({"controllerDLegerPeers": "n0-a:1;n1-a:1"}, "two controllers have the same address"),
     ({"controllerDLegerPeers": "n1"}, "controllerDLegerPeers: 'n1' is not id-host:port"),
     ({"controllerDLegerPeers": "-a:1"}, "controllerDLegerPeers: '-a:1' is not id-host:port"),
-    ({"controllerDLegerPeers": "n1-a"}, "controllerDLegerPeers: 'a' is not host:port"),
-    ({"controllerDLegerPeers": "n1-:1"}, "controllerDLegerPeers: ':1' is not host:port"),
-    ({"controllerDLegerPeers": "n1-a:x"}, "controllerDLegerPeers=x is not a number"),
+    ({"controllerDLegerPeers": "n1-a"}, "controllerDLegerPeers: address 'a' is not host:port"),
+    ({"controllerDLegerPeers": "n1-:1"}, "controllerDLegerPeers: address ':1' is not host:port"),
+    ({"controllerDLegerPeers": "n1-a:x"}, "controllerDLegerPeers: address 'a:x' is not host:port"),
     (
         {"controllerDLegerPeers": "n1-a:0"},
-        "controllerDLegerPeers: port 0 is not between 1 and 65535",
+        "controllerDLegerPeers: address 'a:0' has a port outside 1..65535",
     ),
     (
         {"controllerDLegerPeers": "n1-a:65536"},
-        "controllerDLegerPeers: port 65536 is not between 1 and 65535",
+        "controllerDLegerPeers: address 'a:65536' has a port outside 1..65535",
     ),
     ({"controllerType": "Raft"}, "controllerType=Raft is neither DLedger nor jRaft"),
     ({"connectionsMax": "many"}, "connectionsMax=many is not a number"),
@@ -224,7 +224,7 @@ REFUSED_JRAFT = [
     ),
     (
         {"jRaftControllerRPCAddr": "localhost:9770,localhost:9771,localhost"},
-        "jRaftControllerRPCAddr: 'localhost' is not host:port",
+        "jRaftControllerRPCAddr: address 'localhost' is not host:port",
     ),
     ({"jRaftServerId": "other:1"}, "this node is 'other:1', which is not among"),
 ]

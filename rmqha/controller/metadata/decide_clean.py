@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decision import Context, Decision
 from rmqha.controller.metadata.events import CleanBrokerData
-from rmqha.controller.metadata.fields import LONG_MAX, flag_field, parse_number
+from rmqha.controller.metadata.fields import flag_field
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
 from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.headers import INT64_MAX, parse_number
 
 
 def decide_clean_broker_data(
@@ -29,7 +30,7 @@ def decide_clean_broker_data(
     if not texts and not living_too and _has_master(broker_set):
         return _refused(f"Broker {name} is still alive, clean up failure")
     for text in texts:
-        number = parse_number(text, LONG_MAX)
+        number = parse_number(text, INT64_MAX)
         if number is None:
             return _refused(
                 "Please set the option <brokerControllerIdsToClean> according to the format,"

@@ -11,36 +11,19 @@ from collections.abc import Mapping
 import orjson
 
 from rmqha.base.ids import BrokerId
-
-LONG_MAX = 2**63 - 1
-INT_MAX = 2**31 - 1
-_PLAIN_DIGITS_MAX = 19
-_DIGITS_MAX = 20
-"""A sign and the 19 digits of the largest Java Long."""
-
-
-def parse_number(text: str, largest: int) -> int | None:
-    """Parse as ``Long.parseLong`` does: an optional sign and digits, no blanks, no underscores."""
-    if text.isdecimal() and len(text) <= _PLAIN_DIGITS_MAX:
-        value = int(text)
-        return value if value <= largest else None
-    digits = text[1:] if text[:1] in {"+", "-"} else text
-    if not digits.isdecimal() or len(text) > _DIGITS_MAX:
-        return None
-    value = int(text)
-    return value if -largest - 1 <= value <= largest else None
+from rmqha.remoting.headers import INT32_MAX, INT64_MAX, bool_field, parse_number
 
 
 def long_field(ext_fields: Mapping[str, str], name: str) -> int | None:
     """A Java Long, or None when absent or malformed."""
     text = ext_fields.get(name)
-    return None if text is None else parse_number(text, LONG_MAX)
+    return None if text is None else parse_number(text, INT64_MAX)
 
 
 def int_field(ext_fields: Mapping[str, str], name: str) -> int | None:
     """A Java Integer, or None when absent or malformed."""
     text = ext_fields.get(name)
-    return None if text is None else parse_number(text, INT_MAX)
+    return None if text is None else parse_number(text, INT32_MAX)
 
 
 def broker_id_field(ext_fields: Mapping[str, str], name: str) -> BrokerId | None:
@@ -51,7 +34,7 @@ def broker_id_field(ext_fields: Mapping[str, str], name: str) -> BrokerId | None
 
 def flag_field(ext_fields: Mapping[str, str], name: str) -> bool:
     """A Java boolean: ``true`` in any case is true, all else false."""
-    return ext_fields.get(name, "").lower() == "true"
+    return bool_field(ext_fields, name)
 
 
 def parse_sync_state_set(body: bytes) -> tuple[tuple[BrokerId, ...], int] | None:
@@ -79,5 +62,5 @@ def parse_sync_state_set(body: bytes) -> tuple[tuple[BrokerId, ...], int] | None
 def _json_integer(value: object) -> int | None:
     # fastjson coerces "1" to 1 and refuses to read a fraction as a Long.
     if isinstance(value, str):
-        return parse_number(value, LONG_MAX)
+        return parse_number(value, INT64_MAX)
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import orjson
-
 from rmqha.base.errors import StoreCorrupted
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decision import Decision
+from rmqha.remoting.bodies import SyncStateSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class BrokerSet:
 
 def sync_state_set_body(ids: tuple[BrokerId, ...], epoch: int) -> bytes:
     """Encode a SyncStateSet; ``ids`` ascending."""
-    return orjson.dumps({"syncStateSet": list(ids), "syncStateSetEpoch": epoch})
+    return SyncStateSet(ids, epoch).encode()
 
 
 @dataclass(slots=True)
