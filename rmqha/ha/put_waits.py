@@ -98,6 +98,7 @@ class PutWaits:
                 self._waiting.remove(token)
                 late.append(token)
         self._prune(self._by_offset)
+        self._prune(self._by_deadline)
         return late
 
     def take_all(self) -> list[int]:

@@ -202,7 +202,7 @@ async def history(sim: Sim) -> int:
 
 
 @pytest.mark.sim
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(60))
 def test_acknowledged_records_survive(seed: int) -> None:
     """Real shells, real parsers, a disk that forgets: no acknowledged record is ever lost."""
     sim = Sim(seed)
