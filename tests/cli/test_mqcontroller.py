@@ -352,7 +352,8 @@ def test_damage_in_the_middle_ends_with_3_and_is_left_alone(single: Node) -> Non
     used_store(single)
     (segment,) = single.store.glob("*.wal")
     content = bytearray(segment.read_bytes())
-    content[len(content) // 2] ^= 0x40
+    # Behind the last frame there are zeros, written ahead.
+    content[len(content.rstrip(b"\0")) // 2] ^= 0x40
     segment.write_bytes(content)
     before = files_of(single.store)
     single.start()
@@ -365,7 +366,8 @@ def test_a_torn_tail_is_cut_and_the_node_starts(single: Node) -> None:
     """Power went while a frame was written: nothing of it was acknowledged."""
     before = used_store(single)
     (segment,) = single.store.glob("*.wal")
-    segment.write_bytes(before[segment.name] + b"RQW1\x00\x00")
+    frames = before[segment.name].rstrip(b"\0")
+    segment.write_bytes(frames + bytes(-len(frames) % 8) + b"RQW1\x00\x00" + bytes(4096))
     single.start().wait_boot()
     assert single.has_logged("raft_store_opened", torn_tail_cut=True)
     wait_until(lambda: single.ask(1004, {"brokerName": "broker-a"}).code == 0, 5, "the state")

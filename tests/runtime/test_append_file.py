@@ -51,6 +51,29 @@ async def test_zeros_stand_ahead_until_the_file_is_closed(tmp_path: Path) -> Non
     assert path.read_bytes() == b"abc" + b"d" * 20_000
 
 
+async def test_a_disk_without_room_for_zeros_still_takes_what_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reserving is for speed; only a record that cannot be written is a failure."""
+    path = tmp_path / "f"
+    room = 100
+
+    def write_at(fd: int, data: bytes, offset: int) -> None:
+        fits = data[: max(0, room - offset)]
+        os.pwrite(fd, fits, offset)
+        if len(fits) < len(data):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(append_file, "write_at", write_at)
+    file = await SystemDisk().open_append(str(path), 10_000)
+    for _ in range(10):
+        await file.append_sync(b"0123456789")
+    with pytest.raises(DiskFailed, match="No space left"):
+        await file.append_sync(b"x")
+    await file.close()
+    assert path.read_bytes()[:100] == b"0123456789" * 10
+
+
 async def test_the_first_error_is_the_last_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -147,8 +147,13 @@ class SystemAppendFile:
         if end > self._length:
             self._length = end
         if self._length < self._reserve_bytes and end + len(data) > self._length:
-            # The sync below makes both durable; a full disk is then found before it is needed.
-            step = min(RESERVE_STEP_BYTES, self._reserve_bytes - self._length)
-            write_at(self._fd, bytes(step), self._length)
-            self._length += step
+            self._reserve(min(RESERVE_STEP_BYTES, self._reserve_bytes - self._length))
         os.fdatasync(self._fd)
+
+    def _reserve(self, step: int) -> None:
+        """Write zeros ahead; what there is no room for is done without."""
+        try:
+            write_at(self._fd, bytes(step), self._length)
+        except OSError:
+            self._reserve_bytes = 0
+        self._length = max(self._length, os.fstat(self._fd).st_size)
