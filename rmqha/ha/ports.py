@@ -44,8 +44,8 @@ class ReplicatedLog(Protocol):
     def reserve(self, offset: int, length: int) -> memoryview:
         """Where received bytes of ``[offset, offset + length)`` go; within one file.
 
-        An empty log takes any ``offset`` and creates its first file at the multiple of
-        ``file_size`` below it. Otherwise ``offset`` is at or after ``max_offset``: bytes of one
+        An empty log begins at a multiple of ``file_size``, for recovery reads its first file from
+        the start (G24). Otherwise ``offset`` is at or after ``max_offset``: bytes of one
         frame may arrive in pieces before ``received`` counts them.
 
         Raises:
