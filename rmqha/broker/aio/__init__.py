@@ -1,0 +1,1 @@
+"""Shells of a broker: the connections to controllers and name servers, and the request processors."""

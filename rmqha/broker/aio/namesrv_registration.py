@@ -1,0 +1,123 @@
+"""Registration with every name server: on a change at once, and then every so often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from rmqha.base.errors import RmqhaError
+from rmqha.broker.namesrv import (
+    MasterKnown,
+    Registered,
+    master_known,
+    registration_body,
+    registration_fields,
+    unregistration_fields,
+)
+from rmqha.broker.topics import TopicTable
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock, TimerHandle
+
+UNREGISTER_TIMEOUT_MS = 3_000
+FAILED_RETRY_MS = 1_000
+
+
+class NamesrvRegistration:
+    """Keeps a broker listed.
+
+    Args:
+        servers: addresses of all name servers.
+        client, clock, log: as everywhere.
+        who: who to register as; None while this broker may not be seen yet.
+        table: the topics to register.
+        period_ms: between two registrations without a change.
+        timeout_ms: for one registration.
+        on_master: told what a name server answers a slave.
+    """
+
+    def __init__(
+        self,
+        *,
+        servers: tuple[str, ...],
+        client: RemotingClient,
+        clock: Clock,
+        log: Logger,
+        who: Callable[[], Registered | None],
+        table: Callable[[], TopicTable],
+        period_ms: int,
+        timeout_ms: int,
+        on_master: Callable[[MasterKnown], None],
+    ) -> None:
+        self._servers = servers
+        self._client = client
+        self._clock = clock
+        self._log = log
+        self._who = who
+        self._table = table
+        self._period_ms = period_ms
+        self._timeout_ms = timeout_ms
+        self._on_master = on_master
+        self._changed = {server: asyncio.Event() for server in servers}
+        self._listed: Registered | None = None
+
+    def changed(self) -> None:
+        """Role or topics have changed: register soon. Several changes may become one request."""
+        for event in self._changed.values():
+            event.set()
+
+    async def run(self) -> None:
+        """Register for ever; each name server at its own pace, so that a dead one delays nobody."""
+        await asyncio.gather(*(self._keep(server) for server in self._servers))
+
+    async def _keep(self, server: str) -> None:
+        changed = self._changed[server]
+        timer: TimerHandle | None = None
+        while True:
+            await changed.wait()
+            changed.clear()
+            if timer is not None:
+                timer.cancel()
+            broker = self._who()
+            if broker is not None:
+                done = await self._register(server, broker)
+                delay_ms = self._period_ms if done else FAILED_RETRY_MS
+                timer = self._clock.call_later(delay_ms, changed.set)
+
+    async def _register(self, server: str, broker: Registered) -> bool:
+        body = registration_body(self._table(), self._clock.wall_ms())
+        fields = registration_fields(broker, body)
+        command = RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=fields, body=body)
+        try:
+            answer = await self._client.invoke(server, command, self._timeout_ms)
+        except RmqhaError as error:
+            self._log.log("warning", "registration_failed", name_server=server, reason=str(error))
+            return False
+        if answer.code != ResponseCode.SUCCESS:
+            self._log.log(
+                "warning", "registration_refused", name_server=server, code=answer.code,
+                remark=answer.remark,
+            )  # fmt: skip
+            return False
+        if broker != self._listed:
+            self._listed = broker
+            self._log.log("info", "registered", name_server=server, broker_id=broker.broker_id)
+        self._on_master(master_known(answer.ext_fields))
+        return True
+
+    async def unregister(self) -> None:
+        """Leave every name server; failures are logged only, for this broker is going."""
+        if self._listed is None:
+            return
+        await asyncio.gather(*(self._leave(server, self._listed) for server in self._servers))
+
+    async def _leave(self, server: str, broker: Registered) -> None:
+        command = RemotingCommand(
+            RequestCode.UNREGISTER_BROKER, ext_fields=unregistration_fields(broker)
+        )
+        try:
+            await self._client.invoke(server, command, UNREGISTER_TIMEOUT_MS)
+        except RmqhaError as error:
+            self._log.log("warning", "unregistration_failed", name_server=server, reason=str(error))

@@ -1,0 +1,52 @@
+"""Request processors: one class a family of request codes, over one broker.
+
+A processor answers at once by returning a response, or later by sending it on the connection and
+returning None. It makes no decision that a pure file next to it could make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from rmqha.broker.aio.topics import TopicFile
+from rmqha.broker.replicas import ReplicasCore
+from rmqha.broker.settings import BrokerConfig
+from rmqha.ha.aio.service import HaService
+from rmqha.ha.events import Role
+from rmqha.ha.ha_core import HaCore
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.ports import Clock
+from rmqha.store.aio.message_store import MessageStore
+
+Handler = Callable[[Connection, RemotingCommand], RemotingCommand | None]
+Handlers = Mapping[int, Handler]
+
+
+class Broker(Protocol):
+    """What processors see of the broker.
+
+    Attributes:
+        ha, ha_core: None before the broker has its id.
+    """
+
+    config: BrokerConfig
+    store: MessageStore
+    topics: TopicFile
+    replicas: ReplicasCore
+    ha: HaService | None
+    ha_core: HaCore | None
+    clock: Clock
+    tasks: Tasks
+
+    @property
+    def role(self) -> Role | None:
+        """The complete role; None while the broker is fenced."""
+
+    def topics_changed(self) -> None:
+        """Keep the topics, and tell the name servers."""
+
+    def notified(self, request: RemotingCommand) -> None:
+        """A controller sent 1008."""

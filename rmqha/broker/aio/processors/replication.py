@@ -1,0 +1,66 @@
+"""Requests about roles and replication: 1008, 1007, 907, 906."""
+
+from __future__ import annotations
+
+from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.ha_status import epoch_cache, ha_status
+from rmqha.broker.replicas import EXCHANGE_BROKER_HA_INFO
+from rmqha.ha.events import Role
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import ext_fields
+
+GET_BROKER_HA_STATUS = 907
+NOT_STARTED = "this broker has no id of its controllers yet"
+
+
+class ReplicationProcessor:
+    """Answers controllers, other replicas and mqadmin."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handlers(self) -> Handlers:
+        """By request code."""
+        return {
+            RequestCode.NOTIFY_BROKER_ROLE_CHANGED: self.notify_role,
+            RequestCode.GET_BROKER_EPOCH_CACHE: self.epochs,
+            GET_BROKER_HA_STATUS: self.status,
+            EXCHANGE_BROKER_HA_INFO: self.exchange,
+        }
+
+    def notify_role(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """1008: whatever it says, the answer is success."""
+        self._broker.notified(request)
+        return request.reply(ResponseCode.SUCCESS)
+
+    def epochs(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """1007."""
+        broker = self._broker
+        if broker.ha_core is None:
+            return request.reply(ResponseCode.SYSTEM_ERROR, NOT_STARTED)
+        config = broker.config
+        body = epoch_cache(broker.ha_core, config.cluster_name, config.broker_name)
+        return request.reply(ResponseCode.SUCCESS, body=body)
+
+    def status(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """907."""
+        broker = self._broker
+        if broker.ha_core is None:
+            return request.reply(ResponseCode.SYSTEM_ERROR, NOT_STARTED)
+        body = ha_status(broker.ha_core, broker.clock.now_ms(), broker.clock.wall_ms())
+        return request.reply(ResponseCode.SUCCESS, body=body)
+
+    def exchange(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """906: only a master has an address to give. What others claim of theirs is not believed:
+        the controllers and the name servers say who is master."""
+        broker = self._broker
+        if broker.role is not Role.MASTER:
+            return request.reply(ResponseCode.SUCCESS)
+        fields = ext_fields(
+            masterHaAddress=broker.config.ha_address,
+            masterFlushOffset=broker.store.flushed_offset,
+            masterAddress=broker.config.address,
+        )
+        return request.reply(ResponseCode.SUCCESS, None, fields)

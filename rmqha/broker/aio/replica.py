@@ -1,0 +1,354 @@
+"""The whole replica: store, replication, the ReplicasManager, topics, and both ports.
+
+Everything reaches the machine through ports, so the same replica runs in the simulator.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+from rmqha.base.errors import RmqhaError
+from rmqha.broker import events as ev
+from rmqha.broker.aio.namesrv_registration import NamesrvRegistration
+from rmqha.broker.aio.processors.admin import AdminProcessor
+from rmqha.broker.aio.processors.pull import PullProcessor
+from rmqha.broker.aio.processors.replication import ReplicationProcessor
+from rmqha.broker.aio.processors.router import Router
+from rmqha.broker.aio.processors.send import SendProcessor
+from rmqha.broker.aio.replicas_manager import ReplicasManager
+from rmqha.broker.aio.slave_sync import SlaveSync
+from rmqha.broker.aio.topics import TopicFile
+from rmqha.broker.namesrv import MASTER_ID, MasterKnown, Registered
+from rmqha.broker.replicas import ReplicasCore
+from rmqha.broker.settings import BrokerConfig
+from rmqha.broker.topics import system_topics
+from rmqha.broker.unique_ids import UniqueIds
+from rmqha.ha import events as ha_ev
+from rmqha.ha.aio.epoch_file import EpochFile
+from rmqha.ha.aio.service import HaService
+from rmqha.ha.events import Role
+from rmqha.ha.ha_core import HaCore
+from rmqha.ha.state import LogFacts
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock, Disk, Network, Rng
+from rmqha.store.aio.message_store import MessageStore
+from rmqha.store.aio.small_files import IdentityFiles
+
+BOOT_FILE = "rmqhaBoot"
+CLOSE_GRACE_MS = 200
+
+
+class BrokerReplica:
+    """One replica of a broker set. :meth:`start`, then :meth:`stop`.
+
+    Args:
+        config: checked.
+        clock, rng, disk, network, log: the ports.
+        boot_id: changes whenever the machine loses its memory; empty when nobody can tell.
+        process_id: for the store's ``abort`` file.
+        on_fatal: told once what makes it impossible to go on; the owner then calls ``close``.
+        on_role: told every complete role.
+        used_ratio: see ``MessageStore``.
+        connection_ids: numbers for connections.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Clock,
+        rng: Rng,
+        disk: Disk,
+        network: Network,
+        log: Logger,
+        boot_id: str = "",
+        process_id: int = 0,
+        on_fatal: Callable[[BaseException], None] | None = None,
+        on_role: Callable[[Role, int], None] | None = None,
+        used_ratio: Callable[[], float] | None = None,
+        connection_ids: Iterator[int] = CONNECTION_IDS,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self._disk = disk
+        self._network = network
+        self._log = log
+        self._boot_id = boot_id
+        self._on_fatal = on_fatal
+        self._on_role = on_role
+        self._fatal: BaseException | None = None
+        self._serving: Role | None = None
+        self.tasks = Tasks(log, self._failed)
+        self.ha: HaService | None = None
+        self.ha_core: HaCore | None = None
+        self.store = MessageStore(
+            clock, disk, config.store, log, process_id=process_id, on_failed=self._failed,
+            on_prefix_cut=self._prefix_cut, used_ratio=used_ratio,
+        )  # fmt: skip
+        self.topics = TopicFile(disk, clock, config.store.path("config", "topics.json"))
+        self._epoch_file = EpochFile(disk, config.epoch_path)
+        self._tail_may_be_lost = False
+        remoting = RemotingSettings(invoke_timeout_ms=config.replicas.invoke_timeout_ms)
+        self._client = RemotingClient(network, clock, remoting, connection_ids=connection_ids)
+        self.replicas = ReplicasCore(config.replicas)
+        self.manager = ReplicasManager(
+            core=self.replicas,
+            files=IdentityFiles(disk, config.identity_path),
+            client=self._client,
+            clock=clock,
+            log=log,
+            tasks=self.tasks,
+            replica=self,
+        )
+        self._registration = NamesrvRegistration(
+            servers=config.name_servers,
+            client=self._client,
+            clock=clock,
+            log=log,
+            who=self._registered_as,
+            table=lambda: self.topics.table,
+            period_ms=config.register_name_server_period_ms,
+            timeout_ms=config.integer("registerBrokerTimeoutMills"),
+            on_master=self._master_known,
+        )
+        self._slave_sync = SlaveSync(
+            client=self._client,
+            clock=clock,
+            log=log,
+            master=lambda: self.replicas.master_address if self.role is Role.SLAVE else None,
+            topics=self.topics,
+            period_ms=config.integer("syncSlaveMetadataPeriod"),
+        )
+        unique_ids = UniqueIds(config.address, clock.wall_ms() + rng.randint(0, 1000))
+        self._pull = PullProcessor(self)
+        router = Router(
+            log,
+            AdminProcessor(self).handlers(),
+            ReplicationProcessor(self).handlers(),
+            SendProcessor(self, unique_ids).handlers(),
+            self._pull.handlers(),
+        )
+        self._servers = {
+            port: RemotingServer(network, clock, remoting, router, connection_ids=connection_ids)
+            for port in (config.port, config.fast_port)
+        }
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store, listen, and join the set in the background; fenced until it has a role.
+
+        Raises:
+            StoreMismatch, StoreCorrupted: the store cannot be used; nothing was changed.
+            DiskFailed: the disk cannot be used.
+            OSError: a port cannot be used.
+        """
+        config = self.config
+        await self.store.open()
+        self._tail_may_be_lost = await self._lost_power()
+        await self.topics.load(
+            system_topics(
+                config.cluster_name,
+                config.broker_name,
+                auto_create=config.boolean("autoCreateTopicEnable"),
+                default_queues=config.integer("defaultTopicQueueNums"),
+            )
+        )
+        for port, server in self._servers.items():
+            await server.start(config.values["bindAddress"], port)
+        self.tasks.start(self.topics.run(), name="topics file")
+        self.tasks.start(self._registration.run(), name="name servers")
+        self.tasks.start(self._slave_sync.run(), name="slave sync")
+        await self.manager.start()
+
+    async def _lost_power(self) -> bool:
+        """Whether what was written before may be gone although nothing says so.
+
+        After a crash of the process the page cache still has everything. After a crash of the
+        machine only what was flushed is there, and slaves may hold more than this log.
+        """
+        path = self.config.store.path(BOOT_FILE)
+        try:
+            before = (await self._disk.read(path)).decode("ascii", "replace")
+        except FileNotFoundError:
+            before = ""
+        if before != self._boot_id or not before:
+            await self._disk.write_atomic(path, self._boot_id.encode())
+        clean = self.store.loaded is not None and self.store.loaded.clean
+        same = bool(before) and before == self._boot_id
+        return not clean and not same and not self.config.store.sync_flush
+
+    async def stop(self) -> None:
+        """Leave the name servers, stop serving, and flush everything."""
+        self._serving = None
+        await self._registration.unregister()
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop at once; the store is closed in order if it still can be."""
+        self._serving = None
+        self.manager.close()
+        self._pull.close()
+        await self.tasks.close()
+        for server in self._servers.values():
+            await server.close(CLOSE_GRACE_MS)
+        if self.ha is not None:
+            await self.ha.close()
+        await self._client.close()
+        await self.store.close()
+
+    def _failed(self, error: BaseException) -> None:
+        """The disk, a safety rule or a task broke: nothing is served from here on."""
+        if self._fatal is not None:
+            return
+        self._fatal = error
+        self._serving = None
+        self._log.log("error", "broker_failed", error=repr(error))
+        if self._on_fatal is not None:
+            self._on_fatal(error)
+
+    def _prefix_cut(self, min_offset: int) -> None:
+        if self.ha is not None:
+            self.ha.give(ha_ev.Trimmed(min_offset))
+
+    # -- what processors see -------------------------------------------------------------------------
+
+    @property
+    def role(self) -> Role | None:
+        """What this replica serves as; None while it is fenced."""
+        return self._serving
+
+    def topics_changed(self) -> None:
+        """Keep the topics, and tell the name servers."""
+        self.topics.changed()
+        self._registration.changed()
+
+    def notified(self, request: RemotingCommand) -> None:
+        """A controller sent 1008."""
+        self.manager.give(ev.Notified(request.ext_fields, request.body))
+
+    # -- what the manager asks (replicas_manager.Replica) ----------------------------------------------
+
+    async def start_replication(self, broker_id: int) -> None:
+        """Read the epochs and listen for slaves.
+
+        Raises:
+            StoreCorrupted, DiskFailed: the epoch file cannot be used.
+            OSError: the HA port cannot be used.
+        """
+        store = self.store
+        await self._disk.make_dirs(os.path.dirname(self.config.epoch_path))
+        loaded = await self._epoch_file.load()
+        if loaded.damage is not None:
+            self._log.log("warning", "epoch_file_restored", damage=loaded.damage)
+        self.ha_core = HaCore(
+            own_id=broker_id,
+            settings=self.config.ha,
+            log=LogFacts(
+                file_size=store.file_size,
+                min_offset=store.min_offset,
+                max_offset=store.max_offset,
+                flushed_offset=store.flushed_offset,
+                confirm_offset=store.confirm_offset,
+            ),
+            epochs=loaded.epochs,
+            now_ms=self.clock.now_ms(),
+            tail_may_be_lost=self._tail_may_be_lost,
+        )
+        self.ha = HaService(
+            core=self.ha_core,
+            log=store,
+            epoch_file=self._epoch_file,
+            settings=self.config.ha,
+            clock=self.clock,
+            network=self._network,
+            listener=self,
+            logger=self._log,
+        )
+        await self.ha.start(self.config.values["bindAddress"], self.config.ha_port)
+        self._log.log("info", "broker_identified", broker_id=broker_id)
+
+    async def become_master(self, epoch: int, ids: frozenset[int], set_epoch: int) -> bool:
+        """Reign; a master that is elected once more goes on serving meanwhile."""
+        if self.ha is None:
+            return False
+        if self._serving is not Role.MASTER:
+            self._serving = None
+        return await self.ha.change_to_master(epoch, ids, set_epoch)
+
+    async def become_slave(self, epoch: int, master_id: int, master_address: str) -> bool:
+        """Follow; its HA address comes by ``follow_master``."""
+        if self.ha is None:
+            return False
+        if self._serving is Role.MASTER:
+            self._serving = None
+        return await self.ha.change_to_slave(epoch, master_id)
+
+    def follow_master(self, ha_address: str) -> None:
+        """Connect to a master's HA port."""
+        if self.ha is not None:
+            self.ha.give(ha_ev.MasterFound(ha_address))
+
+    def confirm_set(self, ids: frozenset[int], set_epoch: int) -> None:
+        """The controller's SyncStateSet."""
+        if self.ha is not None:
+            self.ha.give(ha_ev.SyncStateSetConfirmed(ids, set_epoch))
+
+    def end_alter(self, *, refused: bool) -> None:
+        """The controller did not take a set, or nobody knows."""
+        if self.ha is not None:
+            self.ha.give(ha_ev.AlterRefused() if refused else ha_ev.AlterLost())
+
+    def serve_as(self, role: Role, epoch: int) -> None:
+        """The role is complete: serve, and tell the name servers by a newer topic version."""
+        if self._fatal is not None:
+            return
+        self._serving = role
+        self.topics.table.advance(epoch, self.clock.wall_ms())
+        self.topics_changed()
+        self._log.log("info", "role_taken_up", role=role.value, epoch=epoch)
+        if self._on_role is not None:
+            self._on_role(role, epoch)
+
+    def log_fields(self) -> dict[str, str]:
+        """What a heartbeat says of the log; the election looks at it."""
+        epoch = -1 if self.ha_core is None else self.ha_core.ha.epochs.last_epoch
+        return {
+            "epoch": str(epoch),
+            "maxOffset": str(self.store.max_offset),
+            "confirmOffset": str(self.store.confirm_offset),
+        }
+
+    # -- what replication asks (service.HaListener) ------------------------------------------------------
+
+    def alter_sync_state_set(self, ids: frozenset[int], epoch: int) -> None:
+        """Ask the controller for a set."""
+        self.manager.give(ev.AlterWanted(ids, epoch))
+
+    def ha_failed(self, error: Exception) -> None:
+        """Replication broke."""
+        self._failed(error if isinstance(error, RmqhaError) else RmqhaError(repr(error)))
+
+    # -- name servers ----------------------------------------------------------------------------------------
+
+    def _registered_as(self) -> Registered | None:
+        role, broker_id = self._serving, self.replicas.broker_id
+        if role is None or broker_id is None:
+            return None
+        config = self.config
+        return Registered(
+            config.cluster_name,
+            config.broker_name,
+            config.address,
+            config.ha_address,
+            MASTER_ID if role is Role.MASTER else broker_id,
+        )
+
+    def _master_known(self, master: MasterKnown) -> None:
+        self.manager.give(ev.NameServerAnswered(master.address, master.ha_address))

@@ -1,0 +1,80 @@
+"""Which controller leads: asked of all at once, believed most from the leader itself.
+
+Source: RIP-44, "Controller"; protocol fact (controller-wire 2.5).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+
+_JITTER_STEPS = 256
+
+
+def backoff_ms(attempt: int, first_ms: int, limit_ms: int, salt: str) -> int:
+    """Wait before an attempt, ms: doubles up to the limit, spread so that brokers do not march.
+
+    Args:
+        attempt: how many failed before, from 0.
+        salt: names who waits; the same one waits the same, which a replay needs.
+    """
+    delay_ms = min(limit_ms, first_ms << min(attempt, 16))
+    spread = zlib.crc32(f"{salt}{attempt}".encode()) % _JITTER_STEPS
+    return delay_ms // 2 + delay_ms * spread // (2 * _JITTER_STEPS) + 1
+
+
+class LeaderSearch:
+    """What the controllers say about their leader.
+
+    Args:
+        controllers: all addresses.
+
+    Attributes:
+        leader: where requests go; None while nobody is known.
+        failures: requests to a leader in a row that brought nothing.
+    """
+
+    def __init__(self, controllers: tuple[str, ...]) -> None:
+        self.controllers = controllers
+        self.leader: str | None = None
+        self.failures = 0
+        self._open: set[int] = set()
+
+    @property
+    def is_open(self) -> bool:
+        """A round of questions is under way."""
+        return bool(self._open)
+
+    def asked(self, token: int) -> None:
+        """A question was sent."""
+        self._open.add(token)
+
+    def silent(self, token: int) -> None:
+        """A question got no answer."""
+        self._open.discard(token)
+
+    def answered(self, token: int, fields: Mapping[str, str] | None) -> bool:
+        """Take one controller's answer to 1005.
+
+        The leader's own word counts always, others' only while nobody is known: a follower may
+        name one that has gone.
+
+        Returns:
+            Whether there is a leader now and was none, or another.
+        """
+        self._open.discard(token)
+        found = (fields or {}).get("controllerLeaderAddress", "").strip()
+        is_leader = (fields or {}).get("isLeader", "").lower() == "true"
+        if not found or found == self.leader or not (is_leader or self.leader is None):
+            return False
+        self.leader = found
+        return True
+
+    def lost(self) -> None:
+        """The leader did not answer, or says that it leads no more."""
+        self.leader = None
+        self.failures += 1
+
+    def worked(self) -> None:
+        """The leader answered as one."""
+        self.failures = 0

@@ -1,0 +1,216 @@
+"""What happens to a replica's place in its set (events), and what its shell must do (effects).
+
+The shell carries out effects in list order. Those that wait (``StartReplication``, the role
+changes, everything of the identity files) go through one lane, one after another, and each ends in
+its event; the others are carried out at once. ``Ask`` ends in ``Answered`` or ``Unanswered`` with
+the same token. Offsets are bytes, epochs are the controller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rmqha.base.machine import Note
+from rmqha.broker.registration import RemoveTemporary, WriteIdentity, WriteTemporary
+from rmqha.ha.events import Role
+from rmqha.store.identity import Identity
+
+# -- events --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The process begins.
+
+    Attributes:
+        wall_ms: the wall clock now, for the stamps that go onto the wire.
+        final, temporary: the identity files' content.
+    """
+
+    wall_ms: int
+    final: Identity | None
+    temporary: Identity | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """A deadline may have passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A response to ``Ask``."""
+
+    token: int
+    code: int
+    fields: Mapping[str, str] | None = None
+    body: bytes = b""
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """No response; ``sent`` tells whether the peer may have acted on the request."""
+
+    token: int
+    sent: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Notified:
+    """A controller sent 1008."""
+
+    fields: Mapping[str, str] | None
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TemporaryWritten:
+    """The temporary identity file is durable."""
+
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class TemporaryRemoved:
+    """The temporary identity file is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityWritten:
+    """The final identity file is durable."""
+
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationStarted:
+    """The HA service listens and takes commands."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSettled:
+    """A role change has ended; refused when the log knows a newer epoch."""
+
+    epoch: int
+    accepted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AlterWanted:
+    """Replication wants the controller to hold this set instead of the one of ``set_epoch``."""
+
+    ids: frozenset[int]
+    set_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class NameServerAnswered:
+    """What a name server knows of the master; empty texts when it knows none."""
+
+    master_address: str
+    ha_address: str
+
+
+Event = (
+    Started
+    | Ticked
+    | Answered
+    | Unanswered
+    | Notified
+    | TemporaryWritten
+    | TemporaryRemoved
+    | IdentityWritten
+    | ReplicationStarted
+    | RoleSettled
+    | AlterWanted
+    | NameServerAnswered
+)
+
+# -- effects -------------------------------------------------------------------------------------
+
+
+class Ask(NamedTuple):
+    """Send a request and wait for its response."""
+
+    token: int
+    address: str
+    code: int
+    fields: dict[str, str]
+    body: bytes
+    timeout_ms: int
+
+
+class Beat(NamedTuple):
+    """Send a one-way heartbeat (904) to each address; the shell adds epoch and offsets."""
+
+    addresses: tuple[str, ...]
+    fields: dict[str, str]
+
+
+class StartReplication(NamedTuple):
+    """The id is known: start the HA service; ends in ``ReplicationStarted``."""
+
+    broker_id: int
+
+
+class BecomeMaster(NamedTuple):
+    """Reign in ``epoch``; ends in ``RoleSettled``."""
+
+    epoch: int
+    ids: frozenset[int]
+    set_epoch: int
+
+
+class BecomeSlave(NamedTuple):
+    """Follow a master whose HA address is yet to be found; ends in ``RoleSettled``."""
+
+    epoch: int
+    master_id: int
+    master_address: str
+
+
+class FollowMaster(NamedTuple):
+    """The master's HA address."""
+
+    ha_address: str
+
+
+class ConfirmSet(NamedTuple):
+    """The controller's SyncStateSet and its epoch, for replication."""
+
+    ids: frozenset[int]
+    set_epoch: int
+
+
+class EndAlter(NamedTuple):
+    """An alteration brought no new set; ``refused`` when it surely was not applied."""
+
+    refused: bool
+
+
+class ServeAs(NamedTuple):
+    """The role is complete: serve, and tell the name servers."""
+
+    role: Role
+    epoch: int
+
+
+Effect = (
+    Ask
+    | Beat
+    | WriteTemporary
+    | RemoveTemporary
+    | WriteIdentity
+    | StartReplication
+    | BecomeMaster
+    | BecomeSlave
+    | FollowMaster
+    | ConfirmSet
+    | EndAlter
+    | ServeAs
+    | Note
+)

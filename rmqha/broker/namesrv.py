@@ -1,0 +1,83 @@
+"""What a broker tells a name server (103, 104) and learns from it.
+
+Source: RegisterBrokerRequestHeader, RegisterBrokerBody and BrokerOuterAPI of RocketMQ 5.1.1 to 5.5
+(reference broker-namesrv 1.2, 4).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rmqha.broker.topics import DataVersion, TopicTable
+from rmqha.remoting import fastjson
+from rmqha.remoting.headers import ext_fields, text_field
+
+MASTER_ID = 0
+_CRC_MASK = 0x7FFFFFFF
+
+
+class Registered(NamedTuple):
+    """A broker as a name server is to list it.
+
+    Attributes:
+        broker_id: 0 for a master, else the persistent id.
+    """
+
+    cluster_name: str
+    broker_name: str
+    address: str
+    ha_address: str
+    broker_id: int
+
+
+class MasterKnown(NamedTuple):
+    """What a name server answers a slave; empty texts when it knows no master."""
+
+    address: str
+    ha_address: str
+
+
+def registration_body(table: TopicTable, wall_ms: int) -> bytes:
+    """The body of 103: every topic, and the version by which its news are judged."""
+    wrapper = {
+        **table.members(),
+        # Java makes it anew at every registration as well: nobody compares it.
+        "mappingDataVersion": DataVersion(0, wall_ms, 0).members(),
+        "topicQueueMappingDetailMap": {},
+        "topicQueueMappingInfoMap": {},
+    }
+    return fastjson.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
+
+
+def registration_fields(broker: Registered, body: bytes) -> dict[str, str]:
+    """The fields of 103. ``enableActingMaster`` marks a 5.x broker, whatever its value."""
+    return ext_fields(
+        brokerAddr=broker.address,
+        brokerId=broker.broker_id,
+        brokerName=broker.broker_name,
+        bodyCrc32=zlib.crc32(body) & _CRC_MASK,
+        clusterName=broker.cluster_name,
+        compressed=False,
+        enableActingMaster=False,
+        haServerAddr=broker.ha_address,
+    )
+
+
+def unregistration_fields(broker: Registered) -> dict[str, str]:
+    """The fields of 104."""
+    return ext_fields(
+        brokerAddr=broker.address,
+        brokerId=broker.broker_id,
+        brokerName=broker.broker_name,
+        clusterName=broker.cluster_name,
+    )
+
+
+def master_known(fields: Mapping[str, str] | None) -> MasterKnown:
+    """Read the answer to 103."""
+    return MasterKnown(
+        text_field(fields, "masterAddr", "").strip(),
+        text_field(fields, "haServerAddr", "").strip(),
+    )

@@ -1,0 +1,586 @@
+"""A broker's half of RIP-44: register, heartbeat, follow elections, keep the SyncStateSet reported.
+
+One machine with a few jobs. Each job has a time when it is due and at most one request under way;
+what fails comes back after a pause that grows. A role changes only to a higher master epoch, and
+nothing is served before the first role is complete.
+
+Source: RIP-44; ReplicasManager of RocketMQ 5.1.1 to 5.5 (reference ha-store 7.1 to 7.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import assert_never
+
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.base.machine import Note
+from rmqha.broker import events as ev
+from rmqha.broker.controllers import LeaderSearch, backoff_ms
+from rmqha.broker.events import Effect, Event
+from rmqha.broker.registration import (
+    REQUEST_OF,
+    AskNextId,
+    Registration,
+    RemoveTemporary,
+    WriteIdentity,
+    WriteTemporary,
+)
+from rmqha.ha.events import Role
+from rmqha.remoting.bodies import SyncStateSet
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.headers import ext_fields, int_field, long_field, text_field
+
+EXCHANGE_BROKER_HA_INFO = 906
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicasSettings:
+    """Who the broker is and how often it speaks; the defaults are Java's where Java has the period.
+
+    Attributes:
+        retry_ms, retry_ms_max: pauses after a failure, growing.
+        busy_retry_ms: after SYSTEM_BUSY: the controller asked for patience, not for silence.
+        find_master_ms_max: longest pause while the master's HA address is unknown.
+        refresh_master_ms: between two questions for an address that is known.
+    """
+
+    cluster_name: str
+    broker_name: str
+    broker_address: str
+    controllers: tuple[str, ...]
+    broker_heartbeat_interval_ms: int = 1_000
+    controller_heart_beat_timeout_ms: int = 10_000
+    broker_election_priority: int = 2_147_483_647
+    sync_broker_metadata_period_ms: int = 5_000
+    sync_controller_metadata_period_ms: int = 10_000
+    invoke_timeout_ms: int = 3_000
+    retry_ms: int = 100
+    retry_ms_max: int = 5_000
+    busy_retry_ms: int = 300
+    first_poll_ms_max: int = 3_000
+    elect_retry_ms_max: int = 2_000
+    find_master_ms_max: int = 1_000
+    refresh_master_ms: int = 30_000
+
+
+class Job(Enum):
+    """What this machine does, in the order in which due jobs run."""
+
+    FIND_LEADER = "find_leader"
+    IDENTIFY = "identify"
+    HEARTBEAT = "heartbeat"
+    REGISTER = "register"
+    ELECT = "elect"
+    POLL = "poll"
+    FIND_MASTER = "find_master"
+    ALTER = "alter"
+
+
+NOT_APPLIED = frozenset(
+    {
+        ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+        ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+        ResponseCode.CONTROLLER_INVALID_MASTER,
+        ResponseCode.CONTROLLER_INVALID_REPLICAS,
+        ResponseCode.CONTROLLER_INVALID_REQUEST,
+        ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+    }
+)
+"""Answers to 1001 that surely changed nothing. Any other may come from a leader that lost its term
+after the change was on its way."""
+
+
+class ReplicasCore:
+    """One replica's dealings with the controllers.
+
+    Attributes:
+        registration: the way to the id.
+        search: the controllers' leader.
+        master_epoch: of the newest role that was taken up, 0 before the first.
+        master_id, master_address: of that epoch's master; the address serves clients.
+        is_settled: the role of ``master_epoch`` is complete.
+        refused_epoch: an epoch that the log was ahead of, else 0.
+    """
+
+    def __init__(self, settings: ReplicasSettings) -> None:
+        self.settings = settings
+        self.registration = Registration(
+            settings.cluster_name, settings.broker_name, settings.broker_address
+        )
+        self.search = LeaderSearch(settings.controllers)
+        self.master_epoch = 0
+        self.master_id: int | None = None
+        self.master_address = ""
+        self.master_ha_address = ""
+        self.is_settled = False
+        self.refused_epoch = 0
+        self._due: dict[Job, int] = {}
+        self._attempts: dict[Job, int] = dict.fromkeys(Job, 0)
+        self._waiting: list[Job] = []
+        self._asked: dict[int, tuple[Job, int]] = {}
+        self._token = 0
+        self._wall_offset_ms = 0
+        self._effects: list[Effect] = []
+
+    # -- questions -------------------------------------------------------------------------------
+
+    @property
+    def broker_id(self) -> int | None:
+        """The persistent id; None before the final identity file is there."""
+        return self.registration.broker_id
+
+    @property
+    def role(self) -> Role | None:
+        """The complete role; None while there is none or a change is under way."""
+        if not self.is_settled:
+            return None
+        return Role.MASTER if self.master_id == self.broker_id else Role.SLAVE
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When to send ``Ticked`` next."""
+        return min(self._due.values(), default=None)
+
+    # -- the machine -----------------------------------------------------------------------------
+
+    def step(self, now_ms: int, event: Event) -> list[Effect]:
+        """Take one event and return what the shell must do, in order.
+
+        Raises:
+            StoreMismatch: at ``Started``, when the identity files are another broker's.
+        """
+        match event:
+            case ev.Started(wall_ms, final, temporary):
+                self._wall_offset_ms = wall_ms - now_ms
+                self.registration.loaded(final, temporary)
+                self._due[Job.FIND_LEADER] = now_ms
+                self._identify(now_ms)
+            case ev.Answered():
+                self._answered(now_ms, event)
+            case ev.Unanswered(token, sent, reason):
+                self._unanswered(now_ms, token, reason, sent=sent)
+            case ev.Notified(fields, body):
+                self._notified(now_ms, fields, body)
+            case ev.RoleSettled(epoch, accepted):
+                self._settled(epoch, accepted=accepted)
+            case ev.AlterWanted(ids, set_epoch):
+                self._alter(now_ms, ids, set_epoch)
+            case ev.NameServerAnswered(master_address, ha_address):
+                if ha_address and master_address == self.master_address:
+                    self._master_found(now_ms, ha_address)
+            case ev.Ticked():
+                pass
+            case _:
+                self._disk_done(now_ms, event)
+        self._run_due(now_ms)
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _note(self, event: str, level: str = "info", **facts: object) -> None:
+        self._effects.append(Note(event, level, facts))
+
+    def _disk_done(
+        self,
+        now_ms: int,
+        event: ev.TemporaryWritten
+        | ev.TemporaryRemoved
+        | ev.IdentityWritten
+        | ev.ReplicationStarted,
+    ) -> None:
+        match event:
+            case ev.TemporaryWritten(identity):
+                self.registration.temporary_written(identity)
+                self._identify(now_ms)
+            case ev.TemporaryRemoved():
+                self.registration.temporary_removed()
+                self._identify(now_ms)
+            case ev.IdentityWritten(identity):
+                self.registration.identity_written(identity)
+                self._identify(now_ms)
+            case ev.ReplicationStarted():
+                self._due[Job.HEARTBEAT] = self._due[Job.REGISTER] = now_ms
+            case _:
+                assert_never(event)
+
+    # -- jobs --------------------------------------------------------------------------------------
+
+    def _run_due(self, now_ms: int) -> None:
+        for job in Job:
+            if self._due.get(job, now_ms + 1) <= now_ms:
+                del self._due[job]
+                self._run(now_ms, job)
+
+    def _run(self, now_ms: int, job: Job) -> None:
+        match job:
+            case Job.FIND_LEADER:
+                self._find_leader(now_ms)
+            case Job.HEARTBEAT:
+                self._beat(now_ms)
+            case Job.FIND_MASTER:
+                self._find_master(now_ms)
+            case Job.ALTER:
+                pass
+            case Job.IDENTIFY | Job.REGISTER | Job.ELECT | Job.POLL:
+                if any(asked is job for asked, _ in self._asked.values()):
+                    return
+                if self.search.leader is None:
+                    self._waiting.append(job)
+                    self._due.setdefault(Job.FIND_LEADER, now_ms)
+                else:
+                    self._ask_leader(now_ms, job)
+            case _:
+                assert_never(job)
+
+    def _ask_leader(self, now_ms: int, job: Job) -> None:
+        match job:
+            case Job.IDENTIFY:
+                wanted = self.registration.request()
+                if wanted is not None:
+                    self._ask(job, self._leader(), REQUEST_OF[type(wanted)], wanted.fields)
+            case Job.REGISTER:
+                fields = self._who(now_ms, brokerAddress=self.settings.broker_address)
+                self._ask(job, self._leader(), RequestCode.CONTROLLER_REGISTER_BROKER, fields)
+            case Job.ELECT:
+                # The election looks at who is alive: be it, before it is asked for.
+                self._beat(now_ms)
+                fields = self._who(now_ms, designateElect=False)
+                self._ask(job, self._leader(), RequestCode.CONTROLLER_ELECT_MASTER, fields)
+            case _:
+                fields = ext_fields(brokerName=self.settings.broker_name)
+                self._ask(job, self._leader(), RequestCode.CONTROLLER_GET_REPLICA_INFO, fields)
+
+    def _leader(self) -> str:
+        return self.search.leader or ""
+
+    def _ask(
+        self, job: Job, address: str, code: int, fields: dict[str, str], body: bytes = b""
+    ) -> int:
+        self._token += 1
+        self._asked[self._token] = (job, self.master_epoch)
+        timeout_ms = self.settings.invoke_timeout_ms
+        self._effects.append(ev.Ask(self._token, address, code, fields, body, timeout_ms))
+        return self._token
+
+    def _again(self, now_ms: int, job: Job, limit_ms: int) -> None:
+        """Do a job once more after a pause that has grown."""
+        attempt = self._attempts[job]
+        self._attempts[job] = attempt + 1
+        salt = f"{self.settings.broker_address}{job.value}"
+        self._due[job] = now_ms + backoff_ms(attempt, self.settings.retry_ms, limit_ms, salt)
+
+    def _who(self, now_ms: int, **more: str | bool) -> dict[str, str]:
+        return ext_fields(
+            clusterName=self.settings.cluster_name,
+            brokerName=self.settings.broker_name,
+            brokerId=self.broker_id,
+            invokeTime=now_ms + self._wall_offset_ms,
+            **more,
+        )
+
+    # -- the leader ----------------------------------------------------------------------------------
+
+    def _find_leader(self, now_ms: int) -> None:
+        if self.search.is_open:
+            return
+        self._due[Job.FIND_LEADER] = now_ms + self.settings.sync_controller_metadata_period_ms
+        for address in self.search.controllers:
+            code = RequestCode.CONTROLLER_GET_METADATA_INFO
+            self.search.asked(self._ask(Job.FIND_LEADER, address, code, {}))
+
+    def _leader_answered(self, now_ms: int) -> None:
+        """A controller answered or not: go on with what waits, or try again when all have."""
+        if self.search.leader is not None:
+            waiting, self._waiting = self._waiting, []
+            for job in waiting:
+                self._due.setdefault(job, now_ms)
+        elif not self.search.is_open:
+            self._again(now_ms, Job.FIND_LEADER, self.settings.retry_ms_max)
+
+    def _leader_lost(self, now_ms: int, job: Job) -> None:
+        """A request to the leader failed: look for another, and then do the job again."""
+        self.search.lost()
+        if job not in self._waiting:
+            self._waiting.append(job)
+        delay_ms = backoff_ms(
+            self.search.failures - 1,
+            self.settings.retry_ms,
+            self.settings.retry_ms_max,
+            self.settings.broker_address,
+        )
+        due = self._due.get(Job.FIND_LEADER, now_ms + delay_ms)
+        self._due[Job.FIND_LEADER] = min(due, now_ms + delay_ms)
+
+    # -- answers ---------------------------------------------------------------------------------------
+
+    def _answered(self, now_ms: int, answer: ev.Answered) -> None:
+        job, epoch = self._asked.pop(answer.token, (None, 0))
+        if job is None:
+            return
+        if job is Job.FIND_LEADER:
+            if self.search.answered(answer.token, answer.fields):
+                self._attempts[job] = 0
+                self._note("controller_leader_found", leader=self.search.leader)
+            self._leader_answered(now_ms)
+            return
+        if job is Job.FIND_MASTER:
+            self._master_answered(now_ms, answer, epoch)
+            return
+        if answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
+            if job is Job.ALTER:
+                self._effects.append(ev.EndAlter(refused=False))
+                job = Job.POLL
+            self._leader_lost(now_ms, job)
+            return
+        self.search.worked()
+        try:
+            self._decide(now_ms, job, answer, epoch)
+        except RemoteProtocolError as error:
+            self._note("controller_answer_malformed", "warning", job=job.value, reason=str(error))
+            if job is Job.ALTER:
+                self._effects.append(ev.EndAlter(refused=False))
+            else:
+                self._again(now_ms, job, self.settings.retry_ms_max)
+
+    def _unanswered(self, now_ms: int, token: int, reason: str, *, sent: bool) -> None:
+        job, _ = self._asked.pop(token, (None, 0))
+        if job is None:
+            return
+        if job is Job.FIND_LEADER:
+            self.search.silent(token)
+            self._leader_answered(now_ms)
+        elif job is Job.FIND_MASTER:
+            self._again(now_ms, job, self.settings.find_master_ms_max)
+        else:
+            self._note("controller_silent", "warning", job=job.value, reason=reason)
+            if job is Job.ALTER:
+                self._effects.append(ev.EndAlter(refused=not sent))
+                job = Job.POLL
+            self._leader_lost(now_ms, job)
+
+    def _decide(self, now_ms: int, job: Job, answer: ev.Answered, epoch: int) -> None:
+        match job:
+            case Job.IDENTIFY:
+                self._identity_answered(now_ms, answer)
+            case Job.REGISTER:
+                self._register_answered(now_ms, answer)
+            case Job.ELECT:
+                self._elect_answered(now_ms, answer)
+            case Job.POLL:
+                self._poll_answered(now_ms, answer)
+            case _:
+                self._alter_answered(now_ms, answer, epoch)
+
+    # -- registration ------------------------------------------------------------------------------------
+
+    def _identify(self, now_ms: int) -> None:
+        if self.broker_id is None:
+            self._due[Job.IDENTIFY] = now_ms
+        else:
+            self._effects.append(ev.StartReplication(self.broker_id))
+
+    def _identity_answered(self, now_ms: int, answer: ev.Answered) -> None:
+        registration = self.registration
+        want: WriteTemporary | RemoveTemporary | WriteIdentity | None
+        if isinstance(registration.request(), AskNextId):
+            wall_ms = now_ms + self._wall_offset_ms
+            want = registration.next_id_answered(answer.code, answer.fields, wall_ms)
+        else:
+            want = registration.apply_answered(answer.code)
+        if want is None:
+            self._refused(now_ms, Job.IDENTIFY, answer)
+        else:
+            self._effects.append(want)
+
+    def _refused(self, now_ms: int, job: Job, answer: ev.Answered, limit_ms: int = 0) -> None:
+        level = "error" if answer.code in _NEEDS_OPERATOR else "warning"
+        self._note(
+            "controller_refused", level, job=job.value, code=answer.code, remark=answer.remark
+        )
+        self._again(now_ms, job, limit_ms or self.settings.retry_ms_max)
+
+    def _register_answered(self, now_ms: int, answer: ev.Answered) -> None:
+        if answer.code != ResponseCode.SUCCESS:
+            self._refused(now_ms, Job.REGISTER, answer)
+            return
+        body = SyncStateSet.decode(answer.body)
+        self._attempts[Job.REGISTER] = 0
+        self.registration.registered()
+        pause_ms = min(
+            self.settings.sync_broker_metadata_period_ms, self.settings.first_poll_ms_max
+        )
+        self._due[Job.POLL] = now_ms + pause_ms
+        if not self._adopt(now_ms, answer.fields, body) and self.master_id is None:
+            self._due[Job.ELECT] = now_ms
+
+    # -- elections -----------------------------------------------------------------------------------------
+
+    def _elect_answered(self, now_ms: int, answer: ev.Answered) -> None:
+        if answer.code in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST):
+            found = SyncStateSet.decode(answer.body)
+            # An election's body has the set without its epoch; that stands in the header.
+            epoch = int_field(answer.fields, "syncStateSetEpoch", found.epoch)
+            if self._adopt(now_ms, answer.fields, SyncStateSet(found.broker_ids, epoch)):
+                self._attempts[Job.ELECT] = 0
+                return
+        elif answer.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED:
+            self._due[Job.REGISTER] = now_ms + self.settings.retry_ms
+            return
+        self._refused(now_ms, Job.ELECT, answer, self.settings.elect_retry_ms_max)
+
+    def _poll_answered(self, now_ms: int, answer: ev.Answered) -> None:
+        self._due[Job.POLL] = now_ms + self.settings.sync_broker_metadata_period_ms
+        if answer.code == ResponseCode.SYSTEM_BUSY:
+            self._due[Job.POLL] = now_ms + self.settings.busy_retry_ms
+        elif answer.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
+            self._due[Job.REGISTER] = now_ms
+        elif answer.code == ResponseCode.SUCCESS:
+            epoch = int_field(answer.fields, "masterEpoch", 0)
+            known = self._adopt(now_ms, answer.fields, SyncStateSet.decode(answer.body))
+            if not known and epoch > self.master_epoch:
+                self._due.setdefault(Job.ELECT, now_ms)
+
+    def _notified(self, now_ms: int, fields: Mapping[str, str] | None, body: bytes) -> None:
+        if self.broker_id is None:
+            return
+        try:
+            found = SyncStateSet.decode(body)
+        except RemoteProtocolError as error:
+            self._note("notification_malformed", "warning", reason=str(error))
+            return
+        self._adopt(now_ms, fields, found)
+
+    def _adopt(self, now_ms: int, fields: Mapping[str, str] | None, found: SyncStateSet) -> bool:
+        """Take over what the controller says of the master, if it is newer.
+
+        Returns:
+            Whether it names a master at all, of this epoch or a later one.
+        """
+        master_id = long_field(fields, "masterBrokerId", 0)
+        epoch = int_field(fields, "masterEpoch", 0)
+        address = text_field(fields, "masterAddress", "")
+        if master_id < 1 or epoch < 1 or epoch < self.master_epoch:
+            return False
+        if epoch == self.master_epoch:
+            self._adopt_same(now_ms, master_id, address, found)
+            return True
+        self.master_epoch, self.master_id, self.master_address = epoch, master_id, address
+        self.master_ha_address = ""
+        self.is_settled = False
+        self._due.pop(Job.ELECT, None)
+        self._due.pop(Job.FIND_MASTER, None)
+        self._note("role_assigned", master_id=master_id, master=address, epoch=epoch)
+        if master_id == self.broker_id:
+            ids = frozenset(found.broker_ids) | {master_id}
+            self._effects.append(ev.BecomeMaster(epoch, ids, found.epoch))
+        else:
+            self._effects.append(ev.BecomeSlave(epoch, master_id, address))
+            self._attempts[Job.FIND_MASTER] = 0
+            self._due[Job.FIND_MASTER] = now_ms
+        return True
+
+    def _adopt_same(self, now_ms: int, master_id: int, address: str, found: SyncStateSet) -> None:
+        if master_id != self.master_id:
+            self._note("two_masters_reported", "error", epoch=self.master_epoch, other=master_id)
+        elif master_id == self.broker_id:
+            if self.is_settled and found.broker_ids:
+                self._effects.append(ev.ConfirmSet(frozenset(found.broker_ids), found.epoch))
+        elif address and address != self.master_address:
+            self.master_address = address
+            self._due[Job.FIND_MASTER] = now_ms
+
+    def _settled(self, epoch: int, *, accepted: bool) -> None:
+        if epoch != self.master_epoch:
+            return
+        self.is_settled = accepted
+        self.refused_epoch = 0 if accepted else epoch
+        if accepted:
+            role = Role.MASTER if self.master_id == self.broker_id else Role.SLAVE
+            self._effects.append(ev.ServeAs(role, epoch))
+            if self.master_ha_address:
+                self._effects.append(ev.FollowMaster(self.master_ha_address))
+        else:
+            self._note("role_refused_by_log", "error", epoch=epoch)
+
+    # -- the master's HA address -----------------------------------------------------------------------------
+
+    def _find_master(self, now_ms: int) -> None:
+        if self.master_id == self.broker_id or not self.master_address:
+            return
+        if not any(asked is Job.FIND_MASTER for asked, _ in self._asked.values()):
+            self._ask(Job.FIND_MASTER, self.master_address, EXCHANGE_BROKER_HA_INFO, {})
+
+    def _master_answered(self, now_ms: int, answer: ev.Answered, epoch: int) -> None:
+        address = text_field(answer.fields, "masterHaAddress", "")
+        if epoch != self.master_epoch:
+            self._due[Job.FIND_MASTER] = now_ms
+        elif answer.code == ResponseCode.SUCCESS and address:
+            self._master_found(now_ms, address)
+        else:
+            # It does not feel as master yet, or answers only its name server.
+            self._again(now_ms, Job.FIND_MASTER, self.settings.find_master_ms_max)
+
+    def _master_found(self, now_ms: int, address: str) -> None:
+        """An empty or missing answer never takes a known address away."""
+        if self.master_id == self.broker_id or self.master_id is None:
+            return
+        self._attempts[Job.FIND_MASTER] = 0
+        self._due[Job.FIND_MASTER] = now_ms + self.settings.refresh_master_ms
+        if address != self.master_ha_address:
+            self.master_ha_address = address
+            if self.is_settled:
+                self._effects.append(ev.FollowMaster(address))
+
+    # -- heartbeats, the SyncStateSet ----------------------------------------------------------------------------
+
+    def _beat(self, now_ms: int) -> None:
+        settings = self.settings
+        self._due[Job.HEARTBEAT] = now_ms + settings.broker_heartbeat_interval_ms
+        fields = ext_fields(
+            clusterName=settings.cluster_name,
+            brokerAddr=settings.broker_address,
+            brokerName=settings.broker_name,
+            brokerId=self.broker_id,
+            heartbeatTimeoutMills=settings.controller_heart_beat_timeout_ms,
+            electionPriority=settings.broker_election_priority,
+        )
+        self._effects.append(ev.Beat(self.search.controllers, fields))
+
+    def _alter(self, now_ms: int, ids: frozenset[int], set_epoch: int) -> None:
+        if self.search.leader is None or self.role is not Role.MASTER:
+            self._effects.append(ev.EndAlter(refused=True))
+            return
+        fields = ext_fields(
+            brokerName=self.settings.broker_name,
+            masterBrokerId=self.broker_id,
+            masterEpoch=self.master_epoch,
+            invokeTime=now_ms + self._wall_offset_ms,
+        )
+        body = SyncStateSet(tuple(sorted(ids)), set_epoch).encode()
+        code = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET
+        self._ask(Job.ALTER, self._leader(), code, fields, body)
+
+    def _alter_answered(self, now_ms: int, answer: ev.Answered, epoch: int) -> None:
+        if answer.code == ResponseCode.SUCCESS:
+            found = SyncStateSet.decode(answer.body)
+            if epoch == self.master_epoch and found.broker_ids:
+                ids = frozenset(found.broker_ids)
+                self._effects.append(ev.ConfirmSet(ids, found.epoch))
+                return
+            self._effects.append(ev.EndAlter(refused=False))
+            return
+        self._note("sync_state_set_refused", "warning", code=answer.code, remark=answer.remark)
+        self._effects.append(ev.EndAlter(refused=answer.code in NOT_APPLIED))
+        # Whoever knows better is asked at once: the epochs here are out of date.
+        self._due[Job.POLL] = now_ms
+
+
+_NEEDS_OPERATOR = frozenset(
+    {
+        ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+        ResponseCode.CONTROLLER_BROKER_ID_INVALID,
+    }
+)
+"""The controllers do not know an id that this broker holds for good: they have lost their state."""

@@ -1,0 +1,293 @@
+"""A broker's configuration: the keys of Java's ``broker.conf`` that this broker acts on.
+
+Keys of the store and of replication are read by those rooms from the same properties. Unknown
+keys are kept and named once in the log: files written for Java brokers hold many that size its
+threads and buffers.
+
+Source: BrokerConfig, MessageStoreConfig and NettyServerConfig of RocketMQ 5.1.1 to 5.5 (reference
+ha-store 8).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.broker.replicas import ReplicasSettings
+from rmqha.ha.settings import HaSettings, load_ha_settings
+from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
+from rmqha.store.settings import StoreSettings
+from rmqha.store.settings import load_settings as load_store_settings
+
+DEFAULTS: dict[str, str] = {
+    "allAckInSyncStateSet": "false",
+    "asyncLearner": "false",
+    "autoCreateTopicEnable": "true",
+    "bindAddress": "0.0.0.0",
+    "brokerClusterName": "DefaultCluster",
+    "brokerElectionPriority": "2147483647",
+    "brokerHeartbeatInterval": "1000",
+    "brokerIP1": "",
+    "brokerIP2": "",
+    "brokerId": "-1",
+    "brokerName": "",
+    "brokerRole": "SLAVE",
+    "checkSyncStateSetPeriod": "5000",
+    "controllerAddr": "",
+    "controllerHeartBeatTimeoutMills": "10000",
+    "defaultTopicQueueNums": "8",
+    "enableControllerMode": "false",
+    "flushDiskType": "ASYNC_FLUSH",
+    "haListenPort": "0",
+    "haMaxTimeSlaveNotCatchup": "15000",
+    "haSendHeartbeatInterval": "5000",
+    "inSyncReplicas": "1",
+    "listenPort": "10911",
+    "logLevel": "info",
+    "logStyle": "auto",
+    "longPollingEnable": "true",
+    "mappedFileSizeCommitLog": "1073741824",
+    "mappedFileSizeConsumeQueue": "6000000",
+    "maxMessageSize": "4194304",
+    "minInSyncReplicas": "1",
+    "namesrvAddr": "",
+    "regionId": "DefaultRegion",
+    "registerBrokerTimeoutMills": "24000",
+    "registerNameServerPeriod": "30000",
+    "slaveReadEnable": "false",
+    "storePathBrokerIdentity": "",
+    "storePathCommitLog": "",
+    "storePathEpochFile": "",
+    "storePathRootDir": "",
+    "syncBrokerMetadataPeriod": "5000",
+    "syncControllerMetadataPeriod": "10000",
+    "syncFromLastFile": "false",
+    "traceOn": "true",
+    # our own
+    "sendsInFlightMax": "100000",
+    "syncSlaveMetadataPeriod": "3000",
+}
+IMPORTANT = (
+    "brokerClusterName", "brokerIP1", "brokerIP2", "brokerName", "controllerAddr",
+    "enableControllerMode", "haListenPort", "listenPort", "namesrvAddr", "storePathRootDir",
+)  # fmt: skip
+"""What ``-m`` prints."""
+
+READ_ELSEWHERE = frozenset(
+    {
+        "checkCRCOnRecover", "deleteWhen", "diskMaxUsedSpaceRatio", "duplicationEnable",
+        "enableAutoInSyncReplicas", "enabledAppendPropCRC", "fileReservedTime",
+        "flushIntervalCommitLog", "flushIntervalConsumeQueue", "forceVerifyPropCRC",
+        "haFlowControlEnable", "haHousekeepingInterval", "haMaxGapNotInSync",
+        "haTransferBatchSize", "mapperFileSizeBatchConsumeQueue", "maxHaTransferByteInSecond",
+        "maxHashSlotNum", "messageDelayLevel", "slaveTimeout", "totalReplicas",
+    }
+)  # fmt: skip
+"""Keys of the store and of replication without a default here."""
+
+REGISTER_PERIOD_MS_MIN, REGISTER_PERIOD_MS_MAX = 10_000, 60_000
+FAST_PORT_DISTANCE = 2
+TEXT_MAX = 255
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_NAME = re.compile(r"[|%a-zA-Z0-9_.:-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """A checked configuration.
+
+    Attributes:
+        values: every known key and its text, then the unknown ones.
+        unknown: keys that nobody here reads.
+        host, ha_host: brokerIP1 and brokerIP2: what others are told to connect to.
+        port, fast_port, ha_port: listenPort, two below it (Java's VIP channel), haListenPort.
+        broker_path_identity, epoch_path: where the identity and epoch files are.
+    """
+
+    values: Mapping[str, str]
+    unknown: tuple[str, ...]
+    cluster_name: str
+    broker_name: str
+    host: str
+    ha_host: str
+    port: int
+    ha_port: int
+    name_servers: tuple[str, ...]
+    controllers: tuple[str, ...]
+    identity_path: str
+    epoch_path: str
+    store: StoreSettings
+    ha: HaSettings
+    replicas: ReplicasSettings
+
+    @property
+    def fast_port(self) -> int:
+        """The second port, of which slaves ask topics and timers."""
+        return self.port - FAST_PORT_DISTANCE
+
+    @property
+    def address(self) -> str:
+        """What controllers, name servers and clients know this broker by."""
+        return format_address(self.host, self.port)
+
+    @property
+    def ha_address(self) -> str:
+        """Where slaves connect while this broker is master."""
+        return format_address(self.ha_host, self.ha_port)
+
+    @property
+    def register_name_server_period_ms(self) -> int:
+        """Java keeps it between 10 and 60 seconds."""
+        period_ms = self.integer("registerNameServerPeriod")
+        return min(max(period_ms, REGISTER_PERIOD_MS_MIN), REGISTER_PERIOD_MS_MAX)
+
+    def integer(self, key: str) -> int:
+        """A key's number, checked when the file was read."""
+        return int(self.values[key])
+
+    def boolean(self, key: str) -> bool:
+        """A key's truth: "true" in any case."""
+        return self.values[key].strip().lower() == "true"
+
+
+def load_config(
+    properties: Mapping[str, str], *, host_name: str, local_address: str, user_home: str
+) -> BrokerConfig:
+    """Check a broker's properties.
+
+    Args:
+        properties: of the file, flags applied.
+        host_name: default of brokerName.
+        local_address: default of brokerIP1 and brokerIP2.
+        user_home: for Java's default store path.
+
+    Raises:
+        ConfigInvalid: the first key that cannot be used, and why.
+    """
+    values = dict(DEFAULTS)
+    values |= {key: text.strip() for key, text in properties.items() if text.strip()}
+    unknown = tuple(sorted(k for k in values if k not in DEFAULTS and k not in READ_ELSEWHERE))
+    if values["enableControllerMode"].lower() != "true":
+        raise ConfigInvalid("enableControllerMode=true is needed: other modes are not served")
+    for key, default in (
+        ("brokerName", host_name),
+        ("brokerIP1", local_address),
+        ("storePathRootDir", os.path.join(user_home, "store")),
+    ):
+        values[key] = values[key] or default
+    values["brokerIP2"] = values["brokerIP2"] or values["brokerIP1"]
+    _check(values)
+    port = int(values["listenPort"])
+    if int(values["haListenPort"]) <= 0:
+        values["haListenPort"] = str(port + 1)
+    ha_port = _port("haListenPort", values["haListenPort"])
+    if ha_port in (port, port - FAST_PORT_DISTANCE):
+        raise ConfigInvalid(f"haListenPort={ha_port} is listenPort or the port two below it")
+    root = values["storePathRootDir"]
+    store = load_store_settings(values, user_home=user_home)
+    values["storePathCommitLog"] = store.store_path_commit_log
+    config = BrokerConfig(
+        values=values,
+        unknown=unknown,
+        cluster_name=_name("brokerClusterName", values),
+        broker_name=_name("brokerName", values),
+        host=_host("brokerIP1", values),
+        ha_host=_host("brokerIP2", values),
+        port=port,
+        ha_port=ha_port,
+        name_servers=_addresses("namesrvAddr", values),
+        controllers=_addresses("controllerAddr", values),
+        identity_path=values["storePathBrokerIdentity"] or os.path.join(root, "brokerIdentity"),
+        epoch_path=values["storePathEpochFile"] or os.path.join(root, "epochFileCheckpoint"),
+        store=store,
+        ha=load_ha_settings(values),
+        replicas=ReplicasSettings("", "", "", ()),
+    )
+    if not config.controllers:
+        raise ConfigInvalid("controllerAddr is missing")
+    return replace(config, replicas=_replicas(config))
+
+
+_POSITIVE = (
+    "brokerHeartbeatInterval", "controllerHeartBeatTimeoutMills", "defaultTopicQueueNums",
+    "inSyncReplicas", "minInSyncReplicas", "sendsInFlightMax", "syncBrokerMetadataPeriod",
+    "syncControllerMetadataPeriod", "syncSlaveMetadataPeriod",
+)  # fmt: skip
+
+
+def _check(values: Mapping[str, str]) -> None:
+    _check_kinds(values)
+    for key in _POSITIVE:
+        if int(values[key]) < 1:
+            raise ConfigInvalid(f"{key}={values[key]} must be positive")
+    port = _port("listenPort", values["listenPort"])
+    if port <= FAST_PORT_DISTANCE:
+        raise ConfigInvalid(f"listenPort={port} leaves no room for the port two below it")
+    if values["logLevel"] not in ("debug", "info", "warning", "error"):
+        raise ConfigInvalid(f"logLevel={values['logLevel']} is not a level")
+    if values["logStyle"] not in ("auto", "json", "console"):
+        raise ConfigInvalid(f"logStyle={values['logStyle']} is not a style")
+
+
+def _check_kinds(values: Mapping[str, str]) -> None:
+    for key, default in DEFAULTS.items():
+        text = values[key]
+        if _INTEGER.fullmatch(default):
+            if not _INTEGER.fullmatch(text):
+                raise ConfigInvalid(f"{key}={text} is not a number")
+            if int(text) < 0 and key not in ("brokerId", "haListenPort"):
+                raise ConfigInvalid(f"{key}={text} must not be negative")
+        elif default in ("true", "false") and text.lower() not in ("true", "false"):
+            raise ConfigInvalid(f"{key}={text} is neither true nor false")
+
+
+def _port(key: str, text: str) -> int:
+    if not _INTEGER.fullmatch(text) or not 0 < int(text) <= PORT_MAX:
+        raise ConfigInvalid(f"{key}={text} is not a port from 1 to {PORT_MAX}")
+    return int(text)
+
+
+def _name(key: str, values: Mapping[str, str]) -> str:
+    # The identity file parts its fields by '#', and Java cannot escape one.
+    text = values[key]
+    if not _NAME.fullmatch(text) or len(text) > TEXT_MAX:
+        raise ConfigInvalid(f"{key}={text!r} holds other than letters, digits and |%_-.:")
+    return text
+
+
+def _host(key: str, values: Mapping[str, str]) -> str:
+    """Records carry the address as bytes, so it must be one; names are for the resolver."""
+    text = values[key].strip("[]")
+    try:
+        ip_address(text)
+    except ValueError as error:
+        raise ConfigInvalid(f"{key}={text!r} is not an IP address") from error
+    return text
+
+
+def _addresses(key: str, values: Mapping[str, str]) -> tuple[str, ...]:
+    found = split_addresses(values[key])
+    for address in found:
+        try:
+            parse_address(address)
+        except ConfigInvalid as error:
+            raise ConfigInvalid(f"{key}: {error}") from error
+    return tuple(dict.fromkeys(found))
+
+
+def _replicas(config: BrokerConfig) -> ReplicasSettings:
+    return ReplicasSettings(
+        cluster_name=config.cluster_name,
+        broker_name=config.broker_name,
+        broker_address=config.address,
+        controllers=config.controllers,
+        broker_heartbeat_interval_ms=config.integer("brokerHeartbeatInterval"),
+        controller_heart_beat_timeout_ms=config.integer("controllerHeartBeatTimeoutMills"),
+        broker_election_priority=config.integer("brokerElectionPriority"),
+        sync_broker_metadata_period_ms=config.integer("syncBrokerMetadataPeriod"),
+        sync_controller_metadata_period_ms=config.integer("syncControllerMetadataPeriod"),
+    )

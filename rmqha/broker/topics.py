@@ -1,0 +1,251 @@
+"""The topics of a broker, their version, and the rules by which new ones come to be.
+
+Source: TopicConfigManager, TopicConfig, DataVersion and TopicValidator of RocketMQ 5.1.1 to 5.5
+(reference broker-namesrv 1.2, 2.1, 2.2).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rmqha.base.errors import RemoteProtocolError
+
+PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
+AUTO_CREATE_TOPIC = "TBW102"
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+TOPIC_LENGTH_MAX = 127
+GROUP_TOPIC_LENGTH_MAX = 255
+QUEUES_MAX = 65_536
+TOPICS_MAX = 100_000
+JSON_DEPTH_MAX = 16
+
+NOT_FOR_PRODUCERS = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
+    }
+)  # fmt: skip
+"""The broker writes these itself."""
+
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic."""
+
+    name: str
+    read_queue_nums: int = 8
+    write_queue_nums: int = 8
+    perm: int = PERM_READ | PERM_WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    def members(self) -> dict[str, Any]:
+        """The JSON members, under Java's names."""
+        return {
+            "attributes": dict(self.attributes),
+            "order": self.order,
+            "perm": self.perm,
+            "readQueueNums": self.read_queue_nums,
+            "topicFilterType": self.topic_filter_type,
+            "topicName": self.name,
+            "topicSysFlag": self.topic_sys_flag,
+            "writeQueueNums": self.write_queue_nums,
+        }
+
+    @classmethod
+    def of(cls, value: object) -> TopicConfig:
+        """Read the JSON members; what misses has Java's default.
+
+        Raises:
+            RemoteProtocolError: no name, or a member of the wrong kind.
+        """
+        if not isinstance(value, dict) or not isinstance(value.get("topicName"), str):
+            raise RemoteProtocolError("a topic without a name")
+        attributes = value.get("attributes") or {}
+        if not isinstance(attributes, dict):
+            raise RemoteProtocolError("topic attributes are no object")
+        return cls(
+            name=value["topicName"],
+            read_queue_nums=_count(value, "readQueueNums", 16),
+            write_queue_nums=_count(value, "writeQueueNums", 16),
+            perm=_count(value, "perm", PERM_READ | PERM_WRITE),
+            topic_filter_type=str(value.get("topicFilterType") or "SINGLE_TAG"),
+            topic_sys_flag=_count(value, "topicSysFlag", 0),
+            order=value.get("order") is True,
+            attributes={str(key): str(text) for key, text in attributes.items()},
+        )
+
+
+def _count(value: Mapping[str, Any], name: str, default: int) -> int:
+    number = value.get(name, default)
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= QUEUES_MAX:
+        raise RemoteProtocolError(f"{name}={number!r} is not a number from 0 to {QUEUES_MAX}")
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """When a table changed last.
+
+    Attributes:
+        state_version: the master epoch; a name server believes the larger one.
+    """
+
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+    def members(self) -> dict[str, int]:
+        """The JSON members."""
+        return {
+            "counter": self.counter,
+            "stateVersion": self.state_version,
+            "timestamp": self.timestamp,
+        }
+
+    @classmethod
+    def of(cls, value: object) -> DataVersion:
+        """Read the JSON members; 4.x writes no stateVersion.
+
+        Raises:
+            RemoteProtocolError: not such an object.
+        """
+        if not isinstance(value, dict):
+            raise RemoteProtocolError("a data version is no object")
+        numbers = [value.get(name, 0) for name in ("stateVersion", "timestamp", "counter")]
+        if not all(isinstance(number, int) for number in numbers):
+            raise RemoteProtocolError("a data version holds other than numbers")
+        return cls(*numbers)
+
+    def next(self, wall_ms: int, state_version: int) -> DataVersion:
+        """The version after a change."""
+        return DataVersion(state_version, wall_ms, self.counter + 1)
+
+
+def topic_error(topic: str) -> str | None:
+    """Why no topic can have this name; None when one can."""
+    if not topic.strip():
+        return "the topic is blank"
+    if not _TOPIC.fullmatch(topic):
+        return f"topic {topic!r} holds other than letters, digits and %|_-"
+    group = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    limit = GROUP_TOPIC_LENGTH_MAX if group else TOPIC_LENGTH_MAX
+    if len(topic) > limit:
+        return f"the topic is longer than {limit}"
+    return None
+
+
+class TopicTable:
+    """All topics of one broker.
+
+    Attributes:
+        topics: by name.
+        version: changes with every change of a topic, and of the role.
+    """
+
+    def __init__(
+        self, topics: Iterable[TopicConfig] = (), version: DataVersion | None = None
+    ) -> None:
+        self.topics = {topic.name: topic for topic in topics}
+        self.version = version or DataVersion()
+
+    def get(self, name: str) -> TopicConfig | None:
+        """A topic, or None."""
+        return self.topics.get(name)
+
+    def put(self, topic: TopicConfig, wall_ms: int) -> bool:
+        """Create or replace a topic; tells whether anything changed."""
+        if self.topics.get(topic.name) == topic or len(self.topics) >= TOPICS_MAX:
+            return False
+        self.topics[topic.name] = topic
+        self.version = self.version.next(wall_ms, self.version.state_version)
+        return True
+
+    def delete(self, name: str, wall_ms: int) -> bool:
+        """Remove a topic; tells whether there was one."""
+        if self.topics.pop(name, None) is None:
+            return False
+        self.version = self.version.next(wall_ms, self.version.state_version)
+        return True
+
+    def advance(self, master_epoch: int, wall_ms: int) -> None:
+        """A role was taken up: the name servers must take this table for newer."""
+        self.version = self.version.next(wall_ms, master_epoch)
+
+    def create_by_send(
+        self, name: str, default_topic: str, queues: int, wall_ms: int
+    ) -> TopicConfig | None:
+        """Create a topic that a message was sent to.
+
+        A retry topic comes to be with one queue; any other inherits from ``default_topic``,
+        if that one may be inherited from.
+
+        Returns:
+            The new topic; None when it must not be made.
+        """
+        template = self.topics.get(default_topic)
+        if name.startswith(RETRY_PREFIX):
+            topic = TopicConfig(name, 1, 1)
+        elif template is None or not template.perm & PERM_INHERIT:
+            return None
+        else:
+            count = max(0, min(queues, template.write_queue_nums))
+            topic = replace(
+                template,
+                name=name,
+                read_queue_nums=count,
+                write_queue_nums=count,
+                perm=template.perm & ~PERM_INHERIT,
+            )
+        return topic if self.put(topic, wall_ms) else None
+
+    def members(self) -> dict[str, Any]:
+        """``config/topics.json``, and the heart of requests 21 and 103."""
+        return {
+            "dataVersion": self.version.members(),
+            "topicConfigTable": {
+                name: topic.members() for name, topic in sorted(self.topics.items())
+            },
+        }
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> TopicTable:
+        """Read ``config/topics.json`` or the answer to 21.
+
+        Raises:
+            RemoteProtocolError: not such an object.
+        """
+        table = value.get("topicConfigTable") or {}
+        if not isinstance(table, dict) or len(table) > TOPICS_MAX:
+            raise RemoteProtocolError("the topic table is no object, or too large")
+        topics = [TopicConfig.of(topic) for topic in table.values()]
+        return cls(topics, DataVersion.of(value.get("dataVersion") or {}))
+
+
+def system_topics(
+    cluster_name: str, broker_name: str, *, auto_create: bool, default_queues: int
+) -> list[TopicConfig]:
+    """The topics that every broker has from its start; a Java slave copies them from its master."""
+    everything = PERM_READ | PERM_WRITE | PERM_INHERIT
+    found = [TopicConfig(AUTO_CREATE_TOPIC, default_queues, default_queues, everything)]
+    if not auto_create:
+        found = []
+    for name, queues in (
+        ("SELF_TEST_TOPIC", 1), ("BenchmarkTest", 1024), ("OFFSET_MOVED_EVENT", 1),
+        ("SCHEDULE_TOPIC_XXXX", 18), (f"{cluster_name}_REPLY_TOPIC", 1),
+        (f"rmq_sys_REVIVE_LOG_{cluster_name}", 8), ("RMQ_SYS_TRANS_HALF_TOPIC", 1),
+        ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1), ("rmq_sys_wheel_timer", 1),
+    ):  # fmt: skip
+        found.append(TopicConfig(name, queues, queues))
+    found.append(TopicConfig(cluster_name, 16, 16, everything))
+    found.append(TopicConfig(broker_name, 1, 1, everything))
+    found.append(TopicConfig(f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}", 1, 1, PERM_INHERIT))
+    return found

@@ -1,0 +1,201 @@
+"""The broker process: Java's flags and boot line, our exit codes.
+
+Exit codes: 0 ended in order, 1 failed while it ran, 2 bad flags or configuration, 3 the store
+cannot be used, 4 a port cannot be used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rmqha.base.errors import (
+    ConfigInvalid,
+    DiskFailed,
+    InvariantBroken,
+    StoreCorrupted,
+    StoreInUse,
+    StoreMismatch,
+)
+from rmqha.broker.aio.replica import BrokerReplica
+from rmqha.broker.settings import IMPORTANT, BrokerConfig, load_config
+from rmqha.runtime.aio.clock import SystemClock, SystemRng
+from rmqha.runtime.aio.disk import SystemDisk, lock_first_byte, used_ratio
+from rmqha.runtime.aio.loop import run
+from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.logs import Logger, configure_logs
+from rmqha.runtime.properties import parse_properties
+
+EXIT_FAILED, EXIT_CONFIG, EXIT_STORE, EXIT_PORT = 1, 2, 3, 4
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+PROBE_ADDRESS = ("192.0.2.1", 9)
+"""Of a network kept for documents: connecting a datagram socket to it sends nothing."""
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-c", "--configFile", "config_file", help="Java properties file of the broker.")
+@click.option("-n", "--namesrvAddr", "namesrv", help="Name servers, ';' between them.")
+@click.option("-p", "--printConfigItem", "print_all", is_flag=True, help="Print all config items.")
+@click.option(
+    "-m", "--printImportantConfig", "print_important", is_flag=True,
+    help="Print the items that place a broker in its set.",
+)  # fmt: skip
+def main(
+    config_file: str | None, namesrv: str | None, print_all: bool, print_important: bool
+) -> None:
+    """Run one replica of a RocketMQ broker set in controller mode."""
+    try:
+        config = read_config(config_file, namesrv)
+    except ConfigInvalid as error:
+        print(f"mqbroker: {error}", file=sys.stderr)
+        sys.exit(EXIT_CONFIG)
+    if print_all or print_important:
+        for key in sorted(config.values):
+            if print_all or key in IMPORTANT:
+                print(f"{key}={config.values[key]}")
+        return
+    configure_logs(level=config.values["logLevel"], style=config.values["logStyle"])
+    sys.exit(run(serve(config)))
+
+
+def read_config(path: str | None, namesrv: str | None) -> BrokerConfig:
+    """Read the file given with ``-c``; ``-n`` replaces its namesrvAddr.
+
+    Raises:
+        ConfigInvalid: no file, an unreadable one, or one whose content cannot be used.
+    """
+    if path is None:
+        raise ConfigInvalid("give a properties file with -c (controllerAddr is needed)")
+    try:
+        properties = parse_properties(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigInvalid(f"cannot read {path}: {error}") from error
+    servers = namesrv or os.environ.get("NAMESRV_ADDR", "")
+    if namesrv is not None or (servers and not properties.get("namesrvAddr")):
+        properties["namesrvAddr"] = servers
+    try:
+        return load_config(
+            properties,
+            host_name=socket.gethostname(),
+            local_address=local_address(),
+            user_home=os.path.expanduser("~"),
+        )
+    except ConfigInvalid as error:
+        raise ConfigInvalid(f"{path}: {error}") from error
+
+
+def local_address() -> str:
+    """The address of this machine that packets to elsewhere leave from; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(PROBE_ADDRESS)
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
+
+
+def boot_line(config: BrokerConfig) -> str:
+    """What Java's launcher prints."""
+    line = f"The broker[{config.broker_name}, {config.address}] boot success. serializeType=JSON"
+    servers = ";".join(config.name_servers)
+    return f"{line} and name server is {servers}" if servers else line
+
+
+def read_boot_id() -> str:
+    """What changes when this machine starts anew; empty where the system does not tell."""
+    with contextlib.suppress(OSError):
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    return ""
+
+
+async def serve(config: BrokerConfig) -> int:
+    """Run until a signal or a failure; returns the exit code."""
+    log = Logger(broker=config.broker_name, address=config.address)
+    if config.unknown:
+        log.log("info", "config_keys_unknown", keys=list(config.unknown))
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def end(code: int) -> None:
+        if not ended.done():
+            ended.set_result(code)
+
+    def fatal(error: BaseException) -> None:
+        print(f"mqbroker: {error}", file=sys.stderr)
+        end(_exit_code(error))
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, 0)
+    loop.set_exception_handler(lambda _, context: callback_failed(log, context, end))
+    root = config.store.store_path_root_dir
+    try:
+        lock_first_byte(config.store.path("lock"))
+        replica = BrokerReplica(
+            config,
+            clock=SystemClock(),
+            rng=SystemRng(),
+            disk=SystemDisk(),
+            network=TcpNetwork(),
+            log=log,
+            boot_id=read_boot_id(),
+            process_id=os.getpid(),
+            on_fatal=fatal,
+            used_ratio=partial(used_ratio, root),
+        )
+    except (StoreInUse, DiskFailed) as error:
+        print(f"mqbroker: {error}", file=sys.stderr)
+        return EXIT_STORE
+    code = await _started(config, replica)
+    if code is None:
+        gc.collect()
+        gc.freeze()
+        print(boot_line(config), flush=True)
+        code = await ended
+    await (replica.stop() if code == 0 else replica.close())
+    log.log("info", "broker_stopped", code=code)
+    return code
+
+
+async def _started(config: BrokerConfig, replica: BrokerReplica) -> int | None:
+    """Start the replica; an exit code when it cannot."""
+    try:
+        await replica.start()
+    except (StoreCorrupted, StoreMismatch, StoreInUse, DiskFailed, OSError) as error:
+        code = _exit_code(error)
+        where = f"cannot listen on {config.address}: " if code == EXIT_PORT else ""
+        print(f"mqbroker: {where}{error}", file=sys.stderr)
+        return code
+    return None
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, OSError):
+        return EXIT_PORT
+    if isinstance(error, StoreCorrupted | StoreMismatch | StoreInUse | DiskFailed):
+        return EXIT_STORE
+    return EXIT_FAILED
+
+
+def callback_failed(log: Logger, context: dict[str, Any], end: Callable[[int], None]) -> None:
+    """Log what a callback of the loop raised; stop when a safety rule or the state is broken."""
+    error = context.get("exception")
+    trace = "".join(traceback.format_exception(error)) if error is not None else None
+    log.log("error", "callback_failed", what=context.get("message"), trace=trace)
+    if isinstance(error, InvariantBroken | StoreCorrupted):
+        end(EXIT_FAILED)
+
+
+if __name__ == "__main__":
+    main()
