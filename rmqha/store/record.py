@@ -331,12 +331,12 @@ def _damage(
     body_end = body_at + body_size
     if zlib.crc32(buffer[body_at:body_end]) & CRC_MASK != crc:
         return "CRC of the body does not match"
-    if not buffer[end - 1] or _page_missing(buffer, body_end, end):
+    if not buffer[end - 1] or page_missing(buffer, body_end, end):
         return "a page of its topic and properties was not written"
     return ""
 
 
-def _page_missing(buffer: memoryview | bytes | bytearray, start: int, end: int) -> bool:
+def page_missing(buffer: memoryview | bytes | bytearray, start: int, end: int) -> bool:
     """Whether all that a page has of [start, end) is zero: a power cut took that page.
 
     The CRC covers the body only; texts hold no runs of zeros.

@@ -29,11 +29,14 @@ from dataclasses import dataclass
 from rmqha.base.errors import StoreDamaged
 from rmqha.store.checkpoint import Checkpoint
 from rmqha.store.record import Head, check_record
+from rmqha.store.scan import OpenLane, Run, scan
 
 CHUNK = 1 << 20
 _ZEROS = bytes(CHUNK)
 _MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
 _MAGIC_AT = 4
+RUN_MAX = 8_192
+NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +65,50 @@ class Stop:
 class Walk:
     """Iterates over whole records from a segment on; afterwards ``stop`` tells where it ended.
 
-    While it runs, ``buffer`` is the file of the record that it yields.
+    It yields runs of ordinary records, and the head of each other one. While it runs, ``buffer``
+    is the file of the record that it yields.
+
+    Args:
+        open_lane: as :func:`scan` takes it; runs of records that end at or before ``limit``
+            bring their queue units with them.
 
     A blank leads to the next file, also after the last one: the log then ends at the file's end,
     so that a blank that replicas already have is not written a second time elsewhere.
     """
 
     def __init__(
-        self, segments: Sequence[Segment], first: int, *, check_crc: bool, property_crc: bool
+        self,
+        segments: Sequence[Segment],
+        first: int,
+        *,
+        check_crc: bool,
+        property_crc: bool,
+        open_lane: OpenLane | None = None,
+        limit: int = NO_LIMIT,
     ) -> None:
         self._segments = segments
         self._first = first
         self._check_crc = check_crc
         self._property_crc = property_crc
+        self._open_lane = open_lane
+        self._limit = limit
         start = segments[first].start if segments else 0
         self.stop = Stop(start, "there is no file", 0)
         self.buffer = memoryview(b"")
 
-    def __iter__(self) -> Iterator[Head]:
+    def _run(self, segment: Segment, position: int) -> Run:
+        """The ordinary records from ``position`` on; none when records carry CRCs of their own."""
+        size = len(segment.buffer)
+        if self._property_crc:
+            return Run(position, segment.start + position, 0, 0, {})
+        below = self._open_lane is not None and segment.start + position < self._limit
+        return scan(
+            segment.buffer, position, min(size, self._limit - segment.start) if below else size,
+            segment.start, check_crc=self._check_crc, count_max=RUN_MAX,
+            open_lane=self._open_lane if below else None,
+        )  # fmt: skip
+
+    def __iter__(self) -> Iterator[Head | Run]:
         timestamp = 0
         end = self.stop.offset
         for segment in self._segments[self._first :]:
@@ -89,6 +118,11 @@ class Walk:
             buffer, position, size = segment.buffer, 0, len(segment.buffer)
             self.buffer = buffer
             while position < size:
+                run = self._run(segment, position)
+                if run.records:
+                    timestamp, position = run.timestamp, run.position
+                    yield run
+                    continue
                 head = check_record(
                     buffer, position, size, segment.start + position,
                     check_crc=self._check_crc, verify_property_crc=self._property_crc,

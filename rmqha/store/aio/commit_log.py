@@ -30,6 +30,7 @@ from rmqha.store.record import (
     write_blank,
 )
 from rmqha.store.recovery import Segment
+from rmqha.store.scan import OpenLane, Run, scan
 from rmqha.store.settings import StoreSettings
 
 _PREFIX = struct.Struct(">iI")
@@ -77,6 +78,7 @@ class CommitLog:
         self._cutting = False
         self._tail = memoryview(b"")
         self._tail_start = 0
+        self._room_end = 0
         self._doomed: list[str] = []
         self._disk = disk
 
@@ -110,6 +112,7 @@ class CommitLog:
             self._tail, self._tail_start = file.buffer, self.max_offset - within
         else:
             self._tail, self._tail_start = memoryview(b""), self.max_offset
+        self._room_end = self._tail_start + len(self._tail) - BLANK_SIZE
 
     # -- a master's writes
 
@@ -122,7 +125,7 @@ class CommitLog:
             LocalProtocolError: a cut is under way.
         """
         size = self._checked_size(message)
-        if size + BLANK_SIZE > len(self._tail) - (self.max_offset - self._tail_start):
+        if self.max_offset + size > self._room_end:
             self._roll(size)
         return self._write(message, size, queue_offset)
 
@@ -134,7 +137,7 @@ class CommitLog:
         """
         sizes = [self._checked_size(message) for message in messages]
         total = sum(sizes)
-        if total + BLANK_SIZE > len(self._tail) - (self.max_offset - self._tail_start):
+        if self.max_offset + total > self._room_end:
             self._roll(total)
         return [
             self._write(message, size, queue_offset + number)
@@ -281,6 +284,19 @@ class CommitLog:
         written = min(self.file_size, within + self.max_offset - offset)
         return file.buffer, check_record(file.buffer, within, written, offset, check_crc=False)
 
+    def scan(
+        self, offset: int, limit: int, *, count_max: int, open_lane: OpenLane | None = None
+    ) -> Run | None:
+        """Pass ordinary records among the written ones below ``limit``, CRC unchecked."""
+        if not self.files.holds(offset):
+            return None
+        file, within = self.files.at(offset)
+        end = min(self.file_size, within + min(limit, self.max_offset) - offset)
+        return scan(
+            file.buffer, within, end, offset - within,
+            check_crc=False, count_max=count_max, open_lane=open_lane,
+        )  # fmt: skip
+
     def file_end(self, offset: int) -> int:
         """Where the file that holds ``offset`` ends."""
         return segments.floor(offset, self.file_size) + self.file_size
@@ -289,6 +305,10 @@ class CommitLog:
         """See ``ReplicatedLog.valid_end``."""
         position = start
         while position < end:
+            run = self.scan(position, end, count_max=end)
+            if run is not None and run.records:
+                position = run.end
+                continue
             _, head = self.check(position)
             if head.size < 0:
                 break
@@ -337,5 +357,5 @@ class CommitLog:
     def close(self) -> None:
         """Unmap."""
         self._tail = memoryview(b"")
-        self._tail_start = self.max_offset
+        self._tail_start = self._room_end = self.max_offset
         self.files.close()

@@ -12,8 +12,9 @@ from rmqha.runtime.ports import Disk
 from rmqha.store import properties as props
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.queue_files import QueueFiles
-from rmqha.store.consume_queue import BatchUnit, unit_tags_code
+from rmqha.store.consume_queue import SCHEDULE_TOPIC, BatchUnit, unit_tags_code
 from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Head
+from rmqha.store.scan import Lane, LaneKey
 from rmqha.store.settings import StoreSettings
 
 PLAIN = "consumequeue"
@@ -107,6 +108,23 @@ class ConsumeQueues:
                 BatchUnit(head.offset, head.size, code, head.store_timestamp, base, number)
             )
         return True
+
+    def open_lane(self, topic: bytes, queue_id: int) -> Lane | None:
+        """Where a plain queue stands, for :func:`scan`; None for one that needs ``dispatch``."""
+        queue = self.queues.get((topic, queue_id))
+        if queue is None or queue.batch or not queue.has_units or topic == SCHEDULE_TOPIC:
+            return None
+        return Lane(queue.count_end, queue.indexed_end)
+
+    def put_lanes(self, lanes: dict[LaneKey, Lane]) -> None:
+        """Write the units that a run collected.
+
+        Raises:
+            DiskFailed: no room for a queue's next file; units that are there may come again.
+        """
+        for (topic, queue_id), lane in lanes.items():
+            if lane.units:
+                self.queues[topic[1:], queue_id].put_run(lane)
 
     @property
     def indexed_end(self) -> int:

@@ -117,9 +117,14 @@ class Dispatcher:
             StoreDamaged: bytes below the limit are no record.
         """
         limit = self._limit()
-        for _ in range(self._batch):
+        done = 0
+        while done < self._batch:
             if self.offset >= limit:
                 return False
+            passed = self._step_run(limit, self._batch - done)
+            done += passed or 1
+            if passed:
+                continue
             buffer, head = self._log.check(self.offset)
             end = self._end_of(buffer, head, limit)
             if end > limit:
@@ -134,6 +139,20 @@ class Dispatcher:
                     self._log.last_timestamp = head.store_timestamp
             self.offset = end
         return True
+
+    def _step_run(self, limit: int, count_max: int) -> int:
+        """Dispatch the ordinary records that come next; how many there were."""
+        run = self._log.scan(
+            self.offset, limit, count_max=count_max, open_lane=self._queues.open_lane
+        )
+        if run is None or not run.records:
+            return 0
+        self._queues.put_lanes(run.lanes)
+        self.last_timestamp = run.timestamp
+        if run.timestamp > self._log.last_timestamp:
+            self._log.last_timestamp = run.timestamp
+        self.offset = run.end
+        return run.records
 
     def _end_of(self, buffer: memoryview, head: Head, limit: int) -> int:
         """Where the next record ends; behind the limit when it is not whole yet."""

@@ -14,9 +14,9 @@ from rmqha.store import recovery
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.index_file import IndexFile
+from rmqha.store.scan import Run
 from rmqha.store.settings import StoreSettings
 
-NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Loader:
     ) -> Loaded:
         """Recover the log of ``segments``; ``strays`` are files behind a gap."""
         bounded = self._settings.confirm_bounded
-        limit = max(checkpoint.confirm_offset, 0) if bounded else NO_LIMIT
+        limit = max(checkpoint.confirm_offset, 0) if bounded else recovery.NO_LIMIT
         indexed = self._queues.indexed_end
         if clean:
             first = recovery.start_after_clean_stop(segments, indexed, limit)
@@ -130,7 +130,7 @@ class Loader:
             first = recovery.start_after_crash(segments, checkpoint, limit)
             # What the queues lost with the power lies behind the file's start.
             await self._queues.cut(segments[first].start)
-        walk = self._walk(segments, first)
+        walk = self._walk(segments, first, limit)
         records, dispatched = await self._dispatch(walk, limit)
         stop = walk.stop
         # Up to here only queues were changed, and they only name whole records.
@@ -145,12 +145,14 @@ class Loader:
             await self._queues.clear()
         return Loaded(clean, dispatched, stop.last_timestamp, records, erased)
 
-    def _walk(self, segments: list[recovery.Segment], first: int) -> recovery.Walk:
+    def _walk(self, segments: list[recovery.Segment], first: int, limit: int) -> recovery.Walk:
         return recovery.Walk(
             segments,
             first,
             check_crc=self._settings.check_crc_on_recover,
             property_crc=self._settings.force_verify_prop_crc,
+            open_lane=self._queues.open_lane,
+            limit=limit,
         )
 
     async def _dispatch(self, walk: recovery.Walk, limit: int) -> tuple[int, int]:
@@ -160,14 +162,20 @@ class Loader:
             How many records there are, and the end of the last that was dispatched.
         """
         records, dispatched = 0, walk.stop.offset
-        for head in walk:
+        for found in walk:
+            if isinstance(found, Run):
+                records += found.records
+                self._queues.put_lanes(found.lanes)
+                if found.end <= limit:
+                    dispatched = found.end
+                continue
             records += 1
-            end = head.offset + head.size
+            end = found.offset + found.size
             if end > limit:
                 continue
-            if not self._queues.dispatch(head, walk.buffer):
-                await self._queues.make(head)
-                self._queues.dispatch(head, walk.buffer)
+            if not self._queues.dispatch(found, walk.buffer):
+                await self._queues.make(found)
+                self._queues.dispatch(found, walk.buffer)
             dispatched = end
         # Blanks behind the last record are passed, too.
         return records, walk.stop.offset if walk.stop.offset <= limit else dispatched

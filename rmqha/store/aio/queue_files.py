@@ -20,6 +20,7 @@ from rmqha.store.consume_queue import (
     place_of,
     valid_units,
 )
+from rmqha.store.scan import Lane
 
 FILES_SCANNED = 3
 GAP_MAX = 1 << 20
@@ -122,6 +123,11 @@ class QueueFiles:
                 high = middle
         return low
 
+    @property
+    def has_units(self) -> bool:
+        """Whether there is any unit, so that the next one's place is known."""
+        return bool(self.files.files) and self.end > self.files.first
+
     def begins_after(self, queue_offset: int) -> bool:
         """Whether a queue without units has files that begin behind ``queue_offset``.
 
@@ -159,6 +165,23 @@ class QueueFiles:
         self.end = position + UNIT.size
         self.indexed_end = offset + size
         return True
+
+    def put_run(self, lane: Lane) -> None:
+        """Write the units of a run, which follow the last one.
+
+        Raises:
+            DiskFailed: no room for the next file; the units before it are written.
+        """
+        units, done = b"".join(lane.units), 0
+        while done < len(units):
+            self.files.make_for(self.end)
+            file, within = self.files.at(self.end)
+            part = units[done : done + file.size - within]
+            file.buffer[within : within + len(part)] = part
+            done += len(part)
+            self.end += len(part)
+            offset, size = place_of(file.buffer, within + len(part) - UNIT.size)
+            self.indexed_end = offset + size
 
     def _fill(self, position: int, queue_offset: int) -> None:
         """Fillers before the first unit of a fresh queue, or into a gap."""

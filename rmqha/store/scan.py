@@ -1,0 +1,152 @@
+"""Many ordinary records in one loop: check them, and collect their queue units. The hot path.
+
+Ordinary is what nearly every record is: V1, IPv4 hosts, of no transaction, no inner batch. Anything
+else, and anything that looks wrong in whatever way, ends the run, and ``record.check_record`` judges
+that one record. So this file needs to be strict only, never to explain; a property test holds
+what it accepts equal to what the slow path accepts.
+
+Source: protocol fact (ha-store 5.2, 5.7).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import NamedTuple
+from zlib import crc32
+
+from rmqha.store.consume_queue import UNIT, tags_code
+from rmqha.store.record import CRC_MASK, MAGIC_V1, MIN_SIZE, PAGE_BITS, PROPERTIES_MAX, page_missing
+
+# total size, magic, body CRC, queue id, queue offset, physical offset, sys flag, store timestamp,
+# body length
+_HEAD = struct.Struct(">iIii4xqqi16xq20xi")
+_BODY_AT = _HEAD.size
+# Transactions, IPv6 hosts and inner batches take the slow path; a commit does, too.
+_UNUSUAL = 0x4 | 0x8 | 0x10 | 0x20 | 0x80
+_TAGS = b"TAGS\x01"
+_PAIR_END = 2
+_TAIL_MIN = 4
+
+
+class Lane:
+    """Where one queue stands while a run collects its units.
+
+    Attributes:
+        next_offset: queue offset of the next unit.
+        indexed_end: end in the commit log of the last unit's record.
+        units: encoded units that are not in the queue's file yet, from ``first_offset`` on.
+    """
+
+    __slots__ = ("first_offset", "indexed_end", "next_offset", "units")
+
+    def __init__(self, next_offset: int, indexed_end: int) -> None:
+        self.first_offset = self.next_offset = next_offset
+        self.indexed_end = indexed_end
+        self.units: list[bytes] = []
+
+
+LaneKey = tuple[bytes, int]
+"""The topic with the byte of its length before it, and the queue id."""
+OpenLane = Callable[[bytes, int], Lane | None]
+
+
+class Run(NamedTuple):
+    """What one call of :func:`scan` passed.
+
+    Attributes:
+        position: where the first record stands that was not passed.
+        end: the same as a physical offset.
+        records: how many were.
+        timestamp: store timestamp of the last one; 0 for none.
+        lanes: the queues that were met, some without new units.
+    """
+
+    position: int
+    end: int
+    records: int
+    timestamp: int
+    lanes: dict[LaneKey, Lane]
+
+
+def scan(
+    buffer: memoryview,
+    position: int,
+    end: int,
+    base: int,
+    *,
+    check_crc: bool,
+    count_max: int,
+    open_lane: OpenLane | None = None,
+) -> Run:
+    """Pass ordinary whole records of ``buffer`` from ``position`` on, up to ``end``.
+
+    Args:
+        base: physical offset of the buffer's first byte.
+        check_crc: check the body, and that no page behind it is missing.
+        count_max: records to pass at most.
+        open_lane: gives the lane of (topic, queue id), or None for a queue that needs the slow
+            path. Without it records are checked and no units are made.
+    """
+    unpack, pack = _HEAD.unpack_from, UNIT.pack
+    lanes: dict[LaneKey, Lane] = {}
+    records = timestamp = 0
+    last = end - MIN_SIZE
+    while position <= last and records < count_max:
+        size, magic, crc, queue_id, queue_offset, offset, sys_flag, stored, body_size = unpack(
+            buffer, position
+        )
+        stop = position + size
+        body_end = position + _BODY_AT + body_size
+        if (
+            magic != MAGIC_V1 or offset != base + position or sys_flag & _UNUSUAL
+            or body_size < 0 or stop > end or body_end + _TAIL_MIN > stop
+        ):  # fmt: skip
+            break
+        tail = bytes(buffer[body_end:stop])
+        topic_end = tail[0] + 1
+        if topic_end + 3 > len(tail):
+            break
+        properties_size = tail[topic_end] << 8 | tail[topic_end + 1]
+        if topic_end + 2 + properties_size != len(tail) or properties_size > PROPERTIES_MAX:
+            break
+        if check_crc and (
+            crc32(buffer[body_end - body_size : body_end]) & CRC_MASK != crc
+            or not tail[-1]
+            or (
+                body_end >> PAGE_BITS != (stop - 1) >> PAGE_BITS
+                and page_missing(buffer, body_end, stop)
+            )
+        ):
+            break
+        if open_lane is not None:
+            key = (tail[:topic_end], queue_id)
+            lane = lanes.get(key)
+            if lane is None:
+                lane = open_lane(key[0][1:], queue_id)
+                if lane is None:
+                    break
+                lanes[key] = lane
+            if offset + size > lane.indexed_end:
+                if queue_offset != lane.next_offset:
+                    break
+                lane.next_offset = queue_offset + 1
+                lane.indexed_end = offset + size
+                lane.units.append(pack(offset, size, _tags_code(tail, topic_end + 2)))
+        timestamp = stored
+        records += 1
+        position = stop
+    return Run(position, base + position, records, timestamp, lanes)
+
+
+def _tags_code(tail: bytes, properties_at: int) -> int:
+    """As ``consume_queue.unit_tags_code`` for a topic that has no delays."""
+    at = tail.rfind(_TAGS)
+    while at > properties_at and tail[at - 1] != _PAIR_END:
+        at = tail.rfind(_TAGS, 0, at)
+    if at < properties_at:
+        return 0
+    start = at + len(_TAGS)
+    end = tail.find(b"\x02", start)
+    value = tail[start:] if end < 0 else tail[start:end]
+    return tags_code(value) if value else 0
