@@ -9,6 +9,7 @@ Source: protocol fact (ha-store 5.7).
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -101,6 +102,11 @@ def place_of(buffer: memoryview, position: int) -> tuple[int, int]:
     """Physical offset and size of the unit at ``position``."""
     offset, size = _PLACE.unpack_from(buffer, position)
     return offset, size
+
+
+def places(units: memoryview) -> Iterator[tuple[int, int]]:
+    """Physical offset and size of each plain unit."""
+    return _PADDED[UNIT.size].iter_unpack(units)
 
 
 @lru_cache(maxsize=16_384)

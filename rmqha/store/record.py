@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
@@ -49,6 +48,8 @@ _I32 = struct.Struct(">i")
 _FIXED_SIZE = _FIXED.size
 MIN_SIZE = 91
 PAGE_BITS = 12
+JOINED_MAX = 1 << 16
+"""Up to this body one write of a joined record is cheaper than several writes of its parts."""
 
 
 class Message(NamedTuple):
@@ -99,8 +100,7 @@ class Head(NamedTuple):
     properties_size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One stored message; the body is a slice of the commit log, not a copy."""
 
     size: int
@@ -184,13 +184,14 @@ def encoded_size(message: Message, *, property_crc: bool) -> int:
     Raises:
         MessageIllegal: topic or properties do not fit their fields.
     """
-    properties = len(message.properties)
+    topic, _, body, encoded, _, born_host, store_host, _, _, _, _ = message
+    properties = len(encoded)
     if property_crc:
-        properties += props.crc_growth(message.properties)
+        properties += props.crc_growth(encoded)
     if properties > PROPERTIES_MAX:
         raise MessageIllegal(f"properties of {properties} bytes, at most {PROPERTIES_MAX}")
-    hosts = len(message.born_host) + len(message.store_host)
-    return 74 + hosts + len(message.body) + len(topic_field(message.topic)[2]) + properties
+    hosts = len(born_host) + len(store_host)
+    return 74 + hosts + len(body) + len(topic_field(topic)[2]) + properties
 
 
 def encode_into(
@@ -210,34 +211,32 @@ def encode_into(
     magic, _, topic_bytes = topic_field(topic)
     body_size = len(body)
     crc = zlib.crc32(body) & CRC_MASK
+    sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
     if len(born_host) == 8 and len(store_host) == 8:
-        _HEAD_V4.pack_into(
-            buffer, position, size, magic, crc, queue_id, flag, queue_offset, physical_offset,
-            sys_flag & ~0x30, born_timestamp, born_host, store_timestamp, store_host,
-            reconsume_times, prepared, body_size,
+        head = _HEAD_V4.pack(
+            size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
+            born_timestamp, born_host, store_timestamp, store_host, reconsume_times, prepared,
+            body_size,
         )  # fmt: skip
-        at = position + 88
     else:
-        sys_flag &= ~0x30
         sys_flag |= BORN_HOST_V6 if len(born_host) > 8 else 0
         sys_flag |= STORE_HOST_V6 if len(store_host) > 8 else 0
-        _FIXED.pack_into(
-            buffer, position, size, magic, crc, queue_id, flag, queue_offset, physical_offset,
-            sys_flag, born_timestamp,
-        )  # fmt: skip
-        rest = b"".join(
-            (born_host, _AFTER_HOST.pack(store_timestamp), store_host,
-             _BEFORE_BODY.pack(reconsume_times, prepared, body_size))
-        )  # fmt: skip
-        at = position + _FIXED_SIZE
-        buffer[at : at + len(rest)] = rest
-        at += len(rest)
-    buffer[at : at + body_size] = body
-    at += body_size
+        head = b"".join((
+            _FIXED.pack(size, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag,
+                        born_timestamp),
+            born_host, _AFTER_HOST.pack(store_timestamp), store_host,
+            _BEFORE_BODY.pack(reconsume_times, prepared, body_size),
+        ))  # fmt: skip
     if property_crc:
         properties = props.with_crc_room(properties)
-    tail = topic_bytes + len(properties).to_bytes(2) + properties
-    buffer[at : at + len(tail)] = tail
+    tail = (topic_bytes, len(properties).to_bytes(2), properties)
+    if body_size <= JOINED_MAX:
+        buffer[position : position + size] = b"".join((head, body, *tail))
+    else:
+        at = position + len(head)
+        buffer[position:at] = head
+        buffer[at : at + body_size] = body
+        buffer[at + body_size : position + size] = b"".join(tail)
     if property_crc:
         props.fill_crc(buffer, position, size)
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from rmqha.store.consume_queue import UNIT, tags_code
+from rmqha.store.properties import find
 from rmqha.store.record import CRC_MASK, MAGIC_V1, MIN_SIZE, PAGE_BITS, PROPERTIES_MAX, page_missing
 
 # total size, magic, body CRC, queue id, queue offset, physical offset, sys flag, store timestamp,
@@ -25,7 +26,9 @@ _BODY_AT = _HEAD.size
 # Transactions, IPv6 hosts and inner batches take the slow path; a commit does, too.
 _UNUSUAL = 0x4 | 0x8 | 0x10 | 0x20 | 0x80
 _TAGS = b"TAGS\x01"
-_PAIR_END = 2
+_TAGS_SIZE = len(_TAGS)
+_PAIR_END = b"\x02"
+_PAIR_END_BYTE = 2
 _TAIL_MIN = 4
 
 
@@ -34,14 +37,14 @@ class Lane:
 
     Attributes:
         next_offset: queue offset of the next unit.
-        indexed_end: end in the commit log of the last unit's record.
-        units: encoded units that are not in the queue's file yet, from ``first_offset`` on.
+        indexed_end: where the run found it: records that end before it have their unit.
+        units: encoded units that are not in the queue's file yet.
     """
 
-    __slots__ = ("first_offset", "indexed_end", "next_offset", "units")
+    __slots__ = ("indexed_end", "next_offset", "units")
 
     def __init__(self, next_offset: int, indexed_end: int) -> None:
-        self.first_offset = self.next_offset = next_offset
+        self.next_offset = next_offset
         self.indexed_end = indexed_end
         self.units: list[bytes] = []
 
@@ -69,7 +72,7 @@ class Run(NamedTuple):
     lanes: dict[LaneKey, Lane]
 
 
-def scan(
+def scan(  # noqa: C901 - a call for each record would cost as much as the work
     buffer: memoryview,
     position: int,
     end: int,
@@ -88,7 +91,7 @@ def scan(
         open_lane: gives the lane of (topic, queue id), or None for a queue that needs the slow
             path. Without it records are checked and no units are made.
     """
-    unpack, pack = _HEAD.unpack_from, UNIT.pack
+    unpack, pack, code_of = _HEAD.unpack_from, UNIT.pack, tags_code
     lanes: dict[LaneKey, Lane] = {}
     records = timestamp = 0
     last = end - MIN_SIZE
@@ -105,7 +108,7 @@ def scan(
             break
         tail = bytes(buffer[body_end:stop])
         topic_end = tail[0] + 1
-        if topic_end + 3 > len(tail):
+        if topic_end + 2 > len(tail):
             break
         properties_size = tail[topic_end] << 8 | tail[topic_end + 1]
         if topic_end + 2 + properties_size != len(tail) or properties_size > PROPERTIES_MAX:
@@ -131,22 +134,22 @@ def scan(
                 if queue_offset != lane.next_offset:
                     break
                 lane.next_offset = queue_offset + 1
-                lane.indexed_end = offset + size
-                lane.units.append(pack(offset, size, _tags_code(tail, topic_end + 2)))
+                code = 0
+                if (at := tail.rfind(_TAGS, topic_end + 2)) >= 0:
+                    value_end = tail.find(_PAIR_END, at)
+                    within = at > topic_end + 2 and tail[at - 1] != _PAIR_END_BYTE
+                    if within or value_end < 0:
+                        code = _tags_code(tail[topic_end + 2 :])
+                    elif value_end > at + _TAGS_SIZE:
+                        code = code_of(tail[at + _TAGS_SIZE : value_end])
+                lane.units.append(pack(offset, size, code))
         timestamp = stored
         records += 1
         position = stop
     return Run(position, base + position, records, timestamp, lanes)
 
 
-def _tags_code(tail: bytes, properties_at: int) -> int:
-    """As ``consume_queue.unit_tags_code`` for a topic that has no delays."""
-    at = tail.rfind(_TAGS)
-    while at > properties_at and tail[at - 1] != _PAIR_END:
-        at = tail.rfind(_TAGS, 0, at)
-    if at < properties_at:
-        return 0
-    start = at + len(_TAGS)
-    end = tail.find(b"\x02", start)
-    value = tail[start:] if end < 0 else tail[start:end]
-    return tags_code(value) if value else 0
+def _tags_code(properties: bytes) -> int:
+    """The same by the long way: TAGS is within another word, or the last separator is missing."""
+    tags = find(properties, b"TAGS")
+    return 0 if tags is None else tags_code(tags)

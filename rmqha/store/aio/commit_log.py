@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from rmqha.base.errors import LocalProtocolError, MessageIllegal
 from rmqha.base.invariants import invariant
@@ -67,7 +67,8 @@ class CommitLog:
 
     def __init__(self, disk: Disk, clock: Clock, settings: StoreSettings) -> None:
         self._clock = clock
-        self._settings = settings
+        self._body_max = settings.max_message_size
+        self._size_max = settings.max_message_size + HEADROOM
         self._property_crc = settings.enabled_append_prop_crc
         self.file_size = settings.mapped_file_size_commit_log
         self.files = MappedFiles(disk, settings.store_path_commit_log, self.file_size)
@@ -124,7 +125,9 @@ class CommitLog:
             DiskFailed: the next file cannot be made; nothing was written.
             LocalProtocolError: a cut is under way.
         """
-        size = self._checked_size(message)
+        size = encoded_size(message, property_crc=self._property_crc)
+        if self._cutting or len(message.body) > self._body_max or size > self._size_max:
+            self._refuse(message)
         if self.max_offset + size > self._room_end:
             self._roll(size)
         return self._write(message, size, queue_offset)
@@ -135,7 +138,10 @@ class CommitLog:
         Raises:
             MessageIllegal, DiskFailed, LocalProtocolError: as :meth:`append`, for all or none.
         """
-        sizes = [self._checked_size(message) for message in messages]
+        sizes = [encoded_size(message, property_crc=self._property_crc) for message in messages]
+        for message, size in zip(messages, sizes, strict=True):
+            if self._cutting or len(message.body) > self._body_max or size > self._size_max:
+                self._refuse(message)
         total = sum(sizes)
         if self.max_offset + total > self._room_end:
             self._roll(total)
@@ -144,14 +150,10 @@ class CommitLog:
             for number, (message, size) in enumerate(zip(messages, sizes, strict=True))
         ]
 
-    def _checked_size(self, message: Message) -> int:
+    def _refuse(self, message: Message) -> NoReturn:
         if self._cutting:
             raise LocalProtocolError("append while the log is being cut")
-        size = encoded_size(message, property_crc=self._property_crc)
-        limit = self._settings.max_message_size
-        if len(message.body) > limit or size > limit + HEADROOM:
-            raise MessageIllegal(f"message of {len(message.body)} bytes, at most {limit}")
-        return size
+        raise MessageIllegal(f"message of {len(message.body)} bytes, at most {self._body_max}")
 
     def _write(self, message: Message, size: int, queue_offset: int) -> AppendResult:
         offset = self.max_offset
@@ -275,6 +277,11 @@ class CommitLog:
             return memoryview(b"")
         file, within = self.files.at(offset)
         return file.buffer[within : within + length]
+
+    def file_of(self, offset: int) -> tuple[memoryview, int]:
+        """The bytes of the file that holds ``offset``, and its start; raises IndexError."""
+        file, within = self.files.at(offset)
+        return file.buffer, offset - within
 
     def check(self, offset: int) -> tuple[memoryview, Head]:
         """The file's bytes and the record at ``offset`` among the written ones, CRC unchecked."""

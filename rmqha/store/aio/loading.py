@@ -18,7 +18,6 @@ from rmqha.store.scan import Run
 from rmqha.store.settings import StoreSettings
 
 
-
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What opening found.

@@ -208,9 +208,11 @@ class MessageStore:
             result = self.commit_log.append(message, 0)
         else:
             base = table.get(key, 0)
-            count = batches.inner_count(message)
-            if message.sys_flag & INNER_BATCH:
-                message = batches.with_inner_base(message, base)
+            count = 1
+            if message.sys_flag & INNER_BATCH or b"INNER_NUM\x01" in message.properties:
+                count = batches.inner_count(message)
+                if message.sys_flag & INNER_BATCH:
+                    message = batches.with_inner_base(message, base)
             result = self.commit_log.append(message, base)
             table[key] = base + count
         if not self._bounded:

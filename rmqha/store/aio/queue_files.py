@@ -5,6 +5,8 @@ Source: protocol fact (ha-store 5.7).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rmqha.base.errors import StoreDamaged
 from rmqha.runtime.ports import Disk, MappedFile
 from rmqha.store.aio.mapped_files import MappedFiles
@@ -18,6 +20,7 @@ from rmqha.store.consume_queue import (
     count_below,
     first_live,
     place_of,
+    places,
     valid_units,
 )
 from rmqha.store.scan import Lane
@@ -110,6 +113,14 @@ class QueueFiles:
         file, within = self.files.at(position)
         count = (min(self.end - position, file.size - within)) // self.unit_size
         return file.buffer, within, count
+
+    def places(self, index: int) -> Iterator[tuple[int, int, int]]:
+        """Physical offset and size of the plain units from ``index`` on, and the next index."""
+        while index < self.count_end:
+            buffer, within, count = self._rest(index)
+            for offset, size in places(buffer[within : within + count * UNIT.size]):
+                index += 1
+                yield offset, size, index
 
     def batch_index(self, offset: int, log_min: int) -> int:
         """Index of the batch unit that holds a queue offset, or of the next one."""

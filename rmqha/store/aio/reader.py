@@ -6,7 +6,7 @@ Source: protocol fact (ha-store 3.1, 5.6, 5.7); status words are Java's GetMessa
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rmqha.base.errors import DiskFailed
@@ -99,26 +99,32 @@ class Reader:
     def _collect(
         self, queue: QueueFiles, offset: int, count_max: int, bytes_max: int
     ) -> tuple[list[memoryview], int]:
-        index = queue.batch_index(offset, self._log.min_offset) if queue.batch else offset
+        """Slices of whole records, and the queue offset after the last."""
         found: list[memoryview] = []
-        limit, size_sum = self._limit(), 0
-        while len(found) < count_max and index < queue.count_end:
-            following = index + 1
-            if queue.batch:
-                batch = queue.batch_unit(index)
-                physical, size = batch.physical_offset, batch.size
-                following = batch.base_offset + batch.batch_size
-            else:
-                physical, size, _ = queue.unit(index)
-            filler = size == FILLER_SIZE
-            if not filler:
-                if physical + size > limit or (found and size_sum + size > bytes_max):
+        limit, left = self._limit(), bytes_max
+        buffer, start, stop = memoryview(b""), 0, 0
+        for physical, size, following in self._units(queue, offset):
+            if len(found) >= count_max:
+                break
+            if size != FILLER_SIZE:
+                left -= size
+                if physical + size > limit or (found and left < 0):
                     break
-                found.append(self._log.view(physical, size))
-                size_sum += size
-            index += 1
+                if physical < start or physical + size > stop:
+                    buffer, start = self._log.file_of(physical)
+                    stop = start + len(buffer)
+                found.append(buffer[physical - start : physical - start + size])
             offset = following
         return found, offset
+
+    def _units(self, queue: QueueFiles, offset: int) -> Iterator[tuple[int, int, int]]:
+        """Physical offset and size of each unit, and the queue offset after it."""
+        if not queue.batch:
+            yield from queue.places(offset)
+            return
+        for index in range(queue.batch_index(offset, self._log.min_offset), queue.count_end):
+            unit = queue.batch_unit(index)
+            yield unit.physical_offset, unit.size, unit.base_offset + unit.batch_size
 
     def look(self, offset: int) -> Record | None:
         """The record at a physical offset, below the limit; None when there is none."""
