@@ -59,8 +59,12 @@ from rmqha.controller.metadata.messages import (
     Propose,
     Reply,
     RequestReceived,
+    RouteFollowed,
+    RouteUnknown,
+    RouteUpdated,
     SnapshotLoaded,
     Ticked,
+    WatchRoute,
 )
 from rmqha.controller.metadata.proposals import Proposals
 from rmqha.controller.metadata.senders import sender
@@ -73,7 +77,8 @@ from rmqha.remoting.codes import RequestCode
 __all__ = [
     "Committed", "ConnectionClosed", "ControllerEffect", "ControllerEvent", "ControllerMachine",
     "LeadershipChanged", "MachineSettings", "Notify", "ProposalDropped", "Propose", "Reply",
-    "RequestReceived", "SnapshotLoaded", "Ticked", "heartbeat_answer",
+    "RequestReceived", "RouteFollowed", "RouteUnknown", "RouteUpdated", "SnapshotLoaded", "Ticked", "WatchRoute",
+    "heartbeat_answer",
 ]  # fmt: skip  # fmt: skip
 
 
@@ -140,6 +145,8 @@ class ControllerMachine:
                 return self._proposal_dropped(now_ms, event.token)
             case SnapshotLoaded():
                 return self._snapshot_loaded(event)
+            case RouteFollowed() | RouteUpdated() | RouteUnknown():
+                return [*self._announcer.route_news(now_ms, event)]
             case _:
                 assert_never(event)
 
@@ -361,6 +368,8 @@ class ControllerMachine:
             patience = Patience(
                 settings.slave_notify_open_delay_ms, settings.slave_notify_open_margin_ms
             )
+        if settings.watch_name_server_route:
+            patience = replace(patience, watch_ms=settings.slave_notify_open_delay_ms)
         return [
             *self._announcer.elected(
                 now_ms, broker_set, patience, asker=asker, old_master=old_master

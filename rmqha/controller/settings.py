@@ -87,6 +87,7 @@ DEFAULTS: dict[str, str] = {
     "slaveNotifyOpenMarginMs": "1000",
     "snapshotEveryEntries": "20000",
     "walSegmentBytes": "16777216",
+    "watchNameServerRoute": "true",
 }
 
 # What a running controller can change; everything else is read at the start only.
@@ -100,6 +101,7 @@ MUTABLE = frozenset(
         "slaveNotifyDelayMs",
         "slaveNotifyOpenDelayMs",
         "slaveNotifyOpenMarginMs",
+        "watchNameServerRoute",
     }
 )
 ALIASES = {"processReadEvent": "isProcessReadEvent"}

@@ -10,8 +10,12 @@ from rmqha.controller.machine import (
     LeadershipChanged,
     MachineSettings,
     ProposalDropped,
+    RouteFollowed,
+    RouteUnknown,
+    RouteUpdated,
     SnapshotLoaded,
     Ticked,
+    WatchRoute,
 )
 from tests.controller.metadata.driving import CLUSTER, NAME, Driver
 
@@ -194,6 +198,95 @@ def test_notify_when_an_operator_chose_then_the_old_master_hears_at_once() -> No
     assert driver.told() == ["h:3"]
     driver.pass_time(1_000)
     assert driver.told() == []
+
+
+def test_notify_when_the_route_is_watched_then_slaves_hear_when_it_names_the_master() -> None:
+    """Neither the heartbeat nor the short delay says what a name server will answer."""
+    driver = Driver(routes=True)
+    driver.pair()
+    driver.register(3)
+    driver.beat(3)
+    driver.elect(2, designate=True)
+    assert driver.told()[-2:] == ["h:2", "h:1"]
+    assert driver.watched[-1] == WatchRoute(CLUSTER, NAME, 2, "h:2", 8_000)
+    driver.step(RouteFollowed(NAME, 2))
+    driver.beat(2, epoch=2)
+    driver.pass_time(5_000)
+    assert driver.told() == []
+    driver.step(RouteUpdated(NAME, 1))
+    assert driver.told() == []
+    driver.step(RouteUpdated(NAME, 2))
+    assert driver.told() == ["h:3"]
+    driver.step(RouteUpdated(NAME, 2))
+    assert driver.told() == []
+
+
+def test_notify_when_the_route_is_watched_for_long_then_slaves_hear_all_the_same() -> None:
+    """A name server that never learns must not keep a slave from its master."""
+    driver = Driver(routes=True)
+    driver.pair()
+    driver.register(3)
+    driver.beat(3)
+    driver.elect(2, designate=True)
+    driver.told()
+    driver.step(RouteFollowed(NAME, 2))
+    driver.beat(2, epoch=2)
+    driver.pass_time(7_999)
+    assert driver.told() == []
+    driver.pass_time(1)
+    assert driver.told() == ["h:3"]
+
+
+def test_notify_when_the_master_does_not_say_whose_route_then_the_delay_counts() -> None:
+    """It may be cut off from this leader; its slaves must hear all the same."""
+    driver = Driver(routes=True)
+    driver.pair()
+    driver.register(3)
+    driver.beat(3)
+    driver.close(1)
+    driver.told()
+    driver.pass_time(100)
+    assert driver.master() == (2, 2)
+    driver.told()
+    driver.pass_time(299)
+    assert driver.told() == []
+    driver.pass_time(1)
+    assert driver.told() == ["h:3"]
+    driver.step(RouteFollowed(NAME, 2))
+    driver.step(RouteUpdated(NAME, 2))
+    assert driver.told() == []
+
+
+@pytest.mark.parametrize("heard_first", [True, False])
+def test_notify_when_the_route_cannot_be_seen_then_the_heartbeat_counts(heard_first: bool) -> None:
+    """As without a name server, whichever comes first."""
+    driver = Driver(routes=True)
+    driver.pair()
+    driver.register(3)
+    driver.beat(3)
+    driver.elect(2, designate=True)
+    driver.told()
+    driver.step(RouteFollowed(NAME, 2))
+    if heard_first:
+        driver.beat(2, epoch=2)
+        driver.pass_time(400)
+        driver.step(RouteUnknown(NAME, 2))
+        driver.pass_time(599)
+    else:
+        driver.step(RouteUnknown(NAME, 2))
+        driver.beat(2, epoch=2)
+        driver.pass_time(999)
+    assert driver.told() == []
+    driver.pass_time(1)
+    assert driver.told() == ["h:3"]
+
+
+def test_notify_when_nothing_shall_be_watched_then_nothing_is() -> None:
+    """Where controllers must not talk to name servers."""
+    driver = Driver(settings=MachineSettings(watch_name_server_route=False), routes=True)
+    driver.pair()
+    driver.elect(2, designate=True)
+    assert driver.watched == []
 
 
 def test_read_when_a_slave_polls_before_its_turn_then_it_is_asked_to_come_again() -> None:

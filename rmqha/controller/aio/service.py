@@ -19,6 +19,7 @@ from rmqha.controller.aio.metrics import ControllerMetrics
 from rmqha.controller.aio.notifier import Notifier
 from rmqha.controller.aio.raft_node import RaftNode
 from rmqha.controller.aio.replies import RepeatedReplies, reply_to
+from rmqha.controller.aio.route_watch import RouteWatch
 from rmqha.controller.config_requests import config_text, metadata_info, update_config
 from rmqha.controller.metadata.status import Status
 from rmqha.controller.raft.messages import Entry
@@ -128,6 +129,7 @@ class ControllerService:
         )
         self._client = RemotingClient(network, clock, remoting, connection_ids=connection_ids)
         self._notifier = Notifier(self._client, log)
+        self._routes = RouteWatch(self._client, clock, log, self._step)
         self.server = RemotingServer(
             network,
             clock,
@@ -160,6 +162,7 @@ class ControllerService:
             slave_notify_delay_ms=config.integer("slaveNotifyDelayMs"),
             slave_notify_open_delay_ms=config.integer("slaveNotifyOpenDelayMs"),
             slave_notify_open_margin_ms=config.integer("slaveNotifyOpenMarginMs"),
+            watch_name_server_route=config.boolean("watchNameServerRoute"),
             cold_start_grace_ms=config.integer("coldStartGraceMs"),
             adopt_unknown_brokers=config.boolean("adoptUnknownBrokers"),
         )
@@ -191,6 +194,7 @@ class ControllerService:
             self._timer.cancel()
         await self.server.close()
         await self._notifier.close()
+        await self._routes.close()
         await self._client.close()
         await self._tasks.close()
         await self.raft.close()
@@ -419,6 +423,8 @@ class ControllerService:
                     self.raft.propose(record)
                 case cm.Notify(address, ext_fields, body):
                     self._notifier.notify(address, ext_fields, body)
+                case cm.WatchRoute():
+                    self._routes.watch(effect)
                 case Note():
                     self._note(effect)
                     if self._observer is not None:

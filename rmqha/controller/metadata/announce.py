@@ -6,7 +6,11 @@ accepts connections: the slave then replicates from a former master and does not
 minutes. A Java broker that leaves a living master takes 5 s until it serves as master. So:
 
 - the new master hears at once, and so does a living old master, for until then it takes writes;
-- where the old master's connection is closed, its ports are gone: the slaves hear with the new
+- the slaves hear when the name servers name the new master, after a long delay at the latest.
+
+Where that cannot be seen (no name server, an old one, access refused):
+
+- if the old master's connection is closed, its ports are gone: the slaves hear with the new
   master's heartbeat in the new epoch, after a short delay at the latest;
 - elsewhere (it hangs, or an operator chose another one): they hear a margin after that heartbeat,
   in which the new master registers, after a long delay at the latest.
@@ -24,25 +28,40 @@ from dataclasses import dataclass
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import LiveTable
-from rmqha.controller.metadata.messages import Notify
+from rmqha.controller.metadata.messages import (
+    Notify,
+    RouteFollowed,
+    RouteUnknown,
+    RouteUpdated,
+    WatchRoute,
+)
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long slaves wait: at most ``delay_ms``, and ``margin_ms`` after the master's heartbeat
-    with the new epoch."""
+    """How long slaves wait.
+
+    Attributes:
+        delay_ms: at most, where the route cannot be seen.
+        margin_ms: there, after the master's heartbeat with the new epoch.
+        watch_ms: at most, for the route; 0 for not looking at it.
+    """
 
     delay_ms: int
     margin_ms: int = 0
+    watch_ms: int = 0
 
 
 @dataclass(slots=True)
 class _Pending:
     master_epoch: int
     due_ms: int
+    due_blind_ms: int
+    due_watching_ms: int
     margin_ms: int
-    master_was_heard: bool = False
+    watching: bool = False
+    heard_ms: int | None = None
     told: BrokerId | None = None
 
 
@@ -63,22 +82,37 @@ class Announcer:
         *,
         asker: BrokerId | None = None,
         old_master: BrokerId | None = None,
-    ) -> list[Notify]:
+    ) -> list[Notify | WatchRoute]:
         """Tell the new master now, then the old one if it lives, and plan the rest."""
         master = broker_set.master_broker_id
         self._pending.pop(broker_set.broker_name, None)
         if master is None:
             return []
         self._pending[broker_set.broker_name] = _Pending(
-            broker_set.master_epoch, now_ms + patience.delay_ms, patience.margin_ms
+            broker_set.master_epoch,
+            now_ms + patience.delay_ms,
+            now_ms + patience.delay_ms,
+            now_ms + patience.watch_ms,
+            patience.margin_ms,
         )
-        told = [
+        told: list[Notify | WatchRoute] = [
             _notify(broker_set, broker_id)
             for broker_id in (master, old_master)
             if broker_id in broker_set.replicas
             and (broker_id == asker or self._alive(now_ms, broker_set, broker_id))
         ]
         self._pending[broker_set.broker_name].told = old_master
+        address = broker_set.address(master)
+        if patience.watch_ms and address is not None:
+            told.append(
+                WatchRoute(
+                    broker_set.cluster_name,
+                    broker_set.broker_name,
+                    broker_set.master_epoch,
+                    address,
+                    patience.watch_ms,
+                )
+            )
         return told
 
     def waits_for(self, name: str) -> bool:
@@ -99,12 +133,42 @@ class Announcer:
         broker_set = self._state.sets.get(name)
         if pending is None or broker_set is None or broker_set.master_broker_id != broker_id:
             return []
-        if epoch < pending.master_epoch or pending.master_was_heard:
+        if epoch < pending.master_epoch or pending.heard_ms is not None:
             return []
+        pending.heard_ms = now_ms
+        return [] if pending.watching else self._after_heartbeat(now_ms, name, pending)
+
+    def route_news(
+        self, now_ms: int, news: RouteFollowed | RouteUpdated | RouteUnknown
+    ) -> list[Notify]:
+        """Take what is seen of the new master's route.
+
+        While it is followed, heartbeats and the short delay do not count. Once it is there,
+        whatever a slave asks a name server leads to the new master. When it cannot be seen, all
+        is as if nobody had looked.
+        """
+        name = news.broker_name
+        pending = self._pending.get(name)
+        if pending is None or pending.master_epoch != news.master_epoch:
+            return []
+        match news:
+            case RouteFollowed():
+                pending.watching = True
+                pending.due_ms = pending.due_watching_ms
+                return []
+            case RouteUpdated():
+                return self._tell_slaves(now_ms, name)
+            case RouteUnknown():
+                pending.watching = False
+                pending.due_ms = min(pending.due_ms, pending.due_blind_ms)
+                heard = pending.heard_ms is not None
+                return self._after_heartbeat(now_ms, name, pending) if heard else []
+
+    def _after_heartbeat(self, now_ms: int, name: str, pending: _Pending) -> list[Notify]:
         if pending.margin_ms == 0:
             return self._tell_slaves(now_ms, name)
-        pending.master_was_heard = True
-        pending.due_ms = min(pending.due_ms, now_ms + pending.margin_ms)
+        heard_ms = now_ms if pending.heard_ms is None else pending.heard_ms
+        pending.due_ms = min(pending.due_ms, heard_ms + pending.margin_ms)
         return []
 
     def due(self, now_ms: int) -> list[Notify]:

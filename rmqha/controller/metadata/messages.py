@@ -27,6 +27,8 @@ class MachineSettings:
         slave_notify_open_delay_ms: the same when the old master may still accept connections.
         slave_notify_open_margin_ms: in that case, the wait after the new master's first heartbeat
             with the new epoch.
+        watch_name_server_route: tell slaves when the name servers name the new master; the two
+            delays above count where that cannot be seen.
         cold_start_grace_ms: how long a new leader spares masters that it never heard.
         renotify_window_ms: a new leader announces elections again that are younger than this.
         adopt_unknown_brokers: 1003 takes in unknown ids (after the controller lost its data).
@@ -44,6 +46,7 @@ class MachineSettings:
     slave_notify_delay_ms: int = 300
     slave_notify_open_delay_ms: int = 8_000
     slave_notify_open_margin_ms: int = 1_000
+    watch_name_server_route: bool = True
     cold_start_grace_ms: int = 10_000
     renotify_window_ms: int = 5_000
     adopt_unknown_brokers: bool = False
@@ -117,6 +120,30 @@ class SnapshotLoaded:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class RouteFollowed:
+    """A name server answers, and does not name the master of ``WatchRoute`` yet."""
+
+    broker_name: str
+    master_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RouteUpdated:
+    """Every name server that answers names the master of ``WatchRoute``."""
+
+    broker_name: str
+    master_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RouteUnknown:
+    """What ``WatchRoute`` asked for cannot be seen, or not in time."""
+
+    broker_name: str
+    master_epoch: int
+
+
 ControllerEvent: TypeAlias = (
     RequestReceived
     | ConnectionClosed
@@ -125,6 +152,9 @@ ControllerEvent: TypeAlias = (
     | Committed
     | ProposalDropped
     | SnapshotLoaded
+    | RouteFollowed
+    | RouteUpdated
+    | RouteUnknown
 )
 
 
@@ -162,4 +192,23 @@ class Notify:
     body: bytes = b""
 
 
-ControllerEffect: TypeAlias = Reply | Propose | Notify | Note
+@dataclass(frozen=True, slots=True)
+class WatchRoute:
+    """See when the new master's name servers name it: ``RouteFollowed``, if that takes a while,
+    and in the end ``RouteUpdated`` or ``RouteUnknown``. A newer one of the same set replaces it.
+
+    Attributes:
+        cluster_name, broker_name: the broker set.
+        master_epoch: of the election.
+        master_address: ``host:port``; the master itself tells its name servers.
+        timeout_ms: when to give up.
+    """
+
+    cluster_name: str
+    broker_name: str
+    master_epoch: int
+    master_address: str
+    timeout_ms: int
+
+
+ControllerEffect: TypeAlias = Reply | Propose | Notify | WatchRoute | Note

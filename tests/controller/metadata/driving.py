@@ -18,7 +18,9 @@ from rmqha.controller.machine import (
     Propose,
     Reply,
     RequestReceived,
+    RouteUnknown,
     Ticked,
+    WatchRoute,
 )
 
 CLUSTER, NAME = "DefaultCluster", "broker-a"
@@ -38,6 +40,8 @@ class Driver:
     notified: list[Notify] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     replies: dict[int, Reply] = field(default_factory=dict)
+    watched: list[WatchRoute] = field(default_factory=list)
+    routes: bool = False
 
     def __post_init__(self) -> None:
         self.machine = ControllerMachine(self.settings)
@@ -56,6 +60,11 @@ class Driver:
                     self.replies[effect.token] = effect
                 case Notify():
                     self.notified.append(effect)
+                case WatchRoute():
+                    self.watched.append(effect)
+                    if not self.routes:
+                        unseen = RouteUnknown(effect.broker_name, effect.master_epoch)
+                        self.carry_out(self.machine.step(self.now_ms, unseen))
                 case Note():
                     self.notes.append(effect)
         while self.held and not self.hold:
