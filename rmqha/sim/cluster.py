@@ -8,6 +8,7 @@ import itertools
 import random
 from dataclasses import dataclass
 
+from rmqha.base.errors import DiskFailed
 from rmqha.base.ids import BrokerId
 from rmqha.base.machine import Note
 from rmqha.controller.aio.service import ControllerService
@@ -104,7 +105,16 @@ class SimCluster:
             started = self.controllers[host] = context.run(self._controller, host, ports)
         else:
             started = self.brokers[host] = context.run(self._broker, host, ports)
-        self.loop.create_task(started.start(), name=f"boot {host}", context=context.copy())
+        self.loop.create_task(
+            self._start(host, started), name=f"boot {host}", context=context.copy()
+        )
+
+    async def _start(self, host: str, started: ControllerService | BrokerAgent) -> None:
+        """Start; a disk that breaks meanwhile ends the process, as it does later."""
+        try:
+            await started.start()
+        except DiskFailed as error:
+            self._failed(host, error)
 
     def _controller(self, host: str, ports: dict) -> ControllerService:  # type: ignore[type-arg]  # ports of several kinds
         peers = ";".join(f"n{h[1:]}-{h}:{CONTROLLER_PORT}" for h in self.controller_hosts)
