@@ -28,14 +28,16 @@ class LeaderSearch:
 
     Args:
         controllers: all addresses.
+        salt: names who asks, see :func:`backoff_ms`.
 
     Attributes:
         leader: where requests go; None while nobody is known.
         failures: requests to a leader in a row that brought nothing.
     """
 
-    def __init__(self, controllers: tuple[str, ...]) -> None:
+    def __init__(self, controllers: tuple[str, ...], salt: str) -> None:
         self.controllers = controllers
+        self._salt = salt
         self.leader: str | None = None
         self.failures = 0
         self._open: set[int] = set()
@@ -74,6 +76,10 @@ class LeaderSearch:
         """The leader did not answer, or says that it leads no more."""
         self.leader = None
         self.failures += 1
+
+    def pause_ms(self, first_ms: int, limit_ms: int) -> int:
+        """How long to wait after the latest failure before anybody is asked again."""
+        return backoff_ms(max(0, self.failures - 1), first_ms, limit_ms, self._salt)
 
     def worked(self) -> None:
         """The leader answered as one."""

@@ -88,7 +88,13 @@ class IdentityWritten:
 
 @dataclass(frozen=True, slots=True)
 class ReplicationStarted:
-    """The HA service listens and takes commands."""
+    """The HA service listens and takes commands.
+
+    Attributes:
+        lost_epoch: of which this log may lack messages that were acknowledged; 0 for none.
+    """
+
+    lost_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

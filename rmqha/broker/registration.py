@@ -124,6 +124,14 @@ class Registration:
 
     # -- answers of the controller -------------------------------------------------------------
 
+    def answered(
+        self, code: int, fields: Mapping[str, str] | None, wall_ms: int
+    ) -> WriteTemporary | WriteIdentity | RemoveTemporary | None:
+        """Take the answer to :meth:`request`; None when it has to be asked again."""
+        if self._temporary is None:
+            return self.next_id_answered(code, fields, wall_ms)
+        return self.apply_answered(code)
+
     def next_id_answered(
         self, code: int, fields: Mapping[str, str] | None, wall_ms: int
     ) -> WriteTemporary | None:

@@ -10,87 +10,27 @@ Source: RIP-44; ReplicasManager of RocketMQ 5.1.1 to 5.5 (reference ha-store 7.1
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 from typing import assert_never
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.machine import Note
 from rmqha.broker import events as ev
-from rmqha.broker.controllers import LeaderSearch, backoff_ms
+from rmqha.broker.controllers import LeaderSearch
 from rmqha.broker.events import Effect, Event
-from rmqha.broker.registration import (
-    REQUEST_OF,
-    AskNextId,
-    Registration,
-    RemoveTemporary,
-    WriteIdentity,
-    WriteTemporary,
+from rmqha.broker.jobs import Agenda, Job, ReplicasSettings
+from rmqha.broker.registration import REQUEST_OF, Registration
+from rmqha.broker.requests import (
+    EXCHANGE_BROKER_HA_INFO,
+    NEEDS_OPERATOR,
+    NOT_APPLIED,
+    alter_fields,
+    heartbeat_fields,
+    who_fields,
 )
 from rmqha.ha.events import Role
 from rmqha.remoting.bodies import SyncStateSet
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.headers import ext_fields, int_field, long_field, text_field
-
-EXCHANGE_BROKER_HA_INFO = 906
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicasSettings:
-    """Who the broker is and how often it speaks; the defaults are Java's where Java has the period.
-
-    Attributes:
-        retry_ms, retry_ms_max: pauses after a failure, growing.
-        busy_retry_ms: after SYSTEM_BUSY: the controller asked for patience, not for silence.
-        find_master_ms_max: longest pause while the master's HA address is unknown.
-        refresh_master_ms: between two questions for an address that is known.
-    """
-
-    cluster_name: str
-    broker_name: str
-    broker_address: str
-    controllers: tuple[str, ...]
-    broker_heartbeat_interval_ms: int = 1_000
-    controller_heart_beat_timeout_ms: int = 10_000
-    broker_election_priority: int = 2_147_483_647
-    sync_broker_metadata_period_ms: int = 5_000
-    sync_controller_metadata_period_ms: int = 10_000
-    invoke_timeout_ms: int = 3_000
-    retry_ms: int = 100
-    retry_ms_max: int = 5_000
-    busy_retry_ms: int = 300
-    first_poll_ms_max: int = 3_000
-    elect_retry_ms_max: int = 2_000
-    find_master_ms_max: int = 1_000
-    refresh_master_ms: int = 30_000
-
-
-class Job(Enum):
-    """What this machine does, in the order in which due jobs run."""
-
-    FIND_LEADER = "find_leader"
-    IDENTIFY = "identify"
-    HEARTBEAT = "heartbeat"
-    REGISTER = "register"
-    ELECT = "elect"
-    POLL = "poll"
-    FIND_MASTER = "find_master"
-    ALTER = "alter"
-
-
-NOT_APPLIED = frozenset(
-    {
-        ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
-        ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
-        ResponseCode.CONTROLLER_INVALID_MASTER,
-        ResponseCode.CONTROLLER_INVALID_REPLICAS,
-        ResponseCode.CONTROLLER_INVALID_REQUEST,
-        ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
-        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
-    }
-)
-"""Answers to 1001 that surely changed nothing. Any other may come from a leader that lost its term
-after the change was on its way."""
 
 
 class ReplicasCore:
@@ -110,19 +50,20 @@ class ReplicasCore:
         self.registration = Registration(
             settings.cluster_name, settings.broker_name, settings.broker_address
         )
-        self.search = LeaderSearch(settings.controllers)
+        self.search = LeaderSearch(settings.controllers, settings.broker_address)
         self.master_epoch = 0
         self.master_id: int | None = None
         self.master_address = ""
         self.master_ha_address = ""
         self.is_settled = False
         self.refused_epoch = 0
-        self._due: dict[Job, int] = {}
-        self._attempts: dict[Job, int] = dict.fromkeys(Job, 0)
+        self._agenda = Agenda(settings)
+        self._due = self._agenda.due
+        self._attempts = self._agenda.attempts
         self._waiting: list[Job] = []
-        self._asked: dict[int, tuple[Job, int]] = {}
-        self._token = 0
         self._wall_offset_ms = 0
+        self._lost_epoch = 0
+        self._heirs: tuple[int, ...] = ()
         self._effects: list[Effect] = []
 
     # -- questions -------------------------------------------------------------------------------
@@ -142,7 +83,7 @@ class ReplicasCore:
     @property
     def next_deadline_ms(self) -> int | None:
         """When to send ``Ticked`` next."""
-        return min(self._due.values(), default=None)
+        return self._agenda.next_deadline_ms
 
     # -- the machine -----------------------------------------------------------------------------
 
@@ -200,7 +141,8 @@ class ReplicasCore:
             case ev.IdentityWritten(identity):
                 self.registration.identity_written(identity)
                 self._identify(now_ms)
-            case ev.ReplicationStarted():
+            case ev.ReplicationStarted(lost_epoch):
+                self._lost_epoch = lost_epoch
                 self._due[Job.HEARTBEAT] = self._due[Job.REGISTER] = now_ms
             case _:
                 assert_never(event)
@@ -208,10 +150,8 @@ class ReplicasCore:
     # -- jobs --------------------------------------------------------------------------------------
 
     def _run_due(self, now_ms: int) -> None:
-        for job in Job:
-            if self._due.get(job, now_ms + 1) <= now_ms:
-                del self._due[job]
-                self._run(now_ms, job)
+        for job in self._agenda.take_due(now_ms):
+            self._run(now_ms, job)
 
     def _run(self, now_ms: int, job: Job) -> None:
         match job:
@@ -223,8 +163,8 @@ class ReplicasCore:
                 self._find_master(now_ms)
             case Job.ALTER:
                 pass
-            case Job.IDENTIFY | Job.REGISTER | Job.ELECT | Job.POLL:
-                if any(asked is job for asked, _ in self._asked.values()):
+            case Job.IDENTIFY | Job.REGISTER | Job.ELECT | Job.HAND_OVER | Job.POLL:
+                if self._agenda.is_asking(job):
                     return
                 if self.search.leader is None:
                     self._waiting.append(job)
@@ -239,48 +179,38 @@ class ReplicasCore:
             case Job.IDENTIFY:
                 wanted = self.registration.request()
                 if wanted is not None:
-                    self._ask(job, self._leader(), REQUEST_OF[type(wanted)], wanted.fields)
+                    self._ask(job, REQUEST_OF[type(wanted)], wanted.fields)
             case Job.REGISTER:
                 fields = self._who(now_ms, brokerAddress=self.settings.broker_address)
-                self._ask(job, self._leader(), RequestCode.CONTROLLER_REGISTER_BROKER, fields)
+                self._ask(job, RequestCode.CONTROLLER_REGISTER_BROKER, fields)
             case Job.ELECT:
                 # The election looks at who is alive: be it, before it is asked for.
                 self._beat(now_ms)
                 fields = self._who(now_ms, designateElect=False)
-                self._ask(job, self._leader(), RequestCode.CONTROLLER_ELECT_MASTER, fields)
+                self._ask(job, RequestCode.CONTROLLER_ELECT_MASTER, fields)
+            case Job.HAND_OVER:
+                heir = self._heirs[self._attempts[job] % len(self._heirs)]
+                fields = self._who(now_ms, designateElect=True) | {"brokerId": str(heir)}
+                self._ask(job, RequestCode.CONTROLLER_ELECT_MASTER, fields)
             case _:
                 fields = ext_fields(brokerName=self.settings.broker_name)
-                self._ask(job, self._leader(), RequestCode.CONTROLLER_GET_REPLICA_INFO, fields)
-
-    def _leader(self) -> str:
-        return self.search.leader or ""
+                self._ask(job, RequestCode.CONTROLLER_GET_REPLICA_INFO, fields)
 
     def _ask(
-        self, job: Job, address: str, code: int, fields: dict[str, str], body: bytes = b""
+        self, job: Job, code: int, fields: dict[str, str], body: bytes = b"", to: str = ""
     ) -> int:
-        self._token += 1
-        self._asked[self._token] = (job, self.master_epoch)
+        """Send a request, to the leader unless ``to`` names somebody else."""
+        token = self._agenda.asked(job, self.master_epoch)
+        address = to or self.search.leader or ""
         timeout_ms = self.settings.invoke_timeout_ms
-        self._effects.append(ev.Ask(self._token, address, code, fields, body, timeout_ms))
-        return self._token
-
-    def _again(self, now_ms: int, job: Job, limit_ms: int) -> None:
-        """Do a job once more after a pause that has grown."""
-        attempt = self._attempts[job]
-        self._attempts[job] = attempt + 1
-        salt = f"{self.settings.broker_address}{job.value}"
-        self._due[job] = now_ms + backoff_ms(attempt, self.settings.retry_ms, limit_ms, salt)
+        self._effects.append(ev.Ask(token, address, code, fields, body, timeout_ms))
+        return token
 
     def _who(self, now_ms: int, **more: str | bool) -> dict[str, str]:
-        return ext_fields(
-            clusterName=self.settings.cluster_name,
-            brokerName=self.settings.broker_name,
-            brokerId=self.broker_id,
-            invokeTime=now_ms + self._wall_offset_ms,
-            **more,
-        )
+        return who_fields(self.settings, self.broker_id, self._wall_ms(now_ms), **more)
 
-    # -- the leader ----------------------------------------------------------------------------------
+    def _wall_ms(self, now_ms: int) -> int:
+        return now_ms + self._wall_offset_ms
 
     def _find_leader(self, now_ms: int) -> None:
         if self.search.is_open:
@@ -288,7 +218,7 @@ class ReplicasCore:
         self._due[Job.FIND_LEADER] = now_ms + self.settings.sync_controller_metadata_period_ms
         for address in self.search.controllers:
             code = RequestCode.CONTROLLER_GET_METADATA_INFO
-            self.search.asked(self._ask(Job.FIND_LEADER, address, code, {}))
+            self.search.asked(self._ask(Job.FIND_LEADER, code, {}, to=address))
 
     def _leader_answered(self, now_ms: int) -> None:
         """A controller answered or not: go on with what waits, or try again when all have."""
@@ -297,28 +227,21 @@ class ReplicasCore:
             for job in waiting:
                 self._due.setdefault(job, now_ms)
         elif not self.search.is_open:
-            self._again(now_ms, Job.FIND_LEADER, self.settings.retry_ms_max)
+            self._agenda.again(now_ms, Job.FIND_LEADER, self.settings.retry_ms_max)
 
     def _leader_lost(self, now_ms: int, job: Job) -> None:
         """A request to the leader failed: look for another, and then do the job again."""
         self.search.lost()
         if job not in self._waiting:
             self._waiting.append(job)
-        delay_ms = backoff_ms(
-            self.search.failures - 1,
-            self.settings.retry_ms,
-            self.settings.retry_ms_max,
-            self.settings.broker_address,
-        )
-        due = self._due.get(Job.FIND_LEADER, now_ms + delay_ms)
-        self._due[Job.FIND_LEADER] = min(due, now_ms + delay_ms)
-
-    # -- answers ---------------------------------------------------------------------------------------
+        delay_ms = self.search.pause_ms(self.settings.retry_ms, self.settings.retry_ms_max)
+        self._agenda.sooner(Job.FIND_LEADER, now_ms + delay_ms)
 
     def _answered(self, now_ms: int, answer: ev.Answered) -> None:
-        job, epoch = self._asked.pop(answer.token, (None, 0))
-        if job is None:
+        asked = self._agenda.ended(answer.token)
+        if asked is None:
             return
+        job, epoch = asked
         if job is Job.FIND_LEADER:
             if self.search.answered(answer.token, answer.fields):
                 self._attempts[job] = 0
@@ -342,17 +265,18 @@ class ReplicasCore:
             if job is Job.ALTER:
                 self._effects.append(ev.EndAlter(refused=False))
             else:
-                self._again(now_ms, job, self.settings.retry_ms_max)
+                self._agenda.again(now_ms, job, self.settings.retry_ms_max)
 
     def _unanswered(self, now_ms: int, token: int, reason: str, *, sent: bool) -> None:
-        job, _ = self._asked.pop(token, (None, 0))
-        if job is None:
+        asked = self._agenda.ended(token)
+        if asked is None:
             return
+        job, _ = asked
         if job is Job.FIND_LEADER:
             self.search.silent(token)
             self._leader_answered(now_ms)
         elif job is Job.FIND_MASTER:
-            self._again(now_ms, job, self.settings.find_master_ms_max)
+            self._agenda.again(now_ms, job, self.settings.find_master_ms_max)
         else:
             self._note("controller_silent", "warning", job=job.value, reason=reason)
             if job is Job.ALTER:
@@ -366,14 +290,12 @@ class ReplicasCore:
                 self._identity_answered(now_ms, answer)
             case Job.REGISTER:
                 self._register_answered(now_ms, answer)
-            case Job.ELECT:
-                self._elect_answered(now_ms, answer)
+            case Job.ELECT | Job.HAND_OVER:
+                self._elect_answered(now_ms, job, answer)
             case Job.POLL:
                 self._poll_answered(now_ms, answer)
             case _:
                 self._alter_answered(now_ms, answer, epoch)
-
-    # -- registration ------------------------------------------------------------------------------------
 
     def _identify(self, now_ms: int) -> None:
         if self.broker_id is None:
@@ -382,24 +304,18 @@ class ReplicasCore:
             self._effects.append(ev.StartReplication(self.broker_id))
 
     def _identity_answered(self, now_ms: int, answer: ev.Answered) -> None:
-        registration = self.registration
-        want: WriteTemporary | RemoveTemporary | WriteIdentity | None
-        if isinstance(registration.request(), AskNextId):
-            wall_ms = now_ms + self._wall_offset_ms
-            want = registration.next_id_answered(answer.code, answer.fields, wall_ms)
-        else:
-            want = registration.apply_answered(answer.code)
+        want = self.registration.answered(answer.code, answer.fields, self._wall_ms(now_ms))
         if want is None:
             self._refused(now_ms, Job.IDENTIFY, answer)
         else:
             self._effects.append(want)
 
     def _refused(self, now_ms: int, job: Job, answer: ev.Answered, limit_ms: int = 0) -> None:
-        level = "error" if answer.code in _NEEDS_OPERATOR else "warning"
+        level = "error" if answer.code in NEEDS_OPERATOR else "warning"
         self._note(
             "controller_refused", level, job=job.value, code=answer.code, remark=answer.remark
         )
-        self._again(now_ms, job, limit_ms or self.settings.retry_ms_max)
+        self._agenda.again(now_ms, job, limit_ms or self.settings.retry_ms_max)
 
     def _register_answered(self, now_ms: int, answer: ev.Answered) -> None:
         if answer.code != ResponseCode.SUCCESS:
@@ -415,20 +331,19 @@ class ReplicasCore:
         if not self._adopt(now_ms, answer.fields, body) and self.master_id is None:
             self._due[Job.ELECT] = now_ms
 
-    # -- elections -----------------------------------------------------------------------------------------
-
-    def _elect_answered(self, now_ms: int, answer: ev.Answered) -> None:
+    def _elect_answered(self, now_ms: int, job: Job, answer: ev.Answered) -> None:
         if answer.code in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST):
             found = SyncStateSet.decode(answer.body)
             # An election's body has the set without its epoch; that stands in the header.
             epoch = int_field(answer.fields, "syncStateSetEpoch", found.epoch)
             if self._adopt(now_ms, answer.fields, SyncStateSet(found.broker_ids, epoch)):
-                self._attempts[Job.ELECT] = 0
+                if job not in self._due:
+                    self._attempts[job] = 0
                 return
         elif answer.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED:
             self._due[Job.REGISTER] = now_ms + self.settings.retry_ms
             return
-        self._refused(now_ms, Job.ELECT, answer, self.settings.elect_retry_ms_max)
+        self._refused(now_ms, job, answer, self.settings.elect_retry_ms_max)
 
     def _poll_answered(self, now_ms: int, answer: ev.Answered) -> None:
         self._due[Job.POLL] = now_ms + self.settings.sync_broker_metadata_period_ms
@@ -463,6 +378,11 @@ class ReplicasCore:
         address = text_field(fields, "masterAddress", "")
         if master_id < 1 or epoch < 1 or epoch < self.master_epoch:
             return False
+        if master_id == self.broker_id and epoch == self._lost_epoch:
+            ids = frozenset(found.broker_ids) - {master_id}
+            if ids:
+                self._hand_over(now_ms, ids)
+                return True
         if epoch == self.master_epoch:
             self._adopt_same(now_ms, master_id, address, found)
             return True
@@ -471,6 +391,7 @@ class ReplicasCore:
         self.is_settled = False
         self._due.pop(Job.ELECT, None)
         self._due.pop(Job.FIND_MASTER, None)
+        self._due.pop(Job.HAND_OVER, None)
         self._note("role_assigned", master_id=master_id, master=address, epoch=epoch)
         if master_id == self.broker_id:
             ids = frozenset(found.broker_ids) | {master_id}
@@ -480,6 +401,17 @@ class ReplicasCore:
             self._attempts[Job.FIND_MASTER] = 0
             self._due[Job.FIND_MASTER] = now_ms
         return True
+
+    def _hand_over(self, now_ms: int, ids: frozenset[int]) -> None:
+        """Let a replica reign that has all that was acknowledged; this one lost power.
+
+        The controllers have not noticed, and would have it go on where its log ends now. While
+        no other member of the set lives, nobody reigns: what they hold may be acknowledged.
+        """
+        self._heirs = tuple(sorted(ids))
+        if Job.HAND_OVER not in self._due and not self._agenda.is_asking(Job.HAND_OVER):
+            self._note("mastership_not_resumed", "error", epoch=self._lost_epoch, heirs=self._heirs)
+            self._agenda.again(now_ms, Job.HAND_OVER, self.settings.elect_retry_ms_max)
 
     def _adopt_same(self, now_ms: int, master_id: int, address: str, found: SyncStateSet) -> None:
         if master_id != self.master_id:
@@ -509,8 +441,8 @@ class ReplicasCore:
     def _find_master(self, now_ms: int) -> None:
         if self.master_id == self.broker_id or not self.master_address:
             return
-        if not any(asked is Job.FIND_MASTER for asked, _ in self._asked.values()):
-            self._ask(Job.FIND_MASTER, self.master_address, EXCHANGE_BROKER_HA_INFO, {})
+        if not self._agenda.is_asking(Job.FIND_MASTER):
+            self._ask(Job.FIND_MASTER, EXCHANGE_BROKER_HA_INFO, {}, to=self.master_address)
 
     def _master_answered(self, now_ms: int, answer: ev.Answered, epoch: int) -> None:
         address = text_field(answer.fields, "masterHaAddress", "")
@@ -520,7 +452,7 @@ class ReplicasCore:
             self._master_found(now_ms, address)
         else:
             # It does not feel as master yet, or answers only its name server.
-            self._again(now_ms, Job.FIND_MASTER, self.settings.find_master_ms_max)
+            self._agenda.again(now_ms, Job.FIND_MASTER, self.settings.find_master_ms_max)
 
     def _master_found(self, now_ms: int, address: str) -> None:
         """An empty or missing answer never takes a known address away."""
@@ -536,31 +468,19 @@ class ReplicasCore:
     # -- heartbeats, the SyncStateSet ----------------------------------------------------------------------------
 
     def _beat(self, now_ms: int) -> None:
-        settings = self.settings
-        self._due[Job.HEARTBEAT] = now_ms + settings.broker_heartbeat_interval_ms
-        fields = ext_fields(
-            clusterName=settings.cluster_name,
-            brokerAddr=settings.broker_address,
-            brokerName=settings.broker_name,
-            brokerId=self.broker_id,
-            heartbeatTimeoutMills=settings.controller_heart_beat_timeout_ms,
-            electionPriority=settings.broker_election_priority,
-        )
+        self._due[Job.HEARTBEAT] = now_ms + self.settings.broker_heartbeat_interval_ms
+        fields = heartbeat_fields(self.settings, self.broker_id)
         self._effects.append(ev.Beat(self.search.controllers, fields))
 
     def _alter(self, now_ms: int, ids: frozenset[int], set_epoch: int) -> None:
         if self.search.leader is None or self.role is not Role.MASTER:
             self._effects.append(ev.EndAlter(refused=True))
             return
-        fields = ext_fields(
-            brokerName=self.settings.broker_name,
-            masterBrokerId=self.broker_id,
-            masterEpoch=self.master_epoch,
-            invokeTime=now_ms + self._wall_offset_ms,
-        )
+        wall_ms = self._wall_ms(now_ms)
+        fields = alter_fields(self.settings, self.broker_id, self.master_epoch, wall_ms)
         body = SyncStateSet(tuple(sorted(ids)), set_epoch).encode()
         code = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET
-        self._ask(Job.ALTER, self._leader(), code, fields, body)
+        self._ask(Job.ALTER, code, fields, body)
 
     def _alter_answered(self, now_ms: int, answer: ev.Answered, epoch: int) -> None:
         if answer.code == ResponseCode.SUCCESS:
@@ -575,12 +495,3 @@ class ReplicasCore:
         self._effects.append(ev.EndAlter(refused=answer.code in NOT_APPLIED))
         # Whoever knows better is asked at once: the epochs here are out of date.
         self._due[Job.POLL] = now_ms
-
-
-_NEEDS_OPERATOR = frozenset(
-    {
-        ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
-        ResponseCode.CONTROLLER_BROKER_ID_INVALID,
-    }
-)
-"""The controllers do not know an id that this broker holds for good: they have lost their state."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.broker.replicas import ReplicasSettings
+from rmqha.broker.jobs import ReplicasSettings
 from rmqha.ha.settings import HaSettings, load_ha_settings
 from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
 from rmqha.store.settings import StoreSettings

@@ -171,7 +171,8 @@ class BrokerReplica:
         """Whether what was written before may be gone although nothing says so.
 
         After a crash of the process the page cache still has everything. After a crash of the
-        machine only what was flushed is there, and slaves may hold more than this log.
+        machine only what was flushed is there, and slaves may hold more than this log: with
+        SYNC_FLUSH too, for records go out to slaves while the disk is still at work.
         """
         path = self.config.store.path(BOOT_FILE)
         try:
@@ -182,7 +183,7 @@ class BrokerReplica:
             await self._disk.write_atomic(path, self._boot_id.encode())
         clean = self.store.loaded is not None and self.store.loaded.clean
         same = bool(before) and before == self._boot_id
-        return not clean and not same and not self.config.store.sync_flush
+        return not clean and not same
 
     async def stop(self) -> None:
         """Leave the name servers, stop serving, and flush everything."""
@@ -235,8 +236,12 @@ class BrokerReplica:
 
     # -- what the manager asks (replicas_manager.Replica) ----------------------------------------------
 
-    async def start_replication(self, broker_id: int) -> None:
+    async def start_replication(self, broker_id: int) -> int:
         """Read the epochs and listen for slaves.
+
+        Returns:
+            The epoch that this replica must not reign in again, 0 for none: it lost power, and
+            messages of that epoch that were acknowledged may be on its slaves only.
 
         Raises:
             StoreCorrupted, DiskFailed: the epoch file cannot be used.
@@ -273,6 +278,9 @@ class BrokerReplica:
         )
         await self.ha.start(self.config.values["bindAddress"], self.config.ha_port)
         self._log.log("info", "broker_identified", broker_id=broker_id)
+        promised = self.config.ha.all_ack_in_sync_state_set or self.config.ha.in_sync_replicas > 1
+        lost = self._tail_may_be_lost and promised and not self.config.store.sync_flush
+        return loaded.epochs.last_epoch if lost else 0
 
     async def become_master(self, epoch: int, ids: frozenset[int], set_epoch: int) -> bool:
         """Reign; a master that is elected once more goes on serving meanwhile."""

@@ -25,8 +25,8 @@ from rmqha.store.aio.small_files import IdentityFiles
 class Replica(Protocol):
     """The broker around the manager. Only the ``async`` calls may wait."""
 
-    async def start_replication(self, broker_id: int) -> None:
-        """Start the HA service under this id."""
+    async def start_replication(self, broker_id: int) -> int:
+        """Start the HA service under this id; returns ``ReplicationStarted.lost_epoch``."""
 
     async def become_master(self, epoch: int, ids: frozenset[int], set_epoch: int) -> bool:
         """Reign; False when the log knows a newer epoch."""
@@ -213,8 +213,8 @@ class ReplicasManager:
                 await self._files.write(identity)
                 self.give(ev.IdentityWritten(identity))
             case ev.StartReplication(broker_id):
-                await self._replica.start_replication(broker_id)
-                self.give(ev.ReplicationStarted())
+                lost_epoch = await self._replica.start_replication(broker_id)
+                self.give(ev.ReplicationStarted(lost_epoch))
             case ev.BecomeMaster(epoch, ids, set_epoch):
                 accepted = await self._replica.become_master(epoch, ids, set_epoch)
                 self.give(ev.RoleSettled(epoch, accepted))

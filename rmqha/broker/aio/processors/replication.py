@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.ha_status import epoch_cache, ha_status
-from rmqha.broker.replicas import EXCHANGE_BROKER_HA_INFO
+from rmqha.broker.requests import EXCHANGE_BROKER_HA_INFO
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode

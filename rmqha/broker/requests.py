@@ -1,0 +1,71 @@
+"""The fields of requests to controllers, and what their refusals mean.
+
+Source: protocol fact (controller-wire 2.4 to 2.11).
+"""
+
+from __future__ import annotations
+
+from rmqha.broker.jobs import ReplicasSettings
+from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.headers import FieldValue, ext_fields
+
+EXCHANGE_BROKER_HA_INFO = 906
+
+NOT_APPLIED = frozenset(
+    {
+        ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+        ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+        ResponseCode.CONTROLLER_INVALID_MASTER,
+        ResponseCode.CONTROLLER_INVALID_REPLICAS,
+        ResponseCode.CONTROLLER_INVALID_REQUEST,
+        ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+    }
+)
+"""Answers to 1001 that surely changed nothing. Any other may come from a leader that lost its term
+after the change was on its way."""
+
+NEEDS_OPERATOR = frozenset(
+    {
+        ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+        ResponseCode.CONTROLLER_BROKER_ID_INVALID,
+    }
+)
+"""The controllers do not know an id that this broker holds for good: they have lost their state."""
+
+
+def who_fields(
+    settings: ReplicasSettings, broker_id: int | None, wall_ms: int, **more: FieldValue
+) -> dict[str, str]:
+    """What 1002 and 1003 have in common."""
+    return ext_fields(
+        clusterName=settings.cluster_name,
+        brokerName=settings.broker_name,
+        brokerId=broker_id,
+        invokeTime=wall_ms,
+        **more,
+    )
+
+
+def heartbeat_fields(settings: ReplicasSettings, broker_id: int | None) -> dict[str, str]:
+    """The fields of 904, without those of the log."""
+    return ext_fields(
+        clusterName=settings.cluster_name,
+        brokerAddr=settings.broker_address,
+        brokerName=settings.broker_name,
+        brokerId=broker_id,
+        heartbeatTimeoutMills=settings.controller_heart_beat_timeout_ms,
+        electionPriority=settings.broker_election_priority,
+    )
+
+
+def alter_fields(
+    settings: ReplicasSettings, broker_id: int | None, master_epoch: int, wall_ms: int
+) -> dict[str, str]:
+    """The fields of 1001; the set is its body."""
+    return ext_fields(
+        brokerName=settings.broker_name,
+        masterBrokerId=broker_id,
+        masterEpoch=master_epoch,
+        invokeTime=wall_ms,
+    )

@@ -1,0 +1,184 @@
+"""A replica of ours in a set of real Java brokers: it follows, it reigns, it is followed."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqha.testing.real import wire
+from rmqha.testing.real.cluster import FAST_BROKER, Cluster
+from rmqha.testing.real.java import JavaBroker
+from rmqha.testing.real.processes import Child, allocate_ports, wait_until
+from rmqha.testing.real.producer import Producer, assert_nothing_lost
+from tests.interop import required
+
+NAME = "broker-a"
+
+
+class PythonBroker(JavaBroker):
+    """``bin/mqbroker`` with the very properties file that a Java broker gets."""
+
+    def __init__(self, cluster: Cluster, number: int, **settings: object) -> None:
+        super().__init__(
+            cluster.folder / f"python{number}",
+            allocate_ports(),
+            number,
+            cluster.name_server.address,
+            cluster.controllers.address_list,
+            broker_name=cluster.broker_name,
+            settings={**FAST_BROKER, **settings},
+        )
+        config = self.home / "broker.properties"
+        command = [sys.executable, "-m", "rmqha.cli.mqbroker", "-c", str(config)]
+        self.child = Child(f"python{number}", command, self.home / "out.log")
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(folder: Path, kind: str) -> Iterator[Cluster]:
+    """One 5.3.3 broker and one replica of ours under three controllers."""
+    required.require_classpath()
+    with Cluster(folder, kind, brokers=1) as cluster:
+        cluster.start_base()
+        cluster.join_all()
+        python = PythonBroker(cluster, 2)
+        cluster.brokers.append(python)
+        python.start()
+        cluster.wait_in_sync()
+        yield cluster
+
+
+def java_of(cluster: Cluster) -> JavaBroker:
+    """The Java broker."""
+    return cluster.brokers[0]
+
+
+def python_of(cluster: Cluster) -> JavaBroker:
+    """Our replica."""
+    return cluster.brokers[1]
+
+
+def have_master(cluster: Cluster, broker: JavaBroker) -> None:
+    """Make a broker master, by killing the other if need be; all are in sync afterwards."""
+    if cluster.master() is not broker:
+        other = cluster.master()
+        before = cluster.controllers.wait_for_master(NAME)
+        other.child.kill()
+        cluster.controllers.wait_for_master(NAME, other_than=before.master_id)
+        other.start()
+        cluster.wait_in_sync()
+    assert cluster.master() is broker
+
+
+def log_content(broker: JavaBroker, end: int) -> bytes:
+    """The first ``end`` bytes of the commit log's files."""
+    paths = sorted((broker.store / "commitlog").glob("[0-9]*"))
+    return b"".join(path.read_bytes() for path in paths)[:end]
+
+
+def max_offset(broker: JavaBroker) -> int:
+    """What the broker itself says of its log's end."""
+    answer = wire.invoke(broker.address, 1007)
+    assert answer.code == wire.SUCCESS
+    return int(answer.json()["maxOffset"])
+
+
+def epochs(broker: JavaBroker) -> list[tuple[int, int]]:
+    """Epochs and their first bytes, by the broker's own word."""
+    listed = wire.invoke(broker.address, 1007).json()["epochList"]
+    return [(entry["epoch"], entry["startOffset"]) for entry in listed]
+
+
+def assert_logs_become_equal(cluster: Cluster) -> None:
+    """Both logs end at the same byte, and hold the same bytes and the same epochs."""
+    java, python = java_of(cluster), python_of(cluster)
+    wait_until(lambda: max_offset(java) == max_offset(python), 10.0, "logs of equal length")
+    end = max_offset(java)
+    assert end > 0
+    assert log_content(java, end) == log_content(python, end)
+    assert epochs(java) == epochs(python)
+
+
+def test_java_master_when_it_writes_then_our_slave_has_the_same_bytes(
+    cluster: Cluster, topic: str
+) -> None:
+    """Every acknowledged message waited for our acknowledgement: allAckInSyncStateSet is on."""
+    have_master(cluster, java_of(cluster))
+    with Producer(cluster.name_server.address, topic) as producer:
+        producer.wait_for_acks(500)
+        assert_nothing_lost(cluster, producer, replicas=cluster.brokers)
+    assert_logs_become_equal(cluster)
+
+
+def test_java_master_when_killed_then_our_replica_serves_and_java_follows_it(
+    cluster: Cluster, topic: str
+) -> None:
+    """The whole failover, and back into one log."""
+    have_master(cluster, java_of(cluster))
+    java, python = java_of(cluster), python_of(cluster)
+    before = cluster.controllers.wait_for_master(NAME)
+    with Producer(cluster.name_server.address, topic) as producer:
+        producer.wait_for_acks(300)
+        moment = time.monotonic()
+        java.child.kill()
+        producer.wait_for_write_after(moment, not_by=java.address)
+        after = cluster.controllers.wait_for_master(NAME, other_than=before.master_id)
+        assert after.master_id == python.controller_id
+        assert after.master_epoch == before.master_epoch + 1
+        producer.wait_for_acks(300)
+        java.start()
+        cluster.wait_in_sync()
+        assert cluster.master() is python
+        producer.wait_for_acks(200)
+        assert_nothing_lost(cluster, producer, replicas=cluster.brokers)
+    assert_logs_become_equal(cluster)
+
+
+def test_our_master_when_killed_then_java_serves_and_ours_follows_again(
+    cluster: Cluster, topic: str
+) -> None:
+    """kill -9 of ours: the epoch file, the log and the identity must be readable afterwards."""
+    have_master(cluster, python_of(cluster))
+    java, python = java_of(cluster), python_of(cluster)
+    identity = python.controller_id
+    with Producer(cluster.name_server.address, topic) as producer:
+        producer.wait_for_acks(300)
+        moment = time.monotonic()
+        python.child.kill()
+        producer.wait_for_write_after(moment, not_by=python.address)
+        producer.wait_for_acks(100)
+        python.start()
+        cluster.wait_in_sync()
+        assert cluster.master() is java
+        assert python.controller_id == identity
+        producer.wait_for_acks(100)
+        assert_nothing_lost(cluster, producer, replicas=cluster.brokers)
+    assert_logs_become_equal(cluster)
+
+
+def test_our_master_when_a_topic_is_made_then_the_java_slave_learns_it(
+    cluster: Cluster, topic: str
+) -> None:
+    """Topics travel beside the log (21, on the port two below): the next master must know them."""
+    have_master(cluster, python_of(cluster))
+    with wire.Connection(python_of(cluster).address) as broker:
+        wire.create_topic(broker, topic, 3)
+
+    def known() -> bool:
+        answer = wire.invoke(java_of(cluster).address, 351, {"topic": topic})
+        return answer.code == wire.SUCCESS and answer.json()["writeQueueNums"] == 3
+
+    wait_until(known, 30.0, "the Java slave to know the topic")
+
+
+def test_our_replica_when_terminated_then_it_leaves_in_order(cluster: Cluster) -> None:
+    """SIGTERM ends it by itself, without a trace of it in the route and with a clean store."""
+    python = python_of(cluster)
+    assert python.child.terminate()
+    assert not (python.store / "abort").exists()
+    with wire.Connection(cluster.name_server.address) as name_server:
+        listed = wire.broker_addresses(name_server, NAME, NAME)
+    assert python.address not in listed.values()
