@@ -113,7 +113,10 @@ def port_is_open(port: int, host: str = "127.0.0.1") -> bool:
 
 
 class Child:
-    """One child process: start, wait for a sign of life, send it signals, end it for certain."""
+    """One child process: start, wait for a sign of life, send it signals, end it for certain.
+
+    With ``piped`` its stdin and stdout are the caller's, and only stderr goes to the log.
+    """
 
     def __init__(
         self,
@@ -122,12 +125,15 @@ class Child:
         log: Path,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        *,
+        piped: bool = False,
     ) -> None:
         self.name = name
         self.command = list(command)
         self.log = log
         self._env = {**os.environ, **(env or {})}
         self._cwd = cwd
+        self._piped = piped
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
         self.stopped = False
@@ -137,6 +143,14 @@ class Child:
         """The process id, which is also the id of its process group."""
         assert self._process is not None, f"{self.name} was never started"
         return self._process.pid
+
+    @property
+    def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
+        """Stdin and stdout of a ``piped`` child, since its last start."""
+        assert self._process is not None, f"{self.name} was never started"
+        assert self._process.stdin is not None, f"{self.name} has no pipes"
+        assert self._process.stdout is not None, f"{self.name} has no pipes"
+        return self._process.stdin, self._process.stdout
 
     @property
     def alive(self) -> bool:
@@ -151,9 +165,9 @@ class Child:
             self._log_start = output.tell()
             self._process = subprocess.Popen(
                 self.command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                stdin=subprocess.PIPE if self._piped else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if self._piped else output,
+                stderr=output,
                 env=self._env,
                 cwd=self._cwd,
                 start_new_session=True,
@@ -224,6 +238,9 @@ class Child:
     def _forget(self) -> None:
         _running.pop(self.pid, None)
         self.stopped = False
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
 
     def _wait(self, predicate: Callable[[], bool], timeout_s: float, what: str) -> None:
         def ready_or_dead() -> bool:
