@@ -1,0 +1,346 @@
+"""The ReplicasManager's decisions, one at a time (reference ha-store 7.1 to 7.4)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.broker import events as ev
+from rmqha.ha.events import Role
+from rmqha.remoting.bodies import SyncStateSet
+from tests.broker.driver import ADDRESS, LEADER, OTHER, Driver, mastership
+
+SET_1 = SyncStateSet((1,), 1).encode()
+
+
+def test_register_when_no_master_is_known_then_it_heartbeats_and_asks_for_an_election() -> None:
+    """The first broker of a set; the election looks at who is alive, so the heartbeat goes first."""
+    driver = Driver()
+    driver.register_as(1)
+    made = driver.answer(1003, 0, {}, SyncStateSet((), 0).encode())
+    kinds = [type(one) for one in made]
+    assert kinds.index(ev.Beat) < kinds.index(ev.Ask)
+    elect = driver.asked(1002)
+    assert elect.fields["brokerId"] == "1"
+    assert elect.fields["designateElect"] == "false"
+    driver.give(ev.Answered(elect.token, 0, mastership(1, 1), b'{"syncStateSet":[1]}'))
+    assert driver.take(ev.BecomeMaster) == [ev.BecomeMaster(1, frozenset({1}), 1)]
+    assert driver.core.role is None
+    made = driver.give(ev.RoleSettled(1, accepted=True))
+    assert ev.ServeAs(Role.MASTER, 1) in made
+
+
+@pytest.mark.parametrize("code", [0, 2011])
+def test_elect_when_another_reigns_then_it_is_followed(code: int) -> None:
+    """2011 is as good as success: it names the master."""
+    driver = Driver()
+    driver.register_as(2)
+    driver.answer(1003, 0, {}, SyncStateSet((), 0).encode())
+    driver.answer(1002, code, mastership(1, 4), b'{"syncStateSet":[1]}')
+    assert driver.take(ev.BecomeSlave) == [ev.BecomeSlave(4, 1, "10.0.0.1:10911")]
+    assert not driver.has_asked(1002)
+
+
+def test_elect_when_refused_then_it_is_asked_again_with_growing_pauses() -> None:
+    """2012 comes until a member of the set is back; hammering the controller would not help."""
+    driver = Driver()
+    driver.register_as(2)
+    driver.answer(1003, 0, {}, SyncStateSet((1,), 1).encode())
+    pauses = []
+    for _ in range(8):
+        before = driver.now_ms
+        driver.answer(1002, 2012)
+        driver.tick_until_asked(1002)
+        pauses.append(driver.now_ms - before)
+    assert pauses[0] <= 100
+    assert max(pauses) <= driver.core.settings.elect_retry_ms_max
+    assert pauses[-1] > pauses[0]
+
+
+def test_heartbeats_when_an_id_is_known_then_they_go_to_every_controller_each_interval() -> None:
+    """Not to the leader only: the next leader must know who is alive."""
+    driver = Driver()
+    driver.reign()
+    beats, moments = [], []
+    while len(beats) < 5:
+        driver.tick()
+        for beat in driver.take(ev.Beat):
+            beats.append(beat)
+            moments.append(driver.now_ms)
+    assert all(beat.addresses == (LEADER, OTHER) for beat in beats)
+    assert {later - earlier for earlier, later in pairwise(moments)} == {1000}
+    assert beats[0].fields["heartbeatTimeoutMills"] == "10000"
+    assert beats[0].fields["brokerAddr"] == ADDRESS
+
+
+def test_poll_when_the_epoch_is_newer_then_the_role_follows() -> None:
+    """A lost notification costs one period."""
+    driver = Driver()
+    driver.reign(1)
+    driver.tick_until_asked(1004)
+    driver.answer(1004, 0, mastership(3, 2), SyncStateSet((3,), 2).encode())
+    assert driver.take(ev.BecomeSlave) == [ev.BecomeSlave(2, 3, "10.0.0.3:10911")]
+
+
+def test_poll_when_the_master_is_gone_then_an_election_is_asked_for() -> None:
+    """How a surviving replica recovers after "lost master": the epoch grew, nobody reigns."""
+    driver = Driver()
+    driver.reign(1)
+    driver.tick_until_asked(1004)
+    driver.answer(1004, 0, {"masterEpoch": "2"}, SET_1)
+    assert driver.has_asked(1002)
+
+
+def test_poll_when_busy_then_it_comes_back_soon() -> None:
+    """SYSTEM_BUSY puts a poll off; a whole period would be too long."""
+    driver = Driver()
+    driver.reign()
+    driver.tick_until_asked(1004)
+    before = driver.now_ms
+    driver.answer(1004, 2)
+    driver.tick_until_asked(1004)
+    assert driver.now_ms - before == driver.core.settings.busy_retry_ms
+
+
+def test_poll_when_the_set_is_unknown_then_it_registers_again() -> None:
+    """2008."""
+    driver = Driver()
+    driver.reign()
+    driver.tick_until_asked(1004)
+    driver.answer(1004, 2008)
+    assert driver.has_asked(1003)
+    assert not driver.has_asked(1012)
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_notification_when_not_newer_then_the_role_stays(epoch: int) -> None:
+    """Duplicates and stale notifications are harmless."""
+    driver = Driver()
+    driver.reign(2)
+    driver.give(ev.Notified(mastership(2, epoch), SyncStateSet((2,), epoch).encode()))
+    assert driver.take(ev.BecomeSlave) == []
+    assert driver.core.role is Role.MASTER
+
+
+def test_notification_when_malformed_then_nothing_happens() -> None:
+    """Anybody can send 1008."""
+    driver = Driver()
+    driver.reign(1)
+    driver.give(ev.Notified(mastership(2, 9), b"no json"))
+    driver.give(ev.Notified(None, b""))
+    assert driver.core.master_epoch == 1
+
+
+def test_role_when_the_log_is_ahead_then_nothing_is_served() -> None:
+    """Controllers that lost their state begin at epoch 1 again; this log knows better."""
+    driver = Driver()
+    driver.register_as(1)
+    driver.answer(1003, 0, mastership(1, 1), SET_1)
+    driver.give(ev.RoleSettled(1, accepted=False))
+    assert driver.core.role is None
+    assert driver.core.refused_epoch == 1
+    assert driver.take(ev.ServeAs) == []
+
+
+def test_leader_when_it_steps_down_then_the_next_one_is_found_and_the_poll_goes_on() -> None:
+    """2007 has no redirect."""
+    driver = Driver()
+    driver.reign()
+    driver.tick_until_asked(1004)
+    driver.answer(1004, 2007)
+    driver.tick_until_asked(1005) if not driver.has_asked(1005) else None
+    driver.lead(OTHER)
+    driver.tick_until_asked(1004)
+    assert driver.asked(1004).address == OTHER
+
+
+def test_leader_when_followers_name_a_dead_one_then_they_are_not_asked_without_pause() -> None:
+    """A stale answer and a refused connection take no time: a loop of both must."""
+    driver = Driver()
+    driver.reign()
+    driver.tick_until_asked(1004)
+    started = driver.now_ms
+    for _ in range(10):
+        token = driver.asked(1004).token
+        driver.give(ev.Unanswered(token, sent=False))
+        while not driver.has_asked(1004):
+            for ask in [one for one in driver.take(ev.Ask) if one.code == 1005]:
+                driver.give(ev.Answered(ask.token, 0, {"controllerLeaderAddress": LEADER}))
+            if not driver.has_asked(1004):
+                driver.tick()
+    assert driver.now_ms - started > 5_000
+
+
+# -- the SyncStateSet ----------------------------------------------------------------------------
+
+
+def altered() -> tuple[Driver, ev.Ask]:
+    """A master that has asked for {1, 2}."""
+    driver = Driver()
+    driver.reign(1)
+    driver.give(ev.AlterWanted(frozenset({1, 2}), 1))
+    return driver, driver.asked(1001)
+
+
+def test_alter_when_confirmed_then_replication_learns_set_and_epoch() -> None:
+    """Only the controller's answer counts."""
+    driver, ask = altered()
+    assert SyncStateSet.decode(ask.body) == SyncStateSet((1, 2), 1)
+    assert ask.fields["masterEpoch"] == "1"
+    driver.give(ev.Answered(ask.token, 0, {}, SyncStateSet((1, 2), 2).encode()))
+    assert driver.take(ev.ConfirmSet) == [ev.ConfirmSet(frozenset({1, 2}), 2)]
+
+
+@pytest.mark.parametrize("code", [2000, 2001, 2002, 2003, 2006, 2013])
+def test_alter_when_surely_not_applied_then_it_is_refused_and_the_truth_is_asked_for(
+    code: int,
+) -> None:
+    """The epochs here are out of date: a poll brings the right ones at once."""
+    driver, ask = altered()
+    driver.give(ev.Answered(ask.token, code))
+    assert driver.take(ev.EndAlter) == [ev.EndAlter(refused=True)]
+    assert driver.has_asked(1004)
+
+
+@pytest.mark.parametrize("code", [1, 2, 2007, 2015])
+def test_alter_when_the_leader_may_have_applied_it_then_it_counts_as_lost(code: int) -> None:
+    """A leader that lost its term may have committed what it answers with an error."""
+    driver, ask = altered()
+    driver.give(ev.Answered(ask.token, code))
+    assert driver.take(ev.EndAlter) == [ev.EndAlter(refused=False)]
+
+
+@pytest.mark.parametrize("sent", [False, True])
+def test_alter_when_unanswered_then_only_an_unsent_one_is_refused(*, sent: bool) -> None:
+    """Without a connection nothing can have been applied."""
+    driver, ask = altered()
+    driver.give(ev.Unanswered(ask.token, sent=sent))
+    assert driver.take(ev.EndAlter) == [ev.EndAlter(refused=not sent)]
+
+
+def test_alter_when_answered_in_a_later_epoch_then_the_set_is_not_believed() -> None:
+    """The set of an old reign says nothing of the new one."""
+    driver, ask = altered()
+    driver.give(ev.Notified(mastership(1, 2), SyncStateSet((1,), 3).encode()))
+    driver.give(ev.Answered(ask.token, 0, {}, SyncStateSet((1, 2), 2).encode()))
+    assert driver.take(ev.ConfirmSet) == []
+    assert driver.take(ev.EndAlter) == [ev.EndAlter(refused=False)]
+
+
+# -- the master's HA address -----------------------------------------------------------------------
+
+
+def following() -> Driver:
+    """A slave of broker 1 in epoch 1, whose master's HA address is not known."""
+    driver = Driver()
+    driver.register_as(2)
+    driver.answer(1003, 0, mastership(1, 1), SET_1)
+    driver.give(ev.RoleSettled(1, accepted=True))
+    return driver
+
+
+def test_ha_address_when_the_master_tells_it_then_it_is_followed() -> None:
+    """906, the fast route; it goes to the master's own port."""
+    driver = following()
+    ask = driver.asked(906)
+    assert ask.address == "10.0.0.1:10911"
+    driver.give(ev.Answered(ask.token, 0, {"masterHaAddress": "10.0.0.1:10912"}))
+    assert driver.take(ev.FollowMaster) == [ev.FollowMaster("10.0.0.1:10912")]
+
+
+def test_ha_address_when_later_answers_are_empty_then_the_known_one_stays() -> None:
+    """Java sets the address to null here, and the slave stops replicating."""
+    driver = following()
+    driver.answer(906, 0, {"masterHaAddress": "10.0.0.1:10912"})
+    driver.take(ev.FollowMaster)
+    driver.give(ev.NameServerAnswered("10.0.0.1:10911", ""))
+    driver.give(ev.NameServerAnswered("", ""))
+    driver.tick_until_asked(906)
+    driver.answer(906, 0, {})
+    assert driver.take(ev.FollowMaster) == []
+    assert driver.core.master_ha_address == "10.0.0.1:10912"
+
+
+def test_ha_address_when_a_name_server_still_lists_the_old_master_then_it_is_ignored() -> None:
+    """After a failover a name server may lag: its HA address is the dead master's."""
+    driver = following()
+    driver.give(ev.NameServerAnswered("10.0.0.9:10911", "10.0.0.9:10912"))
+    assert driver.take(ev.FollowMaster) == []
+    driver.give(ev.NameServerAnswered("10.0.0.1:10911", "10.0.0.1:10912"))
+    assert driver.take(ev.FollowMaster) == [ev.FollowMaster("10.0.0.1:10912")]
+
+
+# -- whatever comes ------------------------------------------------------------------------------------
+
+ANSWERS = st.tuples(
+    st.sampled_from([0, 1, 2, 2001, 2007, 2008, 2010, 2011, 2012, 2013]),
+    st.integers(0, 3),
+    st.integers(0, 6),
+    st.frozensets(st.integers(1, 3), min_size=0, max_size=3),
+    st.integers(0, 9),
+)
+MOVES = st.one_of(
+    st.tuples(st.just("answer"), ANSWERS),
+    st.tuples(st.just("silence"), st.booleans()),
+    st.tuples(st.just("notify"), ANSWERS),
+    st.tuples(st.just("tick"), st.integers(1, 6_000)),
+    st.tuples(st.just("settle"), st.booleans()),
+    st.tuples(st.just("alter"), st.frozensets(st.integers(1, 3), min_size=1)),
+)
+
+
+@given(st.lists(MOVES, max_size=60))
+def test_any_story_when_told_then_epochs_only_grow_and_every_alteration_ends(
+    moves: list[tuple[str, object]],
+) -> None:
+    """Controllers may say anything, in any order, or nothing."""
+    driver = Driver()
+    driver.register_as(1)
+    wanted = ended = 0
+    epochs = [0]
+    for kind, value in moves:
+        asks = [one for one in driver.effects if isinstance(one, ev.Ask)]
+        match kind:
+            case "answer" if asks:
+                driver.effects.remove(asks[0])
+                code, *said = value  # type: ignore[misc]  # drawn by ANSWERS
+                driver.give(ev.Answered(asks[0].token, code, *told(*said)))
+            case "silence" if asks:
+                driver.effects.remove(asks[0])
+                driver.give(ev.Unanswered(asks[0].token, sent=bool(value)))
+            case "notify":
+                driver.give(ev.Notified(*told(*value[1:])))  # type: ignore[index]  # as above
+            case "tick":
+                driver.tick(value)  # type: ignore[arg-type]  # as above
+            case "settle":
+                epoch = driver.core.master_epoch
+                driver.give(ev.RoleSettled(epoch, accepted=bool(value)))
+            case "alter":
+                wanted += 1
+                driver.give(ev.AlterWanted(value, 1))  # type: ignore[arg-type]  # as above
+        changes = [*driver.take(ev.BecomeMaster), *driver.take(ev.BecomeSlave)]
+        ended += len(driver.take(ev.EndAlter))
+        assert len(changes) <= 1
+        for change in changes:
+            assert change.epoch > epochs[-1]
+            epochs.append(change.epoch)
+            assert driver.core.role is None
+        jobs = [one.code for one in driver.effects if isinstance(one, ev.Ask)]
+        for code in (1003, 1002, 1004, 906):
+            assert jobs.count(code) <= 1, jobs
+        assert driver.core.next_deadline_ms is not None
+    out = sum(1 for one in driver.effects if isinstance(one, ev.Ask) and one.code == 1001)
+    assert ended <= wanted
+    assert ended + out + len(driver.take(ev.ConfirmSet)) >= wanted
+
+
+def told(
+    master_id: int, epoch: int, ids: frozenset[int], set_epoch: int
+) -> tuple[dict[str, str], bytes]:
+    """What a controller may say of a set."""
+    fields = mastership(master_id, epoch) if master_id else {"masterEpoch": str(epoch)}
+    fields["nextBrokerId"] = str(max(1, master_id))
+    return fields, SyncStateSet(tuple(sorted(ids)), set_epoch).encode()

@@ -1,0 +1,245 @@
+"""What clients and mqadmin are answered: sends, pulls, topics, status; and registrations."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqha.broker.namesrv import Registered, registration_body, registration_fields
+from rmqha.broker.topics import TopicTable, system_topics
+from rmqha.remoting import fastjson
+from rmqha.remoting.bodies import EpochEntryCache
+from rmqha.remoting.frame import FrameDecoder
+from rmqha.store import properties as props
+from rmqha.testing.real.wire import parse_messages
+from tests.broker.replicas import NAME, TOPIC, ReplicaCluster, send_fields
+
+GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "5.3.3" / "remoting.jsonl"
+
+
+@pytest.fixture
+def cluster() -> Iterator[ReplicaCluster]:
+    """One replica, which reigns."""
+    with ReplicaCluster(seed=1, replicas=1) as one:
+        one.boot_all()
+        yield one
+
+
+def address(cluster: ReplicaCluster) -> str:
+    """The master's."""
+    master = cluster.master()
+    assert master is not None
+    return master.config.address
+
+
+def send(cluster: ReplicaCluster, body: bytes = b"x", code: int = 310, **fields: str) -> Any:
+    """Send one message with changed fields; the answer."""
+    return cluster.ask(address(cluster), code, {**send_fields(0), **fields}, body)
+
+
+def pull(cluster: ReplicaCluster, offset: int, **fields: str) -> Any:
+    """Pull from queue 0."""
+    asked = {
+        "consumerGroup": "CG", "topic": TOPIC, "queueId": "0", "queueOffset": str(offset),
+        "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
+        "subscription": "*", "subVersion": "0", "expressionType": "TAG", **fields,
+    }  # fmt: skip
+    return cluster.ask(address(cluster), 11, asked)
+
+
+def test_send_when_stored_then_the_answer_names_queue_offset_and_ids(
+    cluster: ReplicaCluster,
+) -> None:
+    """Java's client fails on an answer without queueId or queueOffset."""
+    first, second = send(cluster).ext_fields, send(cluster).ext_fields
+    assert (first["queueId"], first["queueOffset"], second["queueOffset"]) == ("0", "0", "1")
+    assert first["transactionId"] == "U0"
+    assert len(first["msgId"]) == 32
+    assert first["msgId"].startswith("0A00000100002A9F")
+    assert (first["MSG_REGION"], first["TRACE_ON"]) == ("DefaultRegion", "true")
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"b": "bad topic"}, 29),
+        ({"b": "a" * 128}, 29),
+        ({"b": "SCHEDULE_TOPIC_XXXX"}, 16),
+        ({"b": "New", "c": "Nothing"}, 17),
+        ({"e": "99"}, 29),
+        ({"i": "DELAY\x013\x02"}, 13),
+        ({"i": "TRAN_MSG\x01true\x02", "f": "4"}, 13),
+        ({"i": "K\x01" + "v" * 40_000 + "\x02"}, 13),
+        ({"b": "%RETRY%G", "m": "true"}, 13),
+    ],
+)
+def test_send_when_illegal_then_it_is_refused_and_nothing_is_stored(
+    cluster: ReplicaCluster, changed: dict[str, str], code: int
+) -> None:
+    """Codes decide whether a client tries another broker or gives up."""
+    send(cluster)
+    master = cluster.master()
+    assert master is not None
+    end = master.store.max_offset
+    assert send(cluster, **changed).code == code
+    assert master.store.max_offset == end
+
+
+def test_send_when_the_body_is_too_large_then_13() -> None:
+    """maxMessageSize."""
+    with ReplicaCluster(seed=1, replicas=1, maxMessageSize=100) as cluster:
+        cluster.boot_all()
+        assert send(cluster, b"x" * 101).code == 13
+        assert send(cluster, b"x" * 100).code == 0
+
+
+def test_send_when_too_few_replicas_are_in_sync_then_nothing_is_written() -> None:
+    """minInSyncReplicas: SYSTEM_ERROR, so that the client goes elsewhere."""
+    with ReplicaCluster(seed=1, replicas=1, minInSyncReplicas=2) as cluster:
+        cluster.boot_all()
+        answer = send(cluster)
+        assert (answer.code, answer.remark) == (1, "in-sync replicas not enough")
+        master = cluster.master()
+        assert master is not None
+        assert master.store.max_offset == 0
+
+
+def test_topic_when_first_sent_to_then_it_inherits_and_name_servers_hear_of_it(
+    cluster: ReplicaCluster,
+) -> None:
+    """TBW102 has 8 queues, the client asks for 4; without inheritance nothing is made."""
+    send(cluster)
+    cluster.until(
+        lambda: TOPIC
+        in cluster.name_server.registered[-1][1]["topicConfigSerializeWrapper"]["topicConfigTable"],
+        "the topic's registration",
+        2_000,
+    )
+    topic = fastjson.loads(cluster.ask(address(cluster), 351, {"topic": TOPIC}).body)
+    assert (topic["readQueueNums"], topic["writeQueueNums"], topic["perm"]) == (4, 4, 6)
+    host = cluster.host_of(cluster.replicas["10.0.0.1"])
+    cluster.kill(host)
+    cluster.boot(host)
+    cluster.until(lambda: cluster.master() is not None, "the master again")
+    assert cluster.ask(address(cluster), 351, {"topic": TOPIC}).code == 0
+
+
+def test_batch_when_sent_then_each_message_is_stored_and_ids_are_joined(
+    cluster: ReplicaCluster,
+) -> None:
+    """320: one body, consecutive offsets."""
+    body = b""
+    for number in range(3):
+        pairs = props.encode({"UNIQ_KEY": f"B{number}"})
+        text = f"part-{number}".encode()
+        size = 22 + len(text) + len(pairs)
+        body += b"".join(value.to_bytes(4) for value in (size, 0, 0, 0, len(text)))
+        body += text + len(pairs).to_bytes(2) + pairs
+    fields = send(cluster, body, code=320, m="true").ext_fields
+    assert len(fields["msgId"].split(",")) == 3
+    assert fields["queueOffset"] == "0"
+    found = parse_messages(pull(cluster, 0).body)
+    assert [(one.queue_offset, one.body) for one in found] == [
+        (0, b"part-0"), (1, b"part-1"), (2, b"part-2"),
+    ]  # fmt: skip
+
+
+def test_pull_when_tags_are_asked_for_then_others_are_passed_over(cluster: ReplicaCluster) -> None:
+    """Filtering by hash at the broker; what is passed over is not offered again."""
+    for tag in ("TagA", "TagB", "TagA"):
+        send(cluster, tag.encode(), i=f"TAGS\x01{tag}\x02")
+    cluster.run_for(100)
+    answer = pull(cluster, 0, subscription="TagA || TagC")
+    assert [one.queue_offset for one in parse_messages(answer.body)] == [0, 2]
+    assert answer.ext_fields["nextBeginOffset"] == "3"
+    none = pull(cluster, 0, subscription="TagC")
+    assert (none.code, none.ext_fields["nextBeginOffset"]) == (20, "3")
+
+
+@pytest.mark.parametrize(("offset", "code", "following"), [(2, 19, "2"), (9, 21, "2"), (0, 0, "2")])
+def test_pull_when_at_or_beyond_the_end_then_the_code_tells(
+    cluster: ReplicaCluster, offset: int, code: int, following: str
+) -> None:
+    """19 is "nothing new"; 21 makes clients give their offset up, so it must be right."""
+    send(cluster)
+    send(cluster)
+    cluster.run_for(100)
+    answer = pull(cluster, offset)
+    assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (code, following)
+
+
+def test_pull_when_held_then_a_new_message_ends_it_at_once(cluster: ReplicaCluster) -> None:
+    """Long polling: the consumer hears of a message long before its pull's time is over."""
+    send(cluster)
+    cluster.run_for(100)
+    started = cluster.loop.time()
+    asked = cluster.loop.create_task(_held(cluster, 10_000), context=cluster._client_context.copy())
+    cluster.run_for(500)
+    assert not asked.done()
+    send(cluster, b"second")
+    cluster.until(asked.done, "the held pull's answer", 2_000)
+    assert cluster.loop.time() - started < 3
+    assert [one.body for one in parse_messages(asked.result().body)] == [b"second"]
+
+
+async def _held(cluster: ReplicaCluster, suspend_ms: int) -> Any:
+    from rmqha.remoting.command import RemotingCommand
+
+    fields = {
+        "consumerGroup": "CG", "topic": TOPIC, "queueId": "0", "queueOffset": "1",
+        "maxMsgNums": "32", "sysFlag": "6", "suspendTimeoutMillis": str(suspend_ms),
+        "subscription": "*", "expressionType": "TAG",
+    }  # fmt: skip
+    command = RemotingCommand(11, ext_fields=fields)
+    return await cluster._client.invoke(address(cluster), command, 20_000)
+
+
+def test_status_when_asked_then_epochs_and_replication_are_shown() -> None:
+    """1007 and 907, which mqadmin prints."""
+    with ReplicaCluster(seed=2) as cluster:
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "SyncStateSet of three")
+        cluster.send_many(3)
+        master = cluster.master()
+        assert master is not None
+        shown = EpochEntryCache.decode(cluster.ask(address(cluster), 1007).body)
+        assert (shown.broker_id, shown.broker_name) == (0, NAME)
+        assert [(e.epoch, e.start_offset) for e in shown.epoch_list] == [(1, 0)]
+        assert shown.max_offset == master.store.max_offset
+        status = fastjson.loads(cluster.ask(address(cluster), 907).body)
+        assert (status["master"], status["inSyncSlaveNums"]) == (True, 2)
+        assert [one["inSync"] for one in status["haConnectionInfo"]] == [True, True]
+
+
+def test_registration_when_compared_with_javas_then_fields_and_shape_are_the_same() -> None:
+    """The recorded 103 of a real 5.3.3 broker in controller mode."""
+    line = next(
+        json.loads(text)
+        for text in GOLDEN.read_text().splitlines()
+        if '"request_code":103,"response":false' in text
+    )
+    (java,) = FrameDecoder().feed(bytes.fromhex(line["hex"]))
+    theirs = fastjson.loads(java.body)["topicConfigSerializeWrapper"]
+    table = TopicTable(
+        system_topics("DefaultCluster", "broker-a", auto_create=True, default_queues=8)
+    )
+    body = registration_body(table, 0)
+    ours = fastjson.loads(body)["topicConfigSerializeWrapper"]
+    broker = Registered("DefaultCluster", "broker-a", "a:1", "a:2", 0)
+    fields = registration_fields(broker, body)
+    assert set(fields) == set(java.ext_fields or {})
+    assert int(fields["bodyCrc32"]) == zlib.crc32(body) & 0x7FFFFFFF
+    assert set(ours) == set(theirs)
+    assert {k: type(v) for k, v in ours["dataVersion"].items()} == {
+        k: type(v) for k, v in theirs["dataVersion"].items()
+    }
+    for name, topic in theirs["topicConfigTable"].items():
+        if name in ours["topicConfigTable"]:
+            assert ours["topicConfigTable"][name] == topic
+    common = set(ours["topicConfigTable"]) & set(theirs["topicConfigTable"])
+    assert {"TBW102", "broker-a", "DefaultCluster", "SCHEDULE_TOPIC_XXXX"} <= common
