@@ -86,7 +86,9 @@ class IndexFile:
                 break
             stored = header.begin_timestamp + unit.seconds * 1_000
             # Seconds are rounded down.
-            if unit.key_hash == wanted and begin_ms < stored + 1_000 and stored <= end_ms:
+            fits = unit.key_hash == wanted and begin_ms < stored + 1_000 and stored <= end_ms
+            # A message whose UNIQ_KEY is also one of its KEYS has two units.
+            if fits and unit.physical_offset not in found:
                 found.append(unit.physical_offset)
             # Chains lead to older units; anything else is damage.
             if unit.previous >= number:

@@ -17,12 +17,14 @@ from rmqha.store.record import Message, decode, pack_host
 from rmqha.store.settings import StoreSettings
 from rmqha.testing.real import wire
 from rmqha.testing.real.java import JavaBroker, NameServer
+from rmqha.testing.real.maven import VERSIONS
 from rmqha.testing.real.processes import allocate_ports, wait_until
 from tests.interop import required
 
 FILE_SIZE = 1 << 20
 QUEUES = 4
 COUNT = 1_500
+HASH_SLOTS = 1_000
 TOPIC = "StoreInterop"
 SOLO = {
     "enableControllerMode": False,
@@ -30,18 +32,22 @@ SOLO = {
     "brokerId": 0,
     "mappedFileSizeCommitLog": FILE_SIZE,
     "mappedFileSizeConsumeQueue": 20 * 200,
+    "messageIndexEnable": True,
+    "maxHashSlotNum": HASH_SLOTS,
 }
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[JavaBroker]:
+@pytest.fixture(params=VERSIONS)
+def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[JavaBroker]:
     """A Java broker without controllers, not yet started, and its name server."""
-    required.require_classpath()
-    name_server = NameServer(tmp_path / "namesrv", allocate_ports()[0])
+    version: str = request.param
+    required.require_classpath(version)
+    name_server = NameServer(tmp_path / "namesrv", allocate_ports()[0], version)
     name_server.start()
     java = JavaBroker(
-        tmp_path / "broker", allocate_ports(), 1, name_server.address, "", settings=SOLO
-    )
+        tmp_path / "broker", allocate_ports(), 1, name_server.address, "",
+        version=version, settings=SOLO,
+    )  # fmt: skip
     try:
         name_server.wait_ready()
         yield java
@@ -53,7 +59,7 @@ def broker(tmp_path: Path) -> Iterator[JavaBroker]:
 def our_store(root: Path) -> MessageStore:
     """Our store over the same directory, with the broker's file sizes."""
     settings = StoreSettings(
-        str(root), str(root / "commitlog"), FILE_SIZE, 20 * 200, enable_controller_mode=False
+        str(root), str(root / "commitlog"), FILE_SIZE, 20 * 200, max_hash_slot_num=HASH_SLOTS
     )
     return MessageStore(SystemClock(), SystemDisk(), settings, Logger(node="interop"))
 
@@ -126,6 +132,14 @@ async def test_a_directory_of_java_opens_here(broker: JavaBroker, clean: bool) -
     assert found.records >= COUNT if not clean else found.records > 0
     await store.wait_dispatched(store.max_offset)
     assert read_through_queues(store) == sent
+    if clean:
+        # Java's index of every key; the index of a killed broker is not trusted.
+        for number in range(0, COUNT, 97):
+            by_key = await store.reader.query(
+                TOPIC, f"k{number}", begin_ms=0, end_ms=1 << 62, limit=8
+            )
+            assert [record.body for record in by_key] == [body_of(number)]
+        assert not await store.reader.query(TOPIC, "none", begin_ms=0, end_ms=1 << 62, limit=8)
     await store.close()
     assert queue_files(broker.store) == java_queues
 
