@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import random
 from collections.abc import Callable
@@ -239,6 +240,21 @@ class ReplicaCluster(SimCluster):
         else:
             self.refused.append((answer.code, answer.remark or ""))
         return answer
+
+    def send_without_waiting(self, count: int) -> None:
+        """Send to the master; nobody looks at the answers."""
+        master = self.master()
+        assert master is not None
+        for number in range(count):
+            self.loop.create_task(
+                self._send_blindly(master.config.address, number),
+                context=self._client_context.copy(),
+            )
+
+    async def _send_blindly(self, address: str, number: int) -> None:
+        command = RemotingCommand(310, ext_fields=send_fields(number), body=b"blind" * 20)
+        with contextlib.suppress(RmqhaError):
+            await self._client.invoke(address, command)
 
     def send_many(self, count: int) -> None:
         """Send until ``count`` more messages are acknowledged."""

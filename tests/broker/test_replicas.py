@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from rmqha.broker import events as ev
 from rmqha.ha.events import Role
 from rmqha.remoting.bodies import SyncStateSet
-from tests.broker.driver import ADDRESS, LEADER, OTHER, Driver, mastership
+from rmqha.store.identity import Identity
+from tests.broker.driver import ADDRESS, CLUSTER, LEADER, NAME, OTHER, Driver, mastership
 
 SET_1 = SyncStateSet((1,), 1).encode()
 
@@ -344,3 +345,60 @@ def told(
     fields = mastership(master_id, epoch) if master_id else {"masterEpoch": str(epoch)}
     fields["nextBrokerId"] = str(max(1, master_id))
     return fields, SyncStateSet(tuple(sorted(ids)), set_epoch).encode()
+
+
+# -- a master that lost power --------------------------------------------------------------------------
+
+
+def lost_power(ids: tuple[int, ...]) -> Driver:
+    """Broker 1, which the controllers still take for master of epoch 3, lost the end of it."""
+    driver = Driver()
+    driver.files.final = Identity(CLUSTER, NAME, 1)
+    driver.start()
+    driver.lead()
+    driver.take(ev.StartReplication)
+    driver.give(ev.ReplicationStarted(lost_epoch=3))
+    driver.answer(1003, 0, mastership(1, 3), SyncStateSet(ids, 7).encode())
+    return driver
+
+
+def test_lost_power_when_others_are_in_the_set_then_each_is_proposed_in_turn() -> None:
+    """The first heir may be dead; nobody reigns until one lives."""
+    driver = lost_power((1, 2, 3))
+    assert driver.take(ev.BecomeMaster) == []
+    heirs = []
+    for _ in range(4):
+        driver.tick_until_asked(1002)
+        ask = driver.asked(1002)
+        assert ask.fields["designateElect"] == "true"
+        heirs.append(ask.fields["brokerId"])
+        driver.give(ev.Answered(ask.token, 2012))
+    assert set(heirs) == {"2", "3"}
+    driver.tick_until_asked(1002)
+    driver.answer(1002, 0, mastership(3, 4), b'{"syncStateSet":[3]}')
+    assert driver.take(ev.BecomeSlave) == [ev.BecomeSlave(4, 3, "10.0.0.3:10911")]
+    driver.tick(60_000)
+    assert not driver.has_asked(1002)
+
+
+def test_lost_power_when_the_controller_says_the_master_lives_then_it_goes_on_asking() -> None:
+    """2011 names this broker: it is the very thing to be changed."""
+    driver = lost_power((1, 2, 3))
+    for _ in range(3):
+        driver.tick_until_asked(1002)
+        driver.answer(1002, 2011, mastership(1, 3), b'{"syncStateSet":[1,2,3]}')
+    driver.tick_until_asked(1002)
+    assert driver.take(ev.BecomeMaster) == []
+
+
+def test_lost_power_when_alone_in_the_set_then_it_reigns_on() -> None:
+    """Nobody else ever had to hold what was acknowledged."""
+    driver = lost_power((1,))
+    assert driver.take(ev.BecomeMaster) == [ev.BecomeMaster(3, frozenset({1}), 7)]
+
+
+def test_lost_power_when_a_new_epoch_names_this_broker_then_it_reigns() -> None:
+    """The controllers elected anew: that epoch begins where this log ends."""
+    driver = lost_power((1, 2))
+    driver.give(ev.Notified(mastership(1, 4), SyncStateSet((1,), 8).encode()))
+    assert driver.take(ev.BecomeMaster) == [ev.BecomeMaster(4, frozenset({1}), 8)]

@@ -278,8 +278,15 @@ class BrokerReplica:
         )
         await self.ha.start(self.config.values["bindAddress"], self.config.ha_port)
         self._log.log("info", "broker_identified", broker_id=broker_id)
-        promised = self.config.ha.all_ack_in_sync_state_set or self.config.ha.in_sync_replicas > 1
-        lost = self._tail_may_be_lost and promised and not self.config.store.sync_flush
+        # Only where all of the set acknowledge, any of them may take over without a loss. With
+        # SYNC_FLUSH this log has all that was acknowledged, and the others may have less: they
+        # acknowledge what is in their page cache, and may have lost power as well.
+        config = self.config
+        lost = (
+            self._tail_may_be_lost
+            and config.ha.all_ack_in_sync_state_set
+            and not config.store.sync_flush
+        )
         return loaded.epochs.last_epoch if lost else 0
 
     async def become_master(self, epoch: int, ids: frozenset[int], set_epoch: int) -> bool:
