@@ -74,28 +74,37 @@ def valid_units(buffer: memoryview, unit_size: int, previous_end: int) -> tuple[
 
 
 def count_below(buffer: memoryview, unit_size: int, count: int, offset: int) -> int:
-    """How many of the first ``count`` units point below ``offset``; fillers do."""
+    """How many of the first ``count`` units point below ``offset``.
+
+    A filler counts as the unit before it, so that units stay in order around a gap; fillers that
+    no unit is before point below everything.
+    """
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
-        if _PLACE.unpack_from(buffer, middle * unit_size)[0] < offset:
+        unit = last_real(buffer, unit_size, middle + 1, low)
+        if unit < low or _PLACE.unpack_from(buffer, unit * unit_size)[0] < offset:
             low = middle + 1
         else:
-            high = middle
+            high = unit
     return low
 
 
 def first_live(buffer: memoryview, unit_size: int, count: int, min_offset: int) -> int:
     """Index of the first unit whose record the log still has; ``count`` when there is none."""
-    low, high = 0, count
-    while low < high:
-        middle = (low + high) // 2
-        offset, size = _PLACE.unpack_from(buffer, middle * unit_size)
-        if offset < min_offset or size == FILLER_SIZE:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return count_below(buffer, unit_size, count, min_offset)
+
+
+def last_real(buffer: memoryview, unit_size: int, count: int, low: int = 0) -> int:
+    """Index of the last of the first ``count`` units, from ``low`` on, that is no filler.
+
+    Returns:
+        An index below ``low`` when there is none.
+    """
+    index = count - 1
+    while index >= low and _PLACE.unpack_from(buffer, index * unit_size)[1] == FILLER_SIZE:
+        index -= 1
+    return index
 
 
 def place_of(buffer: memoryview, position: int) -> tuple[int, int]:

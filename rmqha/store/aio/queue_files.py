@@ -19,6 +19,7 @@ from rmqha.store.consume_queue import (
     Unit,
     count_below,
     first_live,
+    last_real,
     place_of,
     places,
     valid_units,
@@ -278,8 +279,10 @@ class QueueFiles:
             start = self.files.first + number * self.files.size
             count = max(0, min(self.end - start, file.size)) // self.unit_size
             below = count_below(file.buffer, self.unit_size, count, offset)
-            position = start + below * self.unit_size
-            if below:
+            if below < count:
+                position = start + below * self.unit_size
+            if last_real(file.buffer, self.unit_size, below) >= 0:
+                # Files of nothing but fillers say nothing about the ones before.
                 break
         if position >= self.end:
             return False

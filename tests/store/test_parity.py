@@ -1,0 +1,87 @@
+"""Where the store differs from Java's on purpose: one test a row of docs/PARITY.md."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from rmqha.store.consume_queue import FILLER_SIZE
+from tests.store.harness import TOPIC, bodies, message, real_store
+
+FILE_SIZE = 16_384
+KEY = (TOPIC.encode(), 0)
+
+
+async def test_a_blank_at_the_log_s_end_stays_after_recovery(tmp_path: Path) -> None:
+    """Replicas have it already; writing the next record over it would make logs differ."""
+    source, target = real_store(tmp_path / "a"), real_store(tmp_path / "b")
+    await source.open()
+    await target.open()
+    for number in range(110):
+        source.append(message(number))
+    target.reserve(0, FILE_SIZE)[:] = source.view(0, FILE_SIZE)
+    target.received(0, FILE_SIZE)
+    await target.wait_dispatched(FILE_SIZE)
+    kept = len(bodies(target))
+    assert 0 < kept < 110
+    await target.close()
+    again = real_store(tmp_path / "b")
+    await again.open()
+    assert (again.max_offset, len(bodies(again))) == (FILE_SIZE, kept)
+    assert again.append(message()).offset == FILE_SIZE
+    await again.close()
+    await source.close()
+
+
+async def test_a_gap_in_queue_offsets_is_filled(tmp_path: Path) -> None:
+    """A unit's place is its queue offset, so what consumers committed keeps its meaning."""
+    store = real_store(tmp_path)
+    await store.open()
+    for number in range(3):
+        store.append(message(number, body=b"%032d" % number))
+    store.queues.next_offsets[KEY] = 10
+    last = store.append(message(3, body=b"behind the gap"))
+    await store.wait_dispatched(store.max_offset)
+    queue = store.queues.queues[KEY]
+    assert queue.unit(10)[:2] == (last.offset, last.size)
+    assert {queue.unit(index).size for index in range(3, 10)} == {FILLER_SIZE}
+    assert store.reader.max_offset(TOPIC, 0) == 11
+    found = store.reader.get(TOPIC, 0, 2, count_max=9, bytes_max=1 << 20)
+    assert (len(found.records), found.next_begin_offset) == (2, 11)
+    await store.close()
+
+
+@pytest.mark.parametrize("next_offset", [10, 200])
+async def test_a_cut_before_a_gap_drops_what_is_before_it_too(
+    tmp_path: Path, next_offset: int
+) -> None:
+    """Within one queue file, and with files of nothing but fillers between (64 units a file)."""
+    store = real_store(tmp_path)
+    await store.open()
+    for number in range(3):
+        store.append(message(number, body=b"%032d" % number))
+    store.queues.next_offsets[KEY] = next_offset
+    store.append(message(3))
+    await store.wait_dispatched(store.max_offset)
+    await store.truncate(3 * 158)
+    assert bodies(store) == [b"%032d" % number for number in range(3)]
+    await store.truncate(2 * 158)
+    assert store.reader.max_offset(TOPIC, 0) == store.queues.next_offsets[KEY] == 2
+    assert bodies(store) == [b"%032d" % number for number in range(2)]
+    await store.close()
+
+
+async def test_the_confirm_offset_of_a_plain_broker_is_the_log_s_end(tmp_path: Path) -> None:
+    """Java keeps the start of the last record, which it then dispatches again."""
+    store = real_store(tmp_path)
+    await store.open()
+    for number in range(10):
+        store.append(message(number))
+    await store.close()
+    assert struct.unpack_from(">q", (tmp_path / "checkpoint").read_bytes(), 32) == (1580,)
+    again = real_store(tmp_path)
+    await again.open()
+    assert again.confirm_offset == again.dispatched_offset == 1580
+    await again.close()
