@@ -204,7 +204,8 @@ def load_config(
         identity_path=values["storePathBrokerIdentity"] or os.path.join(root, "brokerIdentity"),
         epoch_path=values["storePathEpochFile"] or os.path.join(root, "epochFileCheckpoint"),
         store=store,
-        ha=load_ha_settings(values),
+        # With SYNC_FLUSH an acknowledgement means a disk, on slaves too; Java's slaves do not wait.
+        ha=replace(load_ha_settings(values), ack_flushed_data=store.sync_flush),
         replicas=ReplicasSettings("", "", "", ()),
     )
     if not config.controllers:

@@ -244,6 +244,10 @@ class SimCluster:
         ]
         return max(found)[1] if found else None
 
+    def master_hosts(self) -> list[str]:
+        """Hosts whose broker believes to be a master."""
+        return [host for host, agent in sorted(self.brokers.items()) if agent.role == "master"]
+
     def is_settled(self) -> bool:
         """Whether a leader leads, and every set has a living master that all replicas follow."""
         leader = self.leader()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +48,9 @@ class SimTransport(asyncio.Transport):
         self._closing = False
         self._reading = True
         self._unread: list[bytes | None] = []
-        self._held: list[bytes | None] = []
+        # What was sent and has not arrived, in order; each timer under way brings the next one.
+        self._stream: deque[bytes | None] = deque()
+        self._timers = 0
         self._arrives_at = 0.0
 
     # -- asyncio.Transport -----------------------------------------------------------------
@@ -56,7 +59,9 @@ class SimTransport(asyncio.Transport):
         return self._closing
 
     def get_write_buffer_size(self) -> int:
-        return sum(len(data) for data in self._held if data is not None)
+        if (self.host, self.peer_host) not in self.net.cuts:
+            return 0
+        return sum(len(data) for data in self._stream if data is not None)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -113,25 +118,27 @@ class SimTransport(asyncio.Transport):
 
     def flush_held(self) -> None:
         """The cut is gone: what was held back leaves now."""
-        held, self._held = self._held, []
-        for data in held:
-            self._push(data)
+        for _ in range(len(self._stream) - self._timers):
+            self._travel()
 
     def _push(self, data: bytes | None) -> None:
-        if (self.host, self.peer_host) in self.net.cuts:
-            self._held.append(data)
-            return
-        now = self.net.loop.time()
-        self._arrives_at = max(self._arrives_at, now + self.net.delay_s())
-        self.net.loop.call_at(self._arrives_at, self._arrive, data)
+        self._stream.append(data)
+        if (self.host, self.peer_host) not in self.net.cuts:
+            self._travel()
 
-    def _arrive(self, data: bytes | None) -> None:
+    def _travel(self) -> None:
+        self._timers += 1
+        # Timers of equal times fire in any order, so they carry no data of their own.
+        self._arrives_at = max(self._arrives_at, self.net.loop.time() + self.net.delay_s())
+        self.net.loop.call_at(self._arrives_at, self._arrive)
+
+    def _arrive(self) -> None:
+        self._timers -= 1
         peer = self.peer
-        if peer is None:
+        if peer is None or (self.host, self.peer_host) in self.net.cuts:
             return
-        if (self.host, self.peer_host) in self.net.cuts:
-            self._held.append(data)
-        elif peer.ended or peer.host not in self.net.alive:
+        data = self._stream.popleft()
+        if peer.ended or peer.host not in self.net.alive:
             if data is not None and not self.ended and peer.host not in self.net.dark:
                 self.net.loop.call_soon(self.end, ConnectionResetError("reset by peer"))
         else:

@@ -47,6 +47,8 @@ class Swarm:
         rng: seeded.
     """
 
+    phase_ms = FAULT_PHASE_MS
+
     def __init__(self, cluster: SimCluster, rng: random.Random) -> None:
         self.cluster = cluster
         self.rng = rng
@@ -81,13 +83,10 @@ class Swarm:
                 Weather(0.1, 2.0, loss=0.03, retransmit_ms=250.0),
             )
         )
-        for host in [*cluster.controller_hosts, *cluster.broker_hosts]:
-            cluster.boot(host)
-            if rng.random() < 0.3:
-                cluster.run_for(rng.uniform(0, 300))
+        self._boot_all()
         names = sorted(self._kinds)
         weights = [self._weights[name] for name in names]
-        left_ms = float(FAULT_PHASE_MS)
+        left_ms = float(self.phase_ms)
         while left_ms > 0:
             pause_ms = rng.choice((30.0, 150.0, 500.0, 1200.0)) * rng.uniform(0.5, 1.5)
             cluster.run_for(pause_ms)
@@ -95,6 +94,12 @@ class Swarm:
             (name,) = rng.choices(names, weights)
             if self._kinds[name]():
                 self.faults[name] = self.faults.get(name, 0) + 1
+
+    def _boot_all(self) -> None:
+        for host in self._everyone():
+            self.cluster.boot(host)
+            if self.rng.random() < 0.3:
+                self.cluster.run_for(self.rng.uniform(0, 300))
 
     def make_peace(self) -> int:
         """Mend everything and wait until the cluster is well; returns how long that took (ms).
@@ -135,7 +140,7 @@ class Swarm:
 
     def _kill_leader_and_master(self) -> bool:
         leader = self.cluster.leader()
-        masters = [h for h, a in sorted(self.cluster.brokers.items()) if a.role == "master"]
+        masters = self.cluster.master_hosts()
         if leader is None or not masters:
             return False
         self.cluster.kill(leader)

@@ -278,15 +278,12 @@ class BrokerReplica:
         )
         await self.ha.start(self.config.values["bindAddress"], self.config.ha_port)
         self._log.log("info", "broker_identified", broker_id=broker_id)
-        # Only where all of the set acknowledge, any of them may take over without a loss. With
-        # SYNC_FLUSH this log has all that was acknowledged, and the others may have less: they
-        # acknowledge what is in their page cache, and may have lost power as well.
-        config = self.config
-        lost = (
-            self._tail_may_be_lost
-            and config.ha.all_ack_in_sync_state_set
-            and not config.store.sync_flush
-        )
+        # Slaves may hold records of that epoch that this log lacks, and writing others in their
+        # place would make two histories of one epoch. Where slaves must acknowledge, any of them
+        # may take over without a loss; elsewhere this log is the best there is.
+        ha = self.config.ha
+        promised = ha.all_ack_in_sync_state_set or ha.in_sync_replicas > 1
+        lost = self._tail_may_be_lost and promised
         return loaded.epochs.last_epoch if lost else 0
 
     async def become_master(self, epoch: int, ids: frozenset[int], set_epoch: int) -> bool:

@@ -1,0 +1,308 @@
+"""Real replicas of one broker set beside the controllers: stores, replication, acknowledged puts.
+
+Nothing here is scripted but the producers: the hosts run ``BrokerReplica`` and
+``ControllerService`` as processes do, on simulated disks, clocks and networks. The properties of
+``verify`` look at them from outside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rmqha.base.errors import DiskFailed, RmqhaError
+from rmqha.broker.aio.replica import BrokerReplica
+from rmqha.broker.settings import load_config
+from rmqha.ha.events import Role
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.sim.clock import SimClock
+from rmqha.sim.cluster import CONTROLLER_PORT, SimCluster, SimOptions
+from rmqha.sim.disk import SimDisk
+from rmqha.sim.loop import HOST
+from rmqha.verify.durability import DurabilityProperty
+from rmqha.verify.logs import ConfirmProperty, LogSnapshot, check_confirmed, check_epochs
+
+NAME = "broker-a"
+TOPIC = "Orders"
+QUEUES = 2
+PORT = 10911
+PRODUCER = "10.0.2.1"
+BODY_AT = 88
+"""Where a record's body begins, behind IPv4 hosts."""
+LOG_FILE_BYTES = 8192
+WATCH_MS = 200
+SEND_TIMEOUT_MS = 1500
+SEND_CODE = int(RequestCode.SEND_MESSAGE_V2)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaOptions:
+    """What kind of broker set.
+
+    Attributes:
+        replicas: how many.
+        sync_flush: an acknowledged message is on every counted replica's disk. Without it power
+            may not fail, or what only page caches held is gone with good reason.
+        all_ack: ``allAckInSyncStateSet``; else ``inSyncReplicas=2`` and ``minInSyncReplicas=2``.
+        producers: sending at a time.
+    """
+
+    replicas: int = 3
+    sync_flush: bool = False
+    all_ack: bool = True
+    producers: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """An acknowledged message and where the answer said that it is."""
+
+    body: bytes
+    queue_id: int
+    queue_offset: int
+
+
+class ReplicaCluster(SimCluster):
+    """Hosts ``c0 c1 c2`` with controllers, ``10.0.0.1 ..`` with the replicas of one set.
+
+    Args:
+        seed: decides everything.
+        options: the kind of set.
+    """
+
+    def __init__(self, seed: int, options: ReplicaOptions | None = None) -> None:
+        super().__init__(seed, SimOptions(broker_sets=0))
+        self.set = options or ReplicaOptions()
+        self.broker_hosts = [f"10.0.0.{n}" for n in range(1, self.set.replicas + 1)]
+        for host in self.broker_hosts:
+            self.disks[host] = SimDisk(random.Random(self.rng.random()))
+        self.replicas: dict[str, BrokerReplica] = {}
+        self.memories = dict.fromkeys(self.broker_hosts, 0)
+        self.boots = dict.fromkeys(self.broker_hosts, 0)
+        self.durability = DurabilityProperty()
+        self.confirm = ConfirmProperty()
+        self.acked: list[Acked] = []
+        self.reigns = 0
+        self.producing = False
+        self._number = 0
+        context = contextvars.copy_context()
+        context.run(HOST.set, PRODUCER)
+        self._producer_context = context
+        self._client = context.run(self._make_client, self.net.boot(PRODUCER, context))
+        self._watch = self.loop.create_task(self._observe(), name="watch")
+
+    def _make_client(self, network: Any) -> RemotingClient:
+        settings = RemotingSettings(invoke_timeout_ms=SEND_TIMEOUT_MS)
+        return RemotingClient(network, SimClock(self.loop), settings, connection_ids=self.ids)
+
+    # -- hosts -----------------------------------------------------------------------------
+
+    def _broker(self, host: str, ports: dict[str, Any]) -> BrokerReplica:  # type: ignore[override]  # a replica in an agent's place
+        self.boots[host] += 1
+        replica = BrokerReplica(
+            load_config(self._properties(host), host_name=host, local_address=host, user_home="/h"),
+            boot_id=f"memory-{self.memories[host]}",
+            on_fatal=lambda error: self._replica_failed(host, error),
+            on_role=lambda role, epoch: self._role_taken(host, role, epoch),
+            **ports,
+        )
+        self.replicas[host] = replica
+        return replica
+
+    def _properties(self, host: str) -> dict[str, str]:
+        kind = self.set
+        wait = {"allAckInSyncStateSet": "true"}
+        if not kind.all_ack:
+            wait = {"inSyncReplicas": "2", "minInSyncReplicas": "2"}
+        return {
+            "enableControllerMode": "true",
+            "brokerName": NAME,
+            "brokerIP1": host,
+            "listenPort": str(PORT),
+            "controllerAddr": ";".join(f"{h}:{CONTROLLER_PORT}" for h in self.controller_hosts),
+            "storePathRootDir": "/store",
+            "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
+            "mappedFileSizeConsumeQueue": "2000",
+            "flushDiskType": "SYNC_FLUSH" if kind.sync_flush else "ASYNC_FLUSH",
+            "brokerHeartbeatInterval": "300",
+            "controllerHeartBeatTimeoutMills": "2000",
+            "syncBrokerMetadataPeriod": "1000",
+            "syncControllerMetadataPeriod": "2000",
+            "haMaxTimeSlaveNotCatchup": "3000",
+            "slaveTimeout": "1000",
+            "haHousekeepingInterval": "4000",
+            "haSendHeartbeatInterval": "1000",
+            **wait,
+        }
+
+    def _replica_failed(self, host: str, error: BaseException) -> None:
+        self.trace.say(host, "stops itself", reason=repr(error))
+        if not isinstance(error, DiskFailed) or "simulated" not in str(error):
+            self.loop.errors.append(error)
+        self.loop.call_soon(self.kill, host)
+
+    def kill(self, host: str, *, power: bool = False) -> None:
+        """End a host's process at once; with ``power`` its memory goes too."""
+        self.replicas.pop(host, None)
+        if power and host in self.memories and host in self.clocks:
+            self.memories[host] += 1
+        super().kill(host, power=power)
+
+    def master_hosts(self) -> list[str]:
+        """Hosts whose replica serves as a master."""
+        return [host for host, one in sorted(self.replicas.items()) if one.role is Role.MASTER]
+
+    def close(self) -> None:
+        """Stop everything and free the loop."""
+        self.producing = False
+        self._watch.cancel()
+        super().close()
+
+    # -- producers ---------------------------------------------------------------------------
+
+    def start_producers(self) -> None:
+        """Send until ``producing`` is taken back."""
+        self.producing = True
+        for number in range(self.set.producers):
+            self.loop.create_task(
+                self._produce(), name=f"producer {number}", context=self._producer_context.copy()
+            )
+
+    async def _produce(self) -> None:
+        dice = random.Random(self.rng.random())
+        while self.producing:
+            await asyncio.sleep(dice.choice((0.002, 0.01, 0.05)))
+            masters = self.master_hosts()
+            if masters:
+                # Of two that both think so, one is wrong: it must not acknowledge.
+                await self._send(dice.choice(masters), dice.randint(1, 900))
+
+    async def _send(self, host: str, size: int) -> None:
+        self._number += 1
+        number = self._number
+        body = b"%d:" % number + b"x" * size
+        command = RemotingCommand(SEND_CODE, ext_fields=send_fields(number), body=body)
+        try:
+            answer = await self._client.invoke(f"{host}:{PORT}", command)
+        except RmqhaError:
+            return
+        if answer.code != ResponseCode.SUCCESS or answer.ext_fields is None:
+            return
+        fields = answer.ext_fields
+        offset = int(fields["msgId"][-16:], 16)
+        self.durability.put_ok(offset + BODY_AT, body)
+        self.acked.append(Acked(body, int(fields["queueId"]), int(fields["queueOffset"])))
+
+    # -- properties ----------------------------------------------------------------------------
+
+    def _role_taken(self, host: str, role: Role, epoch: int) -> None:
+        self.trace.say(host, f"is {role.value}", epoch=epoch)
+        replica = self.replicas.get(host)
+        if role is Role.MASTER and replica is not None:
+            self.reigns += 1
+            self.durability.check(snapshot(host, replica))
+
+    async def _observe(self) -> None:
+        while True:
+            await asyncio.sleep(WATCH_MS / 1000)
+            self.observe()
+
+    def observe(self) -> None:
+        """Look at every replica that is not in the middle of a change.
+
+        Raises:
+            InvariantBroken: a property does not hold.
+        """
+        seen = [
+            snapshot(host, one)
+            for host, one in sorted(self.replicas.items())
+            if one.role is not None and one.ha_core is not None and one.ha_core.is_settled
+        ]
+        for one in seen:
+            check_epochs(one)
+            self._observe_confirm(one)
+        if self.set.all_ack:
+            check_confirmed(seen)
+
+    def _observe_confirm(self, seen: LogSnapshot) -> None:
+        replica = self.replicas[seen.name]
+        core = replica.ha_core
+        assert core is not None
+        reign, acks = None, {}
+        if replica.role is Role.MASTER:
+            reign = (self.boots[seen.name], replica.replicas.master_epoch)
+            if self.set.all_ack:
+                known = core.members.acks()
+                union = core.members.sync_state_set.union
+                acks = {one: known.get(one) for one in sorted(union) if one != core.ha.own_id}
+        self.confirm.observe(seen.name, reign, seen.confirm_offset, seen.max_offset, acks)
+
+    def is_settled(self) -> bool:
+        """Whether one master leads, and everybody is in its set and holds its log."""
+        leader = self.leader()
+        if leader is None or len(self.clocks) != len(self.disks):
+            return False
+        one = self.controllers[leader].machine.state.sets.get(NAME)
+        if one is None or len(one.sync_state_set) != len(self.broker_hosts):
+            return False
+        masters = self.master_hosts()
+        roles = [replica.role for replica in self.replicas.values()]
+        if len(masters) != 1 or None in roles:
+            return False
+        master = self.replicas[masters[0]]
+        if master.replicas.broker_id != one.master_broker_id:
+            return False
+        if self.producing:
+            return True
+        ends = {(r.store.max_offset, r.store.confirm_offset) for r in self.replicas.values()}
+        return len(ends) == 1
+
+    def missing(self) -> Iterator[Acked]:
+        """Acknowledged messages that a consumer of the master does not get where they should be."""
+        (host,) = self.master_hosts()
+        reader = self.replicas[host].store.reader
+        for one in self.acked:
+            got = reader.get(TOPIC, one.queue_id, one.queue_offset, count_max=1, bytes_max=4096)
+            if not got.records or one.body not in bytes(got.records[0]):
+                yield one
+
+
+def snapshot(host: str, replica: BrokerReplica) -> LogSnapshot:
+    """What a replica's log holds at this moment."""
+    store, core = replica.store, replica.ha_core
+    entries = () if core is None else core.ha.epochs.entries
+
+    def read(at: int, size: int) -> bytes:
+        found = b""
+        while len(found) < size:
+            part = store.readable(at + len(found), size - len(found))
+            if part <= 0:
+                break
+            found += bytes(store.view(at + len(found), part))
+        return found
+
+    return LogSnapshot(
+        name=host,
+        min_offset=max(store.min_offset, 0),
+        max_offset=store.max_offset,
+        confirm_offset=max(store.confirm_offset, 0),
+        epochs=[(entry.epoch, entry.start) for entry in entries],
+        read=read,
+    )
+
+
+def send_fields(number: int) -> dict[str, str]:
+    """The fields of a 310 request as a Java client sends them."""
+    return {
+        "a": "PG", "b": TOPIC, "c": "TBW102", "d": str(QUEUES), "e": str(number % QUEUES),
+        "f": "0", "g": "1700000000000", "h": "0",
+        "i": f"UNIQ_KEY\x01U{number}\x02WAIT\x01true\x02",
+        "j": "0", "k": "false", "m": "false", "n": NAME,
+    }  # fmt: skip

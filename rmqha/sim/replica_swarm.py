@@ -1,0 +1,113 @@
+"""Stories of replicas: faults from a seed while producers send, then peace, and a close look."""
+
+from __future__ import annotations
+
+import random
+
+from rmqha.base.invariants import invariant
+from rmqha.sim.replica_cluster import ReplicaCluster, ReplicaOptions, snapshot
+from rmqha.sim.swarm import Outcome, Swarm
+from rmqha.verify.logs import check_converged
+
+FAULT_PHASE_MS = 12_000
+AFTERWARDS_MS = 500
+
+
+class ReplicaSwarm(Swarm):
+    """Plays faults on replicas and controllers.
+
+    Args:
+        cluster: freshly made, nothing booted.
+        rng: seeded.
+    """
+
+    phase_ms = FAULT_PHASE_MS
+
+    def __init__(self, cluster: ReplicaCluster, rng: random.Random) -> None:
+        super().__init__(cluster, rng)
+        self.replicas = cluster
+        self._kinds["slow broker disk"] = self._slow_broker_disk
+        self._kinds["broken broker disk"] = self._broken_broker_disk
+        self._weights["slow broker disk"] = rng.choice((0, 1, 2))
+        self._weights["broken broker disk"] = rng.choice((0, 0, 1))
+        self._weights["kill broker"] = rng.choice((1, 2, 4))
+        if not cluster.set.sync_flush:
+            self._weights["power cut broker"] = self._weights["broken broker disk"] = 0
+
+    def _boot_all(self) -> None:
+        super()._boot_all()
+        self.replicas.start_producers()
+
+    def _slow_broker_disk(self) -> bool:
+        host = self.rng.choice(self.cluster.broker_hosts)
+        self.cluster.disks[host].mood.stall = self.rng.choice((0.0, 0.05, 0.3))
+        return True
+
+    def _broken_broker_disk(self) -> bool:
+        host = self.rng.choice(self.cluster.broker_hosts)
+        mood = self.cluster.disks[host].mood
+        mood.failing = not mood.failing
+        self.cluster.trace.say("sim", "breaks the disk" if mood.failing else "mends", host=host)
+        return mood.failing
+
+    def finish(self) -> int:
+        """Mend everything, let them settle with and without load, and compare.
+
+        Returns:
+            How long it took until all was well (ms).
+
+        Raises:
+            InvariantBroken: it did not recover, or something is lost or differs.
+        """
+        cluster = self.replicas
+        waited_ms = self.make_peace()
+        cluster.run_for(AFTERWARDS_MS)
+        cluster.producing = False
+        waited_ms += self.make_peace()
+        cluster.observe()
+        (host,) = cluster.master_hosts()
+        master = snapshot(host, cluster.replicas[host])
+        cluster.durability.check(master)
+        for other, replica in sorted(cluster.replicas.items()):
+            check_converged(master, snapshot(other, replica))
+        lost = list(cluster.missing())
+        invariant(not lost, "consumers do not get what was acknowledged", lost=lost[:3])
+        invariant(len(cluster.acked) > 0, "nothing was ever acknowledged")
+        return waited_ms
+
+
+def run_replica_seed(seed: int, options: ReplicaOptions | None = None) -> Outcome:
+    """Play one seed to its end.
+
+    Raises:
+        InvariantBroken: a safety property broke, or the set did not recover; the exception's
+            notes hold the end of the trace.
+    """
+    rng = random.Random(seed)
+    all_ack = rng.random() < 0.8
+    kind = ReplicaOptions(
+        # Of three, inSyncReplicas=2 promises nothing: the third may be elected alone.
+        replicas=rng.choice((3, 3, 2)) if all_ack else 2,
+        sync_flush=rng.random() < 0.5,
+        all_ack=all_ack,
+    )
+    cluster = ReplicaCluster(seed, options or kind)
+    swarm = ReplicaSwarm(cluster, rng)
+    try:
+        swarm.play()
+        settled_ms = swarm.finish()
+        return Outcome(
+            seed=seed,
+            digest=cluster.trace.digest(),
+            lines=cluster.trace.lines,
+            faults=dict(sorted(swarm.faults.items())),
+            elections=cluster.reigns,
+            reads=len(cluster.acked),
+            settled_ms=settled_ms,
+            virtual_ms=int(cluster.loop.time() * 1000),
+        )
+    except BaseException as error:
+        error.add_note(f"seed {seed}; the trace ends:\n" + "\n".join(cluster.trace.lines[-60:]))
+        raise
+    finally:
+        cluster.close()
