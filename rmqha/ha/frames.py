@@ -23,6 +23,7 @@ _EPOCH = struct.Struct(">iq")
 _TRANSFER = struct.Struct(">iiqiqq")
 _ACK = struct.Struct(">iq")
 _STATE = struct.Struct(">i")
+_STATE_AND_SIZE = struct.Struct(">ii")
 TRANSFER_HEADER_BYTES = _TRANSFER.size
 HEADER_BYTES_MAX = TRANSFER_HEADER_BYTES
 """Of one read of header bytes from a master; a handshake's epochs come in such pieces too."""
@@ -175,6 +176,10 @@ class BodyParser(Protocol):
 class MasterFrameParser:
     """Reads what masters send, for a slave's connection.
 
+    After the first transfer frame the next is taken for another, and its header is read in one
+    piece; a handshake reply that comes instead may be shorter, and what was read beyond it is
+    the beginning of the next header.
+
     Attributes:
         body_pending: body bytes of the current transfer frame that are still to come; while it
             is positive the stream's bytes belong to the log and not to :meth:`feed`.
@@ -207,9 +212,9 @@ class MasterFrameParser:
             FrameTooLarge: a body over the limits, or of negative size.
         """
         self._buffer += data
-        if len(self._buffer) < self._need:
+        if len(self._buffer) < min(self._need, _HANDSHAKE_REPLY.size):
             return None
-        state, body_size = struct.unpack_from(">ii", self._buffer)
+        state, body_size = _STATE_AND_SIZE.unpack_from(self._buffer)
         if state == ConnectionState.TRANSFER:
             return self._transfer(body_size)
         if state == ConnectionState.HANDSHAKE:
@@ -217,31 +222,30 @@ class MasterFrameParser:
         raise HeaderMalformed(f"a master sent state {state}")
 
     def _transfer(self, body_size: int) -> TransferHeader | None:
-        if self._need < TRANSFER_HEADER_BYTES:
+        if len(self._buffer) < TRANSFER_HEADER_BYTES:
             self._need = TRANSFER_HEADER_BYTES
             return None
         if not 0 <= body_size <= RECEIVED_BODY_BYTES_MAX:
             raise FrameTooLarge(f"body of {body_size} is outside 0..{RECEIVED_BODY_BYTES_MAX}")
         header = TransferHeader(*_TRANSFER.unpack(self._buffer)[1:])
         self.body_pending = body_size
-        self._restart()
+        self._buffer = bytearray()
+        self._need = TRANSFER_HEADER_BYTES
         return header
 
     def _handshake(self, body_size: int) -> HandshakeReply | None:
-        header_size = _HANDSHAKE_REPLY.size
-        if self._need == header_size and body_size != 0:
-            if not 0 <= body_size <= EPOCH_ENTRIES_MAX * _EPOCH.size:
-                raise FrameTooLarge(f"{body_size} bytes of epochs")
-            if body_size % _EPOCH.size:
-                raise HeaderMalformed(f"{body_size} bytes are no whole number of epochs")
-            self._need = header_size + body_size
+        start = _HANDSHAKE_REPLY.size
+        if not 0 <= body_size <= EPOCH_ENTRIES_MAX * _EPOCH.size:
+            raise FrameTooLarge(f"{body_size} bytes of epochs")
+        if body_size % _EPOCH.size:
+            raise HeaderMalformed(f"{body_size} bytes are no whole number of epochs")
+        end = start + body_size
+        if len(self._buffer) < end:
+            self._need = end
             return None
         _, _, max_offset, last_epoch = _HANDSHAKE_REPLY.unpack_from(self._buffer)
-        found = _EPOCH.iter_unpack(memoryview(self._buffer)[header_size:])
+        found = _EPOCH.iter_unpack(memoryview(bytes(self._buffer[start:end])))
         entries = tuple(EpochEntry(epoch, start) for epoch, start in found)
-        self._restart()
-        return HandshakeReply(max_offset, last_epoch, entries)
-
-    def _restart(self) -> None:
-        self._buffer = bytearray()
+        self._buffer = self._buffer[end:]
         self._need = _HANDSHAKE_REPLY.size
+        return HandshakeReply(max_offset, last_epoch, entries)

@@ -193,3 +193,26 @@ def test_golden_streams_of_real_brokers_decode_and_encode_again() -> None:
                     again += bodies[: frame.body_size]
                     bodies = bodies[frame.body_size :]
             assert again == data
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 2, 5])
+def test_g1_a_late_handshake_reply_between_transfer_frames(epochs: int) -> None:
+    """Transfer headers are read in one piece; a shorter reply loses nothing of the next one."""
+    entries = tuple(EpochEntry(number, number * 10) for number in range(epochs))
+    reply = HandshakeReply(100, epochs - 1, entries)
+    header = TransferHeader(0, 100, 1, 0, 90)
+    parser, found = MasterFrameParser(), []
+    data = b"".join(
+        encode_transfer_header(one)
+        if isinstance(one, TransferHeader)
+        else encode_handshake_reply(one)
+        for one in (header, reply, reply, header, header)
+    )
+    while data:
+        size = parser.wanted
+        frame = parser.feed(data[:size])
+        data = data[size:]
+        if frame is not None:
+            found.append(frame)
+    assert found == [header, reply, reply, header, header]
+    assert parser.wanted == 36

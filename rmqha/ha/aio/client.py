@@ -11,6 +11,15 @@ from rmqha.ha.events import BodyReceived, MasterClosed, MasterConnected, MasterS
 from rmqha.ha.frames import HEADER_BYTES_MAX, BodyParser, TransferHeader
 from rmqha.ha.ports import ReplicatedLog
 
+FULL_BODY_BYTES_MIN = 32 * 1024
+"""Java's ``haTransferBatchSize``. A body as large as the connection's largest, and not smaller than
+this, was cut by its master: more is on its way."""
+
+ACK_DELAY_S = 0.001
+ACK_DELAY_BYTES_MAX = 1024 * 1024
+"""How long, and for how much, an acknowledgement may wait for the frame after a full one. Each costs
+both ends a system call and the master a wake-up, at 32 KiB frames as much as the data itself."""
+
 
 class Owner(Protocol):
     """What a client needs of the service."""
@@ -52,6 +61,11 @@ class MasterConnection(asyncio.BufferedProtocol):
         self._body: memoryview | None = None
         self._got = 0
         self._ack: int | None = None
+        self._acked = 0
+        self._ack_timer: asyncio.Handle | None = None
+        self._ack_is_late = False
+        self._largest = 0
+        self._full = False
         self._ended = False
 
     # -- asyncio.BufferedProtocol ------------------------------------------------------------------
@@ -105,15 +119,30 @@ class MasterConnection(asyncio.BufferedProtocol):
             self._transport.write(data)
 
     def send_ack(self, offset: int) -> None:
-        """Acknowledge at the end of this loop turn; only the newest counts."""
-        if self._ack is None:
-            asyncio.get_running_loop().call_soon(self._write_ack)
+        """Acknowledge at the end of this loop turn, or soon when more is on its way.
+
+        Only the newest counts.
+        """
+        may_wait = self._full and offset - self._acked < ACK_DELAY_BYTES_MAX
+        if self._ack_timer is not None and self._ack_is_late and not may_wait:
+            self._ack_timer.cancel()
+            self._ack_timer = None
+        if self._ack_timer is None:
+            loop = asyncio.get_running_loop()
+            self._ack_is_late = may_wait
+            if may_wait:
+                self._ack_timer = loop.call_later(ACK_DELAY_S, self._write_ack)
+            else:
+                self._ack_timer = loop.call_soon(self._write_ack)
         self._ack = offset
 
     def close(self) -> None:
         """Abort; what arrived of a body is counted, so nothing lies behind the log's end."""
         self._ended = True
         self._count_partial()
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
+            self._ack_timer = None
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
@@ -127,8 +156,9 @@ class MasterConnection(asyncio.BufferedProtocol):
     # -- inside -------------------------------------------------------------------------------------
 
     def _write_ack(self) -> None:
-        offset, self._ack = self._ack, None
+        offset, self._ack, self._ack_timer = self._ack, None, None
         if offset is not None and self._transport is not None:
+            self._acked = offset
             self._transport.write(self._encode_ack(offset))
 
     def _header_bytes(self, nbytes: int) -> None:
@@ -155,6 +185,8 @@ class MasterConnection(asyncio.BufferedProtocol):
             return
         self._header = header
         self._got = 0
+        self._largest = max(self._largest, header.body_size)
+        self._full = header.body_size == self._largest >= FULL_BODY_BYTES_MIN
 
     def _body_bytes(self, nbytes: int) -> None:
         self._got += nbytes

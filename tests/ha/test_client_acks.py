@@ -1,0 +1,90 @@
+"""When a slave's connection writes its acknowledgements: seldom in a flood, at once otherwise."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from rmqha.ha.aio.client import ACK_DELAY_BYTES_MAX, FULL_BODY_BYTES_MIN, MasterConnection
+from rmqha.ha.events import BodyReceived
+from rmqha.ha.frames import MasterFrameParser, TransferHeader, encode_ack, encode_transfer_header
+from tests.ha.memory_log import MemoryLog
+from tests.ha.test_loopback import until
+
+FULL = FULL_BODY_BYTES_MIN
+
+
+class Line:
+    """A transport that keeps what is written, and an owner that acknowledges every body."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.offset = 0
+        self.connection = MasterConnection(
+            self, 1, MemoryLog(1 << 26), MasterFrameParser(), encode_ack
+        )
+        self.connection.connection_made(cast(asyncio.Transport, self))
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def abort(self) -> None:
+        pass
+
+    def give(self, event: Any) -> None:
+        if isinstance(event, BodyReceived):
+            self.connection.send_ack(event.offset + event.length)
+
+    def broken(self, error: Exception) -> None:
+        raise error
+
+    async def frames(self, size: int, count: int = 1) -> None:
+        """Frames in one loop turn each."""
+        for _ in range(count):
+            header = encode_transfer_header(TransferHeader(size, self.offset, 1, 0, 0))
+            self.connection.data_received(header + bytes(size))
+            self.offset += size
+            await asyncio.sleep(0)
+
+
+async def test_small_frames_are_acknowledged_at_once() -> None:
+    """A put waits for this one: equal sizes do not make a flood."""
+    line = Line()
+    await line.frames(1_000, 3)
+    assert line.written == [encode_ack(1_000), encode_ack(2_000), encode_ack(3_000)]
+
+
+async def test_full_frames_share_an_acknowledgement_with_the_one_that_ends_them() -> None:
+    """Java cuts its batches at 32 KiB: an ack for each would cost as much as the data."""
+    line = Line()
+    await line.frames(FULL, 5)
+    assert line.written == []
+    await line.frames(10)
+    assert line.written == [encode_ack(5 * FULL + 10)]
+
+
+async def test_a_flood_is_acknowledged_every_mebibyte() -> None:
+    """The master's set and puts must not wait for the end of a catch-up."""
+    line = Line()
+    count = 3 * ACK_DELAY_BYTES_MAX // FULL
+    await line.frames(FULL, count)
+    assert line.written
+    acked = [int.from_bytes(one[4:]) for one in line.written]
+    assert all(b - a <= ACK_DELAY_BYTES_MAX for a, b in zip([0, *acked], acked, strict=False))
+    assert line.offset - acked[-1] < ACK_DELAY_BYTES_MAX
+
+
+async def test_a_last_frame_that_is_full_is_acknowledged_soon() -> None:
+    """Nothing may follow: then a timer, not the heartbeat, sends it."""
+    line = Line()
+    await line.frames(FULL)
+    await until(lambda: line.written == [encode_ack(FULL)], timeout_s=1)
+
+
+async def test_a_closed_connection_writes_nothing() -> None:
+    """The timer of a late acknowledgement goes with the connection."""
+    line = Line()
+    await line.frames(FULL)
+    line.connection.close()
+    await asyncio.sleep(0.005)
+    assert line.written == []
