@@ -258,6 +258,10 @@ class CommitLog:
         self._whole_end = position
         return position
 
+    def dispatched(self, offset: int) -> None:
+        """Whole records end at ``offset``: :meth:`whole_end` need not look at them again."""
+        self._whole_end = max(self._whole_end, offset)
+
     def readable(self, offset: int, limit: int) -> int:
         """Contiguous written bytes from ``offset`` within its file, at most ``limit``."""
         if not self.files.holds(offset):

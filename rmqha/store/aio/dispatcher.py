@@ -116,7 +116,12 @@ class Dispatcher:
             DiskFailed: no room for a queue's file.
             StoreDamaged: bytes below the limit are no record.
         """
-        limit = self._limit()
+        try:
+            return await self._step(self._limit())
+        finally:
+            self._log.dispatched(self.offset)
+
+    async def _step(self, limit: int) -> bool:
         done = 0
         while done < self._batch:
             if self.offset >= limit:
