@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rmqha.base.errors import DiskFailed, RmqhaError
+from rmqha.base.errors import DiskFailed, InvariantBroken, RmqhaError
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.settings import load_config
 from rmqha.ha.events import Role
@@ -91,6 +91,7 @@ class ReplicaCluster(SimCluster):
         self.acked: list[Acked] = []
         self.reigns = 0
         self.producing = False
+        self.quiet_until_s = 0.0
         self._number = 0
         context = contextvars.copy_context()
         context.run(HOST.set, PRODUCER)
@@ -114,7 +115,19 @@ class ReplicaCluster(SimCluster):
             **ports,
         )
         self.replicas[host] = replica
+        self._watch_confirm(host, replica)
         return replica
+
+    def _watch_confirm(self, host: str, replica: BrokerReplica) -> None:
+        """Look at every single move: a moment later the set may be another one."""
+        move = replica.store.set_confirm_offset
+
+        def moved(offset: int) -> None:
+            move(offset)
+            if replica.ha_core is not None:
+                self._observe_confirm(snapshot(host, replica), replica)
+
+        setattr(replica.store, "set_confirm_offset", moved)  # noqa: B010 - methods cannot be assigned
 
     def _properties(self, host: str) -> dict[str, str]:
         kind = self.set
@@ -180,9 +193,13 @@ class ReplicaCluster(SimCluster):
         while self.producing:
             await asyncio.sleep(dice.choice((0.002, 0.01, 0.05)))
             masters = self.master_hosts()
-            if masters:
+            if masters and self.loop.time() >= self.quiet_until_s:
                 # Of two that both think so, one is wrong: it must not acknowledge.
-                await self._send(dice.choice(masters), dice.randint(1, 900))
+                try:
+                    await self._send(dice.choice(masters), dice.randint(1, 900))
+                except InvariantBroken as error:
+                    self.loop.errors.append(error)
+                    return
 
     async def _send(self, host: str, size: int) -> None:
         self._number += 1
@@ -210,9 +227,13 @@ class ReplicaCluster(SimCluster):
             self.durability.check(snapshot(host, replica))
 
     async def _observe(self) -> None:
-        while True:
+        while not self.loop.errors:
             await asyncio.sleep(WATCH_MS / 1000)
-            self.observe()
+            try:
+                self.observe()
+            except InvariantBroken as error:
+                # A task's error would wait for somebody to ask for it.
+                self.loop.errors.append(error)
 
     def observe(self) -> None:
         """Look at every replica that is not in the middle of a change.
@@ -227,12 +248,10 @@ class ReplicaCluster(SimCluster):
         ]
         for one in seen:
             check_epochs(one)
-            self._observe_confirm(one)
         if self.set.all_ack:
             check_confirmed(seen)
 
-    def _observe_confirm(self, seen: LogSnapshot) -> None:
-        replica = self.replicas[seen.name]
+    def _observe_confirm(self, seen: LogSnapshot, replica: BrokerReplica) -> None:
         core = replica.ha_core
         assert core is not None
         reign, acks = None, {}

@@ -11,6 +11,7 @@ from rmqha.verify.logs import check_converged
 
 FAULT_PHASE_MS = 12_000
 AFTERWARDS_MS = 500
+QUIET_MS = 1500
 
 
 class ReplicaSwarm(Swarm):
@@ -28,15 +29,61 @@ class ReplicaSwarm(Swarm):
         self.replicas = cluster
         self._kinds["slow broker disk"] = self._slow_broker_disk
         self._kinds["broken broker disk"] = self._broken_broker_disk
+        self._kinds["quiet failover"] = self._quiet_failover
+        self._weights["quiet failover"] = rng.choice((0, 1, 3))
+        self._kinds["quiet return"] = self._quiet_return
+        self._kinds["blackout"] = self._blackout
+        self._weights["quiet return"] = rng.choice((0, 1, 3))
+        self._weights["blackout"] = rng.choice((0, 1, 2))
         self._weights["slow broker disk"] = rng.choice((0, 1, 2))
         self._weights["broken broker disk"] = rng.choice((0, 0, 1))
         self._weights["kill broker"] = rng.choice((1, 2, 4))
         if not cluster.set.sync_flush:
-            self._weights["power cut broker"] = self._weights["broken broker disk"] = 0
+            for name in ("power cut broker", "broken broker disk", "blackout"):
+                self._weights[name] = 0
 
     def _boot_all(self) -> None:
         super()._boot_all()
         self.replicas.start_producers()
+
+    def _quiet_failover(self) -> bool:
+        """An epoch begins without a message, and connections break before the first one."""
+        cluster = self.replicas
+        masters = cluster.master_hosts()
+        if not masters:
+            return False
+        cluster.quiet_until_s = cluster.loop.time() + QUIET_MS / 1000
+        cluster.kill(self.rng.choice(masters))
+        cluster.run_for(QUIET_MS * 0.8)
+        for one in cluster.broker_hosts:
+            for other in cluster.broker_hosts:
+                cluster.net.reset_between(one, other)
+        return True
+
+    def _quiet_return(self) -> bool:
+        """A master dies with a tail of its own, is back, cuts it, and dies again before new data."""
+        cluster = self.replicas
+        masters = cluster.master_hosts()
+        if not masters:
+            return False
+        host = self.rng.choice(masters)
+        power = cluster.set.sync_flush and self.rng.random() < 0.5
+        cluster.quiet_until_s = cluster.loop.time() + 2 * QUIET_MS / 1000
+        cluster.kill(host)
+        cluster.run_for(QUIET_MS * 0.5)
+        for _ in range(2):
+            if host in cluster.clocks or cluster.disks[host].mood.failing:
+                break
+            cluster.boot(host)
+            cluster.run_for(QUIET_MS * 0.5)
+            cluster.kill(host, power=power)
+        return True
+
+    def _blackout(self) -> bool:
+        """Power fails for every replica at once: what was acknowledged is on disks, or lost."""
+        for host in self._alive(self.cluster.broker_hosts):
+            self.cluster.kill(host, power=True)
+        return True
 
     def _slow_broker_disk(self) -> bool:
         host = self.rng.choice(self.cluster.broker_hosts)

@@ -1,0 +1,116 @@
+"""Bugs put into replication on purpose: the simulator must find each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rmqha.base.errors import RmqhaError
+from rmqha.ha import membership, put_waits
+from rmqha.ha.epochs import EpochCache
+from rmqha.ha.events import SendAck
+from rmqha.ha.frames import TransferHeader
+from rmqha.ha.slave_session import SlaveSession
+from rmqha.sim.replica_cluster import ReplicaOptions
+from rmqha.sim.replica_swarm import run_replica_seed
+from rmqha.store.aio.mapped_files import MappedFiles
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+SEEDS_MAX = 120
+POWER_MAY_FAIL = ReplicaOptions(sync_flush=True)
+MEMORY_ONLY = ReplicaOptions(sync_flush=False)
+
+
+def ack_before_append(patch: pytest.MonkeyPatch) -> None:
+    """A slave says that it holds a batch when it has seen its header."""
+    take_header = SlaveSession._transfer
+
+    def hasty(self: SlaveSession, now_ms: int, header: TransferHeader) -> None:
+        take_header(self, now_ms, header)
+        if self._header is header:
+            self._ha.emit(SendAck(self.conn, header.offset + header.body_size))
+
+    patch.setattr(SlaveSession, "_transfer", hasty)
+
+
+def truncate_without_erase(patch: pytest.MonkeyPatch) -> None:
+    """Cut bytes stay on the disk (#10666)."""
+
+    async def keep(self: MappedFiles, position: int) -> int:
+        return 0
+
+    patch.setattr(MappedFiles, "erase", keep)
+
+
+def confirm_offset_from_connected_slaves_only(patch: pytest.MonkeyPatch) -> None:
+    """Members that are away do not count (#6662)."""
+    honest = membership.compute_confirm_offset
+
+    def careless(**facts: Any) -> int:
+        present = {one for one in facts["union"] if facts["acks"].get(one)}
+        return honest(**{**facts, "union": present | {facts["own_id"]}})
+
+    patch.setattr(membership, "compute_confirm_offset", careless)
+
+
+def epoch_entry_dropped_on_reconnect(patch: pytest.MonkeyPatch) -> None:
+    """Entries that start at the log's end go, and what was learned once is not learned again (G23)."""
+    learned: dict[int, set[int]] = {}
+    learn = SlaveSession._learn
+
+    def forget(self: EpochCache, master: Any, log_end: int) -> bool:
+        return self.truncate_suffix_by_offset(log_end)
+
+    def learn_once(self: SlaveSession, header: TransferHeader) -> None:
+        known = learned.setdefault(id(self), set())
+        if header.epoch not in known:
+            known.add(header.epoch)
+            learn(self, header)
+
+    adopt_epochs = SlaveSession._adopt_epochs
+
+    def adopt_nothing_new(self: SlaveSession, now_ms: int) -> None:
+        adopt_epochs(self, now_ms)
+        self._pending_epochs = []
+
+    patch.setattr(SlaveSession, "_adopt_epochs", adopt_nothing_new)
+    patch.setattr(EpochCache, "adopt", forget)
+    patch.setattr(SlaveSession, "_learn", learn_once)
+
+
+def puts_wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
+    """A put is answered when it is in the master's log."""
+    patch.setattr(membership, "acked_level", lambda **facts: facts["max_offset"])
+
+
+MUTANTS = (
+    (ack_before_append, POWER_MAY_FAIL),
+    (truncate_without_erase, POWER_MAY_FAIL),
+    (confirm_offset_from_connected_slaves_only, MEMORY_ONLY),
+    (epoch_entry_dropped_on_reconnect, MEMORY_ONLY),
+    (puts_wait_for_nobody, MEMORY_ONLY),
+)
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+@pytest.mark.parametrize(("mutant", "kind"), MUTANTS, ids=lambda m: getattr(m, "__name__", ""))
+def test_the_simulator_finds_a_bug_put_in_on_purpose(
+    mutant: Patch, kind: ReplicaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each breaks a property, or leaves a set that does not recover, within some seeds."""
+    mutant(monkeypatch)
+    for seed in range(1, SEEDS_MAX):
+        try:
+            run_replica_seed(seed, kind)
+        except RmqhaError:
+            return
+    pytest.fail(f"{SEEDS_MAX} seeds found nothing wrong with {mutant.__name__}")
+
+
+def test_the_names_that_mutants_replace_are_the_ones_in_use() -> None:
+    """If one moved, its mutant would change nothing."""
+    assert membership.acked_level is put_waits.acked_level
+    assert membership.compute_confirm_offset.__module__ == "rmqha.ha.confirm_offset"
