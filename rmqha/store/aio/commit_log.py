@@ -35,6 +35,9 @@ from rmqha.store.settings import StoreSettings
 
 _PREFIX = struct.Struct(">iI")
 
+WHOLE_RECORDS_MAX = 20_000
+"""Records that one call of ``whole_end`` walks over: some ten milliseconds."""
+
 
 class AppendResult(NamedTuple):
     """Where a message was written; not yet durable, not yet in its queue."""
@@ -242,10 +245,13 @@ class CommitLog:
         """Where the last record or blank that is written to its end ends.
 
         On a slave the newest record may be half there. Each record is looked at once, and only
-        its size is read.
+        its size is read; so many a call that nobody has to wait for it, so the answer may be
+        short of the end after a flood.
         """
         position = self._whole_end
-        while self.max_offset - position >= BLANK_SIZE:
+        for _ in range(WHOLE_RECORDS_MAX):
+            if self.max_offset - position < BLANK_SIZE:
+                break
             file, within = self.files.at(position)
             size, magic = _PREFIX.unpack_from(file.buffer, within)
             if magic == MAGIC_BLANK:

@@ -410,6 +410,10 @@ class MessageStore:
 
     async def _write_checkpoint(self) -> None:
         async with self._upkeep:
+            whole = self.commit_log.whole_end()
+            if whole <= self.flusher.flushed_offset:
+                # The flush of a flood may have stopped short of it.
+                self._durable_end = max(self._durable_end, whole)
             await self._sync_checkpoint()
 
     async def _sync_checkpoint(self) -> None:
