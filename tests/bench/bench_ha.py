@@ -206,7 +206,9 @@ def report(figures: dict[str, Figures]) -> str:
 def main() -> None:
     """Run, print markdown, and keep the raw figures when asked to."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--megabytes", type=int, default=940, help="of bodies of 1 KB; the log is an eighth larger")
+    parser.add_argument(
+        "--megabytes", type=int, default=940, help="of bodies of 1 KB; the log is an eighth larger"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["catchup", "latency"])
     parser.add_argument("--folder", type=Path, help="where stores go (a temporary folder)")
