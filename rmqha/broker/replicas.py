@@ -142,8 +142,9 @@ class ReplicasCore:
                 self.registration.identity_written(identity)
                 self._identify(now_ms)
             case ev.ReplicationStarted(lost_epoch):
-                self._lost_epoch = lost_epoch
-                self._due[Job.HEARTBEAT] = self._due[Job.REGISTER] = now_ms
+                self._lost_epoch, self._due[Job.REGISTER] = lost_epoch, now_ms
+                if not lost_epoch:  # else the controllers shall find out that their master was gone
+                    self._due[Job.HEARTBEAT] = now_ms
             case _:
                 assert_never(event)
 
@@ -379,10 +380,8 @@ class ReplicasCore:
         if master_id < 1 or epoch < 1 or epoch < self.master_epoch:
             return False
         if master_id == self.broker_id and epoch == self._lost_epoch:
-            ids = frozenset(found.broker_ids) - {master_id}
-            if ids:
-                self._hand_over(now_ms, ids)
-                return True
+            self._hand_over(now_ms, frozenset(found.broker_ids) - {master_id})
+            return True
         if epoch == self.master_epoch:
             self._adopt_same(now_ms, master_id, address, found)
             return True
@@ -392,6 +391,7 @@ class ReplicasCore:
         self._due.pop(Job.ELECT, None)
         self._due.pop(Job.FIND_MASTER, None)
         self._due.pop(Job.HAND_OVER, None)
+        self._due.setdefault(Job.HEARTBEAT, now_ms)
         self._note("role_assigned", master_id=master_id, master=address, epoch=epoch)
         if master_id == self.broker_id:
             ids = frozenset(found.broker_ids) | {master_id}
@@ -405,11 +405,14 @@ class ReplicasCore:
     def _hand_over(self, now_ms: int, ids: frozenset[int]) -> None:
         """Let a replica reign that has all that was acknowledged; this one lost power.
 
-        The controllers have not noticed, and would have it go on where its log ends now. While
-        no other member of the set lives, nobody reigns: what they hold may be acknowledged.
+        The controllers have not noticed. While no other member of the set lives, nobody reigns:
+        what they hold may be acknowledged. Alone in the set it keeps silent until it is missed and
+        elected anew: in its old epoch it would write a second history beside what others hold.
         """
         self._heirs = tuple(sorted(ids))
-        if Job.HAND_OVER not in self._due and not self._agenda.is_asking(Job.HAND_OVER):
+        if not ids:
+            self._due[Job.POLL] = now_ms + self.settings.elect_retry_ms_max
+        elif Job.HAND_OVER not in self._due and not self._agenda.is_asking(Job.HAND_OVER):
             self._note("mastership_not_resumed", "error", epoch=self._lost_epoch, heirs=self._heirs)
             self._agenda.again(now_ms, Job.HAND_OVER, self.settings.elect_retry_ms_max)
 

@@ -19,10 +19,14 @@ class RaftWatch:
         self.leaders: dict[int, str] = {}
         self.applied: dict[int, tuple[int, bytes]] = {}
         self.terms: dict[str, int] = {}
-        self.committed_max = 0
+        # The highest index that was committed by the leader of each term.
+        self.committed_max: dict[int, int] = {}
 
     def leader_elected(self, node: str, term: int, last_index: int) -> None:
         """A node says that it leads ``term``; its log ends at ``last_index``.
+
+        It has what leaders of earlier terms committed; one that wins late, when another term has
+        begun, need not have what that one commits (Raft 5.4, leader completeness).
 
         Raises:
             InvariantBroken: a second leader in the term, or a log that lacks what was committed
@@ -30,13 +34,14 @@ class RaftWatch:
         """
         known = self.leaders.setdefault(term, node)
         invariant(known == node, "two leaders in one term", term=term, first=known, second=node)
+        committed_max = max((i for t, i in self.committed_max.items() if t < term), default=0)
         invariant(
-            last_index >= self.committed_max,
+            last_index >= committed_max,
             "a leader was elected without all committed entries",
             node=node,
             term=term,
             last_index=last_index,
-            committed_max=self.committed_max,
+            committed_max=committed_max,
         )
 
     def entry_applied(self, node: str, index: int, term: int, data: bytes) -> None:
@@ -45,6 +50,7 @@ class RaftWatch:
         Raises:
             InvariantBroken: another entry was committed at this index.
         """
+        first_time = index not in self.applied
         known = self.applied.setdefault(index, (term, data))
         invariant(
             known == (term, data),
@@ -54,7 +60,11 @@ class RaftWatch:
             first=known,
             second=(term, data),
         )
-        self.committed_max = max(self.committed_max, index)
+        if not first_time:
+            return
+        # Committed by the newest leader at the latest; an entry's own term may be older.
+        by_term = max([term, *self.leaders])
+        self.committed_max[by_term] = max(self.committed_max.get(by_term, 0), index)
 
     def term_seen(self, node: str, term: int) -> None:
         """A term that a node has made durable.

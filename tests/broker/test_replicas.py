@@ -391,10 +391,20 @@ def test_lost_power_when_the_controller_says_the_master_lives_then_it_goes_on_as
     assert driver.take(ev.BecomeMaster) == []
 
 
-def test_lost_power_when_alone_in_the_set_then_it_reigns_on() -> None:
-    """Nobody else ever had to hold what was acknowledged."""
+def test_lost_power_when_alone_in_the_set_then_it_waits_to_be_missed_and_elected_anew() -> None:
+    """In its old epoch it would write a second history beside what its slaves may hold."""
     driver = lost_power((1,))
-    assert driver.take(ev.BecomeMaster) == [ev.BecomeMaster(3, frozenset({1}), 7)]
+    for _ in range(3):
+        driver.tick_until_asked(1004)
+        driver.answer(1004, 0, mastership(1, 3), SyncStateSet((1,), 7).encode())
+    assert driver.take(ev.BecomeMaster) == []
+    assert driver.take(ev.Beat) == []
+    assert not driver.has_asked(1002)
+    driver.tick_until_asked(1004)
+    made = driver.answer(1004, 0, {"masterEpoch": "4"}, SyncStateSet((1,), 8).encode())
+    assert [type(one) for one in made if isinstance(one, (ev.Beat, ev.Ask))] == [ev.Beat, ev.Ask]
+    driver.answer(1002, 0, mastership(1, 5), b'{"syncStateSet":[1]}')
+    assert driver.take(ev.BecomeMaster)[0].epoch == 5
 
 
 def test_lost_power_when_a_new_epoch_names_this_broker_then_it_reigns() -> None:
