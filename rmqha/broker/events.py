@@ -157,6 +157,12 @@ class Beat(NamedTuple):
     fields: dict[str, str]
 
 
+class Leave(NamedTuple):
+    """Close the connections to these controllers: they shall miss this broker."""
+
+    addresses: tuple[str, ...]
+
+
 class StartReplication(NamedTuple):
     """The id is known: start the HA service; ends in ``ReplicationStarted``."""
 
@@ -208,6 +214,7 @@ class ServeAs(NamedTuple):
 Effect = (
     Ask
     | Beat
+    | Leave
     | WriteTemporary
     | RemoveTemporary
     | WriteIdentity

@@ -142,9 +142,10 @@ class ReplicasCore:
                 self.registration.identity_written(identity)
                 self._identify(now_ms)
             case ev.ReplicationStarted(lost_epoch):
-                self._lost_epoch, self._due[Job.REGISTER] = lost_epoch, now_ms
-                if not lost_epoch:  # else the controllers shall find out that their master was gone
-                    self._due[Job.HEARTBEAT] = now_ms
+                self._lost_epoch = lost_epoch  # the controllers shall miss one that lost power
+                self._due |= {Job.REGISTER: now_ms} | (
+                    {} if lost_epoch else {Job.HEARTBEAT: now_ms}
+                )
             case _:
                 assert_never(event)
 
@@ -405,12 +406,13 @@ class ReplicasCore:
     def _hand_over(self, now_ms: int, ids: frozenset[int]) -> None:
         """Let a replica reign that has all that was acknowledged; this one lost power.
 
-        The controllers have not noticed. While no other member of the set lives, nobody reigns:
-        what they hold may be acknowledged. Alone in the set it keeps silent until it is missed and
-        elected anew: in its old epoch it would write a second history beside what others hold.
+        While no other member of the set lives, nobody reigns: what they hold may be acknowledged.
+        Alone in the set it leaves, to be missed and elected anew: in its old epoch it would write
+        a second history beside what others hold.
         """
         self._heirs = tuple(sorted(ids))
         if not ids:
+            self._effects.append(ev.Leave(self.search.controllers))
             self._due[Job.POLL] = now_ms + self.settings.elect_retry_ms_max
         elif Job.HAND_OVER not in self._due and not self._agenda.is_asking(Job.HAND_OVER):
             self._note("mastership_not_resumed", "error", epoch=self._lost_epoch, heirs=self._heirs)

@@ -399,6 +399,7 @@ def test_lost_power_when_alone_in_the_set_then_it_waits_to_be_missed_and_elected
         driver.answer(1004, 0, mastership(1, 3), SyncStateSet((1,), 7).encode())
     assert driver.take(ev.BecomeMaster) == []
     assert driver.take(ev.Beat) == []
+    assert len(driver.take(ev.Leave)) == 4
     assert not driver.has_asked(1002)
     driver.tick_until_asked(1004)
     made = driver.answer(1004, 0, {"masterEpoch": "4"}, SyncStateSet((1,), 8).encode())

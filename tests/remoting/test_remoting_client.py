@@ -260,3 +260,24 @@ def test_shells_behave_the_same_on_uvloop() -> None:
             await other.close()
 
     uvloop.run(main())
+
+
+async def test_disconnect_ends_the_connection_and_the_next_call_opens_another() -> None:
+    """A broker that wants to be missed; those who wait hear that the connection is lost."""
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        if command.body:
+            connection.send(command.reply(0))
+
+    async with pair(react) as under_test:
+        client, address = under_test.client, under_test.address
+        client.disconnect(address)
+        await client.invoke(address, RemotingCommand(1004, body=b"x"))
+        (first,) = under_test.server.connections
+        waiting = asyncio.create_task(client.invoke(address, RemotingCommand(1004)))
+        await client.invoke(address, RemotingCommand(1004, body=b"x"))
+        client.disconnect(address)
+        with pytest.raises(ConnectionLost):
+            await waiting
+        await client.invoke(address, RemotingCommand(1004, body=b"x"))
+        assert under_test.server.connections[-1].id != first.id

@@ -140,12 +140,15 @@ class ReplicasManager:
 
     # -- effects -----------------------------------------------------------------------------------
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: Effect) -> None:  # noqa: C901 - one case an effect
         match effect:
             case ev.Ask():
                 self._tasks.start(self._ask(effect), name=f"ask {effect.code}")
             case ev.Beat(addresses, fields):
                 self._beat(addresses, fields)
+            case ev.Leave(addresses):
+                for address in addresses:
+                    self._client.disconnect(address)
             case ev.FollowMaster(ha_address):
                 self._replica.follow_master(ha_address)
             case ev.ConfirmSet(ids, set_epoch):

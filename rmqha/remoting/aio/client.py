@@ -180,6 +180,12 @@ class RemotingClient:
         channel.session.start_oneway(command)
         channel.connection.send(command)
 
+    def disconnect(self, address: str) -> None:
+        """Close the connection to a peer, if there is one; the next call opens another."""
+        channel = self._channels.pop(address, None)
+        if channel is not None and channel.connection is not None:
+            channel.connection.close()
+
     async def close(self) -> None:
         """Close all connections; those who wait get ConnectionLost or ConnectFailed."""
         self._closed = True
