@@ -73,6 +73,8 @@ def check(cluster: ReplicaCluster) -> None:
     assert all(len(hosts) == 1 for hosts in reigns.values()), reigns
 
 
+@pytest.mark.sim
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(1, SEEDS, SEEDS_PER_TEST))
 def test_faults_when_they_end_then_all_replicas_have_all_that_was_acknowledged(first: int) -> None:
     """Kills, power cuts (with sync flush), cut and reset links, among brokers and controllers."""

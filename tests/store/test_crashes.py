@@ -176,6 +176,7 @@ async def live(
         note_written(store, model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("block", range(5))
 def test_a_power_cut_takes_only_what_was_not_flushed(block: int, bounded: bool) -> None:
