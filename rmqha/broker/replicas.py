@@ -20,17 +20,17 @@ from rmqha.broker.events import Effect, Event
 from rmqha.broker.jobs import Agenda, Job, ReplicasSettings
 from rmqha.broker.registration import REQUEST_OF, Registration
 from rmqha.broker.requests import (
-    EXCHANGE_BROKER_HA_INFO,
     NEEDS_OPERATOR,
     NOT_APPLIED,
     alter_fields,
     heartbeat_fields,
+    master_of,
     who_fields,
 )
 from rmqha.ha.events import Role
 from rmqha.remoting.bodies import SyncStateSet
 from rmqha.remoting.codes import RequestCode, ResponseCode
-from rmqha.remoting.headers import ext_fields, int_field, long_field, text_field
+from rmqha.remoting.headers import ext_fields, int_field, text_field
 
 
 class ReplicasCore:
@@ -326,9 +326,8 @@ class ReplicasCore:
         body = SyncStateSet.decode(answer.body)
         self._attempts[Job.REGISTER] = 0
         self.registration.registered()
-        pause_ms = min(
-            self.settings.sync_broker_metadata_period_ms, self.settings.first_poll_ms_max
-        )
+        settings = self.settings
+        pause_ms = min(settings.sync_broker_metadata_period_ms, settings.first_poll_ms_max)
         self._due[Job.POLL] = now_ms + pause_ms
         if not self._adopt(now_ms, answer.fields, body) and self.master_id is None:
             self._due[Job.ELECT] = now_ms
@@ -375,9 +374,7 @@ class ReplicasCore:
         Returns:
             Whether it names a master at all, of this epoch or a later one.
         """
-        master_id = long_field(fields, "masterBrokerId", 0)
-        epoch = int_field(fields, "masterEpoch", 0)
-        address = text_field(fields, "masterAddress", "")
+        master_id, epoch, address = master_of(fields)
         if master_id < 1 or epoch < 1 or epoch < self.master_epoch:
             return False
         if master_id == self.broker_id and epoch == self._lost_epoch:
@@ -447,7 +444,8 @@ class ReplicasCore:
         if self.master_id == self.broker_id or not self.master_address:
             return
         if not self._agenda.is_asking(Job.FIND_MASTER):
-            self._ask(Job.FIND_MASTER, EXCHANGE_BROKER_HA_INFO, {}, to=self.master_address)
+            code = RequestCode.EXCHANGE_BROKER_HA_INFO
+            self._ask(Job.FIND_MASTER, code, {}, to=self.master_address)
 
     def _master_answered(self, now_ms: int, answer: ev.Answered, epoch: int) -> None:
         address = text_field(answer.fields, "masterHaAddress", "")

@@ -5,11 +5,11 @@ Source: protocol fact (controller-wire 2.4 to 2.11).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rmqha.broker.jobs import ReplicasSettings
 from rmqha.remoting.codes import ResponseCode
-from rmqha.remoting.headers import FieldValue, ext_fields
-
-EXCHANGE_BROKER_HA_INFO = 906
+from rmqha.remoting.headers import FieldValue, ext_fields, int_field, long_field, text_field
 
 NOT_APPLIED = frozenset(
     {
@@ -32,6 +32,15 @@ NEEDS_OPERATOR = frozenset(
     }
 )
 """The controllers do not know an id that this broker holds for good: they have lost their state."""
+
+
+def master_of(fields: Mapping[str, str] | None) -> tuple[int, int, str]:
+    """Id, epoch and address of the master that an answer or 1008 names; 0, 0 and "" for none."""
+    return (
+        long_field(fields, "masterBrokerId", 0),
+        int_field(fields, "masterEpoch", 0),
+        text_field(fields, "masterAddress", ""),
+    )
 
 
 def who_fields(

@@ -13,32 +13,34 @@ import os
 import signal
 import socket
 import sys
-import traceback
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 
 from rmqha.base.errors import (
     ConfigInvalid,
     DiskFailed,
-    InvariantBroken,
     StoreCorrupted,
     StoreInUse,
     StoreMismatch,
 )
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.settings import IMPORTANT, BrokerConfig, load_config
+from rmqha.cli.process import (
+    EXIT_CONFIG,
+    EXIT_FAILED,
+    EXIT_PORT,
+    EXIT_STORE,
+    callback_failed,
+    read_properties,
+)
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import SystemDisk, lock_first_byte, used_ratio
 from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.logs import Logger, configure_logs
-from rmqha.runtime.properties import parse_properties
 
-EXIT_FAILED, EXIT_CONFIG, EXIT_STORE, EXIT_PORT = 1, 2, 3, 4
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 PROBE_ADDRESS = ("192.0.2.1", 9)
 """Of a network kept for documents: connecting a datagram socket to it sends nothing."""
@@ -76,12 +78,7 @@ def read_config(path: str | None, namesrv: str | None) -> BrokerConfig:
     Raises:
         ConfigInvalid: no file, an unreadable one, or one whose content cannot be used.
     """
-    if path is None:
-        raise ConfigInvalid("give a properties file with -c (controllerAddr is needed)")
-    try:
-        properties = parse_properties(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigInvalid(f"cannot read {path}: {error}") from error
+    properties = read_properties(path, "controllerAddr")
     servers = namesrv or os.environ.get("NAMESRV_ADDR", "")
     if namesrv is not None or (servers and not properties.get("namesrvAddr")):
         properties["namesrvAddr"] = servers
@@ -186,15 +183,6 @@ def _exit_code(error: BaseException) -> int:
     if isinstance(error, StoreCorrupted | StoreMismatch | StoreInUse | DiskFailed):
         return EXIT_STORE
     return EXIT_FAILED
-
-
-def callback_failed(log: Logger, context: dict[str, Any], end: Callable[[int], None]) -> None:
-    """Log what a callback of the loop raised; stop when a safety rule or the state is broken."""
-    error = context.get("exception")
-    trace = "".join(traceback.format_exception(error)) if error is not None else None
-    log.log("error", "callback_failed", what=context.get("message"), trace=trace)
-    if isinstance(error, InvariantBroken | StoreCorrupted):
-        end(EXIT_FAILED)
 
 
 if __name__ == "__main__":

@@ -12,20 +12,25 @@ import gc
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import click
 
 from rmqha.base.errors import (
     ConfigInvalid,
     DiskFailed,
-    InvariantBroken,
     StoreCorrupted,
     StoreInUse,
     StoreMismatch,
+)
+from rmqha.cli.process import (
+    EXIT_CONFIG,
+    EXIT_FAILED,
+    EXIT_PORT,
+    EXIT_STORE,
+    callback_failed,
+    read_properties,
 )
 from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.metadata.status import Status
@@ -35,9 +40,7 @@ from rmqha.runtime.aio.disk import SystemDisk, lock_directory
 from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.logs import Logger, configure_logs
-from rmqha.runtime.properties import parse_properties
 
-EXIT_FAILED, EXIT_CONFIG, EXIT_STORE, EXIT_PORT = 1, 2, 3, 4
 SCRAPE_TIMEOUT_S = 5
 BOOT_LINE = "The Controller Server boot success. serializeType=JSON"
 IMPORTANT = (
@@ -79,15 +82,10 @@ def read_config(path: str | None) -> ControllerConfig:
     Raises:
         ConfigInvalid: no file, an unreadable one, or one whose content cannot be used.
     """
-    if path is None:
-        raise ConfigInvalid("give a properties file with -c (controllerDLegerPeers is needed)")
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigInvalid(f"cannot read {path}: {error}") from error
+    properties = read_properties(path, "controllerDLegerPeers")
     try:
         config = load_config(
-            parse_properties(text),
+            properties,
             home=os.environ.get("ROCKETMQ_HOME", ""),
             user_home=os.path.expanduser("~"),
         )
@@ -144,15 +142,6 @@ async def serve(config: ControllerConfig) -> int:
     stop_metrics()
     log.log("info", "controller_stopped", code=code)
     return code
-
-
-def callback_failed(log: Logger, context: dict[str, Any], end: Callable[[int], None]) -> None:
-    """Log what a callback of the loop raised; stop when a safety rule or the state is broken."""
-    error = context.get("exception")
-    trace = "".join(traceback.format_exception(error)) if error is not None else None
-    log.log("error", "callback_failed", what=context.get("message"), trace=trace)
-    if isinstance(error, InvariantBroken | StoreCorrupted):
-        end(EXIT_FAILED)
 
 
 def start_metrics(

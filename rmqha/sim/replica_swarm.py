@@ -6,7 +6,7 @@ import random
 
 from rmqha.base.invariants import invariant
 from rmqha.sim.replica_cluster import ReplicaCluster, ReplicaOptions, snapshot
-from rmqha.sim.swarm import Outcome, Swarm
+from rmqha.sim.swarm import Outcome, Swarm, tell
 from rmqha.verify.logs import check_converged
 
 FAULT_PHASE_MS = 12_000
@@ -139,22 +139,4 @@ def run_replica_seed(seed: int, options: ReplicaOptions | None = None) -> Outcom
         all_ack=all_ack,
     )
     cluster = ReplicaCluster(seed, options or kind)
-    swarm = ReplicaSwarm(cluster, rng)
-    try:
-        swarm.play()
-        settled_ms = swarm.finish()
-        return Outcome(
-            seed=seed,
-            digest=cluster.trace.digest(),
-            lines=cluster.trace.lines,
-            faults=dict(sorted(swarm.faults.items())),
-            elections=cluster.reigns,
-            reads=len(cluster.acked),
-            settled_ms=settled_ms,
-            virtual_ms=int(cluster.loop.time() * 1000),
-        )
-    except BaseException as error:
-        error.add_note(f"seed {seed}; the trace ends:\n" + "\n".join(cluster.trace.lines[-60:]))
-        raise
-    finally:
-        cluster.close()
+    return tell(seed, ReplicaSwarm(cluster, rng), lambda: (cluster.reigns, len(cluster.acked)))

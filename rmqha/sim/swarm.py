@@ -126,6 +126,10 @@ class Swarm:
             invariant(waited_ms <= PEACE_MS_MAX, "the cluster did not recover", waited_ms=waited_ms)
         return waited_ms
 
+    def finish(self) -> int:
+        """What comes after the faults; returns how long it took (ms)."""
+        return self.make_peace()
+
     # -- faults ------------------------------------------------------------------------------
 
     def _alive(self, hosts: list[str]) -> list[str]:
@@ -240,17 +244,27 @@ def run_seed(seed: int) -> Outcome:
         heartbeat_timeout_ms=rng.choice((1000, 1000, 4000)),
     )
     cluster = SimCluster(seed, options)
-    swarm = Swarm(cluster, rng)
+    return tell(seed, Swarm(cluster, rng), lambda: (len(cluster.elections), cluster.history.reads))
+
+
+def tell(seed: int, swarm: Swarm, counts: Callable[[], tuple[int, int]]) -> Outcome:
+    """Play a story to its end; ``counts`` gives elections and reads for the outcome.
+
+    Raises:
+        InvariantBroken: as ``run_seed``.
+    """
+    cluster = swarm.cluster
     try:
         swarm.play()
-        settled_ms = swarm.make_peace()
+        settled_ms = swarm.finish()
+        elections, reads = counts()
         return Outcome(
             seed=seed,
             digest=cluster.trace.digest(),
             lines=cluster.trace.lines,
             faults=dict(sorted(swarm.faults.items())),
-            elections=len(cluster.elections),
-            reads=cluster.history.reads,
+            elections=elections,
+            reads=reads,
             settled_ms=settled_ms,
             virtual_ms=int(cluster.loop.time() * 1000),
         )

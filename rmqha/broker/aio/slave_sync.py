@@ -14,12 +14,10 @@ from rmqha.broker.topics import TopicTable
 from rmqha.remoting import fastjson
 from rmqha.remoting.address import format_address, parse_address
 from rmqha.remoting.aio.client import RemotingClient
-from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock
-
-GET_ALL_TOPIC_CONFIG = 21
 
 
 def fast_address(address: str) -> str:
@@ -69,7 +67,7 @@ class SlaveSync:
     async def _copy(self, master: str) -> None:
         try:
             answer = await self._client.invoke(
-                fast_address(master), RemotingCommand(GET_ALL_TOPIC_CONFIG)
+                fast_address(master), RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG)
             )
             if answer.code != ResponseCode.SUCCESS:
                 raise RmqhaError(f"answered {answer.code}: {answer.remark}")

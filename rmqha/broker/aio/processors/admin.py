@@ -15,12 +15,10 @@ from rmqha.broker.topics import (
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
-from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import bool_field, int_field, text_field
 
-UPDATE_AND_CREATE_TOPIC = 17
-GET_ALL_TOPIC_CONFIG = 21
 HEART_BEAT, UNREGISTER_CLIENT = 34, 35
 GET_ALL_CONSUMER_OFFSET, GET_ALL_DELAY_OFFSET = 43, 45
 GET_ALL_SUBSCRIPTION_GROUP = 201
@@ -37,9 +35,9 @@ class AdminProcessor:
     def handlers(self) -> Handlers:
         """By request code."""
         return {
-            UPDATE_AND_CREATE_TOPIC: self.put_topic,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.put_topic,
             DELETE_TOPIC_IN_BROKER: self.delete_topic,
-            GET_ALL_TOPIC_CONFIG: self.all_topics,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
             GET_TOPIC_CONFIG: self.one_topic,
             GET_ALL_CONSUMER_OFFSET: self.offsets,
             GET_ALL_DELAY_OFFSET: self.offsets,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.ha_status import epoch_cache, ha_status
-from rmqha.broker.requests import EXCHANGE_BROKER_HA_INFO
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 
-GET_BROKER_HA_STATUS = 907
 NOT_STARTED = "this broker has no id of its controllers yet"
 
 
@@ -26,8 +24,8 @@ class ReplicationProcessor:
         return {
             RequestCode.NOTIFY_BROKER_ROLE_CHANGED: self.notify_role,
             RequestCode.GET_BROKER_EPOCH_CACHE: self.epochs,
-            GET_BROKER_HA_STATUS: self.status,
-            EXCHANGE_BROKER_HA_INFO: self.exchange,
+            RequestCode.GET_BROKER_HA_STATUS: self.status,
+            RequestCode.EXCHANGE_BROKER_HA_INFO: self.exchange,
         }
 
     def notify_role(self, _: Connection, request: RemotingCommand) -> RemotingCommand:

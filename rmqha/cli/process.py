@@ -1,0 +1,43 @@
+"""What the server processes have in common: exit codes, their file, and callbacks that fail.
+
+Exit codes: 0 ended in order, 1 failed while it ran, 2 bad flags or configuration, 3 the store
+cannot be used, 4 a port cannot be used.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rmqha.base.errors import ConfigInvalid, InvariantBroken, StoreCorrupted
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.properties import parse_properties
+
+EXIT_FAILED, EXIT_CONFIG, EXIT_STORE, EXIT_PORT = 1, 2, 3, 4
+
+
+def read_properties(path: str | None, needed: str) -> dict[str, str]:
+    """Read the properties file given with ``-c``; ``needed`` is a key that it must have.
+
+    Raises:
+        ConfigInvalid: no file, or one that cannot be read or is no properties file.
+    """
+    if path is None:
+        raise ConfigInvalid(f"give a properties file with -c ({needed} is needed)")
+    try:
+        return parse_properties(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigInvalid(f"cannot read {path}: {error}") from error
+    except ConfigInvalid as error:
+        raise ConfigInvalid(f"{path}: {error}") from error
+
+
+def callback_failed(log: Logger, context: dict[str, Any], end: Callable[[int], None]) -> None:
+    """Log what a callback of the loop raised; stop when a safety rule or the state is broken."""
+    error = context.get("exception")
+    trace = "".join(traceback.format_exception(error)) if error is not None else None
+    log.log("error", "callback_failed", what=context.get("message"), trace=trace)
+    if isinstance(error, InvariantBroken | StoreCorrupted):
+        end(EXIT_FAILED)
