@@ -68,6 +68,8 @@ DEFAULTS: dict[str, str] = {
     "syncFromLastFile": "false",
     "traceOn": "true",
     # our own
+    "clientMembershipsMax": "100000",
+    "clientRequestsPendingMax": "1000",
     "sendsInFlightMax": "100000",
     "syncSlaveMetadataPeriod": "3000",
 }
@@ -214,7 +216,8 @@ def load_config(
 
 
 _POSITIVE = (
-    "brokerHeartbeatInterval", "controllerHeartBeatTimeoutMills", "defaultTopicQueueNums",
+    "brokerHeartbeatInterval", "clientMembershipsMax", "clientRequestsPendingMax",
+    "controllerHeartBeatTimeoutMills", "defaultTopicQueueNums",
     "inSyncReplicas", "minInSyncReplicas", "sendsInFlightMax", "syncBrokerMetadataPeriod",
     "syncControllerMetadataPeriod", "syncSlaveMetadataPeriod",
 )  # fmt: skip

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from rmqha.base.errors import RmqhaError
 from rmqha.broker import events as ev
+from rmqha.broker.aio.clients import ClientConnections
 from rmqha.broker.aio.namesrv_registration import NamesrvRegistration
 from rmqha.broker.aio.processors.admin import AdminProcessor
 from rmqha.broker.aio.processors.pull import PullProcessor
@@ -20,6 +21,7 @@ from rmqha.broker.aio.replicas_manager import ReplicasManager
 from rmqha.broker.aio.slave_sync import SlaveSync
 from rmqha.broker.aio.topics import TopicFile
 from rmqha.broker.namesrv import MASTER_ID, MasterKnown, Registered
+from rmqha.broker.producers import ProducerTable
 from rmqha.broker.replicas import ReplicasCore
 from rmqha.broker.settings import BrokerConfig
 from rmqha.broker.topics import system_topics
@@ -31,6 +33,7 @@ from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
 from rmqha.ha.state import LogFacts
 from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
@@ -126,6 +129,8 @@ class BrokerReplica:
             period_ms=config.integer("syncSlaveMetadataPeriod"),
         )
         unique_ids = UniqueIds(config.address, clock.wall_ms() + rng.randint(0, 1000))
+        self.producers = ProducerTable(config.integer("clientMembershipsMax"))
+        self.clients = ClientConnections(clock, config.integer("clientRequestsPendingMax"))
         self._pull = PullProcessor(self)
         router = Router(
             log,
@@ -133,6 +138,8 @@ class BrokerReplica:
             ReplicationProcessor(self).handlers(),
             SendProcessor(self, unique_ids).handlers(),
             self._pull.handlers(),
+            on_response=self.clients.on_response,
+            on_closed=(self._client_closed,),
         )
         self._servers = {
             port: RemotingServer(network, clock, remoting, router, connection_ids=connection_ids)
@@ -213,6 +220,11 @@ class BrokerReplica:
         self._log.log("error", "broker_failed", error=repr(error))
         if self._on_fatal is not None:
             self._on_fatal(error)
+
+    def _client_closed(self, connection: Connection) -> None:
+        """Whoever spoke over this connection is gone."""
+        self.producers.closed(connection.id)
+        self.clients.on_closed(connection.id)
 
     def _prefix_cut(self, min_offset: int) -> None:
         if self.ha is not None:

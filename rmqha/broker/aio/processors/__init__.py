@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from rmqha.broker.aio.clients import ClientConnections
 from rmqha.broker.aio.topics import TopicFile
+from rmqha.broker.producers import ProducerTable
 from rmqha.broker.replicas import ReplicasCore
 from rmqha.broker.settings import BrokerConfig
 from rmqha.ha.aio.service import HaService
@@ -30,6 +32,8 @@ class Broker(Protocol):
 
     Attributes:
         ha, ha_core: None before the broker has its id.
+        producers: who can be asked about a transaction, or gets a reply.
+        clients: the way to ask or tell a client something.
     """
 
     config: BrokerConfig
@@ -38,6 +42,8 @@ class Broker(Protocol):
     replicas: ReplicasCore
     ha: HaService | None
     ha_core: HaCore | None
+    producers: ProducerTable
+    clients: ClientConnections
     clock: Clock
     tasks: Tasks
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from rmqha.base.errors import InvariantBroken, RmqhaError
 from rmqha.broker.aio.processors import Handler, Handlers
 from rmqha.remoting.aio.connection import Connection
@@ -10,12 +12,29 @@ from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.logs import Logger
 
+OnResponse = Callable[[Connection, RemotingCommand], None]
+OnClosed = Callable[[Connection], None]
+
 
 class Router:
-    """The handler of both of a broker's ports."""
+    """The handler of both of a broker's ports.
 
-    def __init__(self, log: Logger, *families: Handlers) -> None:
+    Args:
+        families: handlers by request code; of two for one code the later one counts.
+        on_response: gets what clients answer to the broker's own requests.
+        on_closed: told, in this order, of every connection that has ended.
+    """
+
+    def __init__(
+        self,
+        log: Logger,
+        *families: Handlers,
+        on_response: OnResponse | None = None,
+        on_closed: Sequence[OnClosed] = (),
+    ) -> None:
         self._log = log
+        self._on_response = on_response
+        self._on_closed = tuple(on_closed)
         self._handlers: dict[int, Handler] = {}
         for family in families:
             self._handlers.update(family)
@@ -24,6 +43,8 @@ class Router:
         """Handle the commands of one chunk, in order."""
         for request in commands:
             if request.is_response:
+                if self._on_response is not None:
+                    self._on_response(connection, request)
                 continue
             answer = self._handle(connection, request)
             if answer is not None and not request.is_oneway:
@@ -42,4 +63,6 @@ class Router:
             return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
 
     def on_closed(self, connection: Connection, error: Exception | None) -> None:
-        """Nothing is kept of a connection."""
+        """Tell everybody who keeps something of a connection."""
+        for told in self._on_closed:
+            told(connection)

@@ -1,0 +1,76 @@
+"""Producer groups and their live channels: who can be asked what became of a transaction.
+
+Source: ProducerManager of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.4).
+"""
+
+from __future__ import annotations
+
+from rmqha.base.ids import ConnectionId
+from rmqha.broker.clients import Client, Memberships
+
+
+class ProducerTable:
+    """The producers that are connected to this broker.
+
+    Args:
+        memberships_max: see ``Memberships``.
+    """
+
+    def __init__(self, memberships_max: int) -> None:
+        self._members = Memberships(memberships_max)
+        self._turns: dict[str, int] = {}
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups that have a producer, sorted."""
+        return self._members.groups
+
+    def clients(self, group: str) -> list[Client]:
+        """A group's producers, oldest first."""
+        return self._members.clients(group)
+
+    def register(self, now_ms: int, group: str, client: Client) -> bool:
+        """Take a heartbeat; False when there is no room for one more membership."""
+        if not self._members.has_room(group, client.connection):
+            return False
+        self._members.put(now_ms, group, client)
+        return True
+
+    def unregister(self, group: str, connection: ConnectionId) -> bool:
+        """A producer leaves its group; whether it was in it."""
+        gone = self._members.drop(group, connection) is not None
+        if not self._members.clients(group):
+            self._turns.pop(group, None)
+        return gone
+
+    def closed(self, connection: ConnectionId) -> None:
+        """A connection has ended."""
+        for group in self._members.groups_of(connection):
+            self.unregister(group, connection)
+
+    def expire(self, now_ms: int) -> list[ConnectionId]:
+        """Forget the silent; returns the connections to close, as Java does."""
+        silent = self._members.expired(now_ms)
+        for connection, group in silent:
+            self.unregister(group, connection)
+        return list(dict.fromkeys(connection for connection, _ in silent))
+
+    def pick(self, group: str) -> Client | None:
+        """One of a group's producers, in turn; None when there is none."""
+        clients = self._members.clients(group)
+        if not clients:
+            return None
+        turn = self._turns.get(group, 0)
+        self._turns[group] = turn + 1
+        return clients[turn % len(clients)]
+
+    def find(self, client_id: str) -> Client | None:
+        """The newest connection of a producer that calls itself ``client_id``, for its replies."""
+        found: Client | None = None
+        for group in self._members.groups:
+            for client in self._members.clients(group):
+                if client.client_id == client_id and (
+                    found is None or client.connection > found.connection
+                ):
+                    found = client
+        return found
