@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.remoting.data_version import DataVersion as DataVersion  # rooms above take it from here
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 AUTO_CREATE_TOPIC = "TBW102"
@@ -89,45 +90,6 @@ def _count(value: Mapping[str, Any], name: str, default: int) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= QUEUES_MAX:
         raise RemoteProtocolError(f"{name}={number!r} is not a number from 0 to {QUEUES_MAX}")
     return number
-
-
-@dataclass(frozen=True, slots=True)
-class DataVersion:
-    """When a table changed last.
-
-    Attributes:
-        state_version: the master epoch; a name server believes the larger one.
-    """
-
-    state_version: int = 0
-    timestamp: int = 0
-    counter: int = 0
-
-    def members(self) -> dict[str, int]:
-        """The JSON members."""
-        return {
-            "counter": self.counter,
-            "stateVersion": self.state_version,
-            "timestamp": self.timestamp,
-        }
-
-    @classmethod
-    def of(cls, value: object) -> DataVersion:
-        """Read the JSON members; 4.x writes no stateVersion.
-
-        Raises:
-            RemoteProtocolError: not such an object.
-        """
-        if not isinstance(value, dict):
-            raise RemoteProtocolError("a data version is no object")
-        numbers = [value.get(name, 0) for name in ("stateVersion", "timestamp", "counter")]
-        if not all(isinstance(number, int) for number in numbers):
-            raise RemoteProtocolError("a data version holds other than numbers")
-        return cls(*numbers)
-
-    def next(self, wall_ms: int, state_version: int) -> DataVersion:
-        """The version after a change."""
-        return DataVersion(state_version, wall_ms, self.counter + 1)
 
 
 def topic_error(topic: str) -> str | None:
