@@ -26,6 +26,7 @@ from rmqha.store.settings import load_settings as load_store_settings
 DEFAULTS: dict[str, str] = {
     "allAckInSyncStateSet": "false",
     "asyncLearner": "false",
+    "autoCreateSubscriptionGroup": "true",
     "autoCreateTopicEnable": "true",
     "bindAddress": "0.0.0.0",
     "brokerClusterName": "DefaultCluster",
@@ -41,6 +42,7 @@ DEFAULTS: dict[str, str] = {
     "controllerHeartBeatTimeoutMills": "10000",
     "defaultTopicQueueNums": "8",
     "enableControllerMode": "false",
+    "flushConsumerOffsetInterval": "5000",
     "flushDiskType": "ASYNC_FLUSH",
     "haListenPort": "0",
     "haMaxTimeSlaveNotCatchup": "15000",
@@ -70,6 +72,8 @@ DEFAULTS: dict[str, str] = {
     # our own
     "clientMembershipsMax": "100000",
     "clientRequestsPendingMax": "1000",
+    "consumerOffsetsMax": "2000000",
+    "queueLocksMax": "1000000",
     "sendsInFlightMax": "100000",
     "syncSlaveMetadataPeriod": "3000",
 }
@@ -217,8 +221,8 @@ def load_config(
 
 _POSITIVE = (
     "brokerHeartbeatInterval", "clientMembershipsMax", "clientRequestsPendingMax",
-    "controllerHeartBeatTimeoutMills", "defaultTopicQueueNums",
-    "inSyncReplicas", "minInSyncReplicas", "sendsInFlightMax", "syncBrokerMetadataPeriod",
+    "consumerOffsetsMax", "controllerHeartBeatTimeoutMills", "defaultTopicQueueNums",
+    "queueLocksMax", "inSyncReplicas", "minInSyncReplicas", "sendsInFlightMax", "syncBrokerMetadataPeriod",
     "syncControllerMetadataPeriod", "syncSlaveMetadataPeriod",
 )  # fmt: skip
 

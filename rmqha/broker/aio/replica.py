@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 
-from rmqha.base.errors import RmqhaError
+from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.broker import events as ev
 from rmqha.broker.aio.clients import ClientConnections
+from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.namesrv_registration import NamesrvRegistration
 from rmqha.broker.aio.processors.admin import AdminProcessor
+from rmqha.broker.aio.processors.client import ClientProcessor
 from rmqha.broker.aio.processors.pull import PullProcessor
 from rmqha.broker.aio.processors.replication import ReplicationProcessor
 from rmqha.broker.aio.processors.router import Router
@@ -20,8 +22,10 @@ from rmqha.broker.aio.processors.send import SendProcessor
 from rmqha.broker.aio.replicas_manager import ReplicasManager
 from rmqha.broker.aio.slave_sync import SlaveSync
 from rmqha.broker.aio.topics import TopicFile
+from rmqha.broker.consumers import ConsumerTable
 from rmqha.broker.namesrv import MASTER_ID, MasterKnown, Registered
 from rmqha.broker.producers import ProducerTable
+from rmqha.broker.queue_locks import QueueLocks
 from rmqha.broker.replicas import ReplicasCore
 from rmqha.broker.settings import BrokerConfig
 from rmqha.broker.topics import system_topics
@@ -33,7 +37,6 @@ from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
 from rmqha.ha.state import LogFacts
 from rmqha.remoting.aio.client import RemotingClient
-from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
@@ -42,6 +45,9 @@ from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, Network, Rng
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.aio.small_files import IdentityFiles
+
+SCAN_CLIENTS_MS = 10_000
+"""Java's period for expired channels."""
 
 BOOT_FILE = "rmqhaBoot"
 CLOSE_GRACE_MS = 200
@@ -129,8 +135,21 @@ class BrokerReplica:
             period_ms=config.integer("syncSlaveMetadataPeriod"),
         )
         unique_ids = UniqueIds(config.address, clock.wall_ms() + rng.randint(0, 1000))
-        self.producers = ProducerTable(config.integer("clientMembershipsMax"))
+        memberships_max = config.integer("clientMembershipsMax")
+        self.producers = ProducerTable(memberships_max)
+        self.consumers = ConsumerTable(memberships_max)
+        self.locks = QueueLocks(config.integer("queueLocksMax"))
+        self.groups = GroupFile(
+            disk, clock, config.store.path("config", "subscriptionGroup.json"),
+            auto_create=config.boolean("autoCreateSubscriptionGroup"),
+        )  # fmt: skip
+        self.offsets = OffsetFile(
+            disk, clock, config.store.path("config", "consumerOffset.json"),
+            offsets_max=config.integer("consumerOffsetsMax"),
+            period_ms=config.integer("flushConsumerOffsetInterval"),
+        )  # fmt: skip
         self.clients = ClientConnections(clock, config.integer("clientRequestsPendingMax"))
+        self._clients = ClientProcessor(self, log)
         self._pull = PullProcessor(self)
         router = Router(
             log,
@@ -138,8 +157,9 @@ class BrokerReplica:
             ReplicationProcessor(self).handlers(),
             SendProcessor(self, unique_ids).handlers(),
             self._pull.handlers(),
+            self._clients.handlers(),
             on_response=self.clients.on_response,
-            on_closed=(self._client_closed,),
+            on_closed=(self._clients.closed,),
         )
         self._servers = {
             port: RemotingServer(network, clock, remoting, router, connection_ids=connection_ids)
@@ -167,9 +187,14 @@ class BrokerReplica:
                 default_queues=config.integer("defaultTopicQueueNums"),
             )
         )
+        await self.groups.load()
+        await self.offsets.load()
         for port, server in self._servers.items():
             await server.start(config.values["bindAddress"], port)
         self.tasks.start(self.topics.run(), name="topics file")
+        self.tasks.start(self.groups.file.run(), name="groups file")
+        self.tasks.start(self.offsets.file.run(), name="offsets file")
+        self.tasks.start(self._watch_clients(), name="clients")
         self.tasks.start(self._registration.run(), name="name servers")
         self.tasks.start(self._slave_sync.run(), name="slave sync")
         await self.manager.start()
@@ -209,7 +234,18 @@ class BrokerReplica:
         if self.ha is not None:
             await self.ha.close()
         await self._client.close()
+        await self._save_consumers()
         await self.store.close()
+
+    async def _save_consumers(self) -> None:
+        """Groups and offsets as they are at the end, unless the disk broke."""
+        if self._fatal is not None or self.store.loaded is None:
+            return
+        try:
+            await self.groups.file.save()
+            await self.offsets.file.save()
+        except DiskFailed as error:
+            self._log.log("error", "consumers_not_saved", reason=str(error))
 
     def _failed(self, error: BaseException) -> None:
         """The disk, a safety rule or a task broke: nothing is served from here on."""
@@ -221,10 +257,11 @@ class BrokerReplica:
         if self._on_fatal is not None:
             self._on_fatal(error)
 
-    def _client_closed(self, connection: Connection) -> None:
-        """Whoever spoke over this connection is gone."""
-        self.producers.closed(connection.id)
-        self.clients.on_closed(connection.id)
+    async def _watch_clients(self) -> None:
+        """Look for clients that have fallen silent, for ever."""
+        while True:
+            await self.clock.sleep(SCAN_CLIENTS_MS)
+            self._clients.expire()
 
     def _prefix_cut(self, min_offset: int) -> None:
         if self.ha is not None:

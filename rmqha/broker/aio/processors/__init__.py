@@ -10,8 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from rmqha.broker.aio.clients import ClientConnections
+from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.topics import TopicFile
+from rmqha.broker.consumers import ConsumerTable
 from rmqha.broker.producers import ProducerTable
+from rmqha.broker.queue_locks import QueueLocks
 from rmqha.broker.replicas import ReplicasCore
 from rmqha.broker.settings import BrokerConfig
 from rmqha.ha.aio.service import HaService
@@ -32,6 +35,10 @@ class Broker(Protocol):
 
     Attributes:
         ha, ha_core: None before the broker has its id.
+        consumers: who consumes, group by group.
+        groups: what a group may do.
+        offsets: how far groups have come.
+        locks: who consumes a queue in order.
         producers: who can be asked about a transaction, or gets a reply.
         clients: the way to ask or tell a client something.
     """
@@ -42,6 +49,10 @@ class Broker(Protocol):
     replicas: ReplicasCore
     ha: HaService | None
     ha_core: HaCore | None
+    consumers: ConsumerTable
+    groups: GroupFile
+    offsets: OffsetFile
+    locks: QueueLocks
     producers: ProducerTable
     clients: ClientConnections
     clock: Clock

@@ -1,0 +1,84 @@
+"""``config/subscriptionGroup.json`` and ``config/consumerOffset.json``: tables with their files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rmqha.broker.aio.config_file import ConfigFile
+from rmqha.broker.consumer_offsets import ConsumerOffsets
+from rmqha.broker.groups import SYSTEM_PREFIX, GroupConfig, GroupTable, group_error, system_groups
+from rmqha.runtime.ports import Clock, Disk
+
+
+class GroupFile:
+    """The subscription groups.
+
+    Args:
+        auto_create: autoCreateSubscriptionGroup.
+
+    Attributes:
+        table: the groups; whoever changes them calls :meth:`changed`.
+    """
+
+    def __init__(self, disk: Disk, clock: Clock, path: str, *, auto_create: bool) -> None:
+        self.table = GroupTable()
+        self._clock = clock
+        self._auto_create = auto_create
+        self.file = ConfigFile(disk, clock, path, lambda: self.table.members())
+
+    async def load(self) -> None:
+        """Read the file and add the system groups that miss; raises as ``ConfigFile.read``."""
+        await self.file.read(self._take)
+        for group in system_groups():
+            if self.table.get(group.name) is None:
+                self.table.put(group, self._clock.wall_ms())
+                self.file.changed()
+
+    def _take(self, value: dict[str, Any]) -> None:
+        self.table = GroupTable.of(value)
+
+    def find(self, name: str, *, may_write: bool) -> GroupConfig | None:
+        """A group's settings, made at first use where that is allowed.
+
+        Args:
+            may_write: this broker is the master. A slave serves a new group by the default
+                settings and keeps nothing, for its table is the master's.
+        """
+        group = self.table.get(name)
+        if group is not None:
+            return group
+        if not (self._auto_create or name.startswith(SYSTEM_PREFIX)) or group_error(name):
+            return None
+        group = GroupConfig(name)
+        if may_write:
+            if not self.table.put(group, self._clock.wall_ms()):
+                return None
+            self.file.changed()
+        return group
+
+    def changed(self) -> None:
+        """Write the table soon."""
+        self.file.changed()
+
+
+class OffsetFile:
+    """The consumers' offsets.
+
+    Args:
+        offsets_max: see ``ConsumerOffsets``.
+        period_ms: flushConsumerOffsetInterval.
+    """
+
+    def __init__(
+        self, disk: Disk, clock: Clock, path: str, *, offsets_max: int, period_ms: int
+    ) -> None:
+        self.table = ConsumerOffsets(offsets_max)
+        self.file = ConfigFile(disk, clock, path, lambda: self.table.members(), period_ms=period_ms)
+
+    async def load(self) -> None:
+        """Read the file; raises as ``ConfigFile.read``."""
+        await self.file.read(self.table.load)
+
+    def changed(self) -> None:
+        """Write the table within its period."""
+        self.file.changed()

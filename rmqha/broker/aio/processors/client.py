@@ -1,0 +1,333 @@
+"""Clients: heartbeat (34), leaving (35), who belongs to a group (38, 203, 204), filters (46), locks
+(41, 42), and what is asked of one consumer through the broker (221, 307, 309)."""
+
+from __future__ import annotations
+
+from rmqha.base.errors import (
+    ConnectionLost,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestTimeout,
+)
+from rmqha.base.ids import ConnectionId
+from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.bodies import MessageQueue, json_array, json_object, read_object, text
+from rmqha.broker.clients import Client
+from rmqha.broker.consumers import TAG, ConsumerData, Subscription
+from rmqha.broker.groups import GroupConfig
+from rmqha.broker.heartbeat import Heartbeat
+from rmqha.broker.topics import TopicConfig
+from rmqha.ha.events import Role
+from rmqha.remoting import fastjson
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import ext_fields, text_field
+from rmqha.runtime.logs import Logger
+
+SUBSCRIPTION_PARSE_FAILED = 23
+CONSUMER_NOT_ONLINE = 206
+CONSUME_MSG_TIMEOUT = 207
+LOCK_QUEUES_MAX = 100_000
+PROXY_TIMEOUT_MS = 10_000
+"""How long a consumer may take to answer what mqadmin asks it; Java's value."""
+
+
+class ClientProcessor:
+    """Keeps producers, consumers and their locks up to date, and answers who they are."""
+
+    def __init__(self, broker: Broker, log: Logger) -> None:
+        self._broker = broker
+        self._log = log
+
+    def handlers(self) -> Handlers:
+        """By request code."""
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_ids,
+            RequestCode.LOCK_BATCH_MQ: self.lock,
+            RequestCode.UNLOCK_BATCH_MQ: self.unlock,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_filter,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.ask_consumer,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.ask_consumer,
+        }
+
+    # -- life signs --------------------------------------------------------------------------------
+
+    def heartbeat(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """34: nothing counts unless the whole body can be read."""
+        broker = self._broker
+        try:
+            beat = Heartbeat.decode(request.body)
+        except RemoteProtocolError as error:
+            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        client = Client(
+            connection.id, beat.client_id, request.language, request.version, connection.peer
+        )
+        broker.clients.learn(connection)
+        now_ms = broker.clock.now_ms()
+        full = unknown = False
+        for data in beat.consumers:
+            if beat.without_sub:
+                done = broker.consumers.renew(now_ms, client, data.group, beat.fingerprint)
+            else:
+                group = self._prepare(data)
+                if group is None:
+                    continue
+                done = broker.consumers.register(now_ms, client, data, fingerprint=beat.fingerprint)
+                if done.changed and group.notify_consumer_ids_changed_enable:
+                    self.notify(data.group)
+            full = full or done.refused
+            unknown = unknown or done.unknown
+        for name in beat.producers:
+            full = not broker.producers.register(now_ms, name, client) or full
+        if full:
+            self._log.log("warning", "client_refused", client_id=beat.client_id)
+            return request.reply(ResponseCode.SYSTEM_BUSY, "too many clients, clientMembershipsMax")
+        # A client that sends fingerprints leaves its subscriptions out from now on, until it is
+        # told that they are not known here; Java tells those without a fingerprint "true" too.
+        changed = unknown or not beat.fingerprint
+        fields = ext_fields(IS_SUPPORT_HEART_BEAT_V2=True, IS_SUB_CHANGE=changed)
+        return request.reply(ResponseCode.SUCCESS, None, fields)
+
+    def _prepare(self, data: ConsumerData) -> GroupConfig | None:
+        """A group's settings, and its retry topic."""
+        broker = self._broker
+        is_master = broker.role is Role.MASTER
+        group = broker.groups.find(data.group, may_write=is_master)
+        if group is None or not is_master or broker.topics.table.get(group.retry_topic):
+            return group
+        queues = max(1, group.retry_queue_nums)
+        topic = TopicConfig(group.retry_topic, queues, queues)
+        if broker.topics.table.put(topic, broker.clock.wall_ms()):
+            broker.topics_changed()
+        return group
+
+    def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        """35."""
+        broker, fields = self._broker, request.ext_fields
+        producers = text_field(fields, "producerGroup", "")
+        consumers = text_field(fields, "consumerGroup", "")
+        if producers:
+            broker.producers.unregister(producers, connection.id)
+        if consumers and broker.consumers.unregister(consumers, connection.id):
+            self._notify_if_wanted(consumers)
+        return request.reply(ResponseCode.SUCCESS)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended: the others share its queues at once."""
+        broker = self._broker
+        broker.producers.closed(connection.id)
+        told = broker.consumers.closed(connection.id)
+        broker.clients.on_closed(connection.id)
+        for group in told:
+            self._notify_if_wanted(group)
+
+    def expire(self) -> None:
+        """Close the connections of silent clients, as Java does, and forget leases."""
+        broker, now_ms = self._broker, self._broker.clock.now_ms()
+        silent, told = broker.consumers.expire(now_ms)
+        gone: dict[ConnectionId, None] = dict.fromkeys([*silent, *broker.producers.expire(now_ms)])
+        for connection in gone:
+            self._log.log("info", "client_silent", connection=connection)
+            broker.clients.close(connection)
+        for group in told:
+            self._notify_if_wanted(group)
+        broker.locks.expire(now_ms)
+
+    def _notify_if_wanted(self, group: str) -> None:
+        config = self._broker.groups.table.get(group)
+        if config is None or config.notify_consumer_ids_changed_enable:
+            self.notify(group)
+
+    def notify(self, group: str) -> None:
+        """40 to every member, the newcomer too: whoever misses it rebalances within 20 s."""
+        for client in self._broker.consumers.clients(group):
+            command = RemotingCommand(
+                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext_fields=ext_fields(consumerGroup=group)
+            )
+            self._broker.clients.oneway(client.connection, command)
+
+    # -- questions ---------------------------------------------------------------------------------
+
+    def consumer_ids(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """38."""
+        group = text_field(request.ext_fields, "consumerGroup", "")
+        ids = self._broker.consumers.client_ids(group)
+        if not ids:
+            return request.reply(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps({"consumerIdList": ids}))
+
+    def consumer_connections(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """203."""
+        name = text_field(request.ext_fields, "consumerGroup", "")
+        group = self._broker.consumers.get(name)
+        if group is None:
+            return request.reply(CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+        body = {
+            "connectionSet": [client.members() for client in self._broker.consumers.clients(name)],
+            "consumeFromWhere": group.consume_from_where,
+            "consumeType": group.consume_type,
+            "messageModel": group.message_model,
+            "subscriptionTable": {
+                topic: one.members() for topic, one in sorted(group.subscriptions.items())
+            },
+        }
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
+
+    def producer_connections(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """204."""
+        name = text_field(request.ext_fields, "producerGroup", "")
+        clients = self._broker.producers.clients(name)
+        if not clients:
+            return request.reply(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        body = {"connectionSet": [client.members() for client in clients]}
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
+
+    def check_filter(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """46: a client asks before it subscribes by anything but tags."""
+        try:
+            members = read_object(request.body, "a client's configuration")
+            wanted = members.get("subscriptionData")
+            one = None if wanted is None else Subscription.of(wanted)
+        except RemoteProtocolError as error:
+            return request.reply(SUBSCRIPTION_PARSE_FAILED, str(error))
+        if one is None or one.expression_type == TAG:
+            return request.reply(ResponseCode.SUCCESS)
+        return request.reply(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {one.expression_type}",
+        )
+
+    # -- locks -------------------------------------------------------------------------------------
+
+    def lock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """41."""
+        try:
+            group, client_id, queues = _lock_body(request.body)
+        except RemoteProtocolError as error:
+            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        broker = self._broker
+        held = broker.locks.lock(broker.clock.now_ms(), group, client_id, queues)
+        body = {"lockOKMQSet": [queue.members() for queue in held]}
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
+
+    def unlock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """42."""
+        try:
+            group, client_id, queues = _lock_body(request.body)
+        except RemoteProtocolError as error:
+            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        self._broker.locks.unlock(group, client_id, queues)
+        return request.reply(ResponseCode.SUCCESS)
+
+    # -- asked of one consumer ---------------------------------------------------------------------
+
+    def consumer_status(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """223: which offsets the members of a group hold; each is asked by 221."""
+        broker, fields = self._broker, request.ext_fields or {}
+        group, wanted = fields.get("group", ""), fields.get("clientAddr", "")
+        clients = [
+            client for client in broker.consumers.clients(group)
+            if not wanted or client.client_id == wanted
+        ]  # fmt: skip
+        if not clients:
+            return request.reply(
+                ResponseCode.SYSTEM_ERROR,
+                f"No Any Consumer online in the consumer group: [{group}]",
+            )
+        broker.tasks.start(self._ask_status(connection, request, clients), name="consumer status")
+        return None
+
+    async def _ask_status(
+        self, connection: Connection, request: RemotingCommand, clients: list[Client]
+    ) -> None:
+        fields = request.ext_fields or {}
+        asked = ext_fields(topic=fields.get("topic", ""), group=fields.get("group", ""))
+        parts: list[bytes] = []
+        for client in clients:
+            command = RemotingCommand(
+                RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext_fields=dict(asked)
+            )
+            try:
+                answer = await self._broker.clients.invoke(
+                    client.connection, command, PROXY_TIMEOUT_MS
+                )
+            except (ConnectionLost, RequestTimeout, LocalProtocolError) as error:
+                self._log.log("info", "consumer_silent", client=client.client_id, reason=str(error))
+                continue
+            table = offset_table(answer.body)
+            if answer.code == ResponseCode.SUCCESS and table is not None:
+                parts.append(fastjson.dumps(client.client_id) + b":" + table)
+        body = b'{"consumerTable":{' + b",".join(parts) + b"}}"
+        connection.send(request.reply(ResponseCode.SUCCESS, body=body))
+
+    def ask_consumer(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """307 and 309: fields and body go to the consumer, and its answer comes back."""
+        broker, fields = self._broker, request.ext_fields or {}
+        group, client_id = fields.get("consumerGroup", ""), fields.get("clientId", "")
+        client = broker.consumers.find(group, client_id)
+        if client is None:
+            return request.reply(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
+            )
+        broker.tasks.start(self._ask(connection, request, client), name="ask consumer")
+        return None
+
+    async def _ask(self, connection: Connection, request: RemotingCommand, client: Client) -> None:
+        command = RemotingCommand(
+            request.code, ext_fields=dict(request.ext_fields or {}), body=request.body
+        )
+        if request.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
+            command.ext_fields = {
+                **(request.ext_fields or {}), "brokerName": self._broker.config.broker_name
+            }  # fmt: skip
+            command.body = self._message(request) or request.body
+        try:
+            answer = await self._broker.clients.invoke(client.connection, command, PROXY_TIMEOUT_MS)
+        except RequestTimeout:
+            remark = f"consumer <{client.client_id}> did not answer within {PROXY_TIMEOUT_MS} ms"
+            connection.send(request.reply(CONSUME_MSG_TIMEOUT, remark))
+        except (ConnectionLost, LocalProtocolError) as error:
+            connection.send(request.reply(ResponseCode.SYSTEM_ERROR, str(error)))
+        else:
+            connection.send(
+                request.reply(answer.code, answer.remark, answer.ext_fields, answer.body)
+            )
+
+    def _message(self, request: RemotingCommand) -> bytes | None:
+        """309 names a message by its id; the consumer is sent its bytes."""
+        message_id = (request.ext_fields or {}).get("msgId", "")
+        try:
+            offset = int(message_id[-16:], 16)
+        except ValueError:
+            return None
+        record = self._broker.store.reader.look(offset)
+        if record is None:
+            return None
+        return bytes(self._broker.store.view(offset, record.size))
+
+
+def offset_table(body: bytes) -> bytes | None:
+    """The value of ``messageQueueTable`` as a client wrote it, object keys and all."""
+    mark = b'"messageQueueTable":'
+    data = bytes(body).strip()
+    at = data.find(mark)
+    return data[at + len(mark) : -1] if at >= 0 and data.endswith(b"}") else None
+
+
+def _lock_body(body: bytes) -> tuple[str, str, list[MessageQueue]]:
+    members = read_object(body, "a lock request")
+    queues = json_array(members.get("mqSet"), "mqSet")
+    if len(queues) > LOCK_QUEUES_MAX:
+        raise RemoteProtocolError(f"more than {LOCK_QUEUES_MAX} queues")
+    found = [MessageQueue.of(json_object(one, "a message queue")) for one in queues]
+    return text(members, "consumerGroup"), text(members, "clientId"), found

@@ -1,0 +1,216 @@
+"""How far each group has consumed each queue, kept in ``config/consumerOffset.json``.
+
+Besides what is stored there are two tables in memory: where the last pull of a group ended (for
+people), and the offsets that an operator has reset and the next pull will be told.
+
+Source: ConsumerOffsetManager of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.bodies import INT64_LIMIT, json_object
+from rmqha.broker.topics import DataVersion
+
+SEPARATOR = "@"
+VERSION_STEP = 500
+"""Commits between two changes of the version, as Java's consumerOffsetUpdateVersionStep."""
+
+Key = tuple[str, str]
+Table = dict[Key, dict[int, int]]
+
+
+class ConsumerOffsets:
+    """Offsets by (topic, group) and queue id.
+
+    Args:
+        offsets_max: of all groups together; further queues are refused.
+
+    Attributes:
+        version: for slaves; moves every ``VERSION_STEP`` commits.
+        changes: counts changes; what was written at the same count is up to date.
+    """
+
+    def __init__(self, offsets_max: int) -> None:
+        self._max = offsets_max
+        self._table: Table = {}
+        self._count = 0
+        self._pulled: Table = {}
+        self._reset: Table = {}
+        self._commits = 0
+        self.version = DataVersion()
+        self.changes = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """What a group has stored for a queue; a reset that is under way counts."""
+        reset = self._reset.get((topic, group), {}).get(queue_id)
+        if reset is not None:
+            return reset
+        return self._table.get((topic, group), {}).get(queue_id)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, wall_ms: int) -> bool:
+        """Store an offset, back or forth; False when there is no room for one more queue.
+
+        While a reset waits for its pull, what a member commits is about the place that it was
+        moved away from, and is dropped.
+        """
+        if queue_id in self._reset.get((topic, group), {}):
+            return True
+        return self._store(group, topic, queue_id, offset, wall_ms)
+
+    def _store(self, group: str, topic: str, queue_id: int, offset: int, wall_ms: int) -> bool:
+        queues = self._table.get((topic, group))
+        if queues is None or queue_id not in queues:
+            if self._count >= self._max:
+                return False
+            self._count += 1
+            queues = self._table.setdefault((topic, group), {})
+        elif queues[queue_id] == offset:
+            return True
+        queues[queue_id] = offset
+        self.changes += 1
+        self._commits += 1
+        if self._commits % VERSION_STEP == 0:
+            self.version = self.version.next(wall_ms, self.version.state_version)
+        return True
+
+    def pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
+        """A pull has ended there."""
+        if queue_id in self._table.get((topic, group), {}):
+            self._pulled.setdefault((topic, group), {})[queue_id] = next_offset
+
+    def pull_offset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where the last pull of a group ended; None when it has not stored anything yet."""
+        return self._pulled.get((topic, group), {}).get(queue_id)
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int, wall_ms: int) -> bool:
+        """Move a group; its next pull is sent there. False when there is no room."""
+        if not self._store(group, topic, queue_id, offset, wall_ms):
+            return False
+        self._reset.setdefault((topic, group), {})[queue_id] = offset
+        return True
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset that a reset waits to tell; it is told once."""
+        queues = self._reset.get((topic, group))
+        if queues is None or queue_id not in queues:
+            return None
+        offset = queues.pop(queue_id)
+        if not queues:
+            del self._reset[topic, group]
+        return offset
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether a reset waits for a pull."""
+        return queue_id in self._reset.get((topic, group), {})
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics for which a group has stored anything, sorted."""
+        return sorted(topic for topic, one in self._table if one == group)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have stored anything for a topic, sorted."""
+        return sorted(group for one, group in self._table if one == topic)
+
+    def forget_group(self, group: str) -> int:
+        """A group was deleted with its offsets; how many there were."""
+        return self._forget(lambda key: key[1] == group)
+
+    def forget_topic(self, topic: str) -> int:
+        """A topic was deleted; how many offsets there were."""
+        return self._forget(lambda key: key[0] == topic)
+
+    def _forget(self, gone: Callable[[Key], bool]) -> int:
+        count = 0
+        for key in [key for key in self._table if gone(key)]:
+            count += len(self._table.pop(key))
+            self._pulled.pop(key, None)
+            self._reset.pop(key, None)
+        self._count -= count
+        self.changes += count
+        return count
+
+    def cut(self, end_of: Callable[[str, int], int | None]) -> list[tuple[str, str, int, int, int]]:
+        """Bring back offsets beyond their queue's end, after the log's tail was truncated.
+
+        Args:
+            end_of: the end of a queue; None for one that this store does not have.
+
+        Returns:
+            Group, topic, queue id, old offset, new offset.
+        """
+        found = []
+        for (topic, group), queues in self._table.items():
+            for queue_id, offset in queues.items():
+                end = end_of(topic, queue_id)
+                if end is not None and offset > end:
+                    found.append((group, topic, queue_id, offset, end))
+        for group, topic, queue_id, _, end in found:
+            self._table[topic, group][queue_id] = end
+        self.changes += len(found)
+        return found
+
+    # -- the file, and slaves --------------------------------------------------------------------
+
+    def members(self) -> dict[str, Any]:
+        """``config/consumerOffset.json``, and the answer to 43."""
+        table = {
+            f"{topic}{SEPARATOR}{group}": {str(key): queues[key] for key in sorted(queues)}
+            for (topic, group), queues in sorted(self._table.items())
+        }
+        return {"dataVersion": self.version.members(), "offsetTable": table}
+
+    def load(self, value: Mapping[str, Any]) -> None:
+        """Take the content of the file in place of everything; raises RemoteProtocolError."""
+        table = read_table(value, self._max)
+        self.version = DataVersion.of(value.get("dataVersion") or {})
+        self._table = table
+        self._count = sum(map(len, table.values()))
+
+    def merge(self, value: Mapping[str, Any]) -> int:
+        """Take what a master stores, queue by queue; how many offsets changed.
+
+        What the master does not name stays: it may have been committed here while this replica
+        was master itself.
+
+        Raises:
+            RemoteProtocolError: not such a table; nothing was taken.
+        """
+        table, count = read_table(value, self._max), 0
+        version = DataVersion.of(value.get("dataVersion") or {})
+        before = self.changes
+        for (topic, group), queues in table.items():
+            for queue_id, offset in queues.items():
+                self._store(group, topic, queue_id, offset, version.timestamp)
+        count = self.changes - before
+        self.version = version
+        return count
+
+
+def read_table(value: Mapping[str, Any], offsets_max: int) -> Table:
+    """Read ``offsetTable``; raises RemoteProtocolError."""
+    table: Table = {}
+    count = 0
+    for name, queues in json_object(value.get("offsetTable") or {}, "offsetTable").items():
+        topic, separator, group = name.rpartition(SEPARATOR)
+        if not separator:
+            raise RemoteProtocolError(f"{name!r} in offsetTable is no topic@group")
+        offsets: dict[int, int] = {}
+        for key, offset in json_object(queues, name).items():
+            digits = key.isascii() and key.isdigit() and len(key) <= len(str(1 << 31))
+            if not digits or not isinstance(offset, int) or isinstance(offset, bool):
+                raise RemoteProtocolError(f"{name!r} in offsetTable holds {key!r}: {offset!r}")
+            if not -INT64_LIMIT <= offset < INT64_LIMIT:
+                raise RemoteProtocolError(f"{name!r} in offsetTable: {offset} has over 64 bits")
+            offsets[int(key)] = offset
+        table[topic, group] = offsets
+        count += len(offsets)
+    if count > offsets_max:
+        raise RemoteProtocolError(f"more than {offsets_max} consumer offsets")
+    return table

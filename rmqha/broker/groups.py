@@ -1,0 +1,199 @@
+"""Subscription groups: what a group may do, kept in ``config/subscriptionGroup.json``.
+
+Source: SubscriptionGroupManager and SubscriptionGroupConfig of RocketMQ 5.1.1 to 5.5 (reference
+broker-namesrv 2.5).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.bodies import boolean, json_object, number, text
+from rmqha.broker.topics import RETRY_PREFIX, DataVersion
+
+GROUP_LENGTH_MAX = 120
+GROUPS_MAX = 100_000
+RETRY_QUEUES_MAX = 1024
+SYSTEM_PREFIX = "CID_RMQ_SYS_"
+MASTER_ID, FIRST_SLAVE_ID = 0, 1
+
+_GROUP = re.compile(r"[%|a-zA-Z0-9_-]+")
+_SYSTEM_GROUPS = (
+    ("TOOLS_CONSUMER", True), ("FILTERSRV_CONSUMER", True), ("SELF_TEST_C_GROUP", True),
+    ("CID_ONS-HTTP-PROXY", True), ("CID_ONSAPI_PULL", True), ("CID_ONSAPI_PERMISSION", True),
+    ("CID_ONSAPI_OWNER", True), ("CID_SYS_RMQ_TRANS", True),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """One group.
+
+    Attributes:
+        broker_id: where the group reads while it keeps up; 0 is the master.
+        which_broker_when_consume_slowly: where it reads while it is far behind.
+        retry_max_times: deliveries before a message goes to the dead letters.
+        retry_policy: as the operator wrote it; clients of pop mode use it.
+        more: members that newer releases added, kept as they came.
+    """
+
+    name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    retry_policy: Mapping[str, Any] = field(default_factory=lambda: {"type": "CUSTOMIZED"})
+    broker_id: int = MASTER_ID
+    which_broker_when_consume_slowly: int = FIRST_SLAVE_ID
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def retry_topic(self) -> str:
+        """Where messages go that a member could not handle."""
+        return RETRY_PREFIX + self.name
+
+    def members(self) -> dict[str, Any]:
+        """The JSON members, under Java's names."""
+        return {
+            **self.more,
+            "attributes": dict(self.attributes),
+            "brokerId": self.broker_id,
+            "consumeBroadcastEnable": self.consume_broadcast_enable,
+            "consumeEnable": self.consume_enable,
+            "consumeFromMinEnable": self.consume_from_min_enable,
+            "consumeMessageOrderly": self.consume_message_orderly,
+            "consumeTimeoutMinute": self.consume_timeout_minute,
+            "groupName": self.name,
+            "groupRetryPolicy": dict(self.retry_policy),
+            "groupSysFlag": self.group_sys_flag,
+            "notifyConsumerIdsChangedEnable": self.notify_consumer_ids_changed_enable,
+            "retryMaxTimes": self.retry_max_times,
+            "retryQueueNums": self.retry_queue_nums,
+            "whichBrokerWhenConsumeSlowly": self.which_broker_when_consume_slowly,
+        }
+
+    @classmethod
+    def of(cls, value: object) -> GroupConfig:
+        """Read the JSON members; what misses has Java's default. Raises RemoteProtocolError."""
+        members = json_object(value, "a subscription group")
+        attributes = json_object(members.get("attributes") or {}, "attributes")
+        policy = members.get("groupRetryPolicy") or {"type": "CUSTOMIZED"}
+        queues = number(members, "retryQueueNums", 1)
+        if not 0 <= queues <= RETRY_QUEUES_MAX:
+            raise RemoteProtocolError(f"retryQueueNums={queues} is not from 0 to 1024")
+        found = cls(
+            name=text(members, "groupName"),
+            consume_enable=boolean(members, "consumeEnable", default=True),
+            consume_from_min_enable=boolean(members, "consumeFromMinEnable", default=True),
+            consume_broadcast_enable=boolean(members, "consumeBroadcastEnable", default=True),
+            consume_message_orderly=boolean(members, "consumeMessageOrderly", default=False),
+            retry_queue_nums=queues,
+            retry_max_times=number(members, "retryMaxTimes", 16),
+            retry_policy=json_object(policy, "groupRetryPolicy"),
+            broker_id=number(members, "brokerId", MASTER_ID),
+            which_broker_when_consume_slowly=number(
+                members, "whichBrokerWhenConsumeSlowly", FIRST_SLAVE_ID
+            ),
+            notify_consumer_ids_changed_enable=boolean(
+                members, "notifyConsumerIdsChangedEnable", default=True
+            ),
+            group_sys_flag=number(members, "groupSysFlag", 0),
+            consume_timeout_minute=number(members, "consumeTimeoutMinute", 15),
+            attributes={str(key): str(one) for key, one in attributes.items()},
+            more={k: v for k, v in members.items() if k not in _NAMES},
+        )
+        error = group_error(found.name)
+        if error is not None:
+            raise RemoteProtocolError(error)
+        return found
+
+
+_NAMES = frozenset(GroupConfig("g").members())
+
+
+def group_error(name: str) -> str | None:
+    """Why no group can have this name; None when one can."""
+    if not name.strip():
+        return "the group is blank"
+    if not _GROUP.fullmatch(name):
+        return f"group {name!r} holds other than letters, digits and %|_-"
+    if len(name) > GROUP_LENGTH_MAX:
+        return f"the group is longer than {GROUP_LENGTH_MAX}"
+    return None
+
+
+class GroupTable:
+    """All subscription groups of one broker.
+
+    Attributes:
+        groups: by name.
+        forbidden: Java's table of what a group must not do to a topic, kept as it came.
+        version: changes with every change of a group.
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[GroupConfig] = (),
+        version: DataVersion | None = None,
+        forbidden: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.groups = {group.name: group for group in groups}
+        self.version = version or DataVersion()
+        self.forbidden: Mapping[str, Any] = forbidden or {}
+
+    def get(self, name: str) -> GroupConfig | None:
+        """A group, or None."""
+        return self.groups.get(name)
+
+    def put(self, group: GroupConfig, wall_ms: int) -> bool:
+        """Create or replace a group; tells whether anything changed."""
+        old = self.groups.get(group.name)
+        if old == group or (old is None and len(self.groups) >= GROUPS_MAX):
+            return False
+        self.groups[group.name] = group
+        self.version = self.version.next(wall_ms, self.version.state_version)
+        return True
+
+    def delete(self, name: str, wall_ms: int) -> bool:
+        """Remove a group; tells whether there was one."""
+        if self.groups.pop(name, None) is None:
+            return False
+        self.version = self.version.next(wall_ms, self.version.state_version)
+        return True
+
+    def members(self) -> dict[str, Any]:
+        """``config/subscriptionGroup.json``, and the answer to 201."""
+        return {
+            "dataVersion": self.version.members(),
+            "forbiddenTable": dict(self.forbidden),
+            "subscriptionGroupTable": {
+                name: group.members() for name, group in sorted(self.groups.items())
+            },
+        }
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> GroupTable:
+        """Read the file or the answer to 201; raises RemoteProtocolError."""
+        table = json_object(value.get("subscriptionGroupTable") or {}, "the group table")
+        if len(table) > GROUPS_MAX:
+            raise RemoteProtocolError(f"more than {GROUPS_MAX} subscription groups")
+        forbidden = json_object(value.get("forbiddenTable") or {}, "forbiddenTable")
+        groups = [GroupConfig.of(group) for group in table.values()]
+        return cls(groups, DataVersion.of(value.get("dataVersion") or {}), forbidden)
+
+
+def system_groups() -> list[GroupConfig]:
+    """The groups that every broker has from its start."""
+    return [
+        GroupConfig(name, consume_broadcast_enable=broadcast) for name, broadcast in _SYSTEM_GROUPS
+    ]

@@ -1,0 +1,87 @@
+"""Which member of a group may consume a queue in order: leases that their holders renew.
+
+The locks live in memory, as in Java: after a failover the first who asks gets them, and the client
+that held one before notices within its own 30 seconds.
+
+Source: RebalanceLockManager of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from rmqha.broker.bodies import MessageQueue
+
+LEASE_MS = 60_000
+
+
+class _Lease(NamedTuple):
+    client_id: str
+    renewed_ms: int
+
+
+class QueueLocks:
+    """The leases of all groups.
+
+    Args:
+        locks_max: leases of all groups together; further queues are not locked.
+    """
+
+    def __init__(self, locks_max: int) -> None:
+        self._max = locks_max
+        self._groups: dict[str, dict[MessageQueue, _Lease]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def lock(
+        self, now_ms: int, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> list[MessageQueue]:
+        """Take or renew leases; returns the queues that the client holds afterwards."""
+        leases = self._groups.setdefault(group, {})
+        held: list[MessageQueue] = []
+        for queue in queues:
+            lease = leases.get(queue)
+            if lease is None:
+                if self._count >= self._max:
+                    continue
+                self._count += 1
+            elif lease.client_id != client_id and not _is_over(lease, now_ms):
+                continue
+            leases[queue] = _Lease(client_id, now_ms)
+            held.append(queue)
+        if not leases:
+            del self._groups[group]
+        return held
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Give leases back; those of others stay."""
+        leases = self._groups.get(group, {})
+        for queue in queues:
+            lease = leases.get(queue)
+            if lease is not None and lease.client_id == client_id:
+                del leases[queue]
+                self._count -= 1
+        if not leases:
+            self._groups.pop(group, None)
+
+    def is_locked(self, now_ms: int, group: str, queue: MessageQueue) -> bool:
+        """Whether somebody consumes a queue in order now."""
+        lease = self._groups.get(group, {}).get(queue)
+        return lease is not None and not _is_over(lease, now_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget the leases that are over."""
+        for group in list(self._groups):
+            over = [q for q, lease in self._groups[group].items() if _is_over(lease, now_ms)]
+            for queue in over:
+                del self._groups[group][queue]
+            self._count -= len(over)
+            if not self._groups[group]:
+                del self._groups[group]
+
+
+def _is_over(lease: _Lease, now_ms: int) -> bool:
+    return now_ms - lease.renewed_ms > LEASE_MS

@@ -1,0 +1,377 @@
+"""Clients, groups, offsets and locks as tables: no sockets, no clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.base.ids import ConnectionId
+from rmqha.broker.bodies import MessageQueue, queue_table
+from rmqha.broker.clients import CHANNEL_EXPIRED_MS, Client
+from rmqha.broker.consumer_offsets import ConsumerOffsets
+from rmqha.broker.consumers import ConsumerData, ConsumerTable, subscription
+from rmqha.broker.groups import GroupConfig, GroupTable, group_error, system_groups
+from rmqha.broker.heartbeat import Heartbeat
+from rmqha.broker.producers import ProducerTable
+from rmqha.broker.queue_locks import LEASE_MS, QueueLocks
+from rmqha.remoting import fastjson
+
+
+def client(connection: int, name: str | None = None) -> Client:
+    """A client on a connection."""
+    return Client(ConnectionId(connection), name or f"c{connection}", "JAVA", 479, "h:1")
+
+
+def data(group: str = "G", *topics: str, model: str = "CLUSTERING", version: int = 1) -> Any:
+    """A group as a heartbeat describes it."""
+    wanted = tuple(subscription(topic, "*", version=version) for topic in topics or ("T",))
+    return ConsumerData(group, "CONSUME_PASSIVELY", model, "CONSUME_FROM_LAST_OFFSET", wanted)
+
+
+def test_consumer_when_it_joins_or_leaves_then_the_others_are_told_and_renewals_are_quiet() -> None:
+    """A missed notification costs 20 s without a share; one too many costs a rebalance."""
+    table = ConsumerTable(10)
+    assert table.register(0, client(1), data()).changed
+    assert not table.register(1, client(1), data()).changed
+    assert table.register(2, client(2), data()).changed
+    assert table.register(3, client(2), data("G", "T", "Other")).changed
+    assert table.client_ids("G") == ["c1", "c2"]
+    assert table.unregister("G", ConnectionId(1))
+    assert not table.unregister("G", ConnectionId(1))
+    assert not table.unregister("G", ConnectionId(2)), "nobody is left to be told"
+    assert table.get("G") is None
+
+
+def test_broadcasting_group_when_it_changes_then_nobody_is_told() -> None:
+    """Its members share nothing, so a rebalance would be for nothing."""
+    table = ConsumerTable(10)
+    assert not table.register(0, client(1), data(model="BROADCASTING")).changed
+    assert not table.register(0, client(2), data(model="BROADCASTING")).changed
+    assert table.closed(ConnectionId(1)) == []
+
+
+def test_connection_when_it_closes_then_all_its_groups_lose_it_at_once() -> None:
+    """Waiting for the 120 s would leave queues without a consumer."""
+    table = ConsumerTable(10)
+    for group in ("A", "B"):
+        table.register(0, client(1), data(group))
+        table.register(0, client(2), data(group))
+    assert table.closed(ConnectionId(1)) == ["A", "B"]
+    assert table.client_ids("A") == table.client_ids("B") == ["c2"]
+
+
+def test_silent_client_when_its_time_is_over_then_it_is_dropped_and_its_connection_named() -> None:
+    """A client that hangs keeps its socket; the others must get its queues."""
+    table = ConsumerTable(10)
+    table.register(0, client(1), data())
+    table.register(5, client(2), data())
+    assert table.expire(CHANNEL_EXPIRED_MS) == ([], [])
+    assert table.expire(CHANNEL_EXPIRED_MS + 1) == ([ConnectionId(1)], ["G"])
+    assert table.client_ids("G") == ["c2"]
+
+
+def test_heartbeat_without_subscriptions_when_they_are_not_known_then_it_says_so() -> None:
+    """A new master knows nobody: believing "as before" would leave the group without topics."""
+    table = ConsumerTable(10)
+    assert table.renew(0, client(1), "G", 77).unknown
+    assert table.client_ids("G") == []
+    table.register(1, client(1), data(), fingerprint=77)
+    assert not table.renew(2, client(1), "G", 77).unknown
+    assert table.renew(3, client(1), "G", 78).unknown
+    assert table.renew(3, client(2), "G", 77).unknown, "another member's word does not count"
+
+
+def test_subscription_when_an_older_heartbeat_comes_late_then_the_newer_one_stays() -> None:
+    """Two members' heartbeats overlap: the version decides, not the order."""
+    table = ConsumerTable(10)
+    table.register(0, client(1), data(version=5))
+    table.register(1, client(2), data(version=4))
+    group = table.get("G")
+    assert group is not None
+    assert group.subscriptions["T"].sub_version == 5
+
+
+def test_table_when_full_then_newcomers_are_refused_and_members_renew() -> None:
+    """Memory stays bounded, and nobody who is in is thrown out."""
+    table = ConsumerTable(1)
+    assert not table.register(0, client(1), data()).refused
+    assert table.register(0, client(2), data()).refused
+    assert not table.register(1, client(1), data()).refused
+    producers = ProducerTable(1)
+    assert producers.register(0, "P", client(1))
+    assert not producers.register(0, "P", client(2))
+    assert producers.register(1, "P", client(1))
+
+
+def test_producers_when_picked_then_they_take_turns_and_the_gone_are_not_picked() -> None:
+    """Transaction checks must not all go to one producer, and never to a closed connection."""
+    table = ProducerTable(10)
+    assert table.pick("P") is None
+    for number in (1, 2):
+        table.register(0, "P", client(number, "same"))
+    picked = [table.pick("P") for _ in range(4)]
+    assert [one.connection for one in picked if one] == [1, 2, 1, 2]
+    found = table.find("same")
+    assert found is not None
+    assert found.connection == 2
+    table.closed(ConnectionId(2))
+    assert [one.connection for one in (table.pick("P"), table.pick("P")) if one] == [1, 1]
+    assert table.expire(CHANNEL_EXPIRED_MS + 1) == [ConnectionId(1)]
+    assert table.pick("P") is None
+    assert table.groups == []
+
+
+class ConsumerMachine(RuleBasedStateMachine):
+    """Any order of joining, leaving, closing and silence leaves the tables in agreement."""
+
+    connections = Bundle("connections")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = ConsumerTable(6)
+        self.model: dict[str, dict[int, int]] = {}
+        self.now = 0
+        self.next = 0
+
+    @rule(target=connections)
+    def connect(self) -> int:
+        """A new connection."""
+        self.next += 1
+        return self.next
+
+    @rule(connection=connections, group=st.sampled_from("AB"), ms=st.integers(0, 70_000))
+    def beat(self, connection: int, group: str, ms: int) -> None:
+        """A heartbeat."""
+        self.now += ms
+        members = self.model.setdefault(group, {})
+        count = sum(map(len, self.model.values()))
+        is_new = connection not in members
+        done = self.table.register(self.now, client(connection), data(group))
+        assert done.refused == (is_new and count >= 6)
+        if not done.refused:
+            members[connection] = self.now
+            assert done.changed == is_new
+
+    @rule(connection=connections, group=st.sampled_from("AB"))
+    def leave(self, connection: int, group: str) -> None:
+        """Request 35."""
+        was = self.model.get(group, {}).pop(connection, None) is not None
+        told = self.table.unregister(group, ConnectionId(connection))
+        assert told == (was and bool(self.model[group]))
+
+    @rule(connection=consumes(connections))
+    def close(self, connection: int) -> None:
+        """The connection ends."""
+        groups = [g for g in sorted(self.model) if connection in self.model[g]]
+        told = self.table.closed(ConnectionId(connection))
+        for group in groups:
+            del self.model[group][connection]
+        assert sorted(told) == [g for g in groups if self.model[g]]
+
+    @rule(ms=st.integers(0, 130_000))
+    def scan(self, ms: int) -> None:
+        """The scan for silent clients."""
+        self.now += ms
+        self.table.expire(self.now)
+        for members in self.model.values():
+            for connection in [c for c, seen in members.items()
+                               if self.now - seen > CHANNEL_EXPIRED_MS]:  # fmt: skip
+                del members[connection]
+
+    @invariant()
+    def agrees(self) -> None:
+        """The same members everywhere; a group lives while it has one."""
+        for group in "AB":
+            members = self.model.get(group, {})
+            assert {one.connection for one in self.table.clients(group)} == set(members)
+            assert (self.table.get(group) is not None) == bool(members)
+
+
+TestConsumerMachine = ConsumerMachine.TestCase
+
+
+QUEUES = [MessageQueue("T", "b", number) for number in range(3)]
+
+
+def test_lock_when_held_then_others_wait_until_it_is_given_back_or_over() -> None:
+    """Two members that consume one queue in order would break the order."""
+    locks = QueueLocks(10)
+    assert locks.lock(0, "G", "a", QUEUES[:2]) == QUEUES[:2]
+    assert locks.lock(1, "G", "b", QUEUES) == QUEUES[2:]
+    assert locks.lock(1, "Other", "b", QUEUES[:1]) == QUEUES[:1]
+    locks.unlock("G", "b", QUEUES[:1])
+    assert locks.lock(2, "G", "b", QUEUES[:1]) == []
+    locks.unlock("G", "a", QUEUES[:1])
+    assert locks.lock(3, "G", "b", QUEUES[:2]) == QUEUES[:1]
+    assert locks.is_locked(LEASE_MS, "G", QUEUES[1])
+    assert not locks.is_locked(LEASE_MS + 1, "G", QUEUES[1])
+    assert locks.lock(LEASE_MS + 1, "G", "b", QUEUES[1:2]) == QUEUES[1:2]
+
+
+def test_locks_when_full_or_over_then_the_count_is_right() -> None:
+    """The bound must neither leak nor lock everybody out."""
+    locks = QueueLocks(2)
+    assert locks.lock(0, "G", "a", QUEUES) == QUEUES[:2]
+    assert len(locks) == 2
+    locks.expire(LEASE_MS + 1)
+    assert len(locks) == 0
+    assert locks.lock(LEASE_MS + 2, "G", "b", QUEUES) == QUEUES[:2]
+
+
+def test_offsets_when_reset_then_commits_wait_for_the_pull_that_is_told() -> None:
+    """A member still commits the old place; taking that would undo the operator's reset."""
+    offsets = ConsumerOffsets(10)
+    assert offsets.commit("G", "T", 0, 100, 0)
+    assert offsets.reset("G", "T", 0, 7, 0)
+    assert offsets.commit("G", "T", 0, 101, 0)
+    assert offsets.query("G", "T", 0) == 7
+    assert offsets.take_reset("G", "T", 0) == 7
+    assert offsets.take_reset("G", "T", 0) is None
+    assert offsets.commit("G", "T", 0, 8, 0)
+    assert offsets.query("G", "T", 0) == 8
+
+
+def test_offsets_when_cut_then_only_those_beyond_the_end_move() -> None:
+    """After a truncated tail a consumer would skip what is written in its place (#4771)."""
+    offsets = ConsumerOffsets(10)
+    for queue_id, offset in ((0, 5), (1, 50), (2, 99)):
+        offsets.commit("G", "T", queue_id, offset, 0)
+    ends = {("T", 0): 10, ("T", 1): 20}
+    assert offsets.cut(lambda topic, queue_id: ends.get((topic, queue_id))) == [
+        ("G", "T", 1, 50, 20)
+    ]
+    assert [offsets.query("G", "T", q) for q in range(3)] == [5, 20, 99]
+
+
+KEYS = st.tuples(st.sampled_from("ab"), st.sampled_from("TU"), st.integers(0, 3))
+
+
+@given(st.lists(st.tuples(KEYS, st.integers(0, 1 << 62)), max_size=30))
+def test_offsets_when_written_and_read_then_they_are_the_same(
+    commits: list[tuple[tuple[str, str, int], int]],
+) -> None:
+    """The file is all that is left after a restart; a slave gets the same."""
+    offsets = ConsumerOffsets(8)
+    expected: dict[tuple[str, str, int], int] = {}
+    for (group, topic, queue_id), offset in commits:
+        key = (group, topic, queue_id)
+        stored = offsets.commit(group, topic, queue_id, offset, 1)
+        assert stored == (key in expected or len(expected) < 8)
+        if stored:
+            expected[key] = offset
+    assert len(offsets) == len(expected)
+    again, merged = ConsumerOffsets(8), ConsumerOffsets(8)
+    value = fastjson.loads(fastjson.dumps(offsets.members()))
+    again.load(value)
+    merged.merge(value)
+    for group, topic, queue_id in expected:
+        assert again.query(group, topic, queue_id) == expected[group, topic, queue_id]
+        assert merged.query(group, topic, queue_id) == expected[group, topic, queue_id]
+    assert again.members() == offsets.members()
+
+
+def test_offsets_when_java_wrote_the_file_then_bare_keys_are_read() -> None:
+    """fastjson writes number keys without quotes."""
+    offsets = ConsumerOffsets(8)
+    offsets.load(fastjson.loads(b'{"offsetTable":{"%RETRY%G@G":{0:5},"T@G":{0:1,1:2}}}'))
+    assert offsets.topics_of("G") == ["%RETRY%G", "T"]
+    assert offsets.groups_of("T") == ["G"]
+    assert offsets.forget_group("G") == 3
+    assert len(offsets) == 0
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(1 << 63), (1 << 64) - 1) | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+NAMED = st.dictionaries(
+    st.sampled_from(
+        [
+            "clientID", "consumerDataSet", "producerDataSet", "groupName", "subscriptionDataSet",
+            "topic", "offsetTable", "T@G", "subscriptionGroupTable", "dataVersion", "withoutSub",
+        ]
+    ),
+    ANY_JSON | st.lists(st.fixed_dictionaries({"groupName": ANY_JSON}), max_size=2),
+)  # fmt: skip
+
+
+@given(NAMED | ANY_JSON)
+def test_bodies_when_they_are_garbage_then_one_error_is_raised_and_nothing_changes(
+    value: Any,
+) -> None:
+    """A body from anywhere must end as an answer, never as a traceback."""
+    offsets = ConsumerOffsets(8)
+    offsets.commit("G", "T", 0, 5, 0)
+    before = offsets.members()
+    body = fastjson.dumps(value)
+    for read in (Heartbeat.decode, _groups):
+        try:
+            read(body)
+        except RemoteProtocolError:
+            pass
+    if isinstance(value, dict):
+        try:
+            offsets.merge(value)
+        except RemoteProtocolError:
+            assert offsets.members() == before
+
+
+def _groups(body: bytes) -> GroupTable:
+    value = fastjson.loads(body)
+    return GroupTable.of(value if isinstance(value, dict) else {})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"", b"null", b"[]", b"{}", b"{", b'{"clientID":5}',
+        b'{"clientID":"c","consumerDataSet":{}}',
+        b'{"clientID":"c","consumerDataSet":[{}]}',
+        b'{"clientID":"c","consumerDataSet":[{"groupName":"G","subscriptionDataSet":[5]}]}',
+        b'{"clientID":"c","producerDataSet":[null]}',
+        b'{"clientID":"c","heartbeatFingerprint":"x"}',
+    ],
+)  # fmt: skip
+def test_heartbeat_when_malformed_then_it_is_refused_whole(body: bytes) -> None:
+    """Half a heartbeat that counts would leave a group with wrong topics."""
+    with pytest.raises(RemoteProtocolError):
+        Heartbeat.decode(body)
+
+
+def test_groups_when_written_and_read_then_they_are_the_same_and_unknown_members_stay() -> None:
+    """A file of a newer Java broker must come out as it went in."""
+    table = GroupTable(system_groups())
+    java = {
+        "groupName": "G", "retryMaxTimes": 3, "consumeBroadcastEnable": False, "newThing": [1],
+        "groupRetryPolicy": {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5}},
+    }  # fmt: skip
+    assert table.put(GroupConfig.of(java), 7)
+    assert not table.put(GroupConfig.of(java), 8), "the same again is no change"
+    again = GroupTable.of(fastjson.loads(fastjson.dumps(table.members())))
+    assert again.members() == table.members()
+    found = again.get("G")
+    assert found is not None
+    assert found.members()["newThing"] == [1]
+    assert again.version.counter == 1
+
+
+@pytest.mark.parametrize("name", ["", " ", "a b", "a/b", "x" * 121, "ü"])
+def test_group_name_when_java_refuses_it_then_so_do_we(name: str) -> None:
+    """A group's name becomes part of a topic's, and that one a directory."""
+    assert group_error(name) is not None
+
+
+def test_queue_table_when_written_then_keys_are_objects_and_our_reader_takes_it() -> None:
+    """fastjson 2 of 5.4 clients refuses the same key as text."""
+    body = queue_table([(QUEUES[0], {"maxOffset": 1}), (QUEUES[1], 5)], consumeTps=0.5)
+    assert body == (
+        b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{"maxOffset":1},'
+        b'{"brokerName":"b","queueId":1,"topic":"T"}:5},"consumeTps":0.5}'
+    )
