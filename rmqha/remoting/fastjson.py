@@ -1,7 +1,8 @@
 """JSON bodies as fastjson 1 writes them.
 
 Java emits a map with number keys as ``{1:"a"}``, which is not JSON. :func:`loads` takes both forms;
-:func:`dumps` writes legal JSON, which Java reads as well.
+:func:`dumps` writes legal JSON, which Java reads as well. Where an old client knows the bare form
+only, :func:`dumps_bare` writes it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from rmqha.base.errors import LocalProtocolError, RemoteProtocolError
 _STRING_OR_BARE_KEY = re.compile(
     rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(?P<before>[{,]\s*+)(?P<key>-?\d++)(?=\s*+:)', re.DOTALL
 )
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def loads(data: bytes) -> Any:
@@ -48,6 +51,39 @@ def dumps(value: Any) -> bytes:
         return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
     except TypeError as error:
         raise LocalProtocolError(f"body cannot be written as JSON: {error}") from error
+
+
+def dumps_bare(value: Any) -> bytes:
+    """Write compact JSON as fastjson does by default: int keys stand bare, which is not JSON.
+
+    Raises:
+        LocalProtocolError: the value holds what JSON cannot carry.
+    """
+    if isinstance(value, dict):
+        pairs = (
+            (b"%d" % key if isinstance(key, int) else dumps(key)) + b":" + dumps_bare(item)
+            for key, item in value.items()
+        )
+        return b"{" + b",".join(pairs) + b"}"
+    if isinstance(value, list | tuple):
+        return b"[" + b",".join(map(dumps_bare, value)) + b"]"
+    return dumps(value)
+
+
+def dumps_ascii(value: Any) -> bytes:
+    """Write compact JSON as fastjson's browser mode does: int keys quoted, all else than ASCII
+    escaped as UTF-16 units in upper case.
+
+    Raises:
+        LocalProtocolError: the value holds what JSON cannot carry.
+    """
+    data = dumps(value)
+    return data if data.isascii() else _NOT_ASCII.sub(_escape, data.decode()).encode()
+
+
+def _escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be").hex().upper()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _quote(match: re.Match[bytes]) -> bytes:

@@ -1,0 +1,256 @@
+"""One name server: its port, its files, its timer, and the notifications it sends.
+
+bytes -> Connection -> here -> NamesrvMachine, and its effects are carried out. Nothing is decided
+here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import assert_never
+
+from rmqha.base.errors import DiskFailed, RmqhaError, StoreCorrupted
+from rmqha.base.machine import Note
+from rmqha.namesrv import messages as nm
+from rmqha.namesrv.aio.stored_files import StoredFile
+from rmqha.namesrv.machine import NamesrvMachine, Request
+from rmqha.namesrv.settings import NamesrvConfig
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer, unsupported
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock, Disk, Network, TimerHandle
+from rmqha.runtime.properties import format_properties
+
+NOTIFY_TIMEOUT_MS = 300
+NOTIFICATIONS_MAX = 1_000
+CLOSE_GRACE_MS = 100
+NO_FIELDS: dict[str, str] = {}
+
+
+class NameServer:
+    """Everything of one name server but its process.
+
+    Args:
+        config: checked configuration; 318 changes it.
+        clock, disk, network: the ports.
+        log: bound to this name server.
+        masters: what an embedded controller knows; None without one.
+        connection_ids: numbers for connections; never two equal ones in a process.
+
+    Attributes:
+        machine: the core; its tables are for looking at only.
+        requests: how many of each code were taken.
+        protocol_errors: connections that were closed for what they sent.
+        notifications_lost: 905s that were not sent: nobody there, or too many under way.
+    """
+
+    def __init__(
+        self,
+        config: NamesrvConfig,
+        *,
+        clock: Clock,
+        disk: Disk,
+        network: Network,
+        log: Logger,
+        masters: nm.ElectedMasters | None = None,
+        connection_ids: Iterator[int] = CONNECTION_IDS,
+    ) -> None:
+        self.config = config
+        self._clock = clock
+        self._disk = disk
+        self._log = log
+        remoting = RemotingSettings(
+            connections_max=config.integer("connectionsMax"),
+            idle_timeout_ms=config.integer("serverChannelMaxIdleTimeSeconds") * 1000,
+        )
+        self.machine = NamesrvMachine(config, clock.now_ms(), masters)
+        self.requests: dict[int, int] = {}
+        self.protocol_errors = self.notifications_lost = 0
+        self._tasks = Tasks(log)
+        self._client = RemotingClient(network, clock, remoting, connection_ids=connection_ids)
+        self._server = RemotingServer(
+            network, clock, remoting, self, on_protocol_error=self._protocol_error,
+            connection_ids=connection_ids,
+        )  # fmt: skip
+        kv = self.machine.kv
+        self._files = {
+            nm.Stored.KV_CONFIG: self._file(config.kv_path, kv.content),
+            nm.Stored.CONFIG: self._file(config.config_path, self._config_content),
+        }
+        self._notifying = 0
+        self._timer: TimerHandle | None = None
+        self._closing = False
+
+    def _file(self, path: str, content: Callable[[], bytes]) -> StoredFile:
+        return StoredFile(self._disk, self._tasks, self._log, path, content)
+
+    def _config_content(self) -> bytes:
+        return format_properties(self.config.values).encode()
+
+    # -- life --------------------------------------------------------------------------------
+
+    @property
+    def port(self) -> int:
+        """The port in use, also when 0 was asked for."""
+        return self._server.port
+
+    async def start(self, host: str | None = None, port: int | None = None) -> int:
+        """Read the KV configuration and listen; returns the port.
+
+        Args:
+            host: instead of ``bindAddress``.
+            port: instead of ``listenPort``; 0 takes any.
+
+        Raises:
+            StoreCorrupted, DiskFailed: the KV configuration cannot be used; it is left alone.
+            OSError: the port cannot be used.
+        """
+        try:
+            self.machine.kv.load(await self._disk.read(self.config.kv_path))
+        except FileNotFoundError:
+            pass
+        except StoreCorrupted as error:
+            raise StoreCorrupted(f"{self.config.kv_path}: {error}") from error
+        host = self.config.values["bindAddress"] if host is None else host
+        port = self.config.integer("listenPort") if port is None else port
+        await self._server.start(host, port)
+        self._arm()
+        self._log.log("info", "name_server_started", host=host, port=self.port)
+        return self.port
+
+    async def stop(self) -> None:
+        """Stop serving; what was asked to be stored is stored."""
+        self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._server.close(CLOSE_GRACE_MS)
+        for file in self._files.values():
+            await file.drain()
+        await self._tasks.close()
+        await self._client.close()
+
+    # -- requests ----------------------------------------------------------------------------
+
+    def on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:
+        """Handle one chunk's commands; the connection gathers the answers into one write."""
+        now_ms = self._clock.now_ms()
+        for command in commands:
+            if command.is_response:
+                continue
+            request = Request(
+                now_ms, connection.id, command.version, command.ext_fields or NO_FIELDS,
+                command.body,
+            )  # fmt: skip
+            answer = self._answer(command, request)
+            if answer is None:
+                if not command.is_oneway:
+                    connection.send(unsupported(command))
+                continue
+            self.requests[command.code] = self.requests.get(command.code, 0) + 1
+            self._carry_out(answer.effects)
+            if answer.stored is not None:
+                self._store(connection, command, answer, answer.stored)
+            elif not command.is_oneway:
+                connection.send(_reply(command, answer))
+
+    def _answer(self, command: RemotingCommand, request: Request) -> nm.Answer | None:
+        file = self._file_of(command.code)
+        if file is not None and file.is_full:
+            return nm.Answer(ResponseCode.SYSTEM_BUSY, f"too many wait for {file.path}")
+        return self.machine.request(command.code, request)
+
+    def _file_of(self, code: int) -> StoredFile | None:
+        if code in (RequestCode.PUT_KV_CONFIG, RequestCode.DELETE_KV_CONFIG):
+            return self._files[nm.Stored.KV_CONFIG]
+        if code == RequestCode.UPDATE_NAMESRV_CONFIG:
+            return self._files[nm.Stored.CONFIG]
+        return None
+
+    def _store(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        answer: nm.Answer,
+        stored: nm.Stored,
+    ) -> None:
+        def done(error: DiskFailed | None) -> None:
+            if command.is_oneway:
+                return
+            if error is None:
+                connection.send(_reply(command, answer))
+            else:
+                remark = f"changed, but not stored: {error}"
+                connection.send(command.reply(ResponseCode.SYSTEM_ERROR, remark))
+
+        self._files[stored].store(stored, done)
+
+    def on_closed(self, connection: Connection, error: Exception | None) -> None:
+        """A connection ended; its brokers leave at once."""
+        if not self._closing:
+            self._step(nm.ConnectionClosed(connection.id))
+
+    def _protocol_error(self, connection: Connection, error: Exception) -> None:
+        self.protocol_errors += 1
+        self._log.log("warning", "frame_refused", address=connection.peer, reason=str(error))
+
+    # -- effects -----------------------------------------------------------------------------
+
+    def _step(self, event: nm.NamesrvEvent) -> None:
+        self._carry_out(self.machine.step(self._clock.now_ms(), event))
+
+    def _carry_out(self, effects: list[nm.NamesrvEffect] | tuple[nm.NamesrvEffect, ...]) -> None:
+        for effect in effects:
+            match effect:
+                case nm.NotifyMinBrokerId(addresses, fields):
+                    for address in addresses:
+                        self._notify(address, fields)
+                case nm.CloseConnection(connection_id):
+                    self._close_connection(connection_id)
+                case Note():
+                    self._log.note(effect)
+                case _:
+                    assert_never(effect)
+
+    def _close_connection(self, connection_id: int) -> None:
+        for connection in self._server.connections:
+            if connection.id == connection_id:
+                connection.close()
+
+    def _notify(self, address: str, fields: dict[str, str]) -> None:
+        if self._notifying >= NOTIFICATIONS_MAX:
+            self.notifications_lost += 1
+            self._log.log("warning", "notification_left_out", address=address)
+            return
+        self._notifying += 1
+        self._tasks.start(self._send_notification(address, fields), name=f"notify {address}")
+
+    async def _send_notification(self, address: str, fields: dict[str, str]) -> None:
+        command = RemotingCommand(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, ext_fields=dict(fields))
+        try:
+            await self._client.invoke_oneway(address, command, NOTIFY_TIMEOUT_MS)
+        except RmqhaError as error:
+            self.notifications_lost += 1
+            self._log.log("warning", "notification_failed", address=address, reason=str(error))
+        finally:
+            self._notifying -= 1
+
+    # -- time --------------------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        period_ms = self.config.integer("scanNotActiveBrokerInterval")
+        self._timer = self._clock.call_later(period_ms, self._on_timer)
+
+    def _on_timer(self) -> None:
+        if self._closing:
+            return
+        self._arm()
+        self._step(nm.Ticked())
+
+
+def _reply(command: RemotingCommand, answer: nm.Answer) -> RemotingCommand:
+    return command.reply(answer.code, answer.remark, answer.ext_fields, answer.body)

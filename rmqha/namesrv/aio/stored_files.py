@@ -1,0 +1,64 @@
+"""The name server's two files: an answer waits until what it tells is on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from rmqha.base.errors import DiskFailed
+from rmqha.namesrv.messages import Stored
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Disk
+
+OnDone = Callable[[DiskFailed | None], None]
+WAITING_MAX = 10_000
+"""Requests that wait for one file; Java's defaultThreadPoolQueueCapacity bounds them likewise."""
+
+
+class StoredFile:
+    """One file that is always replaced as a whole; changes during a write share the next one."""
+
+    def __init__(
+        self, disk: Disk, tasks: Tasks, log: Logger, path: str, content: Callable[[], bytes]
+    ) -> None:
+        self.path = path
+        self._disk = disk
+        self._tasks = tasks
+        self._log = log
+        self._content = content
+        self._waiting: list[OnDone] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nobody else may wait."""
+        return len(self._waiting) >= WAITING_MAX
+
+    def store(self, what: Stored, on_done: OnDone) -> None:
+        """Write the present content; ``on_done`` is told once it is durable, or why not."""
+        self._waiting.append(on_done)
+        if self._writing is None:
+            self._writing = self._tasks.start(self._write(), name=f"store {what.value}")
+
+    async def drain(self) -> None:
+        """Wait until nobody waits any more."""
+        if self._writing is not None:
+            await self._writing
+
+    async def _write(self) -> None:
+        try:
+            while self._waiting:
+                waiting, self._waiting = self._waiting, []
+                error: DiskFailed | None = None
+                try:
+                    await self._disk.make_dirs(os.path.dirname(self.path))
+                    await self._disk.write_atomic(self.path, self._content())
+                except DiskFailed as failed:
+                    error = failed
+                    self._log.log("error", "store_failed", path=self.path, error=str(failed))
+                for on_done in waiting:
+                    on_done(error)
+        finally:
+            self._writing = None

@@ -1,0 +1,87 @@
+"""Key-value configuration by namespace: the only thing that a name server keeps on disk.
+
+Source: KVConfigManager and KVConfigSerializeWrapper, RocketMQ namesrv (reference 1.5).
+"""
+
+from __future__ import annotations
+
+from rmqha.base.errors import RemoteProtocolError, StoreCorrupted
+from rmqha.remoting import fastjson
+
+ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
+"""How ordered topics' queues lie over the brokers: ``broker-a:4;broker-b:4`` by topic."""
+
+
+class KvConfig:
+    """Texts by namespace and key."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._table: dict[str, dict[str, str]] = {}
+        self._bytes_max = bytes_max
+        self._bytes = 0
+
+    def get(self, namespace: str, key: str) -> str | None:
+        """A value; None when there is none."""
+        return self._table.get(namespace, {}).get(key)
+
+    def put(self, namespace: str, key: str, value: str) -> bool:
+        """Set a value; False when there is no room for it, and nothing has changed."""
+        size = self._bytes + _size(key, value)
+        # A namespace stays once it is there, so it is counted once.
+        known = self._table.get(namespace)
+        if known is None:
+            size += len(namespace)
+        elif key in known:
+            size -= _size(key, known[key])
+        if size > self._bytes_max:
+            return False
+        self._table.setdefault(namespace, {})[key] = value
+        self._bytes = size
+        return True
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Remove a value; its namespace stays, as in Java."""
+        value = self._table.get(namespace, {}).pop(key, None)
+        if value is not None:
+            self._bytes -= _size(key, value)
+
+    def namespace_body(self, namespace: str) -> bytes | None:
+        """A namespace as a KVTable; None for one that never was."""
+        table = self._table.get(namespace)
+        return None if table is None else fastjson.dumps({"table": dict(sorted(table.items()))})
+
+    def content(self) -> bytes:
+        """What ``kvConfig.json`` holds."""
+        table = {name: dict(sorted(self._table[name].items())) for name in sorted(self._table)}
+        return fastjson.dumps({"configTable": table})
+
+    def load(self, content: bytes) -> None:
+        """Take what ``kvConfig.json`` holds; an empty file is an empty table.
+
+        Raises:
+            StoreCorrupted: it is not what Java or we write, or more than there is room for.
+        """
+        if not content.strip():
+            return
+        try:
+            members = fastjson.loads(content)
+        except RemoteProtocolError as error:
+            raise StoreCorrupted(f"not KV configuration: {error}") from error
+        table = members.get("configTable") if isinstance(members, dict) else members
+        if not isinstance(table, dict):
+            raise StoreCorrupted("not KV configuration: there is no configTable")
+        for namespace, values in table.items():
+            if not isinstance(values, dict):
+                raise StoreCorrupted(f"not KV configuration: {namespace} is no table")
+            if namespace not in self._table:
+                self._table[namespace] = {}
+                self._bytes += len(namespace)
+            for key, value in values.items():
+                if not isinstance(value, str):
+                    raise StoreCorrupted(f"not KV configuration: {namespace}.{key} is no text")
+                if not self.put(namespace, key, value):
+                    raise StoreCorrupted(f"more than kvBytesMax={self._bytes_max} bytes")
+
+
+def _size(key: str, value: str) -> int:
+    return len(key) + len(value)

@@ -1,0 +1,344 @@
+"""The name server's core: a request in, an answer and effects out.
+
+Source: DefaultRequestProcessor and ClientRequestProcessor, RocketMQ namesrv
+(reference broker-namesrv 1.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, assert_never
+
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.base.machine import Note
+from rmqha.namesrv import routes
+from rmqha.namesrv.config_requests import config_text, update_config
+from rmqha.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig
+from rmqha.namesrv.messages import (
+    Answer,
+    CloseConnection,
+    ConnectionClosed,
+    ElectedMaster,
+    ElectedMasters,
+    NamesrvEffect,
+    NamesrvEvent,
+    Stored,
+    Ticked,
+)
+from rmqha.namesrv.register import register
+from rmqha.namesrv.registration import (
+    crc_matches,
+    queue_data_of,
+    read_registration,
+    required,
+)
+from rmqha.namesrv.route_table import BrokerAddr, RouteTable
+from rmqha.namesrv.settings import NamesrvConfig
+from rmqha.remoting import fastjson
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.data_version import DataVersion
+from rmqha.remoting.headers import bool_field, ext_fields, text_field
+
+NO_ROUTE_HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+DONE = Answer(ResponseCode.SUCCESS)
+DISABLED = Answer(ResponseCode.SYSTEM_ERROR, "disable")
+
+
+class Request(NamedTuple):
+    """A request as the core needs it.
+
+    Attributes:
+        version: the sender's release, by which its JSON is written.
+    """
+
+    now_ms: int
+    connection_id: int
+    version: int
+    fields: Mapping[str, str]
+    body: bytes
+
+
+class NamesrvMachine:
+    """All state of one name server, and every rule about it.
+
+    Args:
+        config: checked; changed by 318.
+        started_ms: when it began to serve, for ``needWaitForService``.
+        masters: what an embedded controller knows; None without one.
+
+    Attributes:
+        table: the routes.
+        kv: the KV configuration.
+        settings: taken from ``config`` anew after each change.
+    """
+
+    def __init__(
+        self, config: NamesrvConfig, started_ms: int, masters: ElectedMasters | None = None
+    ) -> None:
+        self.config = config
+        self.settings = config.route_settings()
+        self.table = RouteTable()
+        self.kv = KvConfig(self.settings.kv_bytes_max)
+        self._started_ms = started_ms
+        self._masters = masters
+        self._handlers: dict[int, Callable[[Request], Answer]] = {
+            RequestCode.PUT_KV_CONFIG: self._put_kv,
+            RequestCode.GET_KV_CONFIG: self._get_kv,
+            RequestCode.DELETE_KV_CONFIG: self._delete_kv,
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._kv_list,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._cluster_topics,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._unit_sub_only_topics,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
+            RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+            RequestCode.QUERY_DATA_VERSION: self._query_data_version,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
+            RequestCode.BROKER_HEARTBEAT: self._heartbeat,
+        }
+
+    def request(self, code: int, request: Request) -> Answer | None:
+        """Answer a request; None for a code that no name server knows."""
+        handler = self._handlers.get(code)
+        if handler is None:
+            return None
+        try:
+            return handler(request)
+        except RemoteProtocolError as error:
+            return Answer(ResponseCode.SYSTEM_ERROR, str(error))
+
+    def step(self, now_ms: int, event: NamesrvEvent) -> list[NamesrvEffect]:
+        """Take what happens without a request."""
+        match event:
+            case ConnectionClosed(connection_id):
+                return self._leave_all(self.table.owned_by(connection_id), "connection closed")
+            case Ticked():
+                return self._expire(now_ms)
+            case _:
+                assert_never(event)
+
+    def _expire(self, now_ms: int) -> list[NamesrvEffect]:
+        silent = self.table.silent(now_ms)
+        connections = {self.table.live[key].connection_id: None for key in silent}
+        effects = self._leave_all(silent, "silent for too long")
+        return [*effects, *(CloseConnection(one) for one in connections)]
+
+    def _leave_all(self, keys: list[BrokerAddr], reason: str) -> list[NamesrvEffect]:
+        effects: list[NamesrvEffect] = []
+        for key in keys:
+            name = self.table.live[key].broker_name
+            effects += self.table.unregister(name, key, reason, self.settings)
+        return effects
+
+    # -- brokers -----------------------------------------------------------------------------
+
+    def _register(self, request: Request) -> Answer:
+        if not crc_matches(request.fields, request.body):
+            return Answer(ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        broker = read_registration(request.version, request.fields, request.body, self.settings)
+        done = register(
+            self.table, self.settings, request.now_ms, request.connection_id, broker,
+            self._elected(broker.broker_name),
+        )  # fmt: skip
+        effects = tuple(done.effects)
+        if done.refused is not None:
+            return Answer(ResponseCode.SYSTEM_ERROR, done.refused, effects=effects)
+        address, ha_address = done.master or (None, None)
+        fields = ext_fields(haServerAddr=ha_address, masterAddr=address)
+        body = None
+        if self.settings.return_order_topic_config_to_broker:
+            body = self.kv.namespace_body(ORDER_TOPIC_CONFIG)
+        return Answer(ResponseCode.SUCCESS, None, fields, body or b"", effects)
+
+    def _elected(self, broker_name: str) -> ElectedMaster | None:
+        found = self._masters.elected_master(broker_name) if self._masters is not None else None
+        return None if found is None else ElectedMaster(*found)
+
+    def _unregister(self, request: Request) -> Answer:
+        name, key = required(request.fields, "brokerName"), _broker_addr(request.fields)
+        effects = self.table.unregister(name, key, "request", self.settings)
+        return Answer(ResponseCode.SUCCESS, effects=tuple(effects))
+
+    def _heartbeat(self, request: Request) -> Answer:
+        self.table.touch(_broker_addr(request.fields), request.now_ms)
+        return DONE
+
+    def _query_data_version(self, request: Request) -> Answer:
+        key = _broker_addr(request.fields)
+        asked = DataVersion.of(fastjson.loads(request.body)) if request.body else None
+        self.table.touch(key, request.now_ms)
+        live = self.table.live.get(key)
+        if live is None:
+            return Answer(ResponseCode.SUCCESS, None, ext_fields(changed=True))
+        changed = asked != live.data_version
+        body = fastjson.dumps(live.data_version.members())
+        return Answer(ResponseCode.SUCCESS, None, ext_fields(changed=changed), body)
+
+    def _wipe_write_perm(self, request: Request) -> Answer:
+        name = required(request.fields, "brokerName")
+        count = self.table.change_perm(name, writable=False)
+        note = Note("write_perm_wiped", "warning", {"broker": name, "topics": count})
+        return Answer(ResponseCode.SUCCESS, None, ext_fields(wipeTopicCount=count), effects=(note,))
+
+    def _add_write_perm(self, request: Request) -> Answer:
+        name = required(request.fields, "brokerName")
+        count = self.table.change_perm(name, writable=True)
+        note = Note("write_perm_added", "warning", {"broker": name, "topics": count})
+        return Answer(ResponseCode.SUCCESS, None, ext_fields(addTopicCount=count), effects=(note,))
+
+    def _member_group(self, request: Request) -> Answer:
+        cluster = required(request.fields, "clusterName")
+        name = required(request.fields, "brokerName")
+        body = routes.member_group_body(self.table, cluster, name)
+        return Answer(ResponseCode.SUCCESS, body=body)
+
+    # -- topics ------------------------------------------------------------------------------
+
+    def _route(self, request: Request) -> Answer:
+        settings, fields = self.settings, request.fields
+        if settings.need_wait_for_service and (
+            request.now_ms - self._started_ms < settings.wait_for_service_ms
+        ):
+            return Answer(ResponseCode.SYSTEM_ERROR, "name server not ready")
+        topic = required(fields, "topic")
+        zone = text_field(fields, "__ZONE_NAME", "")
+        in_zone = bool_field(fields, "__ZONE_MODE") and bool(zone.strip())
+        body = routes.route_body(
+            self.table,
+            topic,
+            standard_json=request.version >= routes.VERSION_4_9_4
+            or bool_field(fields, "acceptStandardJsonOnly"),
+            support_acting_master=settings.support_acting_master,
+            order_conf=self.kv.get(ORDER_TOPIC_CONFIG, topic)
+            if settings.order_message_enable
+            else None,
+            zone=routes.Zone(zone) if in_zone else None,
+        )
+        if body is None:
+            remark = f"No topic route info in name server for the topic: {topic}{NO_ROUTE_HELP}"
+            return Answer(ResponseCode.TOPIC_NOT_EXIST, remark)
+        return Answer(ResponseCode.SUCCESS, body=body)
+
+    def _cluster_info(self, request: Request) -> Answer:
+        return Answer(ResponseCode.SUCCESS, body=routes.cluster_info_body(self.table))
+
+    def _all_topics(self, request: Request) -> Answer:
+        if not self.settings.enable_all_topic_list:
+            return DISABLED
+        return Answer(ResponseCode.SUCCESS, body=routes.all_topics_body(self.table))
+
+    def _cluster_topics(self, request: Request) -> Answer:
+        if not self.settings.enable_topic_list:
+            return DISABLED
+        cluster = required(request.fields, "cluster")
+        return Answer(ResponseCode.SUCCESS, body=routes.cluster_topics_body(self.table, cluster))
+
+    def _system_topics(self, request: Request) -> Answer:
+        return Answer(ResponseCode.SUCCESS, body=routes.system_topics_body(self.table))
+
+    def _unit_topics(self, request: Request) -> Answer:
+        return self._topics_by_flag(lambda flag: flag & routes.UNIT_FLAG != 0)
+
+    def _unit_sub_topics(self, request: Request) -> Answer:
+        return self._topics_by_flag(lambda flag: flag & routes.UNIT_SUB_FLAG != 0)
+
+    def _unit_sub_only_topics(self, request: Request) -> Answer:
+        both = routes.UNIT_FLAG | routes.UNIT_SUB_FLAG
+        return self._topics_by_flag(lambda flag: flag & both == routes.UNIT_SUB_FLAG)
+
+    def _topics_by_flag(self, wanted: Callable[[int], bool]) -> Answer:
+        if not self.settings.enable_topic_list:
+            return DISABLED
+        return Answer(ResponseCode.SUCCESS, body=routes.unit_topics_body(self.table, wanted))
+
+    def _delete_topic(self, request: Request) -> Answer:
+        topic, cluster = required(request.fields, "topic"), request.fields.get("clusterName")
+        names = self.table.clusters.get(cluster, {}) if cluster else self.table.brokers_of(topic)
+        gone = self.table.delete_topic(topic, names)
+        if not gone:
+            return DONE
+        note = Note("topic_deleted", "info", {"topic": topic, "brokers": list(gone)})
+        return Answer(ResponseCode.SUCCESS, effects=(note,))
+
+    def _register_topic(self, request: Request) -> Answer:
+        """217: one topic, all its queues; dropped as a whole if it names an unknown broker."""
+        topic = required(request.fields, "topic")
+        members = fastjson.loads(request.body) if request.body else None
+        listed = members.get("queueDatas") if isinstance(members, dict) else None
+        if listed is not None and not isinstance(listed, list):
+            raise RemoteProtocolError("queueDatas is no list")
+        queues = [queue_data_of(value, self.settings) for value in listed or ()]
+        unknown = [one.broker_name for one in queues if one.broker_name not in self.table.sets]
+        if unknown:
+            note = Note("topic_dropped", "warning", {"topic": topic, "unknown": unknown[0]})
+            return Answer(ResponseCode.SUCCESS, effects=(note,))
+        limit = self.settings.routes_max
+        if len(topic) > self.settings.name_length_max or (
+            self.table.route_count + len(queues) > limit
+        ):
+            return Answer(
+                ResponseCode.SYSTEM_ERROR, f"more than {limit} routes, or too long a name"
+            )
+        for one in queues:
+            self.table.put_queues(topic, one)
+        return DONE
+
+    # -- configuration -----------------------------------------------------------------------
+
+    def _put_kv(self, request: Request) -> Answer:
+        namespace, key = request.fields.get("namespace"), request.fields.get("key")
+        if namespace is None or key is None:
+            return Answer(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
+        if not self.kv.put(namespace, key, required(request.fields, "value")):
+            limit = self.settings.kv_bytes_max
+            return Answer(ResponseCode.SYSTEM_ERROR, f"KV configuration is full: {limit} bytes")
+        return self._kv_changed(namespace, key)
+
+    def _delete_kv(self, request: Request) -> Answer:
+        namespace, key = required(request.fields, "namespace"), required(request.fields, "key")
+        self.kv.delete(namespace, key)
+        return self._kv_changed(namespace, key)
+
+    def _kv_changed(self, namespace: str, key: str) -> Answer:
+        if namespace == ORDER_TOPIC_CONFIG:
+            self.table.forget_topic(key)
+        return Answer(ResponseCode.SUCCESS, stored=Stored.KV_CONFIG)
+
+    def _get_kv(self, request: Request) -> Answer:
+        namespace, key = required(request.fields, "namespace"), required(request.fields, "key")
+        value = self.kv.get(namespace, key)
+        if value is None:
+            remark = f"No config item, Namespace: {namespace} Key: {key}"
+            return Answer(ResponseCode.QUERY_NOT_FOUND, remark)
+        return Answer(ResponseCode.SUCCESS, None, {"value": value})
+
+    def _kv_list(self, request: Request) -> Answer:
+        namespace = required(request.fields, "namespace")
+        body = self.kv.namespace_body(namespace)
+        if body is None:
+            return Answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return Answer(ResponseCode.SUCCESS, body=body)
+
+    def _update_config(self, request: Request) -> Answer:
+        answer = update_config(self.config, request.body)
+        if answer.stored is not None:
+            self.settings = self.config.route_settings()
+            self.table.forget_all()
+        return answer
+
+    def _get_config(self, request: Request) -> Answer:
+        return Answer(ResponseCode.SUCCESS, body=config_text(self.config))
+
+
+def _broker_addr(fields: Mapping[str, str]) -> BrokerAddr:
+    return BrokerAddr(required(fields, "clusterName"), required(fields, "brokerAddr"))

@@ -1,0 +1,297 @@
+"""The tables of a name server: clusters, broker sets, live brokers, topics. Memory only.
+
+The rules of registering are in ``register``, those of leaving here; ``routes`` makes the answers
+and keeps them until a change here forgets them.
+
+Source: RouteInfoManager, RocketMQ namesrv (reference broker-namesrv 1.2, 1.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from rmqha.base.machine import Note
+from rmqha.namesrv.messages import (
+    MASTER_ID,
+    PERM_READ,
+    PERM_WRITE,
+    MappingInfo,
+    NamesrvEffect,
+    NotifyMinBrokerId,
+    QueueData,
+)
+from rmqha.namesrv.settings import RouteSettings
+from rmqha.remoting.data_version import DataVersion
+from rmqha.remoting.headers import ext_fields
+
+TopicsKey = tuple[str, ...]
+"""What a kept answer is about: its kind first, then a topic's name if it is about one."""
+
+
+class BrokerAddr(NamedTuple):
+    """What tells one broker from another."""
+
+    cluster_name: str
+    address: str
+
+
+@dataclass(slots=True)
+class BrokerSet:
+    """All registered brokers of one name."""
+
+    cluster_name: str
+    broker_name: str
+    addrs: dict[int, str] = field(default_factory=dict)
+    enable_acting_master: bool = False
+    zone_name: str | None = None
+
+    @property
+    def min_id(self) -> int | None:
+        """The smallest registered id; None without any."""
+        return min(self.addrs) if self.addrs else None
+
+    def id_of(self, address: str) -> int | None:
+        """The id of an address; None when it is not registered here."""
+        return next((one for one, known in self.addrs.items() if known == address), None)
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBroker:
+    """A broker that is heard.
+
+    Attributes:
+        connection_id: of the connection that registered it last.
+    """
+
+    broker_name: str
+    last_update_ms: int
+    timeout_ms: int
+    data_version: DataVersion
+    connection_id: int
+    ha_address: str
+
+
+class RouteTable:
+    """The tables, and the changes that keep them consistent.
+
+    Attributes:
+        clusters: names of the sets of each cluster.
+        sets: by brokerName, the only key (a name in two clusters is one set, as in Java).
+        live: by cluster and address.
+        topics: queues by topic and brokerName.
+        topics_of: the topics of each brokerName, in order of arrival.
+        mappings: static topics' infos by topic and brokerName.
+        filter_servers: by cluster and address.
+        ha_addresses: what each address registered last, also when it has gone since.
+        kept: answers that hold until the next change.
+        route_count, mapping_count: pairs of topic and brokerName.
+    """
+
+    def __init__(self) -> None:
+        self.clusters: dict[str, dict[str, None]] = {}
+        self.sets: dict[str, BrokerSet] = {}
+        self.live: dict[BrokerAddr, LiveBroker] = {}
+        self.topics: dict[str, dict[str, QueueData]] = {}
+        self.topics_of: dict[str, dict[str, None]] = {}
+        self.mappings: dict[str, dict[str, MappingInfo]] = {}
+        self.filter_servers: dict[BrokerAddr, tuple[str, ...]] = {}
+        self.ha_addresses: dict[BrokerAddr, str] = {}
+        self.kept: dict[TopicsKey, bytes] = {}
+        self._by_connection: dict[int, dict[BrokerAddr, None]] = {}
+        self.route_count = 0
+        self.mapping_count = 0
+
+    # -- topics ------------------------------------------------------------------------------
+
+    def put_queues(self, topic: str, queues: QueueData) -> bool:
+        """List a topic on a broker set; tells whether that is news."""
+        known = self.topics.get(topic)
+        before = None if known is None else known.get(queues.broker_name)
+        if before == queues:
+            return False
+        if known is None:
+            known = self.topics[topic] = {}
+            self.forget_lists()
+        known[queues.broker_name] = queues
+        if before is None:
+            self.route_count += 1
+            self.topics_of.setdefault(queues.broker_name, {})[topic] = None
+        self.forget_topic(topic)
+        return True
+
+    def remove_queues(self, topic: str, broker_name: str) -> bool:
+        """Take a topic from a broker set; tells whether it was there. Its mapping goes as well."""
+        infos = self.mappings.get(topic, {})
+        if infos.pop(broker_name, None) is not None:
+            self.mapping_count -= 1
+            self.forget_topic(topic)
+            if not infos:
+                del self.mappings[topic]
+        known = self.topics.get(topic, {})
+        if known.pop(broker_name, None) is None:
+            return False
+        self.route_count -= 1
+        self.forget_topic(topic)
+        listed = self.topics_of[broker_name]
+        del listed[topic]
+        if not listed:
+            del self.topics_of[broker_name]
+        if not known:
+            del self.topics[topic]
+            self.forget_lists()
+        return True
+
+    def put_mapping(self, topic: str, info: MappingInfo) -> None:
+        """Keep what a broker says about a static topic; the last word wins, as in Java."""
+        infos = self.mappings.setdefault(topic, {})
+        if infos.get(info.broker_name) != info:
+            self.mapping_count += info.broker_name not in infos
+            infos[info.broker_name] = info
+            self.forget_topic(topic)
+
+    def delete_topic(self, topic: str, broker_names: Iterable[str]) -> tuple[str, ...]:
+        """Take a topic from these sets; returns those that had it."""
+        return tuple(name for name in list(broker_names) if self.remove_queues(topic, name))
+
+    def brokers_of(self, topic: str) -> list[str]:
+        """Every set that has the topic or a mapping of it."""
+        names = {**self.topics.get(topic, {}), **self.mappings.get(topic, {})}
+        return list(names)
+
+    def change_perm(self, broker_name: str, *, writable: bool) -> int:
+        """Clear the write permission of all topics of a set, or give read and write exactly.
+
+        Returns:
+            How many topics the set has.
+        """
+        topics = list(self.topics_of.get(broker_name, {}))
+        for topic in topics:
+            queues = self.topics[topic][broker_name]
+            perm = PERM_READ | PERM_WRITE if writable else queues.perm & ~PERM_WRITE
+            self.put_queues(topic, queues._replace(perm=perm))
+        return len(topics)
+
+    # -- brokers -----------------------------------------------------------------------------
+
+    def touch(self, key: BrokerAddr, now_ms: int) -> None:
+        """A sign of life; a broker that is not listed stays so."""
+        live = self.live.get(key)
+        if live is not None:
+            self.live[key] = replace(live, last_update_ms=now_ms)
+
+    def put_live(self, key: BrokerAddr, live: LiveBroker) -> None:
+        """List a broker as heard over a connection, which owns it from now on."""
+        self.drop_live(key)
+        self.live[key] = live
+        self._by_connection.setdefault(live.connection_id, {})[key] = None
+
+    def drop_live(self, key: BrokerAddr) -> LiveBroker | None:
+        """Forget that a broker was heard."""
+        live = self.live.pop(key, None)
+        if live is not None:
+            owned = self._by_connection[live.connection_id]
+            del owned[key]
+            if not owned:
+                del self._by_connection[live.connection_id]
+        return live
+
+    def remember_ha(self, key: BrokerAddr, ha_address: str, limit: int) -> None:
+        """Keep where a broker serves its slaves, also for when it has gone; the oldest go first."""
+        self.ha_addresses.pop(key, None)
+        if ha_address:
+            self.ha_addresses[key] = ha_address
+        while len(self.ha_addresses) > limit:
+            del self.ha_addresses[next(iter(self.ha_addresses))]
+
+    def owned_by(self, connection_id: int) -> list[BrokerAddr]:
+        """The brokers whose newest registration came over a connection."""
+        return list(self._by_connection.get(connection_id, {}))
+
+    def silent(self, now_ms: int) -> list[BrokerAddr]:
+        """The brokers that have been silent for longer than they said."""
+        return [
+            key for key, live in self.live.items() if live.last_update_ms + live.timeout_ms < now_ms
+        ]
+
+    def unregister(
+        self, broker_name: str, key: BrokerAddr, reason: str, settings: RouteSettings
+    ) -> list[NamesrvEffect]:
+        """Take a broker off: its address, and what was there for its sake only."""
+        live = self.live.get(key)
+        if live is not None and live.broker_name == broker_name:
+            self.drop_live(key)
+            if self.filter_servers.pop(key, None) is not None:
+                self.forget_all()
+        one = self.sets.get(broker_name)
+        if one is None:
+            return []
+        min_id, gone_id = one.min_id, one.id_of(key.address)
+        if gone_id is None:
+            return []
+        self.forget_all()
+        one.addrs = {known: addr for known, addr in one.addrs.items() if addr != key.address}
+        note = Note(
+            "broker_unregistered", "warning" if reason != "request" else "info",
+            {"broker": broker_name, "broker_id": gone_id, "address": key.address,
+             "reason": reason, "left": len(one.addrs)},
+        )  # fmt: skip
+        if not one.addrs:
+            self._remove_set(broker_name)
+            return [note]
+        if one.enable_acting_master and MASTER_ID not in one.addrs:
+            self.change_perm(broker_name, writable=False)
+        if (
+            settings.notify_min_broker_id_changed
+            and one.enable_acting_master
+            and min_id != one.min_id
+        ):
+            return [note, min_id_notice(one, offline_address=key.address)]
+        return [note]
+
+    def _remove_set(self, broker_name: str) -> None:
+        del self.sets[broker_name]
+        for cluster in list(self.clusters):
+            names = self.clusters[cluster]
+            names.pop(broker_name, None)
+            if not names:
+                del self.clusters[cluster]
+        for topic in list(self.topics_of.get(broker_name, {})):
+            self.remove_queues(topic, broker_name)
+        for topic in [one for one, infos in self.mappings.items() if broker_name in infos]:
+            self.remove_queues(topic, broker_name)
+
+    # -- kept answers ------------------------------------------------------------------------
+
+    def forget_all(self) -> None:
+        """Something changed that any answer may show."""
+        self.kept.clear()
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic's queues changed."""
+        self.kept.pop(("route", topic), None)
+        self.kept.pop(("bare", topic), None)
+
+    def forget_lists(self) -> None:
+        """There is a topic more or less."""
+        self.kept.pop(("topics",), None)
+
+
+def min_id_notice(
+    one: BrokerSet, *, offline_address: str | None = None, ha_address: str | None = None
+) -> NotifyMinBrokerId:
+    """Tell a set's brokers which id is its smallest now.
+
+    Everybody is told when one went or only one is there; else all but the new smallest itself.
+    """
+    smallest = min(one.addrs)
+    everybody = offline_address is not None or len(one.addrs) == 1
+    told = [addr for known, addr in sorted(one.addrs.items()) if everybody or known != smallest]
+    fields = ext_fields(
+        minBrokerId=smallest,
+        minBrokerAddr=one.addrs[smallest],
+        offlineBrokerAddr=offline_address,
+        haBrokerAddr=ha_address,
+    )
+    return NotifyMinBrokerId(tuple(told), fields)

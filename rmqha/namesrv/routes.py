@@ -1,0 +1,212 @@
+"""The answers about routes, clusters and topics, exactly as Java and Go clients parse them.
+
+Compact, members sorted, null members left out: Go cuts ``brokerAddrs`` by hand on commas and on the
+first colon. Number keys are quoted for who can read JSON and bare for everybody else.
+
+Source: RouteInfoManager, ClientRequestProcessor, ZoneRouteRPCHook, RocketMQ namesrv
+(reference broker-namesrv 1.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rmqha.namesrv.messages import MASTER_ID, PERM_WRITE, QueueData
+from rmqha.namesrv.route_table import BrokerAddr, BrokerSet, RouteTable
+from rmqha.remoting import fastjson
+
+VERSION_4_9_4 = 401
+"""From this release on clients read quoted number keys."""
+
+SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+UNIT_FLAG, UNIT_SUB_FLAG = 1, 2
+
+
+class Zone(NamedTuple):
+    """A client asks for its own zone's brokers only; masterless sets are in every zone."""
+
+    name: str
+
+    def has(self, broker: dict[str, Any]) -> bool:
+        """Whether a set of an answer belongs to it."""
+        if MASTER_ID not in broker["brokerAddrs"]:
+            return True
+        zone = broker.get("zoneName")
+        return zone is not None and zone.lower() == self.name.lower()
+
+
+def route_body(
+    table: RouteTable,
+    topic: str,
+    *,
+    standard_json: bool,
+    support_acting_master: bool,
+    order_conf: str | None,
+    zone: Zone | None = None,
+) -> bytes | None:
+    """The answer to 105; None when nobody serves the topic.
+
+    Args:
+        table: the tables; it keeps what was made until something changes.
+        topic: the question.
+        standard_json: quote number keys and escape what is not ASCII.
+        support_acting_master: show the smallest slave of a read-only set without a master as 0.
+        order_conf: how the topic's queues are ordered over the brokers; None for unordered.
+        zone: keep this zone's brokers only; answered with bare keys to everybody, as in Java.
+    """
+    key = ("route" if standard_json else "bare", topic)
+    if zone is None and key in table.kept:
+        return table.kept[key]
+    members = _route(table, topic, support_acting_master, order_conf)
+    if members is None:
+        return None
+    if zone is not None:
+        return fastjson.dumps_bare(_of_zone(members, zone))
+    body = (fastjson.dumps_ascii if standard_json else fastjson.dumps_bare)(members)
+    table.kept[key] = body
+    return body
+
+
+def _route(
+    table: RouteTable, topic: str, support_acting_master: bool, order_conf: str | None
+) -> dict[str, Any] | None:
+    queues = table.topics.get(topic, {})
+    sets = [table.sets[name] for name in sorted(queues) if name in table.sets]
+    if not sets:
+        return None
+    acting = support_acting_master and not topic.startswith(SYNC_MEMBER_PREFIX)
+    brokers = [_broker(one, queues[one.broker_name], acting) for one in sets]
+    members: dict[str, Any] = {
+        "brokerDatas": brokers,
+        "filterServerTable": _filter_servers(table, sets),
+    }
+    if order_conf is not None:
+        members["orderTopicConf"] = order_conf
+    members["queueDatas"] = [queues[name].members() for name in sorted(queues)]
+    infos = table.mappings.get(topic)
+    if infos is not None:
+        members["topicQueueMappingByBroker"] = {
+            name: infos[name].members() for name in sorted(infos)
+        }
+    return members
+
+
+def _broker(one: BrokerSet, queues: QueueData, acting: bool) -> dict[str, Any]:
+    addrs = dict(sorted(one.addrs.items()))
+    if (
+        acting
+        and one.enable_acting_master
+        and MASTER_ID not in addrs
+        and not queues.perm & PERM_WRITE
+    ):
+        smallest = min(addrs)
+        addrs = {MASTER_ID: addrs.pop(smallest), **addrs}
+    members: dict[str, Any] = {
+        "brokerAddrs": addrs,
+        "brokerName": one.broker_name,
+        "cluster": one.cluster_name,
+        "enableActingMaster": one.enable_acting_master,
+    }
+    if one.zone_name is not None:
+        members["zoneName"] = one.zone_name
+    return members
+
+
+def _filter_servers(table: RouteTable, sets: list[BrokerSet]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for one in sets if table.filter_servers else ():
+        for _, address in sorted(one.addrs.items()):
+            servers = table.filter_servers.get(BrokerAddr(one.cluster_name, address))
+            if servers is not None:
+                found[address] = list(servers)
+    return found
+
+
+def _of_zone(members: dict[str, Any], zone: Zone) -> dict[str, Any]:
+    """Leave the sets of other zones out, their queues and filter servers with them."""
+    gone = [broker for broker in members["brokerDatas"] if not zone.has(broker)]
+    names = [broker["brokerName"] for broker in gone]
+    addresses = [address for broker in gone for address in broker["brokerAddrs"].values()]
+    return {
+        **members,
+        "brokerDatas": [one for one in members["brokerDatas"] if one not in gone],
+        "filterServerTable": {
+            address: servers
+            for address, servers in members["filterServerTable"].items()
+            if address not in addresses
+        },
+        "queueDatas": [one for one in members["queueDatas"] if one["brokerName"] not in names],
+    }
+
+
+def cluster_info_body(table: RouteTable) -> bytes:
+    """The answer to 106: number keys are bare, whoever asks."""
+    key = ("clusters",)
+    body = table.kept.get(key)
+    if body is None:
+        members = {
+            "brokerAddrTable": {
+                name: _broker_data(table.sets[name]) for name in sorted(table.sets)
+            },
+            "clusterAddrTable": {
+                name: sorted(table.clusters[name]) for name in sorted(table.clusters)
+            },
+        }
+        body = table.kept[key] = fastjson.dumps_bare(members)
+    return body
+
+
+def _broker_data(one: BrokerSet) -> dict[str, Any]:
+    return _broker(one, QueueData(one.broker_name, PERM_WRITE, 0, 0, 0), acting=False)
+
+
+def member_group_body(table: RouteTable, cluster_name: str, broker_name: str) -> bytes:
+    """The answer to 901: an unknown name has no members."""
+    one = table.sets.get(broker_name)
+    group = {
+        "brokerAddrs": {} if one is None else dict(sorted(one.addrs.items())),
+        "brokerName": broker_name,
+        "cluster": cluster_name,
+    }
+    return fastjson.dumps_bare({"brokerMemberGroup": group})
+
+
+def all_topics_body(table: RouteTable) -> bytes:
+    """The answer to 206."""
+    key = ("topics",)
+    body = table.kept.get(key)
+    if body is None:
+        body = table.kept[key] = _topic_list(sorted(table.topics))
+    return body
+
+
+def cluster_topics_body(table: RouteTable, cluster_name: str) -> bytes:
+    """The answer to 224: an unknown cluster has no topics."""
+    names = table.clusters.get(cluster_name, {})
+    found = {topic for name in names for topic in table.topics_of.get(name, {})}
+    return _topic_list(sorted(found))
+
+
+def system_topics_body(table: RouteTable) -> bytes:
+    """The answer to 304: names of clusters and broker sets, and where to ask one broker."""
+    found = {*table.clusters, *(name for names in table.clusters.values() for name in names)}
+    for name in sorted(table.sets):
+        _, address = min(table.sets[name].addrs.items())
+        return _topic_list(sorted(found), address)
+    return _topic_list(sorted(found))
+
+
+def unit_topics_body(table: RouteTable, wanted: Callable[[int], bool]) -> bytes:
+    """The answers to 311, 312 and 313: topics by the flags on their first broker set."""
+    found = [
+        topic
+        for topic, queues in sorted(table.topics.items())
+        if wanted(next(iter(queues.values())).topic_sys_flag)
+    ]
+    return _topic_list(found)
+
+
+def _topic_list(topics: list[str], broker_address: str | None = None) -> bytes:
+    members: dict[str, Any] = {} if broker_address is None else {"brokerAddr": broker_address}
+    return fastjson.dumps({**members, "topicList": topics})
