@@ -221,10 +221,13 @@ def _master_for(
     """Step 11: where a slave finds its master.
 
     An embedded controller knows the master before it has registered here. Its word counts unless
-    a broker of a larger epoch has registered, and if it is known where the master serves slaves.
+    this slave or a registered master knows a larger epoch (the controller may be behind the others
+    of its group), and if it is known where the elected master serves slaves.
     """
     if broker.broker_id == MASTER_ID:
         return None
+    if elected is not None and elected.epoch < broker.data_version.state_version:
+        elected = None
     address = one.addrs.get(MASTER_ID)
     live = None if address is None else table.live.get(BrokerAddr(broker.cluster_name, address))
     if elected is not None and elected.address != address:

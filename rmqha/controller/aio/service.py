@@ -203,6 +203,16 @@ class ControllerService:
         """Plain figures of this node, for metrics and people."""
         return self.machine.status(self._clock.now_ms())
 
+    def elected_master(self, broker_name: str) -> tuple[str, int] | None:
+        """Address and epoch of a set's master; None without a set or a master.
+
+        By this node's applied state, which may be behind: whoever asks compares epochs.
+        """
+        known = self.machine.state.sets.get(broker_name)
+        if known is None or known.master_broker_id is None:
+            return None
+        return known.replicas[known.master_broker_id].address, known.master_epoch
+
     # -- requests ----------------------------------------------------------------------------
 
     def on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:

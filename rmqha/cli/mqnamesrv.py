@@ -1,0 +1,200 @@
+"""The name server process, alone or with a controller in it: Java's flags and boot lines.
+
+Exit codes: 0 ended in order, 1 failed while it ran, 2 bad flags or configuration, 3 a file or the
+controller's store cannot be used, 4 a port cannot be used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import click
+
+from rmqha.base.errors import (
+    ConfigInvalid,
+    DiskFailed,
+    StoreCorrupted,
+    StoreInUse,
+    StoreMismatch,
+)
+from rmqha.cli.mqcontroller import start_metrics
+from rmqha.cli.process import (
+    EXIT_CONFIG,
+    EXIT_FAILED,
+    EXIT_PORT,
+    EXIT_STORE,
+    callback_failed,
+    read_properties,
+)
+from rmqha.controller.aio.service import ControllerService
+from rmqha.controller.settings import DEFAULTS as CONTROLLER_DEFAULTS
+from rmqha.controller.settings import ControllerConfig
+from rmqha.controller.settings import load_config as load_controller_config
+from rmqha.namesrv.aio.service import NameServer
+from rmqha.namesrv.settings import NamesrvConfig, load_config
+from rmqha.runtime.aio.clock import SystemClock, SystemRng
+from rmqha.runtime.aio.disk import SystemDisk, lock_directory
+from rmqha.runtime.aio.loop import run
+from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.logs import Logger, configure_logs
+
+BOOT_LINE = "The Name Server boot success. serializeType=JSON, address {host}:{port}"
+CONTROLLER_BOOT_LINE = "The ControllerManager boot success. serializeType=JSON"
+
+
+@dataclass(frozen=True, slots=True)
+class Configs:
+    """What one file configures.
+
+    Attributes:
+        controller: None unless ``enableControllerInNamesrv``.
+        unknown: keys that neither part of the process has a use for.
+    """
+
+    namesrv: NamesrvConfig
+    controller: ControllerConfig | None
+    unknown: tuple[str, ...] = field(default=())
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-c", "--configFile", "config_file", help="Name server config properties file.")
+@click.option("-p", "--printConfigItem", "print_all", is_flag=True, help="Print all config items.")
+@click.option("-n", "--namesrvAddr", "namesrv", help="Accepted as in Java, without effect.")
+def main(config_file: str | None, print_all: bool, namesrv: str | None) -> None:
+    """Run one RocketMQ name server."""
+    try:
+        configs = read_configs(config_file)
+    except ConfigInvalid as error:
+        print(f"mqnamesrv: {error}", file=sys.stderr)
+        sys.exit(EXIT_CONFIG)
+    if print_all:
+        values = {**(configs.controller.values if configs.controller else {})}
+        for key, value in sorted({**values, **configs.namesrv.values}.items()):
+            print(f"{key}={value}")
+        return
+    configure_logs(
+        level=configs.namesrv.values["logLevel"], style=configs.namesrv.values["logStyle"]
+    )
+    sys.exit(run(serve(configs)))
+
+
+def read_configs(path: str | None) -> Configs:
+    """Read the file given with ``-c``; without one everything has Java's default.
+
+    Raises:
+        ConfigInvalid: an unreadable file, or one whose content cannot be used.
+    """
+    home, user_home = os.environ.get("ROCKETMQ_HOME", ""), os.path.expanduser("~")
+    properties = {} if path is None else read_properties(path, "")
+    controller = None
+    try:
+        namesrv = load_config(
+            properties,
+            user_home=user_home,
+            home=home,
+            store_path="" if path is None else os.path.abspath(path),
+        )
+        if namesrv.boolean("enableControllerInNamesrv"):
+            controller = load_controller_config(properties, home=home, user_home=user_home)
+    except ConfigInvalid as error:
+        raise ConfigInvalid(f"{path}: {error}" if path else str(error)) from error
+    if path is not None:
+        print(f"load config properties file OK, {path}", flush=True)
+    known = CONTROLLER_DEFAULTS if controller is not None else {}
+    unknown = tuple(key for key in namesrv.unknown if key not in known)
+    return Configs(namesrv, controller, unknown)
+
+
+async def serve(configs: Configs) -> int:
+    """Run until a signal or a failure; returns the exit code."""
+    log = Logger(name_server=f"{os.uname().nodename}:{configs.namesrv.values['listenPort']}")
+    if configs.unknown:
+        log.log("warning", "config_keys_unknown", keys=list(configs.unknown))
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def end(code: int) -> None:
+        if not ended.done():
+            ended.set_result(code)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end, 0)
+    loop.set_exception_handler(lambda _, context: callback_failed(log, context, end))
+    node = _Node(configs, log, lambda: end(EXIT_FAILED))
+    code = await node.start()
+    if code is None:
+        # What start-up made lives for ever: keep the collector from walking it again and again.
+        gc.collect()
+        gc.freeze()
+        code = await ended
+    await node.stop(in_order=code == 0)
+    log.log("info", "name_server_stopped", code=code)
+    return code
+
+
+class _Node:
+    """The name server, and the controller if there is one."""
+
+    def __init__(self, configs: Configs, log: Logger, fail: Callable[[], None]) -> None:
+        self._configs = configs
+        self._log = log
+        self.controller: ControllerService | None = None
+        if configs.controller is not None:
+            self.controller = ControllerService(
+                configs.controller,
+                clock=SystemClock(),
+                rng=SystemRng(),
+                disk=SystemDisk(),
+                network=TcpNetwork(),
+                log=Logger(node=configs.controller.self_id, group=configs.controller.group),
+                on_fatal=lambda _: fail(),
+            )
+        self.name_server = NameServer(
+            configs.namesrv,
+            clock=SystemClock(),
+            disk=SystemDisk(),
+            network=TcpNetwork(),
+            log=log,
+            masters=self.controller,
+        )
+        self._stop_metrics: Callable[[], None] = lambda: None
+
+    async def start(self) -> int | None:
+        """Start both, the name server first, as Java does; an exit code when that fails."""
+        values = self._configs.namesrv.values
+        listening_on = f"{values['bindAddress']}:{values['listenPort']}"
+        try:
+            port = await self.name_server.start()
+            print(BOOT_LINE.format(host=values["bindAddress"], port=port), flush=True)
+            config = self._configs.controller
+            if config is not None and self.controller is not None:
+                listening_on = f"{config.values['bindAddress']}:{config.this.port}"
+                lock_directory(config.store_path)
+                await self.controller.start()
+                listening_on = "the metrics port"
+                self._stop_metrics = start_metrics(config, self.controller, self._log)
+                print(CONTROLLER_BOOT_LINE, flush=True)
+        except (StoreCorrupted, StoreMismatch, StoreInUse, DiskFailed) as error:
+            print(f"mqnamesrv: {error}", file=sys.stderr)
+            return EXIT_STORE
+        except OSError as error:
+            print(f"mqnamesrv: cannot listen on {listening_on}: {error}", file=sys.stderr)
+            return EXIT_PORT
+        return None
+
+    async def stop(self, *, in_order: bool) -> None:
+        """Stop both; in order, the controller hands its leadership over."""
+        if self.controller is not None:
+            await (self.controller.stop() if in_order else self.controller.close())
+        self._stop_metrics()
+        await self.name_server.stop()
+
+
+if __name__ == "__main__":
+    main()
