@@ -40,6 +40,8 @@ from rmqha.remoting.data_version import DataVersion
 from rmqha.remoting.headers import bool_field, ext_fields, text_field
 
 NO_ROUTE_HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+NULL = "null"
+"""What Java's remarks call a name that is missing from a question."""
 DONE = Answer(ResponseCode.SUCCESS)
 DISABLED = Answer(ResponseCode.SYSTEM_ERROR, "disable")
 
@@ -210,7 +212,7 @@ class NamesrvMachine:
             request.now_ms - self._started_ms < settings.wait_for_service_ms
         ):
             return Answer(ResponseCode.SYSTEM_ERROR, "name server not ready")
-        topic = required(fields, "topic")
+        topic = text_field(fields, "topic", NULL)
         zone = text_field(fields, "__ZONE_NAME", "")
         in_zone = bool_field(fields, "__ZONE_MODE") and bool(zone.strip())
         body = routes.route_body(
@@ -315,7 +317,8 @@ class NamesrvMachine:
         return Answer(ResponseCode.SUCCESS, stored=Stored.KV_CONFIG)
 
     def _get_kv(self, request: Request) -> Answer:
-        namespace, key = required(request.fields, "namespace"), required(request.fields, "key")
+        namespace = text_field(request.fields, "namespace", NULL)
+        key = text_field(request.fields, "key", NULL)
         value = self.kv.get(namespace, key)
         if value is None:
             remark = f"No config item, Namespace: {namespace} Key: {key}"
@@ -323,7 +326,7 @@ class NamesrvMachine:
         return Answer(ResponseCode.SUCCESS, None, {"value": value})
 
     def _kv_list(self, request: Request) -> Answer:
-        namespace = required(request.fields, "namespace")
+        namespace = text_field(request.fields, "namespace", NULL)
         body = self.kv.namespace_body(namespace)
         if body is None:
             return Answer(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
