@@ -1,4 +1,4 @@
-"""Reading for consumers: the fields of request 11, tag filters, and the answer's code.
+"""Reading for consumers: the fields of requests 11 and 361, who may pull what, and the answer's code.
 
 Source: PullMessageRequestHeader and PullMessageProcessor of RocketMQ 5.1.1 to 5.5 (reference
 broker-namesrv 2.3).
@@ -9,19 +9,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from rmqha.broker.consumers import TAG, ConsumerGroup, Subscription, subscription
+from rmqha.broker.groups import GroupConfig
+from rmqha.broker.send import INVALID_PARAMETER, NO_PERMISSION, TOPIC_NOT_EXIST, Refusal
+from rmqha.broker.topics import PERM_READ, TopicConfig
+from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import int_field, long_field, text_field
-from rmqha.store import properties as props
 
+FOUND_CODE = 0
 PULL_NOT_FOUND = 19
 PULL_RETRY_IMMEDIATELY = 20
 PULL_OFFSET_MOVED = 21
 SUBSCRIPTION_NOT_EXIST = 24
+SUBSCRIPTION_NOT_LATEST = 25
+SUBSCRIPTION_GROUP_NOT_EXIST = 26
 
 FLAG_COMMIT, FLAG_SUSPEND, FLAG_SUBSCRIPTION = 1, 2, 4
 COUNT_MAX = 32
 BYTES_MAX = 256 * 1024
 SCAN_MAX = 16_000
-"""Messages that one pull looks at before it answers, however few of them match."""
+"""Units that one pull looks at before it answers, however few of them match."""
+
+MASTER_ID = 0
+_EMPTY = ("NO_MESSAGE_IN_QUEUE", "NO_MATCHED_LOGIC_QUEUE")
 
 
 class PullRequest(NamedTuple):
@@ -33,10 +43,22 @@ class PullRequest(NamedTuple):
     queue_offset: int
     max_msg_nums: int
     sys_flag: int
+    commit_offset: int
     suspend_timeout_ms: int
     subscription: str | None
+    sub_version: int
     expression_type: str
     max_msg_bytes: int
+
+    @property
+    def may_suspend(self) -> bool:
+        """The consumer would rather wait than be told that there is nothing."""
+        return bool(self.sys_flag & FLAG_SUSPEND)
+
+    @property
+    def commits(self) -> bool:
+        """The request also stores an offset."""
+        return bool(self.sys_flag & FLAG_COMMIT)
 
 
 def parse_pull(fields: Mapping[str, str] | None) -> PullRequest:
@@ -48,34 +70,105 @@ def parse_pull(fields: Mapping[str, str] | None) -> PullRequest:
         queue_offset=long_field(fields, "queueOffset", 0),
         max_msg_nums=int_field(fields, "maxMsgNums", 1),
         sys_flag=int_field(fields, "sysFlag", 0),
+        commit_offset=long_field(fields, "commitOffset", -1),
         suspend_timeout_ms=long_field(fields, "suspendTimeoutMillis", 0),
         subscription=text_field(fields, "subscription", None),
-        expression_type=text_field(fields, "expressionType", "TAG") or "TAG",
+        sub_version=long_field(fields, "subVersion", 0),
+        expression_type=text_field(fields, "expressionType", TAG) or TAG,
         max_msg_bytes=int_field(fields, "maxMsgBytes", BYTES_MAX),
     )
 
 
-def tag_hashes(subscription: str | None) -> frozenset[int] | None:
-    """The hashes of ``a || b``; None takes every message."""
-    text = (subscription or "*").strip()
-    if text in ("", "*"):
-        return None
-    tags = [part.strip() for part in text.split("||")]
-    return frozenset(props.java_hash(tag) for tag in tags if tag)
+def check_pull(
+    pull: PullRequest,
+    group: GroupConfig | None,
+    topic: TopicConfig | None,
+    online: ConsumerGroup | None,
+) -> Subscription | Refusal:
+    """What the consumer wants of the topic, or why it gets nothing; in Java's order.
+
+    Args:
+        group: its settings; None when there are none and none may be made.
+        topic: the topic; None for an unknown one.
+        online: what the group's members have subscribed to; None when none is connected.
+    """
+    name = pull.consumer_group
+    if group is None:
+        return Refusal(SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist")
+    if not group.consume_enable:
+        return Refusal(NO_PERMISSION, f"subscription group no permission, {name}")
+    if topic is None:
+        return Refusal(TOPIC_NOT_EXIST, f"topic[{pull.topic}] not exist, apply first please!")
+    if not topic.perm & PERM_READ:
+        return Refusal(NO_PERMISSION, f"the topic[{pull.topic}] pulling message is forbidden")
+    if not 0 <= pull.queue_id < topic.read_queue_nums:
+        return Refusal(
+            INVALID_PARAMETER,
+            f"queueId[{pull.queue_id}] is illegal, topic:[{pull.topic}] "
+            f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+        )
+    if pull.sys_flag & FLAG_SUBSCRIPTION:
+        wanted = subscription(pull.topic, pull.subscription, pull.expression_type, pull.sub_version)
+    else:
+        found = _subscribed(pull, group, online)
+        if isinstance(found, Refusal):
+            return found
+        wanted = found
+    if wanted.expression_type != TAG:
+        return Refusal(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {wanted.expression_type}",
+        )
+    return wanted
 
 
-def status_code(status: str, *, found: bool, offset: int, max_offset: int) -> int:
+def _subscribed(
+    pull: PullRequest, group: GroupConfig, online: ConsumerGroup | None
+) -> Subscription | Refusal:
+    """The subscription of an earlier heartbeat."""
+    if online is None:
+        return Refusal(SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+    if online.is_broadcasting and not group.consume_broadcast_enable:
+        return Refusal(
+            NO_PERMISSION, f"the consumer group[{group.name}] can not consume by broadcast way"
+        )
+    wanted = online.subscriptions.get(pull.topic)
+    if wanted is None:
+        return Refusal(SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+    # Whoever takes every message gets all that a newer subscription can want, and its client
+    # looks at the tags again; Java refuses for up to one heartbeat.
+    if wanted.sub_version < pull.sub_version and wanted.hashes is not None:
+        return Refusal(SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+    return wanted
+
+
+def status_code(status: str, offset: int) -> int:
     """The response code to a reader's status word.
 
     Args:
-        found: at least one message passed the filter.
         offset: where the consumer asked.
-        max_offset: where the queue ends.
     """
     if status == "FOUND":
-        return 0 if found else PULL_RETRY_IMMEDIATELY
-    if status == "OFFSET_OVERFLOW_ONE":
+        return FOUND_CODE
+    if status == "NO_MATCHED_MESSAGE":
+        return PULL_RETRY_IMMEDIATELY
+    if status == "OFFSET_OVERFLOW_ONE" or (status in _EMPTY and offset == 0):
         return PULL_NOT_FOUND
-    if status in ("NO_MESSAGE_IN_QUEUE", "NO_MATCHED_LOGIC_QUEUE"):
-        return PULL_NOT_FOUND if offset in (0, max_offset) else PULL_OFFSET_MOVED
     return PULL_OFFSET_MOVED
+
+
+def suggest_broker(
+    group: GroupConfig, *, slave_reads: bool, is_master: bool, lag_bytes: int, near_bytes: int
+) -> int:
+    """The replica that a group should read from next; 0 is the master.
+
+    Args:
+        slave_reads: slaveReadEnable.
+        lag_bytes: how far behind the log's end the consumer reads.
+        near_bytes: what counts as still being in memory.
+    """
+    if not slave_reads:
+        return MASTER_ID
+    if lag_bytes > near_bytes:
+        return group.which_broker_when_consume_slowly
+    return group.broker_id if is_master else MASTER_ID

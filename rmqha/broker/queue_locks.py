@@ -72,6 +72,11 @@ class QueueLocks:
         lease = self._groups.get(group, {}).get(queue)
         return lease is not None and not _is_over(lease, now_ms)
 
+    def has_any(self, now_ms: int, group: str) -> bool:
+        """Whether a group consumes any queue in order now: its retries would break the order."""
+        leases = self._groups.get(group, {})
+        return any(not _is_over(lease, now_ms) for lease in leases.values())
+
     def expire(self, now_ms: int) -> None:
         """Forget the leases that are over."""
         for group in list(self._groups):

@@ -24,6 +24,7 @@ from rmqha.store.settings import StoreSettings
 from rmqha.store.settings import load_settings as load_store_settings
 
 DEFAULTS: dict[str, str] = {
+    "accessMessageInMemoryMaxRatio": "40",
     "allAckInSyncStateSet": "false",
     "asyncLearner": "false",
     "autoCreateSubscriptionGroup": "true",
@@ -36,13 +37,16 @@ DEFAULTS: dict[str, str] = {
     "brokerIP2": "",
     "brokerId": "-1",
     "brokerName": "",
+    "brokerPermission": "6",
     "brokerRole": "SLAVE",
     "checkSyncStateSetPeriod": "5000",
     "controllerAddr": "",
     "controllerHeartBeatTimeoutMills": "10000",
+    "defaultQueryMaxNum": "32",
     "defaultTopicQueueNums": "8",
     "enableControllerMode": "false",
     "flushConsumerOffsetInterval": "5000",
+    "flushDelayOffsetInterval": "10000",
     "flushDiskType": "ASYNC_FLUSH",
     "haListenPort": "0",
     "haMaxTimeSlaveNotCatchup": "15000",
@@ -57,25 +61,42 @@ DEFAULTS: dict[str, str] = {
     "maxMessageSize": "4194304",
     "minInSyncReplicas": "1",
     "namesrvAddr": "",
+    "recallMessageEnable": "false",
     "regionId": "DefaultRegion",
     "registerBrokerTimeoutMills": "24000",
     "registerNameServerPeriod": "30000",
+    "rejectTransactionMessage": "false",
     "slaveReadEnable": "false",
     "storePathBrokerIdentity": "",
     "storePathCommitLog": "",
     "storePathEpochFile": "",
     "storePathRootDir": "",
+    "storeReplyMessageEnable": "true",
     "syncBrokerMetadataPeriod": "5000",
     "syncControllerMetadataPeriod": "10000",
     "syncFromLastFile": "false",
+    "timerFlushIntervalMs": "1000",
+    "timerMaxDelaySec": "259200",
+    "timerPrecisionMs": "1000",
+    "timerWheelEnable": "true",
     "traceOn": "true",
+    "useServerSideResetOffset": "true",
+    "transactionCheckInterval": "30000",
+    "transactionCheckMax": "15",
+    "transactionTimeOut": "6000",
+    "validateSystemTopicWhenUpdateTopic": "true",
     # our own
     "clientMembershipsMax": "100000",
     "clientRequestsPendingMax": "1000",
     "consumerOffsetsMax": "2000000",
+    "heldPullTimeMax": "60000",
+    "heldPullsMax": "20000",
     "queueLocksMax": "1000000",
+    "statisticsNamesMax": "100000",
     "sendsInFlightMax": "100000",
     "syncSlaveMetadataPeriod": "3000",
+    "timersInMemoryMax": "500000",
+    "transactionsOpenMax": "100000",
 }
 IMPORTANT = (
     "brokerClusterName", "brokerIP1", "brokerIP2", "brokerName", "controllerAddr",
@@ -90,7 +111,7 @@ READ_ELSEWHERE = frozenset(
         "flushIntervalCommitLog", "flushIntervalConsumeQueue", "forceVerifyPropCRC",
         "haFlowControlEnable", "haHousekeepingInterval", "haMaxGapNotInSync",
         "haTransferBatchSize", "mapperFileSizeBatchConsumeQueue", "maxHaTransferByteInSecond",
-        "maxHashSlotNum", "messageDelayLevel", "slaveTimeout", "totalReplicas",
+        "maxHashSlotNum", "maxIndexNum", "messageDelayLevel", "messageIndexEnable", "slaveTimeout", "totalReplicas",
     }
 )  # fmt: skip
 """Keys of the store and of replication without a default here."""
@@ -222,8 +243,12 @@ def load_config(
 _POSITIVE = (
     "brokerHeartbeatInterval", "clientMembershipsMax", "clientRequestsPendingMax",
     "consumerOffsetsMax", "controllerHeartBeatTimeoutMills", "defaultTopicQueueNums",
-    "queueLocksMax", "inSyncReplicas", "minInSyncReplicas", "sendsInFlightMax", "syncBrokerMetadataPeriod",
-    "syncControllerMetadataPeriod", "syncSlaveMetadataPeriod",
+    "heldPullTimeMax", "heldPullsMax", "inSyncReplicas", "minInSyncReplicas", "queueLocksMax",
+    "sendsInFlightMax", "statisticsNamesMax", "syncBrokerMetadataPeriod",
+    "syncControllerMetadataPeriod", "syncSlaveMetadataPeriod", "defaultQueryMaxNum",
+    "flushDelayOffsetInterval", "timerFlushIntervalMs", "timerMaxDelaySec", "timerPrecisionMs",
+    "timersInMemoryMax", "transactionCheckInterval", "transactionCheckMax", "transactionTimeOut",
+    "transactionsOpenMax",
 )  # fmt: skip
 
 

@@ -38,6 +38,15 @@ def encode(command: RemotingCommand, frame_bytes_max: int = FRAME_BYTES_MAX) -> 
     Raises:
         LocalProtocolError: the command cannot be written, or makes a frame over the limit.
     """
+    body = command.body
+    head = encode_head(command, len(body), frame_bytes_max)
+    return head + body if body else head
+
+
+def encode_head(
+    command: RemotingCommand, body_size: int, frame_bytes_max: int = FRAME_BYTES_MAX
+) -> bytes:
+    """Write a frame up to its body, which the caller sends behind it; raises as :func:`encode`."""
     if command.serialize_type == SERIALIZE_JSON:
         header = codec_json.encode_header(command)
     elif command.serialize_type == SERIALIZE_ROCKETMQ:
@@ -45,12 +54,10 @@ def encode(command: RemotingCommand, frame_bytes_max: int = FRAME_BYTES_MAX) -> 
     else:
         raise LocalProtocolError(f"unknown serialize type {command.serialize_type}")
     length = len(header)
-    body = command.body
-    total = _LENGTH_BYTES + length + len(body)
+    total = _LENGTH_BYTES + length + body_size
     if total + _LENGTH_BYTES > frame_bytes_max or length > _HEADER_LENGTH_MASK:
         raise LocalProtocolError(f"frame of {total + _LENGTH_BYTES} bytes is over the limit")
-    prefix = _PREFIX.pack(total, command.serialize_type << 24 | length)
-    return prefix + header + body if body else prefix + header
+    return _PREFIX.pack(total, command.serialize_type << 24 | length) + header
 
 
 class FrameDecoder:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.broker import events as ev
@@ -15,6 +16,8 @@ from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.namesrv_registration import NamesrvRegistration
 from rmqha.broker.aio.processors.admin import AdminProcessor
 from rmqha.broker.aio.processors.client import ClientProcessor
+from rmqha.broker.aio.processors.groups import GroupProcessor
+from rmqha.broker.aio.processors.offsets import OffsetProcessor
 from rmqha.broker.aio.processors.pull import PullProcessor
 from rmqha.broker.aio.processors.replication import ReplicationProcessor
 from rmqha.broker.aio.processors.router import Router
@@ -28,6 +31,7 @@ from rmqha.broker.producers import ProducerTable
 from rmqha.broker.queue_locks import QueueLocks
 from rmqha.broker.replicas import ReplicasCore
 from rmqha.broker.settings import BrokerConfig
+from rmqha.broker.statistics import Statistics
 from rmqha.broker.topics import system_topics
 from rmqha.broker.unique_ids import UniqueIds
 from rmqha.ha import events as ha_ev
@@ -47,7 +51,7 @@ from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.aio.small_files import IdentityFiles
 
 SCAN_CLIENTS_MS = 10_000
-"""Java's period for expired channels."""
+"""Java's period for expired channels, and for statistics."""
 
 BOOT_FILE = "rmqhaBoot"
 CLOSE_GRACE_MS = 200
@@ -64,6 +68,8 @@ class BrokerReplica:
         on_fatal: told once what makes it impossible to go on; the owner then calls ``close``.
         on_role: told every complete role.
         used_ratio: see ``MessageStore``.
+        memory_bytes: of the machine; with accessMessageInMemoryMaxRatio it says which messages
+            count as recent.
         connection_ids: numbers for connections.
     """
 
@@ -81,6 +87,7 @@ class BrokerReplica:
         on_fatal: Callable[[BaseException], None] | None = None,
         on_role: Callable[[Role, int], None] | None = None,
         used_ratio: Callable[[], float] | None = None,
+        memory_bytes: int = 1 << 33,
         connection_ids: Iterator[int] = CONNECTION_IDS,
     ) -> None:
         self.config = config
@@ -93,6 +100,7 @@ class BrokerReplica:
         self._on_role = on_role
         self._fatal: BaseException | None = None
         self._serving: Role | None = None
+        self.near_bytes = memory_bytes * config.integer("accessMessageInMemoryMaxRatio") // 100
         self.tasks = Tasks(log, self._failed)
         self.ha: HaService | None = None
         self.ha_core: HaCore | None = None
@@ -138,6 +146,7 @@ class BrokerReplica:
         memberships_max = config.integer("clientMembershipsMax")
         self.producers = ProducerTable(memberships_max)
         self.consumers = ConsumerTable(memberships_max)
+        self.statistics = Statistics(config.integer("statisticsNamesMax"))
         self.locks = QueueLocks(config.integer("queueLocksMax"))
         self.groups = GroupFile(
             disk, clock, config.store.path("config", "subscriptionGroup.json"),
@@ -158,8 +167,10 @@ class BrokerReplica:
             SendProcessor(self, unique_ids).handlers(),
             self._pull.handlers(),
             self._clients.handlers(),
+            OffsetProcessor(self).handlers(),
+            GroupProcessor(self).handlers(),
             on_response=self.clients.on_response,
-            on_closed=(self._clients.closed,),
+            on_closed=(self._clients.closed, self._pull.closed),
         )
         self._servers = {
             port: RemotingServer(network, clock, remoting, router, connection_ids=connection_ids)
@@ -262,6 +273,9 @@ class BrokerReplica:
         while True:
             await self.clock.sleep(SCAN_CLIENTS_MS)
             self._clients.expire()
+            wall_ms = self.clock.wall_ms()
+            day = datetime.fromtimestamp(wall_ms / 1000, tz=UTC).astimezone().toordinal()
+            self.statistics.sample(self.clock.now_ms(), day)
 
     def _prefix_cut(self, min_offset: int) -> None:
         if self.ha is not None:
@@ -371,11 +385,26 @@ class BrokerReplica:
         if self._fatal is not None:
             return
         self._serving = role
+        if role is Role.MASTER:
+            self._cut_offsets()
+        self._pull.role_changed()
         self.topics.table.advance(epoch, self.clock.wall_ms())
         self.topics_changed()
         self._log.log("info", "role_taken_up", role=role.value, epoch=epoch)
         if self._on_role is not None:
             self._on_role(role, epoch)
+
+    def _cut_offsets(self) -> None:
+        """A tail that was truncated takes the offsets with it that point behind what is left."""
+        ends = self.store.queues.next_offsets
+        cut = self.offsets.table.cut(lambda topic, queue: ends.get((topic.encode(), queue)))
+        for group, topic, queue_id, old, new in cut:
+            self._log.log(
+                "warning", "consumer_offset_cut", group=group, topic=topic, queue_id=queue_id,
+                old=old, new=new,
+            )  # fmt: skip
+        if cut:
+            self.offsets.changed()
 
     def log_fields(self) -> dict[str, str]:
         """What a heartbeat says of the log; the election looks at it."""

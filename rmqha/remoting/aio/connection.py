@@ -8,7 +8,7 @@ unsent bytes pass ``write_buffer_bytes_max``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from rmqha.base.errors import ConnectionLost, RemoteProtocolError
@@ -16,7 +16,7 @@ from rmqha.base.ids import ConnectionId
 from rmqha.remoting.address import format_address
 from rmqha.remoting.codec_json import decode_command
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.frame import FrameDecoder, encode
+from rmqha.remoting.frame import FrameDecoder, encode, encode_head
 from rmqha.remoting.repeats import HeaderCache
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.ports import Clock, TimerHandle
@@ -115,6 +115,17 @@ class Connection(asyncio.Protocol):
         """
         self.frames_out += 1
         self.send_bytes(encode(command, self._settings.frame_bytes_max))
+
+    def send_parts(self, command: RemotingCommand, parts: Sequence[memoryview]) -> None:
+        """Send a command whose body is in parts, now: they are copied once, and not kept.
+
+        Raises:
+            LocalProtocolError: the command cannot be written as a frame.
+        """
+        size = sum(map(len, parts))
+        head = encode_head(command, size, self._settings.frame_bytes_max)
+        self.frames_out += 1
+        self.send_bytes(b"".join((head, *parts)))
 
     def send_bytes(self, data: bytes) -> None:
         """Send whole frames that are encoded already; dropped when the connection is closing."""

@@ -27,6 +27,8 @@ class ConsumeQueues:
 
     Attributes:
         next_offsets: the queue offset of the next message, by queue.
+        watched: queues of which somebody waits for a message.
+        arrived: those of them that have grown; who told the watcher clears it.
     """
 
     def __init__(self, disk: Disk, settings: StoreSettings) -> None:
@@ -35,6 +37,8 @@ class ConsumeQueues:
         self._delays = settings.message_delay_levels_ms
         self.queues: dict[Key, QueueFiles] = {}
         self.next_offsets: dict[Key, int] = {}
+        self.watched: set[Key] = set()
+        self.arrived: dict[Key, None] = {}
 
     async def load(self) -> None:
         """Recover every queue that has a directory.
@@ -95,6 +99,8 @@ class ConsumeQueues:
         queue = self.queues.get((head.topic, head.queue_id))
         if queue is None or queue.begins_after(head.queue_offset):
             return False
+        if (head.topic, head.queue_id) in self.watched:
+            self.arrived[head.topic, head.queue_id] = None
         at = head.properties_at
         properties = bytes(buffer[at : at + head.properties_size])
         code = unit_tags_code(head.topic, properties, head.store_timestamp, self._delays)
@@ -125,6 +131,8 @@ class ConsumeQueues:
         for (topic, queue_id), lane in lanes.items():
             if lane.units:
                 self.queues[topic[1:], queue_id].put_run(lane)
+                if (topic[1:], queue_id) in self.watched:
+                    self.arrived[topic[1:], queue_id] = None
 
     @property
     def indexed_end(self) -> int:

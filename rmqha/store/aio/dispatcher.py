@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from rmqha.base.errors import DiskFailed, RmqhaError, StoreDamaged
 from rmqha.store.aio.commit_log import CommitLog
-from rmqha.store.aio.consume_queues import ConsumeQueues
+from rmqha.store.aio.consume_queues import ConsumeQueues, Key
 from rmqha.store.record import BLANK_SIZE, HEADROOM, MAGIC_V1, MAGIC_V2, MIN_SIZE, Head
 from rmqha.store.settings import StoreSettings
 
@@ -36,6 +36,7 @@ class Dispatcher:
         offset: records before it are in the queues.
         last_timestamp: store timestamp, ms, of the newest of them.
         lock: held while it writes; a cut takes it.
+        on_arrived: told the watched queues that have grown, once they have.
     """
 
     def __init__(
@@ -61,6 +62,8 @@ class Dispatcher:
         self.offset = 0
         self.last_timestamp = 0
         self.lock = asyncio.Lock()
+        self.on_dispatched: Callable[[], None] | None = None
+        self.on_arrived: Callable[[list[Key]], None] | None = None
 
     def wake(self) -> None:
         """The limit may have moved."""
@@ -134,6 +137,15 @@ class Dispatcher:
             return await self._step(self._limit())
         finally:
             self._log.dispatched(self.offset)
+            if self.on_dispatched is not None:
+                self.on_dispatched()
+            if self._queues.arrived:
+                self._tell_arrived()
+
+    def _tell_arrived(self) -> None:
+        arrived, self._queues.arrived = list(self._queues.arrived), {}
+        if self.on_arrived is not None:
+            self.on_arrived(arrived)
 
     async def _step(self, limit: int) -> bool:
         done = 0

@@ -123,6 +123,15 @@ class QueueFiles:
                 index += 1
                 yield offset, size, index
 
+    def coded_places(self, index: int) -> Iterator[tuple[int, int, int, int]]:
+        """The same with each unit's tags code before the next index."""
+        while index < self.count_end:
+            buffer, within, count = self._rest(index)
+            units = buffer[within : within + count * UNIT.size]
+            for offset, size, code in UNIT.iter_unpack(units):
+                index += 1
+                yield offset, size, code, index
+
     def batch_index(self, offset: int, log_min: int) -> int:
         """Index of the batch unit that holds a queue offset, or of the next one."""
         low, high = self.first_live_index(log_min), self.count_end

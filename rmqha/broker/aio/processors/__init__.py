@@ -17,6 +17,7 @@ from rmqha.broker.producers import ProducerTable
 from rmqha.broker.queue_locks import QueueLocks
 from rmqha.broker.replicas import ReplicasCore
 from rmqha.broker.settings import BrokerConfig
+from rmqha.broker.statistics import Statistics
 from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
@@ -39,6 +40,7 @@ class Broker(Protocol):
         groups: what a group may do.
         offsets: how far groups have come.
         locks: who consumes a queue in order.
+        statistics: what was written and read.
         producers: who can be asked about a transaction, or gets a reply.
         clients: the way to ask or tell a client something.
     """
@@ -53,6 +55,7 @@ class Broker(Protocol):
     groups: GroupFile
     offsets: OffsetFile
     locks: QueueLocks
+    statistics: Statistics
     producers: ProducerTable
     clients: ClientConnections
     clock: Clock
@@ -61,6 +64,10 @@ class Broker(Protocol):
     @property
     def role(self) -> Role | None:
         """The complete role; None while the broker is fenced."""
+
+    @property
+    def near_bytes(self) -> int:
+        """How far behind the log's end a message still counts as being in memory."""
 
     def topics_changed(self) -> None:
         """Keep the topics, and tell the name servers."""

@@ -1,7 +1,6 @@
-"""Requests 11 and 361 (pull), 29 to 31 (offsets of a queue). Consumers see confirmed messages only.
+"""Requests 11 and 361. Consumers see confirmed messages only, as slices of the log.
 
-A pull that finds nothing is held until a message comes or its time is over; held pulls are looked
-at by one timer, whatever their number.
+A pull that finds nothing is held until its queue has a message that it wants, or its time is over.
 """
 
 from __future__ import annotations
@@ -9,60 +8,47 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.groups import GroupConfig
+from rmqha.broker.held_pulls import Held, HeldPulls, Key
 from rmqha.broker.pull import (
     BYTES_MAX,
     COUNT_MAX,
-    FLAG_SUBSCRIPTION,
-    FLAG_SUSPEND,
+    FOUND_CODE,
     PULL_NOT_FOUND,
+    PULL_OFFSET_MOVED,
+    PULL_RETRY_IMMEDIATELY,
     SCAN_MAX,
-    SUBSCRIPTION_NOT_EXIST,
     PullRequest,
+    check_pull,
     parse_pull,
     status_code,
-    tag_hashes,
+    suggest_broker,
 )
-from rmqha.broker.send import (
-    INVALID_PARAMETER,
-    NO_PERMISSION,
-    SERVICE_NOT_AVAILABLE,
-    TOPIC_NOT_EXIST,
-    Refusal,
-)
-from rmqha.broker.topics import PERM_READ
+from rmqha.broker.send import SERVICE_NOT_AVAILABLE, Refusal
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.headers import ext_fields, int_field, long_field, text_field
+from rmqha.remoting.headers import ext_fields
 from rmqha.runtime.ports import TimerHandle
-from rmqha.store import properties as props
-from rmqha.store.aio.reader import GetResult
-from rmqha.store.record import check_record
+from rmqha.store.aio.pulling import Pulled, Pulling
 
-LITE_PULL_MESSAGE = 361
-SEARCH_OFFSET_BY_TIMESTAMP, GET_MAX_OFFSET, GET_MIN_OFFSET = 29, 30, 31
-HELD_MAX = 20_000
-LOOK_MS = 20
 SHORT_POLL_MS = 1_000
-PHYSICAL_OFFSET_AT = 28
+OFFSET_RESET = "OFFSET_RESET"
+FENCED = "this broker does not know its role yet"
+SLAVE_REFUSES = (
+    "[REJECTREQUEST]system busy, start flow control for a while: slaveReadEnable is false"
+)
 
 
-class Held(NamedTuple):
-    """A pull that waits for a message, until ``until_ms``."""
+class Asked(NamedTuple):
+    """A pull that was checked."""
 
     connection: Connection
     request: RemotingCommand
     pull: PullRequest
-    until_ms: int
-
-
-class Collected(NamedTuple):
-    """What a pull found, filtered."""
-
-    result: GetResult
-    messages: list[memoryview]
-    next_offset: int
+    group: GroupConfig
+    hashes: frozenset[int] | None
 
 
 class PullProcessor:
@@ -70,164 +56,226 @@ class PullProcessor:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._held: list[Held] = []
+        config, store = broker.config, broker.store
+        self._held: HeldPulls[Asked] = HeldPulls(config.integer("heldPullsMax"))
+        self._pulling = Pulling(store.commit_log, store.queues, store.limit)
+        self._watched = store.queues.watched
+        store.dispatcher.on_arrived = self._arrived
         self._timer: TimerHandle | None = None
-        self._slave_reads = broker.config.boolean("slaveReadEnable")
-        self._long_polling = broker.config.boolean("longPollingEnable")
+        self._timer_ms = 0
+        self._slave_reads = config.boolean("slaveReadEnable")
+        self._long_polling = config.boolean("longPollingEnable")
+        self._resets = config.boolean("useServerSideResetOffset")
 
     def handlers(self) -> Handlers:
         """By request code."""
         return {
             RequestCode.PULL_MESSAGE: self.pull,
-            LITE_PULL_MESSAGE: self.pull,
-            SEARCH_OFFSET_BY_TIMESTAMP: self.offset_by_time,
-            GET_MAX_OFFSET: self.max_offset,
-            GET_MIN_OFFSET: self.min_offset,
+            RequestCode.LITE_PULL_MESSAGE: self.pull,
         }
+
+    @property
+    def held_count(self) -> int:
+        """Pulls that wait."""
+        return len(self._held)
 
     def close(self) -> None:
         """Forget held pulls; their connections are closing."""
-        self._held.clear()
+        for held in self._held.all():
+            self._drop(held)
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended: what it waited for is for nobody."""
+        for key in self._held.closed(connection.id):
+            if not self._held.waits_for(key):
+                self._watched.discard(key)
+
+    def role_changed(self) -> None:
+        """A role was taken up: logs may have been cut, so everybody asks again."""
+        for held in self._held.all():
+            self._answer_now(held)
 
     def _closed(self) -> Refusal | None:
         role = self._broker.role
         if role is None:
-            return Refusal(SERVICE_NOT_AVAILABLE, "this broker does not know its role yet")
+            return Refusal(SERVICE_NOT_AVAILABLE, FENCED)
         if role is Role.SLAVE and not self._slave_reads:
-            return Refusal(ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST] slaveReadEnable is false")
+            return Refusal(ResponseCode.SYSTEM_BUSY, SLAVE_REFUSES)
         return None
+
+    # -- one pull ----------------------------------------------------------------------------------
 
     def pull(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Take a pull."""
-        pull = parse_pull(request.ext_fields)
-        refusal = self._closed() or self._refusal(pull)
+        broker = self._broker
+        refusal = self._closed()
         if refusal is not None:
             return request.reply(refusal.code, refusal.remark)
-        collected = self._collect(pull)
-        answer = self._answer(request, pull, collected)
-        if answer.code == PULL_NOT_FOUND and pull.sys_flag & FLAG_SUSPEND:
-            limit_ms = pull.suspend_timeout_ms if self._long_polling else SHORT_POLL_MS
-            if limit_ms > 0 and len(self._held) < HELD_MAX:
-                until_ms = self._broker.clock.now_ms() + limit_ms
-                self._held.append(Held(connection, request, pull, until_ms))
-                self._look_later()
-                return None
-        return answer
-
-    def _refusal(self, pull: PullRequest) -> Refusal | None:
-        topic = self._broker.topics.table.get(pull.topic)
-        if topic is None:
-            return Refusal(TOPIC_NOT_EXIST, f"topic {pull.topic} does not exist")
-        if not topic.perm & PERM_READ:
-            return Refusal(NO_PERMISSION, f"topic {pull.topic} cannot be read")
-        if not 0 <= pull.queue_id < topic.read_queue_nums:
-            return Refusal(INVALID_PARAMETER, f"queue {pull.queue_id} does not exist")
-        if not pull.sys_flag & FLAG_SUBSCRIPTION:
-            return Refusal(SUBSCRIPTION_NOT_EXIST, "the request must carry its subscription")
-        if pull.expression_type != "TAG":
-            return Refusal(ResponseCode.SYSTEM_ERROR, f"no filter {pull.expression_type} here")
+        pull = parse_pull(request.ext_fields)
+        is_master = broker.role is Role.MASTER
+        group = broker.groups.find(pull.consumer_group, may_write=is_master)
+        topic = broker.topics.table.get(pull.topic)
+        online = broker.consumers.get(pull.consumer_group)
+        wanted = check_pull(pull, group, topic, online)
+        if isinstance(wanted, Refusal) or group is None:
+            code, remark = (
+                wanted if isinstance(wanted, Refusal) else (ResponseCode.SYSTEM_ERROR, "")
+            )
+            return request.reply(code, remark)
+        asked = Asked(connection, request, pull, group, wanted.hashes)
+        moved = self._take_reset(asked)
+        if moved is not None:
+            return moved
+        found = self._read(asked, pull.queue_offset)
+        if pull.commits and pull.may_suspend and pull.commit_offset >= 0:
+            self._commit(pull)
+        if self._hold(asked, found):
+            return None
+        self._answer(asked, found)
         return None
 
-    def _collect(self, pull: PullRequest) -> Collected:
-        """Read until enough messages pass the filter, or enough were looked at."""
-        wanted = max(1, min(pull.max_msg_nums, COUNT_MAX))
-        bytes_max = max(1, min(pull.max_msg_bytes, BYTES_MAX))
-        hashes = tag_hashes(pull.subscription)
+    def _take_reset(self, asked: Asked) -> RemotingCommand | None:
+        """An operator has moved the group: its consumer is told where to."""
+        pull = asked.pull
+        if not self._resets:
+            return None
+        offset = self._broker.offsets.table.take_reset(
+            pull.consumer_group, pull.topic, pull.queue_id
+        )
+        if offset is None:
+            return None
         reader = self._broker.store.reader
-        first = result = reader.get(
-            pull.topic, pull.queue_id, pull.queue_offset, count_max=wanted, bytes_max=bytes_max
-        )
-        found: list[memoryview] = []
-        scanned = 0
-        while True:
-            found += [one for one in result.records if hashes is None or _tag(one) in hashes]
-            scanned += len(result.records)
-            following = result.next_begin_offset
-            if found or not result.records or scanned >= SCAN_MAX:
-                return Collected(first, found, following)
-            result = reader.get(
-                pull.topic, pull.queue_id, following, count_max=wanted, bytes_max=bytes_max
-            )
-
-    def _answer(
-        self, request: RemotingCommand, pull: PullRequest, collected: Collected
-    ) -> RemotingCommand:
-        result = collected.result
-        code = status_code(
-            result.status,
-            found=bool(collected.messages),
-            offset=pull.queue_offset,
-            max_offset=result.max_offset,
-        )
         fields = ext_fields(
             suggestWhichBrokerId=0,
-            nextBeginOffset=collected.next_offset,
-            minOffset=result.min_offset,
-            maxOffset=result.max_offset,
+            nextBeginOffset=offset,
+            minOffset=reader.min_offset(pull.topic, pull.queue_id),
+            maxOffset=reader.max_offset(pull.topic, pull.queue_id),
         )
-        return request.reply(code, result.status, fields, b"".join(collected.messages))
+        return asked.request.reply(PULL_OFFSET_MOVED, OFFSET_RESET, fields)
+
+    def _commit(self, pull: PullRequest) -> None:
+        offsets, wall_ms = self._broker.offsets, self._broker.clock.wall_ms()
+        group, topic, queue_id = pull.consumer_group, pull.topic, pull.queue_id
+        if offsets.table.commit(group, topic, queue_id, pull.commit_offset, wall_ms):
+            offsets.changed()
+
+    def _read(self, asked: Asked, offset: int) -> Pulled:
+        pull = asked.pull
+        return self._pulling.read(
+            pull.topic,
+            pull.queue_id,
+            offset,
+            asked.hashes,
+            count_max=max(1, min(pull.max_msg_nums, COUNT_MAX)),
+            bytes_max=max(1, min(pull.max_msg_bytes, BYTES_MAX)),
+            scan_max=SCAN_MAX,
+        )
+
+    def _answer(self, asked: Asked, found: Pulled) -> None:
+        """Say what was found; on a slave everything but messages sends the consumer back."""
+        pull, broker = asked.pull, self._broker
+        code = status_code(found.status, pull.queue_offset)
+        next_offset = found.next_offset
+        is_master = broker.role is Role.MASTER
+        suggested = suggest_broker(
+            asked.group,
+            slave_reads=self._slave_reads,
+            is_master=is_master,
+            lag_bytes=found.lag_bytes,
+            near_bytes=broker.near_bytes,
+        )
+        if not is_master and code in (PULL_NOT_FOUND, PULL_OFFSET_MOVED):
+            # A slave may not have what its master has, so it corrects nobody.
+            code, next_offset, suggested = PULL_RETRY_IMMEDIATELY, pull.queue_offset, 0
+        fields = ext_fields(
+            suggestWhichBrokerId=suggested,
+            nextBeginOffset=next_offset,
+            minOffset=found.min_offset,
+            maxOffset=found.max_offset,
+        )
+        group, topic, queue_id = pull.consumer_group, pull.topic, pull.queue_id
+        broker.offsets.table.pulled(group, topic, queue_id, next_offset)
+        if asked.request.is_oneway:
+            return
+        answer = asked.request.reply(code, found.status, fields)
+        asked.connection.send_parts(answer, found.parts if code == FOUND_CODE else ())
+        if code == FOUND_CODE:
+            broker.statistics.got(topic, group, found.messages, found.size)
 
     # -- held pulls --------------------------------------------------------------------------------
 
-    def _look_later(self) -> None:
-        if self._timer is None:
-            self._timer = self._broker.clock.call_later(LOOK_MS, self._look)
+    def _hold(self, asked: Asked, found: Pulled) -> bool:
+        """Keep a pull that may wait, if there is nothing for it now."""
+        pull, broker = asked.pull, self._broker
+        code = status_code(found.status, pull.queue_offset)
+        waits = code == PULL_NOT_FOUND or (
+            # On a slave the end may be short of the master's.
+            code == PULL_OFFSET_MOVED
+            and broker.role is Role.SLAVE
+            and pull.queue_offset > found.max_offset
+        )
+        limit_ms = pull.suspend_timeout_ms if self._long_polling else SHORT_POLL_MS
+        if not waits or not pull.may_suspend or limit_ms <= 0 or self._held.is_full:
+            return False
+        limit_ms = min(limit_ms, broker.config.integer("heldPullTimeMax"))
+        key = (pull.topic.encode(), pull.queue_id)
+        until_ms = broker.clock.now_ms() + limit_ms
+        self._held.hold(asked.connection.id, key, asked, pull.queue_offset, until_ms)
+        self._watched.add(key)
+        self._arm()
+        return True
 
-    def _look(self) -> None:
-        """Answer the pulls whose queue has grown, or whose time is over."""
+    def _drop(self, held: Held[Asked]) -> None:
+        self._held.drop(held)
+        if not self._held.waits_for(held.key):
+            self._watched.discard(held.key)
+
+    def _arrived(self, keys: list[Key]) -> None:
+        """Queues have grown."""
+        for key in keys:
+            for held in self._held.of_queue(key):
+                # A consumer that leaves earlier answers unread gets its messages when it reads.
+                if not held.asked.connection.is_write_paused:
+                    self._look(held)
+
+    def _look(self, held: Held[Asked]) -> None:
+        """Answer if there is something wanted; else remember how far nothing was."""
+        if self._closed() is not None:
+            self._answer_now(held)
+            return
+        found = self._read(held.asked, held.offset)
+        while not found.messages and found.next_offset > held.offset:
+            held.offset = found.next_offset
+            found = self._read(held.asked, held.offset)
+        if found.messages:
+            self._drop(held)
+            self._answer(held.asked, found)
+
+    def _answer_now(self, held: Held[Asked]) -> None:
+        """A held pull's time is over."""
+        self._drop(held)
+        asked = held.asked
+        refusal = self._closed()
+        if refusal is not None:
+            asked.connection.send(asked.request.reply(refusal.code, refusal.remark))
+            return
+        self._answer(asked, self._read(asked, asked.pull.queue_offset))
+
+    def _arm(self) -> None:
+        due = self._held.next_deadline_ms
+        if due is None or (self._timer is not None and self._timer_ms <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        clock = self._broker.clock
+        self._timer_ms = due
+        self._timer = clock.call_later(max(0, due - clock.now_ms()), self._tick)
+
+    def _tick(self) -> None:
         self._timer = None
-        now_ms = self._broker.clock.now_ms()
-        held, self._held = self._held, []
-        for one in held:
-            if one.connection.is_closing:
-                continue
-            over = now_ms >= one.until_ms or self._closed() is not None
-            high = self._broker.store.reader.max_offset(one.pull.topic, one.pull.queue_id)
-            if not over and high <= one.pull.queue_offset:
-                self._held.append(one)
-                continue
-            answer = self._answer(one.request, one.pull, self._collect(one.pull))
-            if answer.code == PULL_NOT_FOUND and not over:
-                self._held.append(one)
-            else:
-                one.connection.send(answer)
-        if self._held:
-            self._look_later()
-
-    # -- offsets -----------------------------------------------------------------------------------
-
-    def max_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """30."""
-        topic, queue_id = _queue(request)
-        return _offset(request, self._broker.store.reader.max_offset(topic, queue_id))
-
-    def min_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """31."""
-        topic, queue_id = _queue(request)
-        return _offset(request, self._broker.store.reader.min_offset(topic, queue_id))
-
-    def offset_by_time(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """29."""
-        topic, queue_id = _queue(request)
-        moment = long_field(request.ext_fields, "timestamp", 0)
-        return _offset(request, self._broker.store.reader.offset_by_time(topic, queue_id, moment))
-
-
-def _queue(request: RemotingCommand) -> tuple[str, int]:
-    fields = request.ext_fields
-    return text_field(fields, "topic", ""), int_field(fields, "queueId", -1)
-
-
-def _offset(request: RemotingCommand, offset: int) -> RemotingCommand:
-    return request.reply(ResponseCode.SUCCESS, None, ext_fields(offset=offset))
-
-
-def _tag(message: memoryview) -> int:
-    """The tag's hash of a whole record; 0 without a tag."""
-    offset = int.from_bytes(message[PHYSICAL_OFFSET_AT : PHYSICAL_OFFSET_AT + 8])
-    head = check_record(message, 0, len(message), offset, check_crc=False)
-    start = head.properties_at
-    found = props.find(bytes(message[start : start + head.properties_size]), b"TAGS")
-    return 0 if found is None else props.java_hash(found.decode("utf-8", "replace"))
+        for held in self._held.due(self._broker.clock.now_ms()):
+            self._answer_now(held)
+        self._arm()

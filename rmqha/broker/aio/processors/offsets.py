@@ -1,0 +1,304 @@
+"""Offsets: of groups (14, 15, 43, 208, 222), of queues (29 to 32, 202), and who consumes (300, 343,
+345)."""
+
+from __future__ import annotations
+
+from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.bodies import MessageQueue, queue_table
+from rmqha.broker.offsets import (
+    BOUNDARY_UPPER,
+    QUERY_NOT_FOUND,
+    ResetRequest,
+    queues_to_reset,
+    starts_at_zero,
+)
+from rmqha.broker.pull import SUBSCRIPTION_GROUP_NOT_EXIST, SUBSCRIPTION_NOT_EXIST
+from rmqha.broker.send import INVALID_PARAMETER, SERVICE_NOT_AVAILABLE, TOPIC_NOT_EXIST
+from rmqha.broker.topics import TopicConfig
+from rmqha.ha.events import Role
+from rmqha.remoting import fastjson
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import bool_field, ext_fields, int_field, long_field, text_field
+from rmqha.store.aio.pulling import Pulling
+
+CONSUMER_NOT_ONLINE = 206
+
+
+class OffsetProcessor:
+    """Answers where queues begin and end, and where groups are in them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        store = broker.store
+        self._pulling = Pulling(store.commit_log, store.queues, store.limit)
+        self._resets = broker.config.boolean("useServerSideResetOffset")
+
+    def handlers(self) -> Handlers:
+        """By request code."""
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.commit,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.by_time,
+            RequestCode.GET_MAX_OFFSET: self.max_offset,
+            RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
+            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
+        }
+
+    # -- a group's offset in a queue ---------------------------------------------------------------
+
+    def query(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """14."""
+        broker, fields = self._broker, request.ext_fields
+        topic, queue_id = _queue(request)
+        group = text_field(fields, "consumerGroup", "")
+        offset = broker.offsets.table.query(group, topic, queue_id)
+        if offset is None:
+            reader = broker.store.reader
+            first = self._pulling.place(topic, queue_id, 0)
+            zero = starts_at_zero(
+                wanted=bool_field(fields, "setZeroIfNotFound", default=True),
+                min_offset=reader.min_offset(topic, queue_id),
+                first_lag=None if first is None else broker.store.max_offset - first,
+                near_bytes=broker.near_bytes,
+            )
+            if not zero:
+                remark = "Not found, maybe this group consumer boot first"
+                return request.reply(QUERY_NOT_FOUND, remark)
+            offset = 0
+        return _offset(request, offset)
+
+    def commit(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """15."""
+        broker, fields = self._broker, request.ext_fields
+        if broker.role is None:
+            return request.reply(SERVICE_NOT_AVAILABLE, "this broker does not know its role yet")
+        topic, queue_id = _queue(request)
+        group = text_field(fields, "consumerGroup", "")
+        offset = long_field(fields, "commitOffset", None)
+        # A slave may not have copied a group that its master made a moment ago.
+        if broker.groups.find(group, may_write=False) is None or (
+            broker.role is Role.MASTER and broker.groups.table.get(group) is None
+        ):
+            return request.reply(SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if broker.topics.table.get(topic) is None:
+            return request.reply(TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if queue_id < 0 or offset is None or offset < 0:
+            return request.reply(
+                INVALID_PARAMETER, f"queueId or commitOffset is missing or negative, topic {topic}"
+            )
+        if not broker.offsets.table.commit(group, topic, queue_id, offset, broker.clock.wall_ms()):
+            return request.reply(ResponseCode.SYSTEM_BUSY, "too many offsets, consumerOffsetsMax")
+        broker.offsets.changed()
+        return request.reply(ResponseCode.SUCCESS)
+
+    def all_offsets(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """43: what a slave copies."""
+        body = fastjson.dumps(self._broker.offsets.table.members())
+        return request.reply(ResponseCode.SUCCESS, body=body)
+
+    # -- where a queue begins and ends -------------------------------------------------------------
+
+    def max_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """30."""
+        return _offset(request, self._broker.store.reader.max_offset(*_queue(request)))
+
+    def min_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """31."""
+        return _offset(request, self._broker.store.reader.min_offset(*_queue(request)))
+
+    def by_time(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """29: the first message at or after a moment, or with UPPER the last at or before it."""
+        topic, queue_id = _queue(request)
+        reader = self._broker.store.reader
+        moment = long_field(request.ext_fields, "timestamp", 0)
+        boundary = text_field(request.ext_fields, "boundaryType", "LOWER").upper()
+        if boundary != BOUNDARY_UPPER:
+            return _offset(request, reader.offset_by_time(topic, queue_id, moment))
+        after = reader.offset_by_time(topic, queue_id, moment + 1)
+        return _offset(request, max(after - 1, reader.min_offset(topic, queue_id)))
+
+    def earliest(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """32."""
+        topic, queue_id = _queue(request)
+        reader = self._broker.store.reader
+        first = reader.min_offset(topic, queue_id)
+        fields = ext_fields(timestamp=reader.store_timestamp(topic, queue_id, first))
+        return request.reply(ResponseCode.SUCCESS, None, fields)
+
+    # -- tables for people -------------------------------------------------------------------------
+
+    def _queue_of(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(topic, self._broker.config.broker_name, queue_id)
+
+    def topic_stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """202."""
+        name = text_field(request.ext_fields, "topic", "")
+        topic = self._broker.topics.table.get(name)
+        if topic is None:
+            return request.reply(TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+        reader = self._broker.store.reader
+        rows = []
+        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+            low, high = reader.min_offset(name, queue_id), reader.max_offset(name, queue_id)
+            stamp = reader.store_timestamp(name, queue_id, high - 1) if high > 0 else 0
+            row = {
+                "lastUpdateTimestamp": max(0, stamp),
+                "maxOffset": max(0, high),
+                "minOffset": max(0, low),
+            }
+            rows.append((self._queue_of(name, queue_id), row))
+        tps = self._broker.statistics.topic_put_tps(name)
+        return request.reply(ResponseCode.SUCCESS, body=queue_table(rows, topicPutTps=tps))
+
+    def consume_stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """208."""
+        broker, fields = self._broker, request.ext_fields
+        group = text_field(fields, "consumerGroup", "")
+        named = text_field(fields, "topic", "").strip()
+        topics = [named] if named else broker.offsets.table.topics_of(group)
+        rows, tps = [], 0.0
+        online = broker.consumers.get(group)
+        for name in topics:
+            topic = broker.topics.table.get(name)
+            if topic is None:
+                continue
+            if online is not None and name not in online.subscriptions and not named:
+                continue
+            rows += [
+                (self._queue_of(name, queue_id), self._consume_row(group, name, queue_id))
+                for queue_id in range(topic.read_queue_nums)
+            ]
+            tps += broker.statistics.group_get_tps(name, group)
+        return request.reply(ResponseCode.SUCCESS, body=queue_table(rows, consumeTps=tps))
+
+    def _consume_row(self, group: str, topic: str, queue_id: int) -> dict[str, int]:
+        reader, offsets = self._broker.store.reader, self._broker.offsets.table
+        broker_offset = max(0, reader.max_offset(topic, queue_id))
+        stored = offsets.query(group, topic, queue_id)
+        consumed = -1 if stored is None else stored
+        pulled = offsets.pull_offset(group, topic, queue_id)
+        stamp = reader.store_timestamp(topic, queue_id, consumed - 1) if consumed > 0 else 0
+        return {
+            "brokerOffset": broker_offset,
+            "consumerOffset": consumed,
+            "lastTimestamp": max(0, stamp),
+            "pullOffset": consumed if pulled is None else max(pulled, consumed),
+        }
+
+    def groups_of_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """300."""
+        topic = text_field(request.ext_fields, "topic", "")
+        found = {
+            *self._broker.consumers.groups_of_topic(topic),
+            *self._broker.offsets.table.groups_of(topic),
+        }
+        body = fastjson.dumps({"groupList": sorted(found)})
+        return request.reply(ResponseCode.SUCCESS, body=body)
+
+    def topics_of_group(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """343."""
+        group = text_field(request.ext_fields, "group", "")
+        body = fastjson.dumps({"topicList": self._broker.offsets.table.topics_of(group)})
+        return request.reply(ResponseCode.SUCCESS, body=body)
+
+    def subscription(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """345."""
+        group = text_field(request.ext_fields, "group", "")
+        topic = text_field(request.ext_fields, "topic", "")
+        online = self._broker.consumers.get(group)
+        members: dict[str, object] = {"group": group, "topic": topic}
+        if online is None:
+            return request.reply(SUBSCRIPTION_NOT_EXIST, f"the group {group} is not online")
+        if topic in online.subscriptions:
+            members["subscriptionData"] = online.subscriptions[topic].members()
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(members))
+
+    # -- an operator moves a group -----------------------------------------------------------------
+
+    def reset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """222: each queue's offset is set here, or by the members, as useServerSideResetOffset."""
+        broker = self._broker
+        wanted = ResetRequest.parse(request.ext_fields)
+        if broker.role is not Role.MASTER:
+            return request.reply(ResponseCode.SYSTEM_ERROR, "offsets are reset at the master only")
+        topic = broker.topics.table.get(wanted.topic)
+        if topic is None:
+            return request.reply(TOPIC_NOT_EXIST, f"topic {wanted.topic} does not exist")
+        if broker.groups.table.get(wanted.group) is None:
+            return request.reply(
+                SUBSCRIPTION_GROUP_NOT_EXIST, f"group {wanted.group} does not exist"
+            )
+        table = self._reset_table(wanted, topic)
+        if isinstance(table, str):
+            return request.reply(INVALID_PARAMETER, table)
+        rows = [(self._queue_of(wanted.topic, queue_id), offset) for queue_id, offset in table]
+        body = queue_table(rows)
+        if self._resets:
+            wall_ms = broker.clock.wall_ms()
+            for queue_id, offset in table:
+                broker.offsets.table.reset(wanted.group, wanted.topic, queue_id, offset, wall_ms)
+            broker.offsets.changed()
+            return request.reply(ResponseCode.SUCCESS, body=body)
+        return self._reset_by_members(request, wanted, body)
+
+    def _reset_table(self, wanted: ResetRequest, topic: TopicConfig) -> list[tuple[int, int]] | str:
+        reader, offsets = self._broker.store.reader, self._broker.offsets.table
+        queues = queues_to_reset(wanted, topic.read_queue_nums)
+        if not queues:
+            return f"queue {wanted.queue_id} does not exist"
+        table = []
+        for queue_id in queues:
+            low = reader.min_offset(wanted.topic, queue_id)
+            high = reader.max_offset(wanted.topic, queue_id)
+            if wanted.offset >= 0:
+                if not low <= wanted.offset <= high:
+                    return f"offset {wanted.offset} is not in queue {queue_id}: {low} to {high}"
+                table.append((queue_id, wanted.offset))
+                continue
+            target = high
+            if wanted.timestamp >= 0:
+                target = reader.offset_by_time(wanted.topic, queue_id, wanted.timestamp)
+            stored = offsets.query(wanted.group, wanted.topic, queue_id)
+            if not wanted.is_force and stored is not None:
+                target = min(target, stored)
+            table.append((queue_id, target))
+        return table
+
+    def _reset_by_members(
+        self, request: RemotingCommand, wanted: ResetRequest, body: bytes
+    ) -> RemotingCommand:
+        broker = self._broker
+        clients = broker.consumers.clients(wanted.group)
+        if not clients:
+            return request.reply(
+                CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {wanted.group} "
+                f"Topic: {wanted.topic} Timestamp: {wanted.timestamp}",
+            )
+        for client in clients:
+            fields = ext_fields(
+                topic=wanted.topic, group=wanted.group, timestamp=wanted.timestamp,
+            )  # fmt: skip
+            command = RemotingCommand(
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET, ext_fields=fields, body=body
+            )
+            broker.clients.oneway(client.connection, command)
+        return request.reply(ResponseCode.SUCCESS, body=body)
+
+
+def _queue(request: RemotingCommand) -> tuple[str, int]:
+    fields = request.ext_fields
+    return text_field(fields, "topic", ""), int_field(fields, "queueId", -1)
+
+
+def _offset(request: RemotingCommand, offset: int) -> RemotingCommand:
+    return request.reply(ResponseCode.SUCCESS, None, ext_fields(offset=offset))
