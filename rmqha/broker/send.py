@@ -7,11 +7,11 @@ RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.1).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from rmqha.broker.topics import (
     NOT_FOR_PRODUCERS,
-    RETRY_PREFIX,
     TopicConfig,
     TopicTable,
     topic_error,
@@ -22,25 +22,30 @@ from rmqha.store import properties as props
 from rmqha.store.record import PROPERTIES_MAX, TRANSACTION_MASK, Message
 
 SEND_BATCH_MESSAGE = 320
+_PAIR_END = 2
 
 MESSAGE_ILLEGAL = 13
 SERVICE_NOT_AVAILABLE = 14
 NO_PERMISSION = 16
 TOPIC_NOT_EXIST = 17
 INVALID_PARAMETER = 29
+ILLEGAL_OPERATION = 604
+
+SUBSCRIPTION_GROUP_NOT_EXIST = 26
+MAX_RECONSUME_VERSION = 121
+"""Clients from 3.4.9 on say themselves how often a message may be delivered."""
+
+MULTI_TAGS = 0x2
+_PREPARED, _ROLLED_BACK = 0x4, 0xC
+_QUEUES_DEFAULT = 4
 
 _LONG = (
     "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp",
-    "flag", "properties", "reconsumeTimes", "batch",
+    "flag", "properties", "reconsumeTimes", "batch", "producerGroup", "maxReconsumeTimes",
+    "unitMode",
 )  # fmt: skip
-_SHORT = ("b", "c", "d", "e", "f", "g", "h", "i", "j", "m")
-# What needs a service that this broker does not run; stored as it is, it would be delivered at once.
-_NOT_SERVED = (
-    (b"DELAY", "delay levels"),
-    (b"TIMER_DELAY_SEC", "timers"),
-    (b"TIMER_DELAY_MS", "timers"),
-    (b"TIMER_DELIVER_MS", "timers"),
-)
+_SHORT = ("b", "c", "d", "e", "f", "g", "h", "i", "j", "m", "a", "l", "k")
+_LONG_CODES = frozenset({RequestCode.SEND_MESSAGE, 324})
 
 
 class SendRequest(NamedTuple):
@@ -56,6 +61,9 @@ class SendRequest(NamedTuple):
     properties: bytes
     reconsume_times: int
     batch: bool
+    producer_group: str = ""
+    max_reconsume_times: int | None = None
+    unit_mode: bool = False
 
 
 class Refusal(NamedTuple):
@@ -66,25 +74,35 @@ class Refusal(NamedTuple):
 
 
 class Stamps(NamedTuple):
-    """What the broker writes into every message's properties."""
+    """What the broker writes into every message's properties.
 
-    cluster_name: str
+    Attributes:
+        encoded: all of it, as properties.
+    """
+
     region_id: str
     trace_on: str
+    encoded: bytes
+
+    @classmethod
+    def of(cls, cluster_name: str, region_id: str, trace_on: str) -> Stamps:
+        """Encode once what every message gets."""
+        pairs = {"MSG_REGION": region_id, "TRACE_ON": trace_on, "CLUSTER": cluster_name}
+        return cls(region_id, trace_on, props.encode(pairs))
 
 
 def parse_send(code: int, fields: Mapping[str, str] | None) -> SendRequest | Refusal:
-    """Read the fields of 10 (long names), 310 or 320 (single letters)."""
-    names = _LONG if code == RequestCode.SEND_MESSAGE else _SHORT
+    """Read the fields of 10 and 324 (long names), 310, 320 and 325 (single letters)."""
+    names = _LONG if code in _LONG_CODES else _SHORT
     fields = fields or {}
     for name in names[:4]:
         if name not in fields:
             return Refusal(1, f"the request has no field {name}")
-    topic, default, queues, queue, flags, born, flag, pairs, times, batch = names
+    topic, default, queues, queue, flags, born, flag, pairs, times, batch, group, most, unit = names
     return SendRequest(
         topic=text_field(fields, topic, ""),
         default_topic=text_field(fields, default, ""),
-        default_topic_queue_nums=int_field(fields, queues, 4),
+        default_topic_queue_nums=int_field(fields, queues, _QUEUES_DEFAULT),
         queue_id=int_field(fields, queue, -1),
         sys_flag=int_field(fields, flags, 0),
         born_timestamp=long_field(fields, born, 0),
@@ -92,32 +110,41 @@ def parse_send(code: int, fields: Mapping[str, str] | None) -> SendRequest | Ref
         properties=text_field(fields, pairs, "").encode("utf-8", "replace"),
         reconsume_times=int_field(fields, times, 0),
         batch=code == SEND_BATCH_MESSAGE or bool_field(fields, batch),
+        producer_group=text_field(fields, group, ""),
+        max_reconsume_times=int_field(fields, most, None),
+        unit_mode=bool_field(fields, unit),
     )
 
 
-def check_request(request: SendRequest, body_size: int, body_max: int) -> Refusal | None:
-    """What can be said before the topic is looked up."""
-    error = topic_error(request.topic)
+@lru_cache(maxsize=4096)
+def name_refusal(topic: str) -> Refusal | None:
+    """Whether producers may send to a topic of this name at all."""
+    error = topic_error(topic)
     if error is not None:
         return Refusal(INVALID_PARAMETER, error)
-    if request.topic in NOT_FOR_PRODUCERS:
-        return Refusal(NO_PERMISSION, f"sending to topic {request.topic} is forbidden")
+    if topic in NOT_FOR_PRODUCERS:
+        return Refusal(NO_PERMISSION, f"sending to topic {topic} is forbidden")
+    return None
+
+
+def content_refusal(request: SendRequest, body_size: int, body_max: int) -> Refusal | None:
+    """What is wrong with the message itself; asked once its topic and queue are known."""
+    if not body_size:
+        return Refusal(MESSAGE_ILLEGAL, "the message has no body")
     if body_size > body_max:
         return Refusal(MESSAGE_ILLEGAL, f"a body of {body_size} bytes is over the limit {body_max}")
     if len(request.properties) > PROPERTIES_MAX:
         return Refusal(MESSAGE_ILLEGAL, f"properties are longer than {PROPERTIES_MAX} bytes")
-    if request.batch and request.topic.startswith(RETRY_PREFIX):
-        return Refusal(MESSAGE_ILLEGAL, "a batch cannot be sent to a retry topic")
-    return _not_served(request)
+    if request.sys_flag & TRANSACTION_MASK:
+        return _transaction_refusal(request)
+    return None
 
 
-def _not_served(request: SendRequest) -> Refusal | None:
-    if request.sys_flag & TRANSACTION_MASK or props.find(request.properties, b"TRAN_MSG"):
-        return Refusal(MESSAGE_ILLEGAL, "transactions are not served by this broker")
-    for name, what in _NOT_SERVED:
-        value = props.find(request.properties, name)
-        if value is not None and value.strip(b" 0"):
-            return Refusal(MESSAGE_ILLEGAL, f"{what} are not served by this broker")
+def _transaction_refusal(request: SendRequest) -> Refusal | None:
+    """Stored as they are, no consumer would ever see them."""
+    kind = request.sys_flag & TRANSACTION_MASK
+    if kind in (_PREPARED, _ROLLED_BACK) and b"TRAN_MSG" not in request.properties:
+        return Refusal(MESSAGE_ILLEGAL, "the flag of a transaction, but no property TRAN_MSG")
     return None
 
 
@@ -162,47 +189,48 @@ def build_message(
     unique_key: str,
     born_host: bytes,
     store_host: bytes,
+    topic: TopicConfig | None = None,
 ) -> Message:
     """The record's content; the broker's own properties come last.
 
     Args:
-        unique_key: UNIQ_KEY for a message that came without one.
+        unique_key: UNIQ_KEY for a message that came without one; else empty.
+        topic: decides whether several tags are in TAGS.
     """
-    added = f"MSG_REGION\x01{stamps.region_id}\x02TRACE_ON\x01{stamps.trace_on}\x02"
-    if props.find(request.properties, b"UNIQ_KEY") is None:
-        added = f"UNIQ_KEY\x01{unique_key}\x02{added}"
-    added += f"CLUSTER\x01{stamps.cluster_name}\x02"
-    joint = b"\x02" if request.properties[-1:] not in (b"", b"\x02") else b""
+    properties = request.properties
+    if b"POP_CK\x01" in properties:
+        # Only the broker says where a message of pop mode was read.
+        properties = props.drop(properties, b"POP_CK")
+    if properties and properties[-1] != _PAIR_END:
+        properties += b"\x02"
+    if unique_key:
+        properties += b"UNIQ_KEY\x01" + unique_key.encode() + b"\x02"
+    sys_flag = request.sys_flag
+    if topic is not None and topic.topic_filter_type == "MULTI_TAG":
+        sys_flag |= MULTI_TAGS
     return Message(
-        topic=request.topic,
-        queue_id=queue_id,
-        body=body,
-        properties=request.properties + joint + added.encode(),
-        born_timestamp=request.born_timestamp,
-        born_host=born_host,
-        store_host=store_host,
-        sys_flag=request.sys_flag,
-        flag=request.flag,
-        reconsume_times=request.reconsume_times,
-    )
+        request.topic, queue_id, body, properties + stamps.encoded, request.born_timestamp,
+        born_host, store_host, sys_flag, request.flag, request.reconsume_times,
+    )  # fmt: skip
 
 
 def waits_for_store(properties: bytes) -> bool:
     """Whether the producer wants to know that replicas have it: WAIT is absent or "true"."""
+    if b"WAIT\x01true" in properties or b"WAIT" not in properties:
+        return True
     value = props.find(properties, b"WAIT")
     return value is None or value.lower() == b"true"
 
 
 def stored_fields(
-    message: Message, msg_ids: list[str], queue_offset: int, stamps: Stamps
+    msg_id: str, queue_id: int, queue_offset: int, unique_key: str, stamps: Stamps
 ) -> dict[str, str]:
-    """The response fields of a stored message; of a batch, ids are joined by commas."""
-    unique_key = props.find(message.properties, b"UNIQ_KEY") or b""
+    """The response fields of a stored message; of a batch, ``msg_id`` are several."""
     return {
-        "msgId": ",".join(msg_ids),
-        "queueId": str(message.queue_id),
+        "msgId": msg_id,
+        "queueId": str(queue_id),
         "queueOffset": str(queue_offset),
-        "transactionId": unique_key.decode("utf-8", "replace"),
+        "transactionId": unique_key,
         "MSG_REGION": stamps.region_id,
         "TRACE_ON": stamps.trace_on,
     }

@@ -32,6 +32,16 @@ NOT_FOR_PRODUCERS = frozenset(
 )  # fmt: skip
 """The broker writes these itself."""
 
+SYSTEM_TOPICS = frozenset(
+    {
+        *NOT_FOR_PRODUCERS, AUTO_CREATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC",
+        "CHECKPOINT_TOPIC",
+    }
+)  # fmt: skip
+"""Nobody but the broker may make, change or delete these, nor those of ``SYSTEM_PREFIX``."""
+
+SYSTEM_PREFIX = "rmq_sys_"
+
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
@@ -90,6 +100,11 @@ def _count(value: Mapping[str, Any], name: str, default: int) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= QUEUES_MAX:
         raise RemoteProtocolError(f"{name}={number!r} is not a number from 0 to {QUEUES_MAX}")
     return number
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic is the broker's own."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
 
 
 def topic_error(topic: str) -> str | None:

@@ -143,6 +143,8 @@ class ReplicaCluster(SimCluster):
             "storePathRootDir": "/store",
             "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
             "mappedFileSizeConsumeQueue": "2000",
+            "maxHashSlotNum": "50",
+            "maxIndexNum": "200",
             "flushDiskType": "SYNC_FLUSH" if kind.sync_flush else "ASYNC_FLUSH",
             "brokerHeartbeatInterval": "300",
             "controllerHeartBeatTimeoutMills": "2000",

@@ -24,7 +24,8 @@ INNER_NUM_MAX = 32_767
 def split_client_batch(batch: Message, *, messages_max: int) -> list[Message]:
     """The messages that a client packed into one body; each inherits the batch's other fields.
 
-    The batch's own properties (without WAIT) are those of no single message and are left out.
+    The batch's own properties are those of no single message and are left out, as Java does since
+    #9416: behind each message's own they gave all of them the batch's UNIQ_KEY.
 
     Raises:
         MessageIllegal: the body is cut off, empty, or holds more than ``messages_max``.

@@ -1,17 +1,19 @@
-"""Reading Java's index files: physical offsets of the messages that have a key.
+"""Index files as bytes: physical offsets of the messages that have a key, in Java's format.
 
-rmqha writes none; Java rebuilds a missing one forward. Offsets are hints: the record found there
-must be compared with the key, since only hashes are kept and nothing is cut with the log.
+Offsets are hints: the record found there must be compared with the key, since only hashes are kept
+and nothing is cut with the log.
 
-Source: protocol fact (ha-store 5.7).
+Source: protocol fact (ha-store 5.7); IndexFile, IndexHeader and IndexService of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
-from rmqha.store.properties import java_hash
+from rmqha.store.properties import find, java_hash
 
 _HEADER = struct.Struct(">qqqqii")
 _SLOT = struct.Struct(">i")
@@ -19,6 +21,7 @@ _UNIT = struct.Struct(">iqii")
 HEADER_SIZE = _HEADER.size
 UNIT_SIZE = _UNIT.size
 INT_MIN = -(1 << 31)
+INT_MAX = (1 << 31) - 1
 
 
 class IndexHeader(NamedTuple):
@@ -95,3 +98,125 @@ class IndexFile:
                 break
             number = unit.previous
         return found
+
+
+class IndexWriter:
+    """A writer of one file's bytes; readers see a key once :meth:`publish` was called.
+
+    After a crash of the process the file may hold units that its header does not count. Writing the
+    same records again puts the same units into the same places, so nothing needs repair.
+
+    Args:
+        buffer: the whole file; a new one is all zeros.
+        slots, units: maxHashSlotNum and maxIndexNum.
+    """
+
+    def __init__(self, buffer: memoryview | bytearray, slots: int, units: int) -> None:
+        self._buffer = buffer
+        self._slots = slots
+        self._units = units
+        self._units_at = HEADER_SIZE + _SLOT.size * slots
+        header = IndexHeader._make(_HEADER.unpack_from(buffer, 0))
+        self.begin_timestamp, self.end_timestamp = header.begin_timestamp, header.end_timestamp
+        self.begin_physical_offset = header.begin_physical_offset
+        self.end_physical_offset = header.end_physical_offset
+        self._used, self._count = header.used_slot_count, header.index_count
+        self._count = min(max(self._count, 1), units)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further key fits."""
+        return self._count >= self._units
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no key was ever put."""
+        return self._count <= 1
+
+    def continue_from(self, timestamp: int, physical_offset: int) -> None:
+        """Begin a file where the one before it ended, as Java does."""
+        self.begin_timestamp = self.end_timestamp = timestamp
+        self.begin_physical_offset = self.end_physical_offset = physical_offset
+
+    def put(self, hashes: Iterable[int], physical_offset: int, timestamp: int) -> int:
+        """Put keys of one message; returns how many fitted."""
+        buffer, done = self._buffer, 0
+        for value in hashes:
+            number = self._count
+            if number >= self._units:
+                break
+            if number == 1:
+                self.begin_timestamp, self.begin_physical_offset = timestamp, physical_offset
+            slot_at = HEADER_SIZE + _SLOT.size * (value % self._slots)
+            (previous,) = _SLOT.unpack_from(buffer, slot_at)
+            if not 0 <= previous < number:
+                previous = self._counted(previous, number)
+            seconds = min(max((timestamp - self.begin_timestamp) // 1_000, 0), INT_MAX)
+            at = self._units_at + UNIT_SIZE * number
+            _UNIT.pack_into(buffer, at, value, physical_offset, seconds, previous)
+            _SLOT.pack_into(buffer, slot_at, number)
+            if not previous:
+                self._used += 1
+            self._count = number + 1
+            done += 1
+        self.end_physical_offset, self.end_timestamp = physical_offset, timestamp
+        return done
+
+    def _counted(self, number: int, limit: int) -> int:
+        """The newest unit of a chain below ``limit``; the ones above were never published."""
+        while number >= limit:
+            at = self._units_at + UNIT_SIZE * number
+            if at + UNIT_SIZE > len(self._buffer):
+                return 0
+            previous = _UNIT.unpack_from(self._buffer, at)[3]
+            if previous >= number:
+                return 0
+            number = previous
+        return max(number, 0)
+
+    def publish(self) -> None:
+        """Write the header."""
+        _HEADER.pack_into(
+            self._buffer, 0, self.begin_timestamp, self.end_timestamp, self.begin_physical_offset,
+            self.end_physical_offset, self._used, self._count,
+        )  # fmt: skip
+
+
+def file_size(slots: int, units: int) -> int:
+    """Bytes of a file."""
+    return HEADER_SIZE + _SLOT.size * slots + UNIT_SIZE * units
+
+
+def key_hashes(topic: bytes, properties: bytes) -> list[int]:
+    """Hashes of a message's keys: its UNIQ_KEY, then each of its KEYS."""
+    found: list[int] = []
+    prefix = _prefix(topic)
+    unique = find(properties, b"UNIQ_KEY")
+    if unique is not None:
+        found.append(_hash(prefix, unique))
+    if b"KEYS\x01" in properties:
+        keys = find(properties, b"KEYS")
+        if keys is not None:
+            found += [_hash(prefix, key) for key in keys.split(b" ") if key]
+    return found
+
+
+@lru_cache(maxsize=4_096)
+def _prefix(topic: bytes) -> int:
+    return java_hash(topic.decode("utf-8", "replace") + "#") & 0xFFFFFFFF
+
+
+def _hash(prefix: int, key: bytes) -> int:
+    """The hash of ``topic#key`` without its sign, from that of ``topic#``."""
+    value = prefix
+    if key.isascii():
+        for unit in key:
+            value = (31 * value + unit) & 0xFFFFFFFF
+    else:
+        units = key.decode("utf-8", "replace").encode("utf-16-be", "surrogatepass")
+        for at in range(0, len(units), 2):
+            value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    if value & 0x80000000:
+        value = (1 << 32) - value
+        return 0 if value > INT_MAX else value
+    return value

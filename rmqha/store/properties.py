@@ -77,6 +77,40 @@ def find_integer(data: bytes, name: bytes) -> int | None:
     return int(value)
 
 
+def drop(data: bytes, name: bytes) -> bytes:
+    """The properties without one of them, however often it is there."""
+    needle = name + b"\x01"
+    at = data.find(needle)
+    while at >= 0:
+        if at and data[at - 1] != 2:
+            at = data.find(needle, at + 1)
+            continue
+        end = data.find(b"\x02", at)
+        data = data[:at] if end < 0 else data[:at] + data[end + 1 :]
+        at = data.find(needle, at)
+    return data
+
+
+def put(data: bytes, name: bytes, value: bytes) -> bytes:
+    """The properties with one of them set; it comes last."""
+    return joined(drop(data, name), name + b"\x01" + value + b"\x02")
+
+
+def joined(data: bytes, more: bytes) -> bytes:
+    """Two property strings as one; where both name a property, the second counts."""
+    if not data or not more or data[-1] == 2:
+        return data + more
+    return data + b"\x02" + more
+
+
+def without_crc(data: bytes) -> bytes:
+    """The properties of a stored record as they were before the store put its CRC behind them."""
+    at = len(data) - CRC_SIZE
+    if at >= 0 and data[at : at + len(_CRC_NAME)] == _CRC_NAME:
+        return data[:at]
+    return data
+
+
 def java_hash(text: str) -> int:
     """Java's ``String.hashCode``: 31 h + UTF-16 unit, wrapping at 32 bits, signed."""
     value = 0

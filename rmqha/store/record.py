@@ -135,6 +135,14 @@ class Record(NamedTuple):
         """The offset message id (ha-store 5.6)."""
         return message_id(self.store_host, self.physical_offset)
 
+    def message(self) -> Message:
+        """The message that it was made of, to be stored once more."""
+        return Message(
+            self.topic, self.queue_id, self.body, props.without_crc(self.properties),
+            self.born_timestamp, self.born_host, self.store_host, self.sys_flag, self.flag,
+            self.reconsume_times, self.prepared_transaction_offset,
+        )  # fmt: skip
+
 
 @lru_cache(maxsize=4096)
 def pack_host(host: str, port: int) -> bytes:

@@ -44,6 +44,8 @@ class StoreSettings:
     force_verify_prop_crc: bool = False
     max_message_size: int = 4 << 20
     max_hash_slot_num: int = 5_000_000
+    max_index_num: int = 20_000_000
+    message_index_enable: bool = False
     message_delay_levels_ms: tuple[int, ...] = ()
     delete_when: tuple[int, ...] = (4,)
     file_reserved_time: int = 72
@@ -104,6 +106,8 @@ def load_settings(properties: Mapping[str, str], *, user_home: str) -> StoreSett
         force_verify_prop_crc=read.boolean("forceVerifyPropCRC", default=False),
         max_message_size=read.integer("maxMessageSize", 4 << 20, 1),
         max_hash_slot_num=read.integer("maxHashSlotNum", 5_000_000, 1),
+        max_index_num=read.integer("maxIndexNum", 20_000_000, 2),
+        message_index_enable=read.boolean("messageIndexEnable", default=True),
         message_delay_levels_ms=delay_levels(read.text("messageDelayLevel", DELAY_LEVELS)),
         delete_when=tuple(_hour(hour) for hour in hours if hour.strip()),
         file_reserved_time=read.integer("fileReservedTime", 72, 0),

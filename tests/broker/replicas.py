@@ -43,6 +43,8 @@ def make_config(host: str, controllers: tuple[str, ...], **keys: object) -> Brok
         "storePathRootDir": "/store",
         "mappedFileSizeCommitLog": "65536",
         "mappedFileSizeConsumeQueue": "2000",
+        "maxHashSlotNum": "50",
+        "maxIndexNum": "200",
         "brokerHeartbeatInterval": "300",
         "controllerHeartBeatTimeoutMills": "4000",
         "syncBrokerMetadataPeriod": "1000",

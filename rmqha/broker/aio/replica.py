@@ -18,11 +18,15 @@ from rmqha.broker.aio.processors.admin import AdminProcessor
 from rmqha.broker.aio.processors.client import ClientProcessor
 from rmqha.broker.aio.processors.groups import GroupProcessor
 from rmqha.broker.aio.processors.offsets import OffsetProcessor
+from rmqha.broker.aio.processors.producer import ProducerProcessor
 from rmqha.broker.aio.processors.pull import PullProcessor
+from rmqha.broker.aio.processors.query import QueryProcessor
 from rmqha.broker.aio.processors.replication import ReplicationProcessor
 from rmqha.broker.aio.processors.router import Router
 from rmqha.broker.aio.processors.send import SendProcessor
+from rmqha.broker.aio.processors.topics import TopicProcessor
 from rmqha.broker.aio.replicas_manager import ReplicasManager
+from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.aio.slave_sync import SlaveSync
 from rmqha.broker.aio.topics import TopicFile
 from rmqha.broker.consumers import ConsumerTable
@@ -159,18 +163,23 @@ class BrokerReplica:
         )  # fmt: skip
         self.clients = ClientConnections(clock, config.integer("clientRequestsPendingMax"))
         self._clients = ClientProcessor(self, log)
+        self.services = MasterServices(self, disk, unique_ids, log, self._failed)
+        self._send = SendProcessor(self, self.services, unique_ids)
         self._pull = PullProcessor(self)
         router = Router(
             log,
             AdminProcessor(self).handlers(),
             ReplicationProcessor(self).handlers(),
-            SendProcessor(self, unique_ids).handlers(),
+            TopicProcessor(self, self.services).handlers(),
+            self._send.handlers(),
+            ProducerProcessor(self, self.services).handlers(),
+            QueryProcessor(self).handlers(),
             self._pull.handlers(),
             self._clients.handlers(),
             OffsetProcessor(self).handlers(),
             GroupProcessor(self).handlers(),
             on_response=self.clients.on_response,
-            on_closed=(self._clients.closed, self._pull.closed),
+            on_closed=(self._clients.closed, self._pull.closed, self._send.closed),
         )
         self._servers = {
             port: RemotingServer(network, clock, remoting, router, connection_ids=connection_ids)
@@ -200,6 +209,7 @@ class BrokerReplica:
         )
         await self.groups.load()
         await self.offsets.load()
+        await self.services.load()
         for port, server in self._servers.items():
             await server.start(config.values["bindAddress"], port)
         self.tasks.start(self.topics.run(), name="topics file")
@@ -237,6 +247,7 @@ class BrokerReplica:
     async def close(self) -> None:
         """Stop at once; the store is closed in order if it still can be."""
         self._serving = None
+        await self.services.close()
         self.manager.close()
         self._pull.close()
         await self.tasks.close()
@@ -264,6 +275,7 @@ class BrokerReplica:
             return
         self._fatal = error
         self._serving = None
+        self.services.stop()
         self._log.log("error", "broker_failed", error=repr(error))
         if self._on_fatal is not None:
             self._on_fatal(error)
@@ -355,6 +367,7 @@ class BrokerReplica:
             return False
         if self._serving is not Role.MASTER:
             self._serving = None
+            self.services.stop()
         return await self.ha.change_to_master(epoch, ids, set_epoch)
 
     async def become_slave(self, epoch: int, master_id: int, master_address: str) -> bool:
@@ -363,6 +376,7 @@ class BrokerReplica:
             return False
         if self._serving is Role.MASTER:
             self._serving = None
+            self.services.stop()
         return await self.ha.change_to_slave(epoch, master_id)
 
     def follow_master(self, ha_address: str) -> None:
@@ -385,6 +399,10 @@ class BrokerReplica:
         if self._fatal is not None:
             return
         self._serving = role
+        if role is Role.MASTER:
+            self.services.start()
+        else:
+            self.services.stop()
         if role is Role.MASTER:
             self._cut_offsets()
         self._pull.role_changed()

@@ -43,6 +43,11 @@ class Tasks:
         if self._on_error is not None:
             self._on_error(error)
 
+    def cancel(self) -> None:
+        """Cancel what runs, at once; further tasks may be started."""
+        for task in list(self._running.values()):
+            task.cancel()
+
     async def close(self) -> None:
         """Cancel what runs and wait for it."""
         tasks = list(self._running.values())

@@ -21,6 +21,7 @@ from rmqha.store.aio.commit_log import AppendResult, CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.aio.dispatcher import Dispatcher
 from rmqha.store.aio.flush import Flusher
+from rmqha.store.aio.index_files import IndexFiles
 from rmqha.store.aio.loading import Loaded, Loader
 from rmqha.store.aio.reader import Reader
 from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Message, topic_field
@@ -84,7 +85,11 @@ class MessageStore:
         self.dispatcher = Dispatcher(
             self.commit_log, self.queues, settings, limit=self.limit, on_failed=self._fail
         )
-        self.reader = Reader(disk, self.commit_log, self.queues, settings, self.limit)
+        self.indexes = IndexFiles(
+            clock, disk, self.commit_log, settings,
+            limit=lambda: self.dispatcher.offset, on_full=self._index_full,
+        )  # fmt: skip
+        self.reader = Reader(self.commit_log, self.queues, self.indexes, self.limit)
 
     # -- life
 
@@ -112,6 +117,7 @@ class MessageStore:
         self.dispatcher.last_timestamp = self._checkpoint.logics_msg_timestamp
         self.dispatcher.restart_at(min(found.dispatched, end))
         self.rebuild_queue_offsets()
+        await self.indexes.load()
         await self._write_checkpoint()
         await self._disk.write_atomic(self.settings.path(ABORT), str(self._process_id).encode())
         self.loaded = found
@@ -132,6 +138,10 @@ class MessageStore:
     def _start_tasks(self) -> None:
         settings = self.settings
         self._tasks.start(self.dispatcher.run(), name="dispatch")
+        if settings.message_index_enable:
+            self.dispatcher.on_dispatched = self.indexes.wake
+            self.indexes.wake()
+            self._tasks.start(self._index(), name="index")
         for name, period_ms, work in (
             ("flush_commit_log", settings.flush_interval_commit_log, self._flush_all),
             ("flush_queues", settings.flush_interval_consume_queue, self.flush_queues),
@@ -139,6 +149,15 @@ class MessageStore:
             ("expire", settings.expire_interval_ms, self.expire),
         ):
             self._tasks.start(self._repeat(period_ms, work), name=name)
+
+    async def _index(self) -> None:
+        try:
+            await self.indexes.run()
+        except DiskFailed as error:
+            self._fail(error)
+
+    def _index_full(self, timestamp: int) -> None:
+        self._checkpoint.index_msg_timestamp = timestamp
 
     async def _repeat(self, period_ms: int, work: Callable[[], object]) -> None:
         while self.failed is None:
@@ -160,6 +179,7 @@ class MessageStore:
                 self._fail(error)
         self.commit_log.close()
         self.queues.close()
+        self.indexes.close()
         if self._checkpoint_file is not None:
             self._checkpoint_file.close()
             self._checkpoint_file = None
@@ -170,6 +190,10 @@ class MessageStore:
             while await self.dispatcher.step():
                 pass
         await self.flush_queues()
+        if self.settings.message_index_enable:
+            self._checkpoint.index_msg_timestamp = max(
+                self._checkpoint.index_msg_timestamp, await self.indexes.sync()
+            )
         await self._write_checkpoint()
         limit = self.limit()
         if self.commit_log.valid_end(self.dispatcher.offset, limit) <= self.dispatcher.offset:
@@ -313,6 +337,10 @@ class MessageStore:
             self._check_alive()
         return self.commit_log.reserve(offset, length)
 
+    def write(self, offset: int, data: memoryview) -> None:
+        """See ``ReplicatedLog.write``; raises DiskFailed."""
+        self.commit_log.write(offset, data)
+
     def received(self, offset: int, length: int) -> None:
         """See ``ReplicatedLog.received``."""
         if self.commit_log.empty and offset != self.commit_log.max_offset:
@@ -373,6 +401,7 @@ class MessageStore:
         self._durable_end = min(self._durable_end, start)
         await self._sync_checkpoint()
         await self.queues.cut(start)
+        self.indexes.cut(start)
         self.dispatcher.restart_at(min(self.dispatcher.offset, start))
         await log.cut(offset, start)
         if log.empty:
@@ -445,6 +474,7 @@ class MessageStore:
             files = self.commit_log.files
             await files.remove_before(files.first + count * files.size)
             await self.queues.expire(files.first)
+            await self.indexes.expire(files.first)
         self._log.log("info", "files_expired", count=count, min_offset=files.first)
         if self._on_prefix_cut is not None:
             self._on_prefix_cut(files.first)

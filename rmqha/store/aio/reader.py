@@ -5,19 +5,15 @@ Source: protocol fact (ha-store 3.1, 5.6, 5.7); status words are Java's GetMessa
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from rmqha.base.errors import DiskFailed
-from rmqha.runtime.ports import Disk
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
+from rmqha.store.aio.index_files import IndexFiles
 from rmqha.store.aio.queue_files import QueueFiles
-from rmqha.store.consume_queue import FILLER_SIZE
-from rmqha.store.index_file import IndexFile
+from rmqha.store.consume_queue import FILLER_SIZE, Unit
 from rmqha.store.record import Record, decode
-from rmqha.store.settings import StoreSettings
 
 FOUND = "FOUND"
 NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
@@ -25,6 +21,9 @@ NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
 OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
 OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
 OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+
+HINTS_FACTOR = 4
+"""Hints that are looked at for each message that is wanted: hashes meet, and logs are cut."""
 
 
 class GetResult(NamedTuple):
@@ -53,16 +52,14 @@ class Reader:
 
     def __init__(
         self,
-        disk: Disk,
         log: CommitLog,
         queues: ConsumeQueues,
-        settings: StoreSettings,
+        indexes: IndexFiles,
         limit: Callable[[], int],
     ) -> None:
-        self._disk = disk
         self._log = log
         self._queues = queues
-        self._settings = settings
+        self._indexes = indexes
         self._limit = limit
 
     def _queue(self, topic: str, queue_id: int) -> QueueFiles | None:
@@ -126,6 +123,16 @@ class Reader:
             unit = queue.batch_unit(index)
             yield unit.physical_offset, unit.size, unit.base_offset + unit.batch_size
 
+    def unit(self, topic: str, queue_id: int, offset: int) -> Unit | None:
+        """The unit at an offset of a plain queue; None when there is none, or only a filler."""
+        queue = self._queue(topic, queue_id)
+        if queue is None or queue.batch:
+            return None
+        if not queue.min_offset(self._log.min_offset) <= offset < queue.max_offset:
+            return None
+        unit = queue.unit(offset)
+        return None if unit.size == FILLER_SIZE else unit
+
     def look(self, offset: int) -> Record | None:
         """The record at a physical offset, below the limit; None when there is none."""
         if offset < 0 or offset >= self._limit() or self._log.min_offset > offset:
@@ -160,31 +167,20 @@ class Reader:
                 high = middle
         return low
 
-    async def query(
+    def query(
         self, topic: str, key: str, *, begin_ms: int, end_ms: int, limit: int
     ) -> list[Record]:
-        """Messages of a topic by key, from the index files that Java wrote; newest first.
+        """Messages of a topic by key, from the index files; newest first.
 
         Raises:
             DiskFailed: an index file cannot be read.
         """
-        found: list[Record] = []
-        directory = self._settings.path("index")
-        for name in reversed(await self._disk.list_dir(directory)):
-            path = f"{directory}/{name}"
-            file = self._disk.map_file(path, await self._disk.file_size(path), create=False)
-            try:
-                index = IndexFile(file.buffer, self._settings.max_hash_slot_num)
-                offsets = index.find(topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit)
-            except struct.error as error:
-                raise DiskFailed(f"{path} is no index file") from error
-            finally:
-                file.close()
-            records = [self.look(offset) for offset in offsets]
-            found += [r for r in records if r is not None and _has_key(r, topic, key)]
-            if len(found) >= limit:
-                break
-        return found[:limit]
+        offsets = self._indexes.find(
+            topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit * HINTS_FACTOR
+        )
+        records = (self.look(offset) for offset in offsets)
+        found = [r for r in records if r is not None and _has_key(r, topic, key)]
+        return [r for r in found if begin_ms <= r.store_timestamp <= end_ms][:limit]
 
 
 def _has_key(record: Record, topic: str, key: str) -> bool:

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from rmqha.base.errors import DiskFailed, MessageIllegal, RmqhaError
 from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.aio.services import MasterServices
+from rmqha.broker.delays import delay_level, handle_of, place
+from rmqha.broker.retry import dead_letter_topic, group_refusal, reconsume_max
 from rmqha.broker.send import (
     MESSAGE_ILLEGAL,
+    NO_PERMISSION,
     SEND_BATCH_MESSAGE,
     SERVICE_NOT_AVAILABLE,
     Refusal,
     SendRequest,
     Stamps,
     build_message,
-    check_request,
     choose_queue,
+    content_refusal,
     find_topic,
+    name_refusal,
     parse_send,
     stored_fields,
     waits_for_store,
 )
+from rmqha.broker.topics import PERM_WRITE, RETRY_PREFIX, TopicConfig
+from rmqha.broker.transactions import half_message, is_half
 from rmqha.broker.unique_ids import UniqueIds
 from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import PutStatus, Role
@@ -26,8 +33,8 @@ from rmqha.remoting.address import parse_address
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.store.aio.commit_log import AppendResult
-from rmqha.store.record import Message, pack_host
+from rmqha.store import properties as props
+from rmqha.store.record import Message, message_id, pack_host
 
 NOT_SERVING = "this broker does not know its role yet, or is giving it up"
 SLAVE_REFUSES = "[REJECTREQUEST] this broker is a slave, messages go to its master"
@@ -36,18 +43,22 @@ SLAVE_REFUSES = "[REJECTREQUEST] this broker is a slave, messages go to its mast
 class SendProcessor:
     """Takes messages while the broker is master."""
 
-    def __init__(self, broker: Broker, unique_ids: UniqueIds) -> None:
+    def __init__(self, broker: Broker, services: MasterServices, unique_ids: UniqueIds) -> None:
         self._broker = broker
+        self._rules = services.rules
         self._unique_ids = unique_ids
         config = broker.config
-        self._stamps = Stamps(
+        self._stamps = Stamps.of(
             config.cluster_name, config.values["regionId"], config.values["traceOn"].lower()
         )
         self._store_host = pack_host(config.host, config.port)
         self._body_max = config.store.max_message_size
         self._in_flight_max = config.integer("sendsInFlightMax")
+        self._no_transactions = config.boolean("rejectTransactionMessage")
+        self._may_write = bool(config.integer("brokerPermission") & PERM_WRITE)
         self._in_flight = 0
         self._turn = 0
+        self._peers: dict[int, bytes] = {}
         ha = config.ha
         # A put that needs nobody but this broker is answered without a task of its own.
         self._alone = (
@@ -80,17 +91,17 @@ class SendProcessor:
         written = self._write(connection, request, parsed)
         if isinstance(written, Refusal):
             return _refused(request, written)
-        message, results = written
-        ids = [result.msg_id for result in results]
-        fields = stored_fields(message, ids, results[0].queue_offset, self._stamps)
+        end, fields = written
         ha.appended()
         if self._alone or not waits:
             return request.reply(ResponseCode.SUCCESS, None, fields)
         self._in_flight += 1
-        self._broker.tasks.start(
-            self._finish(connection, request, ha, results[-1].end, fields), name="send"
-        )
+        self._broker.tasks.start(self._finish(connection, request, ha, end, fields), name="send")
         return None
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended."""
+        self._peers.pop(connection.id, None)
 
     def _closed_for(self, ha: HaService | None) -> Refusal | None:
         role = self._broker.role
@@ -104,38 +115,123 @@ class SendProcessor:
 
     def _write(
         self, connection: Connection, request: RemotingCommand, parsed: SendRequest
-    ) -> tuple[Message, list[AppendResult]] | Refusal:
-        broker = self._broker
-        refusal = check_request(parsed, len(request.body), self._body_max)
-        if refusal is not None:
-            return refusal
-        found = find_topic(broker.topics.table, parsed, broker.clock.wall_ms())
+    ) -> tuple[int, dict[str, str]] | Refusal:
+        """Check and write; where the last record ends, and what to answer."""
+        found = self._accepted(request, parsed)
         if isinstance(found, Refusal):
             return found
-        topic, is_new = found
-        if is_new:
+        topic, queue_id = found
+        unique_key = self._unique_key(parsed.properties)
+        message = build_message(
+            parsed, queue_id, request.body, stamps=self._stamps,
+            unique_key=unique_key[1], topic=topic, store_host=self._store_host,
+            born_host=self._peers.get(connection.id) or self._peer(connection),
+        )  # fmt: skip
+        if parsed.topic.startswith(RETRY_PREFIX):
+            retried = self._retried(request, parsed, message)
+            if isinstance(retried, Refusal):
+                return retried
+            message = retried
+        try:
+            if parsed.batch:
+                return self._put_batch(message, unique_key[0])
+            return self._put(message, queue_id, unique_key[0])
+        except MessageIllegal as error:
+            return Refusal(MESSAGE_ILLEGAL, str(error))
+        except DiskFailed as error:
+            return Refusal(SERVICE_NOT_AVAILABLE, str(error))
+
+    def _accepted(
+        self, request: RemotingCommand, parsed: SendRequest
+    ) -> tuple[TopicConfig, int] | Refusal:
+        """Topic and queue, after all checks in Java's order."""
+        broker = self._broker
+        topic = broker.topics.table.get(parsed.topic)
+        if not self._may_write and topic is not None and topic.order:
+            return Refusal(NO_PERMISSION, "sending to this broker is forbidden")
+        refusal = name_refusal(parsed.topic)
+        if refusal is not None:
+            return refusal
+        if topic is None:
+            made = find_topic(broker.topics.table, parsed, broker.clock.wall_ms())
+            if isinstance(made, Refusal):
+                return made
+            topic = made[0]
             broker.topics_changed()
         self._turn += 1
         queue_id = choose_queue(topic, parsed.queue_id, self._turn)
         if isinstance(queue_id, Refusal):
             return queue_id
-        message = build_message(
-            parsed,
-            queue_id,
-            request.body,
-            stamps=self._stamps,
-            unique_key=self._unique_ids.next(),
-            born_host=_pack_peer(connection.peer),
-            store_host=self._store_host,
+        if parsed.batch and parsed.topic.startswith(RETRY_PREFIX):
+            return Refusal(MESSAGE_ILLEGAL, "a batch cannot be sent to a retry topic")
+        refusal = content_refusal(parsed, len(request.body), self._body_max)
+        return (topic, queue_id) if refusal is None else refusal
+
+    def _unique_key(self, properties: bytes) -> tuple[str, str]:
+        """UNIQ_KEY for the answer, and the one to add; empty where the producer gave one."""
+        value = props.find(properties, b"UNIQ_KEY")
+        if value is not None:
+            return value.decode("utf-8", "replace"), ""
+        key = self._unique_ids.next()
+        return key, key
+
+    def _retried(
+        self, request: RemotingCommand, parsed: SendRequest, message: Message
+    ) -> Message | Refusal:
+        """A consumer sends to its retry topic itself: too often, and it goes to the dead letters."""
+        broker = self._broker
+        name = parsed.topic.removeprefix(RETRY_PREFIX)
+        group = broker.groups.find(name, may_write=True)
+        if group is None:
+            return group_refusal(name)
+        most = reconsume_max(group.retry_max_times, parsed.max_reconsume_times, request.version)
+        ordered = broker.locks.has_any(broker.clock.now_ms(), name)
+        if parsed.reconsume_times <= most and not ordered:
+            return message
+        topic = dead_letter_topic(name)
+        if broker.topics.table.get(topic.name) is None:
+            broker.topics.table.put(topic, broker.clock.wall_ms())
+            broker.topics_changed()
+        properties = props.put(message.properties, b"DELAY", b"-1")
+        return message._replace(topic=topic.name, queue_id=0, properties=properties)
+
+    def _put(
+        self, message: Message, queue_id: int, unique_key: str
+    ) -> tuple[int, dict[str, str]] | Refusal:
+        properties = message.properties
+        if b"TRAN_MSG" in properties and self._is_half(message):
+            if self._no_transactions:
+                return Refusal(NO_PERMISSION, "this broker takes no transactions")
+            message = half_message(message)
+        elif b"DELAY" in properties or b"TIMER_D" in properties:
+            placed = place(message, self._rules, self._broker.clock.wall_ms())
+            if isinstance(placed, Refusal):
+                return placed
+            message = placed
+        result = self._broker.store.append(message)
+        fields = stored_fields(
+            message_id(self._store_host, result.offset), queue_id, result.queue_offset,
+            unique_key, self._stamps,
+        )  # fmt: skip
+        if b"TIMER_OUT_MS" in message.properties:
+            handle = handle_of(message, self._broker.config.broker_name)
+            if handle is not None:
+                fields["recallHandle"] = handle
+        return result.offset + result.size, fields
+
+    @staticmethod
+    def _is_half(message: Message) -> bool:
+        # Consumers of old clients send a committed message back with TRAN_MSG still in it.
+        again = message.reconsume_times > 0 and delay_level(message.properties) > 0
+        return is_half(message.properties) and not again
+
+    def _put_batch(self, message: Message, unique_key: str) -> tuple[int, dict[str, str]]:
+        results = self._broker.store.append_batch(message)
+        ids = ",".join(result.msg_id for result in results)
+        fields = stored_fields(
+            ids, message.queue_id, results[0].queue_offset, unique_key, self._stamps
         )
-        try:
-            if parsed.batch:
-                return message, broker.store.append_batch(message)
-            return message, [broker.store.append(message)]
-        except MessageIllegal as error:
-            return Refusal(MESSAGE_ILLEGAL, str(error))
-        except DiskFailed as error:
-            return Refusal(SERVICE_NOT_AVAILABLE, str(error))
+        return results[-1].end, fields
 
     async def _finish(
         self,
@@ -152,7 +248,8 @@ class SendProcessor:
                 await store.flush(end)
             status = await ha.wait_put(end)
         except DiskFailed as error:
-            connection.send(request.reply(SERVICE_NOT_AVAILABLE, str(error)))
+            if not request.is_oneway:
+                connection.send(request.reply(SERVICE_NOT_AVAILABLE, str(error)))
             return
         finally:
             self._in_flight -= 1
@@ -162,13 +259,18 @@ class SendProcessor:
         if not request.is_oneway:
             connection.send(request.reply(status.response_code, status.remark, fields))
 
+    def _peer(self, connection: Connection) -> bytes:
+        """The producer's address as records carry it, remembered while it is connected."""
+        packed = self._peers[connection.id] = pack_peer(connection.peer)
+        return packed
+
 
 def _refused(request: RemotingCommand, refusal: Refusal) -> RemotingCommand:
     return request.reply(refusal.code, refusal.remark)
 
 
-def _pack_peer(peer: str) -> bytes:
-    """The producer's address as a record carries it; one without an IP address becomes 0.0.0.0."""
+def pack_peer(peer: str) -> bytes:
+    """A client's address as a record carries it; one without an IP address becomes 0.0.0.0."""
     try:
         host, port = parse_address(peer)
         return pack_host(host.partition("%")[0], port)

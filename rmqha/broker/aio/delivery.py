@@ -1,0 +1,166 @@
+"""The delivery service of delayed messages, and the file that remembers how far it is.
+
+It runs while this broker is a serving master. Units of SCHEDULE_TOPIC_XXXX say when their messages
+are due; they exist for confirmed messages only, so nothing beyond the confirm offset is delivered.
+
+Source: ScheduleMessageService of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from rmqha.base.errors import MessageIllegal, RemoteProtocolError, StoreCorrupted
+from rmqha.broker.aio.processors import Broker
+from rmqha.broker.aio.writer import Writer
+from rmqha.broker.delay_offsets import DelayOffsets
+from rmqha.broker.delays import SCHEDULE_TOPIC, due_message, due_ms
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock, Disk
+from rmqha.store.aio.small_files import read_config, write_config
+from rmqha.store.record import Record
+
+LOOK_MS = 100
+"""Between two looks at queues whose next message is not due yet; Java's DELAY_FOR_A_WHILE."""
+
+BATCH_MAX = 256
+"""Messages that are delivered before other work gets its turn."""
+
+
+class DelayOffsetFile:
+    """``config/delayOffset.json``.
+
+    Attributes:
+        offsets: what it says; a slave's are those of its master.
+    """
+
+    def __init__(self, disk: Disk, clock: Clock, path: str) -> None:
+        self.offsets = DelayOffsets()
+        self._disk = disk
+        self._clock = clock
+        self._path = path
+        self._written: dict[int, int] | None = None
+        self._writing = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Read the file.
+
+        Raises:
+            StoreCorrupted: neither the file nor its backup can be read.
+            DiskFailed: the disk cannot.
+        """
+        value = await read_config(self._disk, self._path)
+        if value is None:
+            return
+        try:
+            self.offsets = DelayOffsets.of(value)
+        except RemoteProtocolError as error:
+            raise StoreCorrupted(f"{self._path}: {error}") from error
+        self._written = dict(self.offsets.kept)
+
+    def copy(self, offsets: DelayOffsets) -> None:
+        """Take what the master says (45)."""
+        self.offsets = offsets
+
+    async def save(self) -> None:
+        """Write the file if it would say something new; raises DiskFailed."""
+        async with self._writing:
+            kept = dict(self.offsets.kept)
+            if kept == self._written:
+                return
+            await write_config(self._disk, self._path, self.offsets.members())
+            self._written = kept
+
+    async def run(self, period_ms: int) -> None:
+        """Write the file every so often, for ever; raises DiskFailed."""
+        while True:
+            await self._clock.sleep(period_ms)
+            await self.save()
+
+
+class DelayDelivery:
+    """Delivers what is due, level by level."""
+
+    def __init__(self, broker: Broker, writer: Writer, file: DelayOffsetFile, log: Logger) -> None:
+        self._broker = broker
+        self._writer = writer
+        self._file = file
+        self._log = log
+        self._levels_ms = broker.config.store.message_delay_levels_ms
+
+    async def run(self) -> None:
+        """Deliver until cancelled.
+
+        Raises:
+            DiskFailed: the store has stopped.
+        """
+        reader, offsets = self._broker.store.reader, self._file.offsets
+        for level in range(1, len(self._levels_ms) + 1):
+            low = reader.min_offset(SCHEDULE_TOPIC, level - 1)
+            offsets.begin(level, low, reader.max_offset(SCHEDULE_TOPIC, level - 1))
+        while True:
+            end, more = self._deliver()
+            while end and not await self._writer.settle(end):
+                await self._broker.clock.sleep(LOOK_MS)
+            clock = self._broker.clock
+            offsets.keep(clock.wall_ms(), self._broker.topics.table.version.state_version)
+            await clock.sleep(0 if more else LOOK_MS)
+
+    def _deliver(self) -> tuple[int, bool]:
+        """Deliver what is due now, a batch at most.
+
+        Returns:
+            Where the last record ends that was written, 0 for none; and whether more is due.
+        """
+        end = left = 0
+        left = BATCH_MAX
+        if not self._writer.is_open:
+            return 0, False
+        for level, delay_ms in enumerate(self._levels_ms, 1):
+            while left:
+                record = self._due(level, delay_ms)
+                if record is None:
+                    break
+                end = self._write(record) or end
+                self._file.offsets.passed(level, record.queue_offset + 1)
+                left -= 1
+        return end, not left
+
+    def _due(self, level: int, delay_ms: int) -> Record | None:
+        """The next message of a level, if its time has come."""
+        reader, offsets = self._broker.store.reader, self._file.offsets
+        queue_id = level - 1
+        while True:
+            at = offsets.next(level)
+            low = reader.min_offset(SCHEDULE_TOPIC, queue_id)
+            if at < low:
+                # Its records have expired; nobody can deliver them any more.
+                self._log.log(
+                    "error", "delayed_messages_expired", delay_level=level, count=low - at
+                )
+                offsets.passed(level, low)
+                continue
+            if at >= reader.max_offset(SCHEDULE_TOPIC, queue_id):
+                return None
+            unit = reader.unit(SCHEDULE_TOPIC, queue_id, at)
+            wall_ms = self._broker.clock.wall_ms()
+            if unit is not None and due_ms(unit.tags_code, wall_ms, delay_ms) > wall_ms:
+                return None
+            record = None if unit is None else reader.look(unit.physical_offset)
+            if record is not None and record.queue_offset == at:
+                return record
+            offsets.passed(level, at + 1)
+
+    def _write(self, record: Record) -> int:
+        """Write a message that is due; 0 for one that cannot be."""
+        message = due_message(record)
+        if message is None:
+            self._log.log("error", "delayed_message_illegal", offset=record.physical_offset)
+            return 0
+        try:
+            return self._writer.append(message).end
+        except MessageIllegal as error:
+            self._log.log(
+                "error", "delayed_message_illegal", offset=record.physical_offset, error=str(error)
+            )
+            return 0

@@ -1,0 +1,276 @@
+"""What else producers ask for: sent-back messages (36), ends of transactions (37), replies (324,
+325), recalls (370). Consumers send 36; to the store it is one more producer."""
+
+from __future__ import annotations
+
+from rmqha.base.errors import DiskFailed, MessageIllegal, RmqhaError
+from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.aio.processors.send import NOT_SERVING, pack_peer
+from rmqha.broker.aio.services import MasterServices
+from rmqha.broker.delays import check_recall, decode_handle, place, recall_message
+from rmqha.broker.retry import (
+    FIRST_RETRY_LEVEL,
+    BackRequest,
+    dead_letter_topic,
+    goes_to_dead_letters,
+    group_refusal,
+    parse_back,
+    reconsume_max,
+    retry_topic,
+    returned_message,
+)
+from rmqha.broker.send import (
+    NO_PERMISSION,
+    SERVICE_NOT_AVAILABLE,
+    TOPIC_NOT_EXIST,
+    Refusal,
+    SendRequest,
+    name_refusal,
+    parse_send,
+)
+from rmqha.broker.topics import PERM_WRITE, TopicConfig
+from rmqha.broker.transactions import COMMIT, ROLLBACK, parse_end
+from rmqha.ha.events import Role
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import ext_fields, text_field
+from rmqha.store import properties as props
+from rmqha.store.record import Message, Record, pack_host
+
+SLAVE_NOT_AVAILABLE = 11
+PUSH_TIMEOUT_MS = 3_000
+"""For the requester of a reply to take it; Java's callClient waits ten seconds."""
+
+
+class ProducerProcessor:
+    """Writes for clients while the broker is master."""
+
+    def __init__(self, broker: Broker, services: MasterServices) -> None:
+        config = broker.config
+        self._broker = broker
+        self._services = services
+        self._store_host = pack_host(config.host, config.port)
+        self._recalls = config.boolean("recallMessageEnable")
+        self._may_write = bool(config.integer("brokerPermission") & PERM_WRITE)
+        self._turn = 0
+
+    def handlers(self) -> Handlers:
+        """By request code."""
+        return {
+            RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back,
+            RequestCode.END_TRANSACTION: self.end_transaction,
+            RequestCode.SEND_REPLY_MESSAGE: self.reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
+            RequestCode.RECALL_MESSAGE: self.recall,
+        }
+
+    def _later(self, connection: Connection, request: RemotingCommand, end: int,
+               fields: dict[str, str] | None = None) -> None:  # fmt: skip
+        """Answer once what was written is safe."""
+        self._broker.tasks.start(self._settle(connection, request, end, fields), name="answer")
+
+    async def _settle(
+        self, connection: Connection, request: RemotingCommand, end: int,
+        fields: dict[str, str] | None,
+    ) -> None:  # fmt: skip
+        code, remark = int(ResponseCode.SUCCESS), None
+        try:
+            if not await self._services.writer.settle(end):
+                code, remark = int(ResponseCode.SYSTEM_ERROR), "FLUSH_SLAVE_TIMEOUT"
+        except DiskFailed as error:
+            code, remark = SERVICE_NOT_AVAILABLE, str(error)
+        if not request.is_oneway:
+            connection.send(request.reply(code, remark, fields))
+
+    # -- 36 ----------------------------------------------------------------------------------------
+
+    def send_back(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """36: deliver a message once more later, or give it up."""
+        back = parse_back(request.ext_fields)
+        try:
+            end = self._send_back(back, request.version)
+        except (MessageIllegal, DiskFailed) as error:
+            end = Refusal(ResponseCode.SYSTEM_ERROR, str(error))
+        if isinstance(end, Refusal):
+            return request.reply(end.code, end.remark)
+        if not end:
+            return request.reply(ResponseCode.SUCCESS)
+        self._later(connection, request, end)
+        return None
+
+    def _send_back(self, back: BackRequest, version: int) -> int | Refusal:
+        """Where the record ends that was written; 0 for a group that wants no retries."""
+        broker = self._broker
+        if not self._services.writer.is_open:
+            return Refusal(ResponseCode.SYSTEM_ERROR, NOT_SERVING)
+        group = broker.groups.find(back.group, may_write=True)
+        if group is None:
+            return group_refusal(back.group)
+        if not self._may_write:
+            return Refusal(NO_PERMISSION, "sending to this broker is forbidden")
+        if group.retry_queue_nums <= 0:
+            return 0
+        topic = self._topic(
+            retry_topic(back.group, group.retry_queue_nums, unit_mode=back.unit_mode)
+        )
+        if topic is None or not topic.perm & PERM_WRITE:
+            return Refusal(
+                NO_PERMISSION, f"sending to the retry topic of {back.group} is forbidden"
+            )
+        record = broker.store.reader.look(back.offset)
+        if record is None:
+            return Refusal(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {back.offset}"
+            )
+        most = reconsume_max(group.retry_max_times, back.max_reconsume_times, version)
+        message = self._returned(back, record, most, group.retry_queue_nums)
+        if isinstance(message, Refusal):
+            return message
+        return self._services.writer.append(message).end
+
+    def _returned(
+        self, back: BackRequest, record: Record, most: int, queues: int
+    ) -> Message | Refusal:
+        if goes_to_dead_letters(record.reconsume_times, most, back.delay_level):
+            dead = self._topic(dead_letter_topic(back.group))
+            if dead is None:
+                return Refusal(ResponseCode.SYSTEM_ERROR, "there is no room for more topics")
+            return returned_message(record, dead.name, 0, 0, self._store_host)
+        level = back.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
+        self._turn += 1
+        name = retry_topic(back.group, queues, unit_mode=False).name
+        message = returned_message(record, name, self._turn % queues, level, self._store_host)
+        return place(message, self._services.rules, self._broker.clock.wall_ms())
+
+    def _topic(self, wanted: TopicConfig) -> TopicConfig | None:
+        """A topic, made where it misses."""
+        table = self._broker.topics.table
+        found = table.get(wanted.name)
+        if found is None and table.put(wanted, self._broker.clock.wall_ms()):
+            self._broker.topics_changed()
+            return wanted
+        return found
+
+    # -- 37 ----------------------------------------------------------------------------------------
+
+    def end_transaction(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """37: commit or roll back; a producer that does not know yet will be asked."""
+        if self._broker.role is not Role.MASTER:
+            return request.reply(SLAVE_NOT_AVAILABLE, NOT_SERVING)
+        end = parse_end(request.ext_fields)
+        if end.decision not in (COMMIT, ROLLBACK):
+            return None
+        done = self._services.transactions.end(end)
+        if isinstance(done, Refusal):
+            return request.reply(done.code, done.remark)
+        self._later(connection, request, done)
+        return None
+
+    # -- 324, 325 ----------------------------------------------------------------------------------
+
+    def reply(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """324, 325: a reply goes to the connection of whoever asked, and is not stored."""
+        parsed = parse_send(
+            request.code if request.code == RequestCode.SEND_REPLY_MESSAGE else 310,
+            request.ext_fields,
+        )
+        refusal = parsed if isinstance(parsed, Refusal) else name_refusal(parsed.topic)
+        if isinstance(parsed, Refusal) or refusal is not None:
+            found = refusal or Refusal(ResponseCode.SYSTEM_ERROR, "no reply")
+            return request.reply(found.code, found.remark)
+        self._broker.tasks.start(self._push(connection, request, parsed), name="reply")
+        return None
+
+    async def _push(
+        self, connection: Connection, request: RemotingCommand, parsed: SendRequest
+    ) -> None:
+        code, remark = int(ResponseCode.SUCCESS), None
+        failure = await self._pushed(connection, request, parsed)
+        if failure is not None:
+            code, remark = int(ResponseCode.SYSTEM_ERROR), failure
+        config = self._broker.config
+        fields = ext_fields(
+            msgId="0", queueId=max(parsed.queue_id, 0), queueOffset=0,
+            MSG_REGION=config.values["regionId"], TRACE_ON=config.values["traceOn"].lower(),
+        )  # fmt: skip
+        if not request.is_oneway:
+            connection.send(request.reply(code, remark, fields))
+
+    async def _pushed(
+        self, connection: Connection, request: RemotingCommand, parsed: SendRequest
+    ) -> str | None:
+        """Ask the requester to take its reply (326); what went wrong, or None."""
+        broker = self._broker
+        value = props.find(parsed.properties, b"REPLY_TO_CLIENT")
+        if value is None:
+            return "reply message properties[REPLY_TO_CLIENT] is null"
+        client_id = value.decode("utf-8", "replace")
+        client = broker.producers.find(client_id)
+        if client is None:
+            return f"push reply message fail, channel of <{client_id}> not found."
+        wall_ms = broker.clock.wall_ms()
+        properties = props.put(parsed.properties, b"PUSH_REPLY_TIME", b"%d" % wall_ms)
+        fields = ext_fields(
+            producerGroup=parsed.producer_group, topic=parsed.topic,
+            defaultTopic=parsed.default_topic,
+            defaultTopicQueueNums=parsed.default_topic_queue_nums, queueId=parsed.queue_id,
+            sysFlag=parsed.sys_flag, bornTimestamp=parsed.born_timestamp, flag=parsed.flag,
+            properties=properties.decode("utf-8", "replace"),
+            reconsumeTimes=parsed.reconsume_times, unitMode=parsed.unit_mode,
+            bornHost=connection.peer, storeHost=broker.config.address, storeTimestamp=wall_ms,
+        )  # fmt: skip
+        command = RemotingCommand(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ext_fields=fields, body=request.body
+        )
+        try:
+            answer = await broker.clients.invoke(client.connection, command, PUSH_TIMEOUT_MS)
+        except RmqhaError:
+            return f"push reply message to {client_id}fail."
+        return None if answer.code == ResponseCode.SUCCESS else (answer.remark or "refused")
+
+    # -- 370 ---------------------------------------------------------------------------------------
+
+    def recall(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """370: take a timer back that is not due yet."""
+        written = self._recall(connection, request)
+        if isinstance(written, Refusal):
+            return request.reply(written.code, written.remark)
+        end, key = written
+        self._later(connection, request, end, {"msgId": key})
+        return None
+
+    def _recall(
+        self, connection: Connection, request: RemotingCommand
+    ) -> tuple[int, str] | Refusal:
+        """Where the recall's record ends, and the UNIQ_KEY of what it recalls."""
+        broker, rules = self._broker, self._services.rules
+        if not self._recalls:
+            return Refusal(NO_PERMISSION, "recall failed, operation is forbidden")
+        if broker.role is not Role.MASTER:
+            return Refusal(SLAVE_NOT_AVAILABLE, "recall failed, broker service not available")
+        if not self._services.writer.is_open or not self._may_write:
+            return Refusal(SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
+        topic = text_field(request.ext_fields, "topic", "")
+        if broker.topics.table.get(topic) is None:
+            return Refusal(TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
+        handle = decode_handle(text_field(request.ext_fields, "recallHandle", ""))
+        if isinstance(handle, Refusal):
+            return handle
+        wall_ms = broker.clock.wall_ms()
+        refusal = check_recall(handle, topic, broker.config.broker_name, rules, wall_ms)
+        if refusal is not None:
+            return refusal
+        group = text_field(request.ext_fields, "producerGroup", "")
+        born = pack_peer(connection.peer)
+        try:
+            message = place(
+                recall_message(handle, group, wall_ms, born, self._store_host), rules, wall_ms
+            )
+            if isinstance(message, Refusal):
+                return Refusal(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
+            return self._services.writer.append(message).end, handle.unique_key
+        except (MessageIllegal, DiskFailed) as error:
+            return Refusal(ResponseCode.SYSTEM_ERROR, str(error))

@@ -1,0 +1,80 @@
+"""Requests 12 (messages by key) and 33 (one message by its place), of confirmed messages only."""
+
+from __future__ import annotations
+
+from rmqha.base.errors import DiskFailed
+from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import (
+    INT64_MAX,
+    bool_field,
+    ext_fields,
+    int_field,
+    long_field,
+    text_field,
+)
+
+QUERY_NOT_FOUND = 22
+RESULTS_MAX = 64
+"""Java's maxMsgsNumBatch: messages in one answer."""
+
+BODY_BYTES_MAX = 8 << 20
+"""At least one message is answered; a frame holds 16 MiB."""
+
+UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+
+
+class QueryProcessor:
+    """Finds messages for people."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._unique_max = broker.config.integer("defaultQueryMaxNum")
+
+    def handlers(self) -> Handlers:
+        """By request code."""
+        return {
+            RequestCode.QUERY_MESSAGE: self.query,
+            RequestCode.VIEW_MESSAGE_BY_ID: self.view,
+        }
+
+    def query(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """12."""
+        fields, store = request.ext_fields, self._broker.store
+        limit = int_field(fields, "maxNum", 0)
+        if bool_field(fields, UNIQUE_KEY_QUERY):
+            limit = self._unique_max
+        try:
+            found = store.reader.query(
+                text_field(fields, "topic", ""),
+                text_field(fields, "key", ""),
+                begin_ms=long_field(fields, "beginTimestamp", 0),
+                end_ms=long_field(fields, "endTimestamp", INT64_MAX),
+                limit=max(0, min(limit, RESULTS_MAX)),
+            )
+        except DiskFailed as error:
+            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        timestamp, offset = store.indexes.newest
+        answer = ext_fields(indexLastUpdateTimestamp=timestamp, indexLastUpdatePhyoffset=offset)
+        if not found:
+            remark = "can not find message, maybe time range not correct"
+            return request.reply(QUERY_NOT_FOUND, remark, answer)
+        body = b""
+        for one in found:
+            if body and len(body) + one.size > BODY_BYTES_MAX:
+                break
+            body += store.view(one.physical_offset, one.size)
+        return request.reply(ResponseCode.SUCCESS, None, answer, body)
+
+    def view(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """33."""
+        offset = long_field(request.ext_fields, "offset", -1)
+        record = self._broker.store.reader.look(offset)
+        if record is None:
+            return request.reply(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
+            )
+        body = bytes(self._broker.store.view(offset, record.size))
+        return request.reply(ResponseCode.SUCCESS, body=body)

@@ -1,0 +1,123 @@
+"""Topics (17, 18, 215, 21, 351), and what slaves copy of delays and timers (45, 60)."""
+
+from __future__ import annotations
+
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.aio.services import MasterServices
+from rmqha.broker.send import INVALID_PARAMETER, TOPIC_NOT_EXIST, Refusal
+from rmqha.broker.topic_requests import check_name, parse_topic, parse_topics
+from rmqha.broker.topics import DataVersion, TopicConfig
+from rmqha.ha.events import Role
+from rmqha.remoting import fastjson
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import text_field
+
+
+class TopicProcessor:
+    """Answers mqadmin and slaves about topics."""
+
+    def __init__(self, broker: Broker, services: MasterServices) -> None:
+        self._broker = broker
+        self._services = services
+        self._protect = broker.config.boolean("validateSystemTopicWhenUpdateTopic")
+
+    def handlers(self) -> Handlers:
+        """By request code."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.put_topic,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.put_topics,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
+            RequestCode.GET_TOPIC_CONFIG: self.one_topic,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
+            RequestCode.GET_TIMER_CHECK_POINT: self.timer_mark,
+        }
+
+    def _not_master(self, request: RemotingCommand) -> RemotingCommand | None:
+        if self._broker.role is Role.MASTER:
+            return None
+        return request.reply(ResponseCode.SYSTEM_ERROR, "topics are changed at the master only")
+
+    def put_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """17; a topic that is as asked for changes nothing."""
+        refused = self._not_master(request)
+        if refused is not None:
+            return refused
+        get = self._broker.topics.table.get
+        topic = parse_topic(request.ext_fields, get, protect_system=self._protect)
+        if isinstance(topic, Refusal):
+            return request.reply(topic.code, topic.remark)
+        return self._put(request, [topic])
+
+    def put_topics(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """18; all or none."""
+        refused = self._not_master(request)
+        if refused is not None:
+            return refused
+        get = self._broker.topics.table.get
+        try:
+            topics = parse_topics(request.body, get, protect_system=self._protect)
+        except RemoteProtocolError as error:
+            return request.reply(INVALID_PARAMETER, str(error))
+        if isinstance(topics, Refusal):
+            return request.reply(topics.code, topics.remark)
+        return self._put(request, topics)
+
+    def _put(self, request: RemotingCommand, topics: list[TopicConfig]) -> RemotingCommand:
+        table, wall_ms = self._broker.topics.table, self._broker.clock.wall_ms()
+        changed = [topic.name for topic in topics if table.put(topic, wall_ms)]
+        if changed:
+            self._broker.topics_changed()
+        if any(table.get(topic.name) != topic for topic in topics):
+            return request.reply(ResponseCode.SYSTEM_ERROR, "there is no room for more topics")
+        return request.reply(ResponseCode.SUCCESS)
+
+    def delete_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """215: the topic goes, with what groups have stored of it; messages expire with the log."""
+        refused = self._not_master(request)
+        if refused is not None:
+            return refused
+        name = text_field(request.ext_fields, "topic", "")
+        if not name.strip():
+            return request.reply(INVALID_PARAMETER, "The specified topic is blank.")
+        refusal = check_name(name, protect_system=self._protect)
+        if refusal is not None and self._broker.topics.table.get(name) is None:
+            return request.reply(refusal.code, refusal.remark)
+        if refusal is not None and "system topic" in refusal.remark:
+            return request.reply(refusal.code, refusal.remark)
+        if self._broker.topics.table.delete(name, self._broker.clock.wall_ms()):
+            self._broker.topics_changed()
+        if self._broker.offsets.table.forget_topic(name):
+            self._broker.offsets.changed()
+        return request.reply(ResponseCode.SUCCESS)
+
+    def all_topics(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """21: what a slave copies; static topics do not exist here."""
+        body = {
+            **self._broker.topics.table.members(),
+            "mappingDataVersion": DataVersion().members(),
+            "topicQueueMappingDetailMap": {},
+            "topicQueueMappingInfoMap": {},
+        }
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
+
+    def one_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """351."""
+        topic = self._broker.topics.table.get(text_field(request.ext_fields, "topic", ""))
+        if topic is None:
+            return request.reply(TOPIC_NOT_EXIST, "the topic does not exist")
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(topic.members()))
+
+    def delay_offsets(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """45: how far each delay level is delivered, as far as that is safe."""
+        body = self._services.delay_offsets.offsets.members()
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
+
+    def timer_mark(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """60: how far timers are delivered."""
+        version = self._broker.topics.table.version
+        body = self._services.timer_mark.mark.encode(DataVersion(version.state_version, 0, 0))
+        return request.reply(ResponseCode.SUCCESS, body=body)

@@ -1,0 +1,111 @@
+"""What a master does besides answering: delays, timers, transactions. All of it ends with the role.
+
+The files that these services keep belong to slaves, too: a slave has those of its master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rmqha.base.errors import DiskFailed
+from rmqha.broker.aio.delivery import DelayDelivery, DelayOffsetFile
+from rmqha.broker.aio.processors import Broker
+from rmqha.broker.aio.timers import TimerMarkFile, TimerService
+from rmqha.broker.aio.transactions import TransactionService
+from rmqha.broker.aio.writer import Writer
+from rmqha.broker.delays import DelayRules
+from rmqha.broker.settings import BrokerConfig
+from rmqha.broker.unique_ids import UniqueIds
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Disk
+
+HOUR_MS = 3_600_000
+
+
+def delay_rules(config: BrokerConfig) -> DelayRules:
+    """What the configuration says about delays.
+
+    A timer may not be further ahead than the log reaches back, or its record would expire first.
+    """
+    kept_ms = config.store.file_reserved_time * HOUR_MS
+    return DelayRules(
+        levels=len(config.store.message_delay_levels_ms),
+        timers=config.boolean("timerWheelEnable"),
+        precision_ms=config.integer("timerPrecisionMs"),
+        delay_max_ms=min(config.integer("timerMaxDelaySec") * 1000, kept_ms),
+    )
+
+
+class MasterServices:
+    """The services of one broker.
+
+    Attributes:
+        rules: about delays.
+        writer: how the broker writes messages of its own.
+        delay_offsets, timer_mark: files, kept by slaves as well.
+        transactions: ends transactions, while it runs.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        disk: Disk,
+        unique_ids: UniqueIds,
+        log: Logger,
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        config = broker.config
+        path = config.store.path
+        self._broker = broker
+        self._log = log
+        self._running = False
+        self._tasks = Tasks(log, on_failed)
+        self._persist_ms = config.integer("flushDelayOffsetInterval")
+        self.rules = delay_rules(config)
+        self.writer = Writer(broker)
+        self.delay_offsets = DelayOffsetFile(disk, broker.clock, path("config", "delayOffset.json"))
+        self.timer_mark = TimerMarkFile(disk, path("config", "rmqhaTimers.json"))
+        self._delivery = DelayDelivery(broker, self.writer, self.delay_offsets, log)
+        self._timers = TimerService(broker, self.writer, self.timer_mark, log)
+        self.transactions = TransactionService(broker, self.writer, self.rules, unique_ids, log)
+
+    async def load(self) -> None:
+        """Read the files.
+
+        Raises:
+            StoreCorrupted: a file and its backup cannot be read.
+            DiskFailed: the disk cannot.
+        """
+        await self.delay_offsets.load()
+        await self.timer_mark.load()
+
+    def start(self) -> None:
+        """This broker serves as a master now; one that was elected again goes on."""
+        if self._running:
+            return
+        self._running = True
+        self._tasks.start(self._delivery.run(), name="delayed messages")
+        self._tasks.start(self.delay_offsets.run(self._persist_ms), name="delay offsets file")
+        self._tasks.start(self.transactions.run(), name="transactions")
+        if self.rules.timers:
+            self._tasks.start(self._timers.run(), name="timers")
+
+    def stop(self) -> None:
+        """This broker is no serving master any more: nothing is written from here on."""
+        if not self._running:
+            return
+        self._running = False
+        if self.rules.timers:
+            self._timers.keep()
+        self._tasks.cancel()
+
+    async def close(self) -> None:
+        """Stop, and keep what was reached."""
+        self.stop()
+        await self._tasks.close()
+        try:
+            await self.delay_offsets.save()
+            await self.timer_mark.save()
+        except DiskFailed as error:
+            self._log.log("error", "delays_not_saved", reason=str(error))

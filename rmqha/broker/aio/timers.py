@@ -1,0 +1,179 @@
+"""The timer service: reads the timers' queue, delivers what is due, keeps its mark.
+
+It runs while this broker is a serving master.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from rmqha.base.errors import MessageIllegal, RemoteProtocolError, StoreCorrupted
+from rmqha.broker.aio.processors import Broker
+from rmqha.broker.aio.writer import Writer
+from rmqha.broker.delays import (
+    DELETE_KEY,
+    TIMER_QUEUE,
+    TIMER_TOPIC,
+    due_message,
+    timer_key,
+    timer_out_ms,
+)
+from rmqha.broker.timers import Due, TimerMark, TimerTable
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Disk
+from rmqha.store import properties as props
+from rmqha.store.aio.small_files import read_config, write_config
+from rmqha.store.record import Record
+
+LOOK_MS = 50
+READ_MAX, BATCH_MAX = 512, 256
+"""Timers that are read, and delivered, before other work gets its turn."""
+
+
+class TimerMarkFile:
+    """``config/rmqhaTimers.json``.
+
+    Attributes:
+        mark: what it says; a slave's is that of its master.
+    """
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.mark = TimerMark()
+        self._disk = disk
+        self._path = path
+        self._written: TimerMark | None = None
+        self._writing = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Read the file.
+
+        Raises:
+            StoreCorrupted: neither the file nor its backup can be read.
+            DiskFailed: the disk cannot.
+        """
+        value = await read_config(self._disk, self._path)
+        if value is None:
+            return
+        try:
+            self.mark = self._written = TimerMark.of(value)
+        except RemoteProtocolError as error:
+            raise StoreCorrupted(f"{self._path}: {error}") from error
+
+    async def save(self) -> None:
+        """Write the file if it would say something new; raises DiskFailed."""
+        async with self._writing:
+            mark = self.mark
+            if mark != self._written:
+                await write_config(self._disk, self._path, mark.members())
+                self._written = mark
+
+
+class TimerService:
+    """Delivers timers."""
+
+    def __init__(self, broker: Broker, writer: Writer, file: TimerMarkFile, log: Logger) -> None:
+        config = broker.config
+        self._broker = broker
+        self._writer = writer
+        self._file = file
+        self._log = log
+        self._timers_max = config.integer("timersInMemoryMax")
+        self._mark_ms = config.integer("timerFlushIntervalMs")
+        self._delay_max_ms = config.integer("timerMaxDelaySec") * 1000
+        self._table = TimerTable(self._timers_max, TimerMark(), 0)
+        self._marked_ms = 0
+
+    async def run(self) -> None:
+        """Deliver until cancelled.
+
+        Raises:
+            DiskFailed: the store has stopped.
+        """
+        clock = self._broker.clock
+        mark = self._file.mark
+        self._table = TimerTable(self._timers_max, mark, self._first(mark))
+        while True:
+            read = self._read()
+            end, more = self._deliver()
+            while end and not await self._writer.settle(end):
+                await clock.sleep(LOOK_MS)
+            self._table.settled()
+            if clock.now_ms() - self._marked_ms >= self._mark_ms:
+                self._marked_ms = clock.now_ms()
+                self._file.mark = self._table.mark(clock.wall_ms())
+                await self._file.save()
+            await clock.sleep(0 if more or read else self._pause_ms())
+
+    def keep(self) -> None:
+        """The role ends in order: the mark of this moment is worth keeping."""
+        self._file.mark = self._table.mark(self._broker.clock.wall_ms())
+
+    def _pause_ms(self) -> int:
+        left_ms = self._table.next_ms - self._broker.clock.wall_ms()
+        return max(1, min(LOOK_MS, left_ms))
+
+    def _first(self, mark: TimerMark) -> int:
+        """Where to begin: a timer is never stored longer before its time than the limit."""
+        reader = self._broker.store.reader
+        low = reader.min_offset(TIMER_TOPIC, TIMER_QUEUE)
+        high = reader.max_offset(TIMER_TOPIC, TIMER_QUEUE)
+        first = mark.first
+        if not first and mark.read_ms:
+            early_ms = mark.read_ms - self._delay_max_ms
+            first = reader.offset_by_time(TIMER_TOPIC, TIMER_QUEUE, early_ms)
+        return min(max(first, low), high)
+
+    def _read(self) -> bool:
+        """Read stored timers; whether there may be more."""
+        reader, table = self._broker.store.reader, self._table
+        high = reader.max_offset(TIMER_TOPIC, TIMER_QUEUE)
+        for _ in range(READ_MAX):
+            at = table.position
+            if at >= high:
+                return False
+            unit = reader.unit(TIMER_TOPIC, TIMER_QUEUE, at)
+            record = None if unit is None else reader.look(unit.physical_offset)
+            if record is None:
+                table.skip(max(at + 1, reader.min_offset(TIMER_TOPIC, TIMER_QUEUE)))
+                continue
+            self._add(at, record)
+        return True
+
+    def _add(self, at: int, record: Record) -> None:
+        out_ms = timer_out_ms(record.properties)
+        if out_ms is None:
+            self._log.log("error", "timer_illegal", offset=record.physical_offset)
+            self._table.skip(at + 1)
+            return
+        recalls = props.find(record.properties, DELETE_KEY) or b""
+        self._table.add(Due(out_ms, at, record.physical_offset), recalls.decode("utf-8", "replace"))
+
+    def _deliver(self) -> tuple[int, bool]:
+        """Deliver what is due; where the last record ends, 0 for none, and whether more is due."""
+        if not self._writer.is_open:
+            return 0, False
+        found = self._table.take(self._broker.clock.wall_ms(), BATCH_MAX)
+        end = 0
+        for timer in found:
+            end = self._write(timer) or end
+        return end, len(found) == BATCH_MAX
+
+    def _write(self, timer: Due) -> int:
+        record = self._broker.store.reader.look(timer.physical_offset)
+        if record is None:
+            self._log.log("error", "timer_expired", offset=timer.physical_offset)
+            return 0
+        if props.find(record.properties, DELETE_KEY) is not None:
+            return 0
+        key = timer_key(record)
+        if key is not None and self._table.is_recalled(key, timer.due_ms):
+            return 0
+        message = due_message(record)
+        try:
+            if message is not None:
+                return self._writer.append(message).end
+            reason = "it does not say where it belongs"
+        except MessageIllegal as error:
+            reason = str(error)
+        self._log.log("error", "timer_illegal", offset=timer.physical_offset, reason=reason)
+        return 0

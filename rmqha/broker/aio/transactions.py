@@ -1,0 +1,247 @@
+"""Transactions on a serving master: ends them (37), and asks about those that nobody ended (39).
+
+Source: EndTransactionProcessor, TransactionalMessageCheckService and AbstractTransactionalMessageCheckListener
+of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.8).
+"""
+
+from __future__ import annotations
+
+from rmqha.base.errors import MessageIllegal
+from rmqha.broker.aio.processors import Broker
+from rmqha.broker.aio.writer import Writer
+from rmqha.broker.delays import DelayRules, place, real_place
+from rmqha.broker.send import SERVICE_NOT_AVAILABLE, Refusal
+from rmqha.broker.transactions import (
+    COMMIT,
+    GROUP,
+    HALF_TOPIC,
+    OP_TOPIC,
+    QUEUE,
+    EndRequest,
+    Open,
+    OpenTransactions,
+    check_end,
+    check_times,
+    committed_message,
+    ended_offsets,
+    expired_message,
+    first_offset,
+    immunity_ms,
+    op_message,
+    renewed_half,
+)
+from rmqha.broker.unique_ids import UniqueIds
+from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import ext_fields
+from rmqha.runtime.logs import Logger
+from rmqha.store import properties as props
+from rmqha.store.record import Message, Record, encode_into, encoded_size, pack_host
+
+CHECK_TRANSACTION_STATE = 39
+LOOK_MS = 100
+READ_MAX = 512
+ASK_MAX = 256
+"""Half messages that are asked about before other work gets its turn."""
+
+HOUR_MS = 3_600_000
+
+
+class TransactionService:
+    """Half messages of one broker.
+
+    Attributes:
+        open: what this broker knows of them while it reigns.
+    """
+
+    def __init__(
+        self, broker: Broker, writer: Writer, rules: DelayRules, unique_ids: UniqueIds, log: Logger
+    ) -> None:
+        config = broker.config
+        self._broker = broker
+        self._writer = writer
+        self._rules = rules
+        self._unique_ids = unique_ids
+        self._log = log
+        self._timeout_ms = config.integer("transactionTimeOut")
+        self._checks_max = config.integer("transactionCheckMax")
+        self._interval_ms = config.integer("transactionCheckInterval")
+        self._open_max = config.integer("transactionsOpenMax")
+        self._store_host = pack_host(config.host, config.port)
+        self._keep_ms = config.store.file_reserved_time * HOUR_MS
+        self._check_ms = 0
+        self.open = OpenTransactions(0, 0, self._open_max)
+
+    # -- 37 ----------------------------------------------------------------------------------------
+
+    def end(self, request: EndRequest) -> Refusal | int:
+        """Commit or roll back.
+
+        Returns:
+            Where the last record ends that was written, or why none was.
+
+        Raises:
+            DiskFailed: the store has stopped.
+        """
+        if not self._writer.is_open:
+            return Refusal(SERVICE_NOT_AVAILABLE, "this broker cannot be written to now")
+        half = self._broker.store.reader.look(request.physical_offset)
+        wall_ms = self._broker.clock.wall_ms()
+        refusal = check_end(request, half, wall_ms, self._timeout_ms)
+        if refusal is not None or half is None:
+            return refusal or Refusal(ResponseCode.SYSTEM_ERROR, "no half message")
+        ends = self.open.to_end(half.queue_offset, first_offset(half))
+        if not ends:
+            return Refusal(ResponseCode.SYSTEM_ERROR, "the transaction has ended already")
+        try:
+            if request.decision == COMMIT:
+                message = place(committed_message(half), self._rules, wall_ms)
+                if isinstance(message, Refusal):
+                    return message
+                self._writer.append(message)
+        except MessageIllegal as error:
+            return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
+        return self._op(ends)
+
+    def _op(self, half_offsets: list[int]) -> int:
+        """Write that half messages have ended; where the record ends."""
+        wall_ms = self._broker.clock.wall_ms()
+        message = op_message(half_offsets, wall_ms, self._store_host, self._unique_ids.next())
+        result = self._writer.append(message)
+        self.open.answered(half_offsets)
+        return result.end
+
+    # -- the service -------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Read both topics and ask, until cancelled.
+
+        Raises:
+            DiskFailed: the store has stopped.
+        """
+        clock, offsets = self._broker.clock, self._broker.offsets.table
+        self.open = OpenTransactions(
+            offsets.query(GROUP, HALF_TOPIC, QUEUE) or 0,
+            offsets.query(GROUP, OP_TOPIC, QUEUE) or 0,
+            self._open_max,
+        )
+        self._check_ms = clock.now_ms() + self._interval_ms
+        while True:
+            more = self._read()
+            if not more and clock.now_ms() >= self._check_ms:
+                end, more = self._ask()
+                while end and not await self._writer.settle(end):
+                    await clock.sleep(LOOK_MS)
+                if not more:
+                    self._check_ms = clock.now_ms() + self._interval_ms
+            await self._keep()
+            await clock.sleep(0 if more else LOOK_MS)
+
+    async def _keep(self) -> None:
+        """Remember how far all transactions have ended, once that is safe."""
+        offsets = self._broker.offsets
+        kept = self.open.kept()
+        if kept == tuple(offsets.table.query(GROUP, t, QUEUE) for t in (HALF_TOPIC, OP_TOPIC)):
+            return
+        if not await self._writer.settle(self._broker.store.dispatched_offset):
+            return
+        wall_ms = self._broker.clock.wall_ms()
+        for topic, offset in zip((HALF_TOPIC, OP_TOPIC), kept, strict=True):
+            offsets.table.commit(GROUP, topic, QUEUE, offset, wall_ms)
+        offsets.changed()
+
+    def _read(self) -> bool:
+        """Read what is new; whether there may be more. Op messages first: they need no memory."""
+        reader = self._broker.store.reader
+        left = READ_MAX
+        while left and self.open.op_next < reader.max_offset(OP_TOPIC, QUEUE):
+            at, left = self.open.op_next, left - 1
+            record = self._record(OP_TOPIC, at)
+            if record is None:
+                self.open.skip_ops(max(at + 1, reader.min_offset(OP_TOPIC, QUEUE)))
+            else:
+                self.open.op(at, ended_offsets(record))
+        while left and self.open.half_next < reader.max_offset(HALF_TOPIC, QUEUE):
+            if self.open.is_full:
+                return False
+            at, left = self.open.half_next, left - 1
+            record = self._record(HALF_TOPIC, at)
+            if record is None:
+                self.open.skip_halves(max(at + 1, reader.min_offset(HALF_TOPIC, QUEUE)))
+            else:
+                self.open.half(self._opened(at, record))
+        return not left
+
+    def _record(self, topic: str, at: int) -> Record | None:
+        unit = self._broker.store.reader.unit(topic, QUEUE, at)
+        record = None if unit is None else self._broker.store.reader.look(unit.physical_offset)
+        return record if record is not None and record.queue_offset == at else None
+
+    def _opened(self, at: int, half: Record) -> Open:
+        ask_ms = half.store_timestamp
+        if not check_times(half.properties):
+            ask_ms += immunity_ms(half.properties, self._timeout_ms)
+        return Open(at, half.physical_offset, ask_ms, first_offset(half))
+
+    def _ask(self) -> tuple[int, bool]:
+        """Ask about what has been open for too long.
+
+        Returns:
+            Where the last record ends that was written, 0 for none; and whether there is more.
+        """
+        if not self._writer.is_open:
+            return 0, False
+        end = 0
+        found = self.open.to_ask(self._broker.clock.wall_ms(), ASK_MAX)
+        for one in found:
+            half = self._broker.store.reader.look(one.physical_offset)
+            try:
+                end = self._renew(one, half)
+            except MessageIllegal as error:
+                self._log.log("error", "half_message_illegal", reason=str(error))
+                end = self._op([one.queue_offset])
+        return end, len(found) == ASK_MAX
+
+    def _renew(self, one: Open, half: Record | None) -> int:
+        if half is None or real_place(half.properties) is None:
+            self._log.log("error", "half_message_expired", offset=one.physical_offset)
+            return self._op([one.queue_offset])
+        old = self._broker.clock.wall_ms() - half.born_timestamp > self._keep_ms
+        if old or check_times(half.properties) >= self._checks_max:
+            self._log.log("error", "transaction_given_up", offset=one.physical_offset)
+            self._writer.append(expired_message(half))
+            return self._op([one.queue_offset])
+        message = renewed_half(half)
+        result = self._writer.append(message)
+        end = self._op([one.queue_offset])
+        self._tell(message, result.queue_offset, result.offset, result.msg_id)
+        return end
+
+    def _tell(self, half: Message, queue_offset: int, physical_offset: int, msg_id: str) -> None:
+        """Send 39 to one producer of the group; without one the next round asks again."""
+        pairs = half.properties
+        group = _text(pairs, b"PGROUP")
+        client = self._broker.producers.pick(group)
+        if client is None:
+            self._log.log("warning", "transaction_without_producer", group=group)
+            return
+        key = _text(pairs, b"UNIQ_KEY")
+        topic, queue_id = real_place(pairs) or ("", 0)
+        fields = ext_fields(
+            topic=HALF_TOPIC, tranStateTableOffset=queue_offset, commitLogOffset=physical_offset,
+            msgId=key, transactionId=key, offsetMsgId=msg_id,
+            bname=self._broker.config.broker_name,
+        )  # fmt: skip
+        shown = half._replace(topic=topic, queue_id=queue_id)
+        body = bytearray(encoded_size(shown, property_crc=False))
+        encode_into(
+            body, 0, shown, size=len(body), queue_offset=queue_offset,
+            physical_offset=physical_offset, store_timestamp=self._broker.clock.wall_ms(),
+        )  # fmt: skip
+        command = RemotingCommand(CHECK_TRANSACTION_STATE, ext_fields=fields, body=bytes(body))
+        self._broker.clients.oneway(client.connection, command)
+
+
+def _text(properties: bytes, name: bytes) -> str:
+    value = props.find(properties, name)
+    return "" if value is None else value.decode("utf-8", "replace")

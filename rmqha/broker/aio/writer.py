@@ -1,0 +1,57 @@
+"""How a master's own services write messages, and know when these are safe.
+
+What clients send goes through ``processors/send.py``; this is for what the broker sends by itself.
+"""
+
+from __future__ import annotations
+
+from rmqha.broker.aio.processors import Broker
+from rmqha.ha.events import PutStatus, Role
+from rmqha.store.aio.commit_log import AppendResult
+from rmqha.store.record import Message
+
+
+class Writer:
+    """Appends for as long as this broker reigns.
+
+    Between :attr:`is_open` and :meth:`append` nobody may wait: then no role can end in between.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this broker is a serving master, and enough replicas are there to write to."""
+        broker = self._broker
+        if broker.role is not Role.MASTER or broker.ha is None or broker.store.failed is not None:
+            return False
+        return broker.ha.check_put() is PutStatus.PUT_OK
+
+    def append(self, message: Message) -> AppendResult:
+        """Write one message; it is safe when :meth:`settle` says so.
+
+        Raises:
+            MessageIllegal: the store cannot hold it.
+            DiskFailed: the store has stopped.
+        """
+        result = self._broker.store.append(message)
+        if self._broker.ha is not None:
+            self._broker.ha.appended()
+        return result
+
+    async def settle(self, end: int) -> bool:
+        """Whether all before ``end`` is as safe as this broker's configuration asks for.
+
+        Returns when that is so, or when the time for it is over; ask again then.
+
+        Raises:
+            DiskFailed: the store has stopped.
+        """
+        broker = self._broker
+        if broker.store.settings.sync_flush:
+            await broker.store.flush(end)
+        ha = broker.ha
+        if ha is None or broker.role is not Role.MASTER:
+            return False
+        return await ha.wait_put(end) is PutStatus.PUT_OK

@@ -1,0 +1,255 @@
+"""Messages that are not for now: delay levels, timers, and what becomes of them when they are due.
+
+A delayed message is stored under a topic of the broker's own with its real topic and queue among
+its properties, and written once more when it is due. The second record keeps the properties of
+the first: Java's consumers find DELAY, REAL_TOPIC and REAL_QID there, too.
+
+Source: HookUtils, ScheduleMessageService, TimerMessageStore and RecallMessageHandle of RocketMQ 5.0 to 5.5
+(reference broker-namesrv 2.7).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import NamedTuple
+
+from rmqha.broker.send import ILLEGAL_OPERATION, MESSAGE_ILLEGAL, Refusal
+from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.headers import INT32_MAX, INT64_MAX, parse_number
+from rmqha.store import properties as props
+from rmqha.store.record import Message, Record
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+TIMER_QUEUE = 0
+OUT_MS = b"TIMER_OUT_MS"
+DELETE_KEY = b"TIMER_DEL_UNIQKEY"
+RECALL_TAG = "_RECALL_TAG_"
+
+_DELAY = b"DELAY"
+_DELAY_SEC, _DELAY_MS, _DELIVER_MS = b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS"
+_REAL_TOPIC, _REAL_QUEUE = b"REAL_TOPIC", b"REAL_QID"
+_HANDLE_VERSION = "v1"
+_HANDLE_PARTS = 5
+
+
+class DelayRules(NamedTuple):
+    """What a broker does about delays.
+
+    Attributes:
+        levels: how many delay levels there are.
+        timers: ``timerWheelEnable``.
+        precision_ms: ``timerPrecisionMs``: delivery times are rounded down to it.
+        delay_max_ms: how far ahead a timer may be.
+    """
+
+    levels: int
+    timers: bool
+    precision_ms: int
+    delay_max_ms: int
+
+
+def delay_level(properties: bytes) -> int:
+    """DELAY as a number; 0 without one, and for what is no number."""
+    value = props.find(properties, _DELAY)
+    if value is None:
+        return 0
+    return parse_number(value.decode("utf-8", "replace"), INT32_MAX) or 0
+
+
+def place(message: Message, rules: DelayRules, wall_ms: int) -> Message | Refusal:
+    """The message as it is stored: itself, or the one that waits for its time.
+
+    A delay level wins over a timer, and a time that has passed means now.
+    """
+    level = delay_level(message.properties)
+    if level > 0:
+        return _scheduled(message, level, rules)
+    if message.topic == TIMER_TOPIC or b"TIMER_D" not in message.properties:
+        return message
+    return _timed(message, rules, wall_ms)
+
+
+def _scheduled(message: Message, level: int, rules: DelayRules) -> Message:
+    properties = message.properties
+    if b"TIMER_D" in properties:
+        for name in (_DELAY_SEC, _DELAY_MS, _DELIVER_MS):
+            properties = props.drop(properties, name)
+    if level > rules.levels:
+        level = max(1, rules.levels)
+        properties = props.put(properties, _DELAY, b"%d" % level)
+    return message._replace(
+        topic=SCHEDULE_TOPIC,
+        queue_id=level - 1,
+        properties=_with_place(properties, message),
+    )
+
+
+def _with_place(properties: bytes, message: Message) -> bytes:
+    """The properties with the place where the message really belongs."""
+    properties = props.put(properties, _REAL_TOPIC, message.topic.encode())
+    return props.put(properties, _REAL_QUEUE, b"%d" % message.queue_id)
+
+
+def _timed(message: Message, rules: DelayRules, wall_ms: int) -> Message | Refusal:
+    properties = message.properties
+    if props.find(properties, OUT_MS) is not None:
+        return message
+    wanted = _deliver_ms(properties, wall_ms)
+    if wanted is None:
+        return message
+    if not rules.timers:
+        return Refusal(ResponseCode.SYSTEM_ERROR, "timers are switched off: timerWheelEnable=false")
+    if wanted < 0 or wanted - wall_ms > rules.delay_max_ms:
+        return Refusal(
+            MESSAGE_ILLEGAL,
+            f"a timer may be at most {rules.delay_max_ms} ms ahead, and must be a number",
+        )
+    if wanted <= wall_ms:
+        if props.find(properties, DELETE_KEY) is not None:
+            return Refusal(MESSAGE_ILLEGAL, "what is to be recalled is due already")
+        return message
+    step = rules.precision_ms
+    out = wanted - step if wanted % step == 0 else wanted - wanted % step
+    properties = props.put(properties, OUT_MS, b"%d" % out)
+    return message._replace(
+        topic=TIMER_TOPIC, queue_id=TIMER_QUEUE, properties=_with_place(properties, message)
+    )
+
+
+def _deliver_ms(properties: bytes, wall_ms: int) -> int | None:
+    """When the producer wants it delivered; -1 when that is no number, None when it says nothing."""
+    for name, unit_ms in ((_DELAY_SEC, 1000), (_DELAY_MS, 1), (_DELIVER_MS, 0)):
+        value = props.find(properties, name)
+        if value is not None:
+            number = parse_number(value.decode("utf-8", "replace"), INT64_MAX)
+            if number is None:
+                return -1
+            return number if not unit_ms else max(0, wall_ms + number * unit_ms)
+    return None
+
+
+# -- when they are due
+
+
+def real_place(properties: bytes) -> tuple[str, int] | None:
+    """Real topic and queue of a message that waited; None when it does not say."""
+    topic = props.find(properties, _REAL_TOPIC)
+    queue = props.find_integer(properties, _REAL_QUEUE)
+    if topic is None or queue is None or queue > INT32_MAX:
+        return None
+    return topic.decode("utf-8", "replace"), queue
+
+
+def due_message(record: Record) -> Message | None:
+    """A message that waited, as it is delivered; None for a record that says not where to."""
+    found = real_place(record.properties)
+    if found is None:
+        return None
+    return record.message()._replace(
+        topic=found[0], queue_id=found[1], prepared_transaction_offset=0
+    )
+
+
+def due_ms(tags_code: int, wall_ms: int, delay_ms: int) -> int:
+    """When the unit of a delayed message is due: what it says, but never beyond its level.
+
+    A clock that was set back must not hold messages for longer than their delay.
+    """
+    return wall_ms if tags_code > wall_ms + delay_ms else tags_code
+
+
+def timer_out_ms(properties: bytes) -> int | None:
+    """When a stored timer is due; None for a record that does not say."""
+    return props.find_integer(properties, OUT_MS)
+
+
+def timer_key(record: Record) -> str | None:
+    """How a recall names a stored timer; None for one that cannot be recalled."""
+    found, key = real_place(record.properties), props.find(record.properties, b"UNIQ_KEY")
+    if found is None or key is None:
+        return None
+    return delete_key(found[0], key.decode("utf-8", "replace"))
+
+
+def delete_key(topic: str, unique_key: str) -> str:
+    """What a recall says of the message that it recalls."""
+    return f"{topic}+{unique_key}"
+
+
+# -- recall handles
+
+
+class RecallHandle(NamedTuple):
+    """What a producer gives back to recall a timer."""
+
+    topic: str
+    broker_name: str
+    deliver_ms: int
+    unique_key: str
+
+
+def encode_handle(handle: RecallHandle) -> str:
+    """The handle as text."""
+    parts = (
+        _HANDLE_VERSION, handle.topic, handle.broker_name, str(handle.deliver_ms),
+        handle.unique_key,
+    )  # fmt: skip
+    return base64.urlsafe_b64encode(" ".join(parts).encode()).decode()
+
+
+def decode_handle(text: str) -> RecallHandle | Refusal:
+    """Read a handle."""
+    wrong = Refusal(ILLEGAL_OPERATION, "recall handle is invalid")
+    try:
+        raw = base64.b64decode(text.encode(), altchars=b"-_", validate=True)
+        parts = raw.decode().split(" ")
+    except (binascii.Error, UnicodeError):
+        return wrong
+    if len(parts) < _HANDLE_PARTS or parts[0] != _HANDLE_VERSION:
+        return wrong
+    return RecallHandle(parts[1], parts[2], parse_number(parts[3], INT64_MAX) or -1, parts[4])
+
+
+def handle_of(message: Message, broker_name: str) -> str | None:
+    """The handle that the producer of a timer is given; None for any other message."""
+    if message.topic != TIMER_TOPIC:
+        return None
+    out, found = timer_out_ms(message.properties), real_place(message.properties)
+    key = props.find(message.properties, b"UNIQ_KEY")
+    if out is None or found is None or key is None or found[0].startswith("%RETRY%"):
+        return None
+    # One more, so that rounding down leads to the same time again.
+    return encode_handle(
+        RecallHandle(found[0], broker_name, out + 1, key.decode("utf-8", "replace"))
+    )
+
+
+def check_recall(
+    handle: RecallHandle, topic: str, broker_name: str, rules: DelayRules, wall_ms: int
+) -> Refusal | None:
+    """Whether a handle can still be used here."""
+    if handle.topic != topic:
+        return Refusal(ILLEGAL_OPERATION, "recall failed, topic not match")
+    if handle.broker_name != broker_name:
+        return Refusal(ILLEGAL_OPERATION, "recall failed, broker service not available")
+    if not 0 < handle.deliver_ms - wall_ms < rules.delay_max_ms:
+        return Refusal(ILLEGAL_OPERATION, "recall failed, timestamp invalid")
+    return None
+
+
+def recall_message(
+    handle: RecallHandle, group: str, wall_ms: int, born_host: bytes, store_host: bytes
+) -> Message:
+    """The message that takes another one back when both are due."""
+    pairs = {
+        "TAGS": RECALL_TAG,
+        "TIMER_DEL_UNIQKEY": delete_key(handle.topic, handle.unique_key),
+        "UNIQ_KEY": handle.unique_key,
+        "TIMER_DELIVER_MS": str(handle.deliver_ms),
+        "BORN_TIMESTAMP": str(wall_ms),
+        "PGROUP": group,
+    }
+    properties = props.encode({name: value for name, value in pairs.items() if value})
+    return Message(handle.topic, 0, b"0", properties, wall_ms, born_host, store_host)

@@ -1,0 +1,299 @@
+"""Transactions: half messages, what ends them, and which of them to ask about.
+
+Everything is in the log: a half message waits in a topic of the broker's own, and an op message says
+that it is committed or rolled back. So any replica that becomes master can go on from there.
+
+Source: TransactionalMessageBridge, TransactionalMessageServiceImpl and EndTransactionProcessor of
+RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.8).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rmqha.broker.delays import real_place
+from rmqha.broker.send import ILLEGAL_OPERATION, Refusal
+from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.headers import (
+    INT64_MAX,
+    bool_field,
+    int_field,
+    long_field,
+    parse_number,
+    text_field,
+)
+from rmqha.store import properties as props
+from rmqha.store.record import TRANSACTION_COMMIT, TRANSACTION_MASK, Message, Record
+
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+EXPIRED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+GROUP = "CID_RMQ_SYS_TRANS"
+QUEUE = 0
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+
+_PREPARED = b"TRAN_MSG"
+_CHECK_TIMES = b"TRANSACTION_CHECK_TIMES"
+_IMMUNITY = b"CHECK_IMMUNITY_TIME_IN_SECONDS"
+_PREPARED_OFFSET = b"TRAN_PREPARED_QUEUE_OFFSET"
+_OP_TAG = b"d"
+
+
+def is_half(properties: bytes) -> bool:
+    """Whether a producer sent it as the first half of a transaction."""
+    value = props.find(properties, _PREPARED)
+    return value is not None and value.lower() == b"true"
+
+
+def half_message(message: Message) -> Message:
+    """A half message as it is stored; delays count from its commit."""
+    properties = message.properties
+    key = props.find(properties, b"UNIQ_KEY")
+    if key is not None:
+        properties = props.put(properties, b"__transactionId__", key)
+    properties = props.put(properties, b"REAL_TOPIC", message.topic.encode())
+    properties = props.put(properties, b"REAL_QID", b"%d" % message.queue_id)
+    return message._replace(
+        topic=HALF_TOPIC,
+        queue_id=QUEUE,
+        properties=properties,
+        sys_flag=message.sys_flag & ~TRANSACTION_MASK,
+    )
+
+
+# -- request 37: the end of one
+
+
+class EndRequest(NamedTuple):
+    """The fields of request 37."""
+
+    producer_group: str
+    queue_offset: int
+    physical_offset: int
+    decision: int
+    from_check: bool
+
+
+def parse_end(fields: Mapping[str, str] | None) -> EndRequest:
+    """Read the fields; what is missing matches no half message."""
+    return EndRequest(
+        text_field(fields, "producerGroup", ""),
+        long_field(fields, "tranStateTableOffset", -1),
+        long_field(fields, "commitLogOffset", -1),
+        int_field(fields, "commitOrRollback", UNKNOWN),
+        bool_field(fields, "fromTransactionCheck"),
+    )
+
+
+def check_end(
+    request: EndRequest, half: Record | None, wall_ms: int, timeout_ms: int
+) -> Refusal | None:
+    """Whether the producer may end this transaction."""
+    if half is None or half.topic != HALF_TOPIC:
+        return Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+    age_ms = wall_ms - half.born_timestamp
+    named = not request.from_check and props.find(half.properties, _IMMUNITY) is not None
+    if named and age_ms > immunity_ms(half.properties, timeout_ms):
+        # The producer itself named the time after which it wants to be asked.
+        return Refusal(ILLEGAL_OPERATION, "the time to end the transaction unasked is over")
+    group = props.find(half.properties, b"PGROUP") or b""
+    if group.decode("utf-8", "replace") != request.producer_group:
+        return Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+    if half.queue_offset != request.queue_offset:
+        return Refusal(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
+    if real_place(half.properties) is None:
+        return Refusal(ResponseCode.SYSTEM_ERROR, "the half message does not say where it belongs")
+    return None
+
+
+def committed_message(half: Record) -> Message:
+    """The message that consumers get.
+
+    It keeps TRAN_MSG: Java's consumers take the transaction id from there.
+    """
+    place = real_place(half.properties)
+    topic, queue_id = place if place is not None else (half.topic, half.queue_id)
+    return half.message()._replace(
+        topic=topic,
+        queue_id=queue_id,
+        sys_flag=(half.sys_flag & ~TRANSACTION_MASK) | TRANSACTION_COMMIT,
+        prepared_transaction_offset=half.physical_offset,
+    )
+
+
+def op_message(half_offsets: list[int], wall_ms: int, store_host: bytes, key: str) -> Message:
+    """What says that half messages have ended."""
+    body = "".join(f"{offset}," for offset in half_offsets).encode()
+    properties = props.encode({"TAGS": "d", "UNIQ_KEY": key})
+    return Message(OP_TOPIC, QUEUE, body, properties, wall_ms, store_host, store_host)
+
+
+def ended_offsets(op: Record) -> list[int]:
+    """The half messages that an op message ends."""
+    if props.find(op.properties, b"TAGS") != _OP_TAG:
+        return []
+    parts = op.body.decode("ascii", "replace").split(",")
+    numbers = [parse_number(part, INT64_MAX) for part in parts if part]
+    return [number for number in numbers if number is not None and number >= 0]
+
+
+# -- request 39: asking
+
+
+def immunity_ms(properties: bytes, timeout_ms: int) -> int:
+    """How long after its birth a half message is not asked about."""
+    seconds = props.find_integer(properties, _IMMUNITY)
+    return timeout_ms if seconds is None else seconds * 1000
+
+
+def check_times(properties: bytes) -> int:
+    """How often it was asked about."""
+    return props.find_integer(properties, _CHECK_TIMES) or 0
+
+
+def renewed_half(half: Record) -> Message:
+    """The half message with one more question counted, to be stored anew.
+
+    Ends of the first one count for it as long as its offset is among the properties.
+    """
+    message = half.message()
+    properties = props.put(
+        message.properties, _CHECK_TIMES, b"%d" % (check_times(message.properties) + 1)
+    )
+    if props.find(properties, _PREPARED_OFFSET) is None:
+        properties = props.put(properties, _PREPARED_OFFSET, b"%d" % half.queue_offset)
+    return message._replace(properties=properties, sys_flag=half.sys_flag & ~TRANSACTION_MASK)
+
+
+def first_offset(half: Record) -> int:
+    """Where the half message stood before it was renewed."""
+    value = props.find_integer(half.properties, _PREPARED_OFFSET)
+    return half.queue_offset if value is None else value
+
+
+def expired_message(half: Record) -> Message:
+    """Asked too often, or too old: it goes where people look."""
+    return half.message()._replace(topic=EXPIRED_TOPIC, queue_id=QUEUE)
+
+
+class Open(NamedTuple):
+    """A half message without an end.
+
+    Attributes:
+        ask_ms: when to ask about it; wall clock.
+        first: offset of the half message that this one renews, or its own.
+    """
+
+    queue_offset: int
+    physical_offset: int
+    ask_ms: int
+    first: int
+
+
+class OpenTransactions:
+    """Half messages that nobody has ended, as the two topics say.
+
+    Only an op message that was read ends one. What this broker has written itself and not read yet is
+    remembered beside, so that nothing is ended, or asked about, twice.
+
+    Args:
+        half_offset, op_offset: where to begin reading.
+        open_max: half messages to know at a time; reading stops there until some have ended.
+
+    Attributes:
+        half_next, op_next: the queue offsets to read next.
+    """
+
+    def __init__(self, half_offset: int, op_offset: int, open_max: int) -> None:
+        self._max = open_max
+        # In the order of their offsets.
+        self._open: OrderedDict[int, Open] = OrderedDict()
+        self._renewed: dict[int, int] = {}
+        self._ended: set[int] = set()
+        self._answered: set[int] = set()
+        self._ops: deque[tuple[int, int]] = deque()
+        self.half_next = half_offset
+        self.op_next = op_offset
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further half message can be taken."""
+        return len(self._open) >= self._max
+
+    def op(self, queue_offset: int, half_offsets: list[int]) -> None:
+        """Take the op message at ``op_next``."""
+        self.op_next = queue_offset + 1
+        for offset in half_offsets:
+            self._answered.discard(offset)
+            if offset >= self.half_next:
+                self._ended.add(offset)
+            else:
+                self._drop(offset)
+        self._ops.append((queue_offset, max(half_offsets, default=-1)))
+
+    def _drop(self, offset: int) -> None:
+        one = self._open.pop(offset, None)
+        if one is not None and self._renewed.get(one.first) == offset:
+            del self._renewed[one.first]
+
+    def half(self, found: Open) -> None:
+        """Take the half message at ``half_next``."""
+        self.half_next = found.queue_offset + 1
+        if found.queue_offset in self._ended:
+            self._ended.discard(found.queue_offset)
+            return
+        self._open[found.queue_offset] = found
+        if found.first != found.queue_offset:
+            self._renewed[found.first] = found.queue_offset
+
+    def skip_halves(self, queue_offset: int) -> None:
+        """Nothing can be read before ``queue_offset``."""
+        self.half_next = queue_offset
+        self._ended = {offset for offset in self._ended if offset >= queue_offset}
+
+    def skip_ops(self, queue_offset: int) -> None:
+        """Nothing can be read before ``queue_offset``."""
+        self.op_next = queue_offset
+
+    def to_end(self, queue_offset: int, first: int) -> list[int]:
+        """What an end of this half message ends: itself, and what renews it.
+
+        Args:
+            first: where it stood before it was renewed.
+
+        Returns:
+            Offsets for an op message; empty when it has ended already.
+        """
+        found = []
+        for offset in dict.fromkeys((queue_offset, first, self._renewed.get(first, first))):
+            unread = offset >= self.half_next and offset not in self._ended
+            if (offset in self._open or unread) and offset not in self._answered:
+                found.append(offset)
+        return found
+
+    def answered(self, half_offsets: list[int]) -> None:
+        """An op message for them is written, and will be read."""
+        self._answered.update(half_offsets)
+
+    def to_ask(self, wall_ms: int, count_max: int) -> list[Open]:
+        """Half messages to ask about now."""
+        found: list[Open] = []
+        for offset, one in self._open.items():
+            if one.ask_ms <= wall_ms and offset not in self._answered:
+                found.append(one)
+                if len(found) >= count_max:
+                    break
+        return found
+
+    def kept(self) -> tuple[int, int]:
+        """The offsets from which another one can go on: of half messages, of op messages."""
+        half = next(iter(self._open), self.half_next)
+        while self._ops and self._ops[0][1] < half:
+            self._ops.popleft()
+        op = self._ops[0][0] if self._ops else self.op_next
+        return half, op

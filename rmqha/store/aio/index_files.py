@@ -1,0 +1,242 @@
+"""The index files of a store, and the task that fills them behind the dispatcher.
+
+Keys are for people who look for a message, so the index may trail; what it lacks after a crash is
+read from the log again. It follows the dispatcher, so it knows confirmed messages only.
+
+Source: IndexService of RocketMQ 5.1.1 to 5.5 (ha-store 5.7, 5.8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from rmqha.base.errors import DiskFailed
+from rmqha.runtime.ports import Clock, Disk, MappedFile
+from rmqha.store.aio.commit_log import CommitLog
+from rmqha.store.index_file import HEADER_SIZE, IndexFile, IndexWriter, file_size, key_hashes
+from rmqha.store.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rmqha.store.settings import StoreSettings
+
+BATCH_MAX = 256
+GATHER_MS = 20
+"""Between two looks: keys of what came meanwhile are put in one go."""
+
+BEHIND_BYTES = 4 << 20
+CATCH_UP_PAUSE_MS = 5
+"""After each batch while far behind, so that a long rebuild leaves the time to others."""
+
+
+class IndexFiles:
+    """Index files, oldest first; all but the last are full.
+
+    Args:
+        limit: records before it may be indexed: the dispatcher's offset.
+        on_full: told the newest timestamp of a file that is full and durable.
+
+    Attributes:
+        position: records before it are indexed.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        disk: Disk,
+        log: CommitLog,
+        settings: StoreSettings,
+        *,
+        limit: Callable[[], int],
+        on_full: Callable[[int], None],
+    ) -> None:
+        self._clock = clock
+        self._disk = disk
+        self._log = log
+        self._settings = settings
+        self._limit = limit
+        self._on_full = on_full
+        self._directory = settings.path("index")
+        self._size = file_size(settings.max_hash_slot_num, settings.max_index_num)
+        self._files: list[MappedFile] = []
+        self._writer: IndexWriter | None = None
+        self._wake = asyncio.Event()
+        self.position = 0
+
+    async def load(self) -> None:
+        """Map what is there and find where to go on.
+
+        Raises:
+            DiskFailed: a file cannot be mapped.
+        """
+        await self._disk.make_dirs(self._directory)
+        for name in await self._disk.list_dir(self._directory):
+            path = f"{self._directory}/{name}"
+            size = await self._disk.file_size(path)
+            if size < HEADER_SIZE or (not name.isdigit()):
+                continue
+            self._files.append(self._disk.map_file(path, size, create=False))
+        self.position = max(0, self._log.min_offset)
+        if self._files:
+            last = self._files[-1]
+            if last.size == self._size:
+                self._writer = self._open(last)
+            self.position = max(self.position, self._after(self._header_end(last)))
+
+    def _open(self, file: MappedFile) -> IndexWriter:
+        settings = self._settings
+        return IndexWriter(file.buffer, settings.max_hash_slot_num, settings.max_index_num)
+
+    def _header_end(self, file: MappedFile) -> int:
+        return IndexFile(file.buffer, self._settings.max_hash_slot_num).header.end_physical_offset
+
+    def _after(self, offset: int) -> int:
+        """Where to go on after the record at ``offset``, the last that was indexed.
+
+        No record begins there after a cut: then the whole file of the log is read once more.
+        """
+        log = self._log
+        if not log.min_offset <= offset < log.max_offset:
+            return min(offset, log.max_offset)
+        head = log.check(offset)[1]
+        return offset + head.size if head.size > 0 else log.file_end(offset) - log.file_size
+
+    def wake(self) -> None:
+        """The limit may have moved."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Index until cancelled; raises DiskFailed."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self.position < self._limit():
+                before = self.position
+                await self.step()
+                if self.position == before:
+                    break
+                behind = self._limit() - self.position > BEHIND_BYTES
+                await self._clock.sleep(CATCH_UP_PAUSE_MS if behind else 0)
+            await self._clock.sleep(GATHER_MS)
+
+    async def step(self) -> None:
+        """Index up to a batch of records.
+
+        Raises:
+            DiskFailed: no room for the next file.
+        """
+        limit = self._limit()
+        for _ in range(BATCH_MAX):
+            if self.position >= limit:
+                break
+            if self.position < self._log.min_offset:
+                self.position = self._log.min_offset
+            buffer, head = self._log.check(self.position)
+            if head.size < 0:
+                break
+            if not head.size:
+                self.position = self._log.file_end(self.position)
+                continue
+            if head.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+                at = head.properties_at
+                properties = bytes(buffer[at : at + head.properties_size])
+                hashes = key_hashes(head.topic, properties)
+                if hashes:
+                    await self._put(hashes, head.offset, head.store_timestamp)
+            self.position = head.offset + head.size
+        if self._writer is not None:
+            self._writer.publish()
+
+    async def _put(self, hashes: list[int], offset: int, timestamp: int) -> None:
+        while hashes:
+            writer = self._writer
+            if writer is None or writer.is_full:
+                writer = await self._next_file()
+            hashes = hashes[writer.put(hashes, offset, timestamp) :]
+
+    async def _next_file(self) -> IndexWriter:
+        """Finish the file that is full, durably, and begin the next one."""
+        full = self._writer
+        if full is not None:
+            full.publish()
+            await self._files[-1].sync()
+            self._on_full(full.end_timestamp)
+        path = f"{self._directory}/{self._next_name()}"
+        file = self._disk.map_file(path, self._size, create=True)
+        self._files.append(file)
+        writer = self._writer = self._open(file)
+        if full is not None:
+            writer.continue_from(full.end_timestamp, full.end_physical_offset)
+        return writer
+
+    def _next_name(self) -> str:
+        """Java's: the time of making; never before the last one's, for files are read in order."""
+        moment = datetime.fromtimestamp(self._clock.wall_ms() / 1000, tz=UTC).astimezone()
+        name = f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
+        last = self._files[-1].path.rpartition("/")[2] if self._files else ""
+        while name <= last:
+            moment += timedelta(milliseconds=1)
+            name = f"{moment:%Y%m%d%H%M%S}{moment.microsecond // 1000:03d}"
+            if name <= last and len(name) <= len(last):
+                name = f"{int(last) + 1:017d}"
+        return name
+
+    @property
+    def newest(self) -> tuple[int, int]:
+        """Timestamp and physical offset of what was indexed last."""
+        writer = self._writer
+        return (0, 0) if writer is None else (writer.end_timestamp, writer.end_physical_offset)
+
+    def find(self, topic: str, key: str, *, begin_ms: int, end_ms: int, limit: int) -> list[int]:
+        """Physical offsets, newest first.
+
+        Raises:
+            DiskFailed: a file is no index file.
+        """
+        found: list[int] = []
+        for file in reversed(self._files):
+            try:
+                index = IndexFile(file.buffer, self._settings.max_hash_slot_num)
+                found += index.find(
+                    topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit - len(found)
+                )
+                begin = index.header.begin_timestamp
+            except struct.error as error:
+                raise DiskFailed(f"{file.path} is no index file") from error
+            if len(found) >= limit or 0 < begin < begin_ms:
+                break
+        return list(dict.fromkeys(found))
+
+    # -- cuts, the disk
+
+    def cut(self, offset: int) -> None:
+        """The log was cut: records from ``offset`` on are others now. Old keys stay, as hints."""
+        if self.position <= offset:
+            return
+        self.position = offset
+        if self._writer is not None and self._writer.end_physical_offset >= offset:
+            self._writer.end_physical_offset = max(0, offset - 1)
+            self._writer.publish()
+
+    async def expire(self, log_min: int) -> None:
+        """Delete files of which the log has no record any more; the last one stays."""
+        while len(self._files) > 1 and self._header_end(self._files[0]) < log_min:
+            file = self._files.pop(0)
+            file.close()
+            await self._disk.remove(file.path)
+
+    async def sync(self) -> int:
+        """Make the last file durable; returns its newest timestamp, 0 without a file."""
+        writer = self._writer
+        if writer is None or not self._files:
+            return 0
+        writer.publish()
+        await self._files[-1].sync()
+        return writer.end_timestamp
+
+    def close(self) -> None:
+        """Unmap."""
+        self._writer = None
+        for file in self._files:
+            file.close()
+        self._files = []
