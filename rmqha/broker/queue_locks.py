@@ -73,11 +73,6 @@ class QueueLocks:
         return lease is not None and not _is_over(lease, now_ms)
 
     def has_any(self, now_ms: int, group: str) -> bool:
-        """Whether a group consumes any queue in order now: its retries would break the order."""
-        leases = self._groups.get(group, {})
-        return any(not _is_over(lease, now_ms) for lease in leases.values())
-
-    def has_any(self, now_ms: int, group: str) -> bool:
         """Whether a group consumes any queue in order now."""
         leases = self._groups.get(group)
         return leases is not None and not all(_is_over(one, now_ms) for one in leases.values())

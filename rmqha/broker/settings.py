@@ -118,6 +118,7 @@ READ_ELSEWHERE = frozenset(
 
 REGISTER_PERIOD_MS_MIN, REGISTER_PERIOD_MS_MAX = 10_000, 60_000
 FAST_PORT_DISTANCE = 2
+MASTER_ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
 TEXT_MAX = 255
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _NAME = re.compile(r"[|%a-zA-Z0-9_.:-]+")
@@ -198,8 +199,7 @@ def load_config(
     values = dict(DEFAULTS)
     values |= {key: text.strip() for key, text in properties.items() if text.strip()}
     unknown = tuple(sorted(k for k in values if k not in DEFAULTS and k not in READ_ELSEWHERE))
-    if values["enableControllerMode"].lower() != "true":
-        raise ConfigInvalid("enableControllerMode=true is needed: other modes are not served")
+    _check_mode(values, properties)
     for key, default in (
         ("brokerName", host_name),
         ("brokerIP1", local_address),
@@ -235,9 +235,29 @@ def load_config(
         ha=replace(load_ha_settings(values), ack_flushed_data=store.sync_flush),
         replicas=ReplicasSettings("", "", "", ()),
     )
-    if not config.controllers:
+    if config.boolean("enableControllerMode") != bool(config.controllers):
         raise ConfigInvalid("controllerAddr is missing")
     return replace(config, replicas=_replicas(config))
+
+
+def _check_mode(values: dict[str, str], properties: Mapping[str, str]) -> None:
+    """Without controllers there is one broker alone: the role and id are what the file says."""
+    mode = values["enableControllerMode"].strip().lower()
+    if mode not in ("true", "false"):
+        raise ConfigInvalid(f"enableControllerMode={mode} is neither true nor false")
+    if mode == "true":
+        return
+    values["controllerAddr"] = ""
+    if not properties.get("brokerRole", "").strip():
+        values["brokerRole"] = "ASYNC_MASTER"
+    if values["brokerRole"] not in MASTER_ROLES:
+        raise ConfigInvalid(
+            f"brokerRole={values['brokerRole']}: without controllers only "
+            f"{' and '.join(MASTER_ROLES)} are served"
+        )
+    if values["brokerId"] not in ("-1", "0"):
+        raise ConfigInvalid(f"brokerId={values['brokerId']}: a master without controllers is 0")
+    values["brokerId"] = "0"
 
 
 _POSITIVE = (

@@ -74,8 +74,7 @@ def test_register_period_when_set_then_it_stays_between_ten_seconds_and_a_minute
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("enableControllerMode", "false", "enableControllerMode=true is needed"),
-        ("enableControllerMode", "maybe", "enableControllerMode=true is needed"),
+        ("enableControllerMode", "maybe", "enableControllerMode=maybe is neither true nor false"),
         ("controllerAddr", "", "controllerAddr is missing"),
         ("controllerAddr", "nowhere", "controllerAddr: address 'nowhere'"),
         ("namesrvAddr", "1.2.3.4", "namesrvAddr: address '1.2.3.4'"),
@@ -103,3 +102,26 @@ def test_bad_value_when_read_then_the_error_names_key_and_reason(
         del properties[key]
     with pytest.raises(ConfigInvalid, match="(?s)" + says.replace("'", ".")):
         load_config(properties, host_name="box", local_address="10.0.0.5", user_home="/h")
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({}, None),
+        ({"brokerRole": "SYNC_MASTER", "brokerId": "0"}, None),
+        ({"brokerRole": "SLAVE"}, "brokerRole=SLAVE"),
+        ({"brokerId": "1"}, "brokerId=1"),
+    ],
+)
+def test_config_without_controllers_then_one_master_alone_is_served(
+    keys: dict[str, str], problem: str | None
+) -> None:
+    """A classic slave would find nobody that speaks its replication protocol."""
+    properties = {"enableControllerMode": "false", **keys}
+    if problem is not None:
+        with pytest.raises(ConfigInvalid, match=problem):
+            load_config(properties, host_name="h", local_address="10.0.0.1", user_home="/home")
+        return
+    config = load_config(properties, host_name="h", local_address="10.0.0.1", user_home="/home")
+    assert config.controllers == ()
+    assert config.integer("brokerId") == 0

@@ -134,7 +134,7 @@ def test_start_when_the_port_is_taken_then_it_ends_with_4(tmp_path: Path) -> Non
     ("changes", "says"),
     [
         ({"listenPort": "x"}, "listenPort=x is not a number"),
-        ({"enableControllerMode": "false"}, "enableControllerMode=true is needed"),
+        ({"enableControllerMode": "false", "brokerRole": "SLAVE"}, "brokerRole=SLAVE"),
         ({"controllerAddr": " "}, "controllerAddr is missing"),
     ],
 )

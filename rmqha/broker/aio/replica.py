@@ -28,6 +28,7 @@ from rmqha.broker.aio.processors.topics import TopicProcessor
 from rmqha.broker.aio.replicas_manager import ReplicasManager
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.aio.slave_sync import SlaveSync
+from rmqha.broker.aio.standalone import StandaloneManager
 from rmqha.broker.aio.topics import TopicFile
 from rmqha.broker.consumers import ConsumerTable
 from rmqha.broker.namesrv import MASTER_ID, MasterKnown, Registered
@@ -118,15 +119,19 @@ class BrokerReplica:
         remoting = RemotingSettings(invoke_timeout_ms=config.replicas.invoke_timeout_ms)
         self._client = RemotingClient(network, clock, remoting, connection_ids=connection_ids)
         self.replicas = ReplicasCore(config.replicas)
-        self.manager = ReplicasManager(
-            core=self.replicas,
-            files=IdentityFiles(disk, config.identity_path),
-            client=self._client,
-            clock=clock,
-            log=log,
-            tasks=self.tasks,
-            replica=self,
-        )
+        self.manager: ReplicasManager | StandaloneManager
+        if config.controllers:
+            self.manager = ReplicasManager(
+                core=self.replicas,
+                files=IdentityFiles(disk, config.identity_path),
+                client=self._client,
+                clock=clock,
+                log=log,
+                tasks=self.tasks,
+                replica=self,
+            )
+        else:
+            self.manager = StandaloneManager(replica=self, tasks=self.tasks)
         self._registration = NamesrvRegistration(
             servers=config.name_servers,
             client=self._client,
@@ -446,7 +451,7 @@ class BrokerReplica:
     # -- name servers ----------------------------------------------------------------------------------------
 
     def _registered_as(self) -> Registered | None:
-        role, broker_id = self._serving, self.replicas.broker_id
+        role, broker_id = self._serving, self.manager.broker_id
         if role is None or broker_id is None:
             return None
         config = self.config

@@ -90,6 +90,11 @@ class ReplicasManager:
         self._timer_ms = 0
         self._beating: set[str] = set()
 
+    @property
+    def broker_id(self) -> int | None:
+        """The persistent id; None before it is known."""
+        return self.core.broker_id
+
     async def start(self) -> None:
         """Read who this broker is, and begin; everything else happens in the background.
 

@@ -1,0 +1,50 @@
+"""A master without controllers: Java's classic mode, as far as one broker alone can have it.
+
+It reigns from its start, and nobody is elected in its place. Slaves of the classic mode are not
+served: they speak another replication protocol (see ``docs/PARITY.md``).
+"""
+
+from __future__ import annotations
+
+from rmqha.broker.aio.replicas_manager import Replica
+from rmqha.broker.events import Event
+from rmqha.ha.events import Role
+from rmqha.runtime.aio.tasks import Tasks
+
+OWN_ID = 1
+"""For replication only; name servers list a master as 0."""
+
+
+class StandaloneManager:
+    """Stands where ``ReplicasManager`` stands in a set.
+
+    Args:
+        replica: the broker.
+        tasks: owns what runs in the background.
+    """
+
+    broker_id = OWN_ID
+
+    def __init__(self, *, replica: Replica, tasks: Tasks) -> None:
+        self._replica = replica
+        self._tasks = tasks
+        self._closed = False
+
+    async def start(self) -> None:
+        """Take up the role, in the background, as a set's member does."""
+        self._tasks.start(self._reign(), name="reign")
+
+    async def _reign(self) -> None:
+        await self._replica.start_replication(OWN_ID)
+        epoch = max(1, int(self._replica.log_fields()["epoch"]))
+        accepted = await self._replica.become_master(epoch, frozenset({OWN_ID}), epoch)
+        if accepted and not self._closed:
+            # Without controllers there is no epoch that name servers could compare.
+            self._replica.serve_as(Role.MASTER, 0)
+
+    def close(self) -> None:
+        """Take up nothing any more."""
+        self._closed = True
+
+    def give(self, event: Event) -> None:
+        """What concerns controllers and elections is nothing to a broker alone."""
