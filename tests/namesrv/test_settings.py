@@ -1,0 +1,85 @@
+"""The configuration file: Java's keys and defaults; what cannot be used is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.namesrv.settings import DEFAULTS, MUTABLE, POSITIVE, RouteSettings, load_config
+
+OWN = {
+    "brokersMax", "connectionsMax", "kvBytesMax", "logLevel", "logStyle", "nameLengthMax",
+    "registrationBytesMax", "routesMax",
+}  # fmt: skip
+# What mqadmin getNamesrvConfig shows of a Java 5.3.3 name server, but for paths.
+JAVA = """
+bindAddress=0.0.0.0 clientRequestThreadPoolNums=8 clientRequestThreadPoolQueueCapacity=50000
+clusterTest=false configBlackList=configBlackList;configStorePath;kvConfigPath configStorePath=
+defaultThreadPoolNums=16 defaultThreadPoolQueueCapacity=10000
+deleteTopicWithBrokerRegistration=false enableAllTopicList=true enableControllerInNamesrv=false
+enableShutdownGracefully=false enableTopicList=true kvConfigPath= listenPort=9876
+needWaitForService=false notifyMinBrokerIdChanged=false orderMessageEnable=false
+productEnvName=center returnOrderTopicConfigToBroker=true rocketmqHome=
+scanNotActiveBrokerInterval=5000 serverAsyncSemaphoreValue=64 serverCallbackExecutorThreads=0
+serverChannelMaxIdleTimeSeconds=120 serverNettyWorkerGroupEnable=true
+serverOnewaySemaphoreValue=256 serverPooledByteBufAllocatorEnable=true serverSelectorThreads=3
+serverSocketBacklog=1024 serverSocketRcvBufSize=0 serverSocketSndBufSize=0 serverWorkerThreads=8
+shutdownWaitTimeSeconds=30 supportActingMaster=false unRegisterBrokerQueueCapacity=3000
+useEpollNativeSelector=false waitSecondsForService=45 writeBufferHighWaterMark=0
+writeBufferLowWaterMark=0
+"""
+
+
+def test_defaults_equal_what_the_java_name_server_shows() -> None:
+    """Operators compare both by 319."""
+    java = dict(pair.split("=", 1) for pair in JAVA.split())
+    assert java == {key: value for key, value in DEFAULTS.items() if key not in OWN}
+
+
+def test_settings_when_nothing_is_configured_then_the_cores_defaults() -> None:
+    """The table and the dataclass must not drift apart."""
+    config = load_config({}, user_home="/home/u", home="/opt/rmq")
+    assert RouteSettings() == config.route_settings()
+    assert "/home/u/namesrv/kvConfig.json" == config.kv_path
+    assert "/home/u/namesrv/namesrv.properties" == config.config_path
+    assert "/opt/rmq" == config.values["rocketmqHome"]
+
+
+def test_settings_when_a_file_was_read_then_changes_are_kept_in_it() -> None:
+    """As in Java, whatever configStorePath says."""
+    config = load_config({"configStorePath": "/x"}, user_home="/home/u", store_path="/etc/ns.conf")
+    assert "/etc/ns.conf" == config.config_path
+
+
+def test_settings_when_keys_are_unknown_then_they_are_kept_and_named() -> None:
+    """One file may serve a controller as well."""
+    config = load_config({"controllerDLegerGroup": "g", "b": " x "}, user_home="/")
+    assert ("b", "controllerDLegerGroup") == config.unknown
+    assert "x" == config.values["b"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "reason"),
+    [
+        ("listenPort", "x", "is not a number"),
+        ("listenPort", "65536", "is too large"),
+        ("listenPort", "-1", "must not be negative"),
+        ("listenPort", "1_0", "is not a number"),
+        ("serverWorkerThreads", str(2**31), "is too large"),
+        ("clusterTest", "yes", "is neither true nor false"),
+        ("logLevel", "loud", "is not a level"),
+        ("logStyle", "pretty", "is not a style"),
+        *((key, "0", "must be at least 1") for key in POSITIVE),
+    ],
+)
+def test_settings_when_a_value_cannot_be_used_then_it_is_named(
+    key: str, value: str, reason: str
+) -> None:
+    """Java logs it, and goes on with its default."""
+    with pytest.raises(ConfigInvalid, match=f"{key}={value} {reason}"):
+        load_config({key: value}, user_home="/")
+
+
+def test_mutable_keys_are_known() -> None:
+    """A key that is no default could never be changed."""
+    assert DEFAULTS.keys() >= MUTABLE
