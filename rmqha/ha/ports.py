@@ -53,6 +53,13 @@ class ReplicatedLog(Protocol):
             ValueError: the range crosses a file or leaves a gap.
         """
 
+    def write(self, offset: int, data: memoryview) -> None:
+        """Put received bytes into a range that was reserved; ``received`` counts them.
+
+        Raises:
+            DiskFailed: the store must stop.
+        """
+
     def received(self, offset: int, length: int) -> None:
         """The reserved bytes are there: ``max_offset`` becomes ``offset + length``."""
 

@@ -128,6 +128,13 @@ class MappedFile(Protocol):
     def buffer(self) -> memoryview:
         """The whole file, writable; slices of it are never copies."""
 
+    def write(self, position: int, data: memoryview) -> None:
+        """Copy bytes to ``position``: as through ``buffer``, but no page is mapped for it.
+
+        Raises:
+            DiskFailed: the file can no longer be written.
+        """
+
     async def sync(self) -> None:
         """Make everything written before this call durable (fdatasync).
 
@@ -184,6 +191,15 @@ class Disk(Protocol):
             FileNotFoundError: there is none and ``create`` is false.
             DiskFailed: it cannot be mapped, has another size, or the disk is full.
         """
+
+    async def prepare_file(self, directory: str, size: int) -> None:
+        """Get the blocks of one new file ready, for a later ``map_file`` in this directory.
+
+        A hint: it may do nothing, never fails, and leaves no name behind, also after a crash.
+        """
+
+    def drop_prepared(self, directory: str) -> None:
+        """Give back what was prepared for a directory and not used."""
 
     async def file_size(self, path: str) -> int:
         """Length in bytes.

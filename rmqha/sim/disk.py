@@ -108,6 +108,10 @@ class SimMappedFile:
         """The whole file."""
         return self._buffer
 
+    def write(self, position: int, data: memoryview) -> None:
+        """As through ``buffer``."""
+        self._buffer[position : position + len(data)] = data
+
     async def sync(self) -> None:
         """What was written before this call is durable once the time of a sync has passed."""
         pages = self._pages
@@ -230,6 +234,12 @@ class SimDisk:
         if len(file.cached) != size:
             raise DiskFailed(f"{path} has {len(file.cached)} bytes, not {size}")
         return SimMappedFile(self, path, file)
+
+    async def prepare_file(self, directory: str, size: int) -> None:
+        """Nothing: simulated blocks cost no time."""
+
+    def drop_prepared(self, directory: str) -> None:
+        """Nothing was prepared."""
 
     def _take(self, path: str, size: int) -> None:
         free = self.mood.bytes_free

@@ -116,6 +116,7 @@ class Bench:
         os.sync()
         end = master.offsets().max
         slave = self.peer(side, 2).start()
+        ha_bare.claim_memory(self._folder, min(end, FILE_BYTES))
         try:
             with self._way(master, delay_ms) as address:
                 slave.ask(f"slave {address} {epoch} 1")

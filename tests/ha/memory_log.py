@@ -79,6 +79,10 @@ class MemoryLog:
             self.durable[start] = bytearray(self._file_size)
         return memoryview(self.files[start])[at : at + length]
 
+    def write(self, offset: int, data: memoryview) -> None:
+        at = offset % self._file_size
+        self.files[offset - at][at : at + len(data)] = data
+
     def received(self, offset: int, length: int) -> None:
         if self._max == 0:
             self._min = offset - offset % self._file_size

@@ -23,7 +23,7 @@ THREADED_FOR_S = 10.0
 OnDone = Callable[[DiskFailed | None], object]
 
 
-def write_at(fd: int, data: bytes, offset: int) -> None:
+def write_at(fd: int, data: bytes | memoryview, offset: int) -> None:
     """Write all of ``data`` at ``offset``."""
     view = memoryview(data)
     while view:

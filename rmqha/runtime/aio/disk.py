@@ -17,7 +17,8 @@ from typing import TypeVar
 import aiofiles
 
 from rmqha.base.errors import DiskFailed, StoreInUse
-from rmqha.runtime.aio.append_file import SystemAppendFile
+from rmqha.runtime.aio.append_file import SystemAppendFile, write_at
+from rmqha.runtime.aio.prepared_files import PreparedFiles
 
 T = TypeVar("T")
 LOCK_NAME = "LOCK"
@@ -136,6 +137,13 @@ class SystemMappedFile:
             raise ValueError(f"{self._path} is closed")
         return self._buffer
 
+    def write(self, position: int, data: memoryview) -> None:
+        """Copy bytes into the page cache by a system call."""
+        try:
+            write_at(self._fd, data, position)
+        except OSError as error:
+            raise DiskFailed(f"cannot write {self._path}: {error}") from error
+
     def _sync(self) -> None:
         # fdatasync writes the dirty pages of the inode, however they became dirty.
         os.fdatasync(self._fd)
@@ -187,17 +195,19 @@ class SystemMappedFile:
             del self._map
 
 
-def _map(path: str, size: int, *, create: bool) -> SystemMappedFile:
-    fresh = False
+def _map(path: str, size: int, prepared: PreparedFiles, *, create: bool) -> SystemMappedFile:
+    fresh = has_blocks = False
     try:
         fd = os.open(path, os.O_RDWR)
     except FileNotFoundError:
         if not create:
             raise
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         fresh = True
+        ready = prepared.take(path, size)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644) if ready is None else ready
+        has_blocks = ready is not None
     try:
-        if fresh:
+        if fresh and not has_blocks:
             # Without blocks of its own a full disk would be a SIGBUS at some later write.
             os.posix_fallocate(fd, 0, size)
         found = os.fstat(fd).st_size
@@ -213,6 +223,9 @@ def _map(path: str, size: int, *, create: bool) -> SystemMappedFile:
 
 class SystemDisk:
     """Disk port on the machine's file system."""
+
+    def __init__(self) -> None:
+        self._prepared = PreparedFiles()
 
     async def _run(self, path: str, call: Callable[[], T]) -> T:
         try:
@@ -304,11 +317,19 @@ class SystemDisk:
             DiskFailed: it has another size, or the disk is full.
         """
         try:
-            return _map(path, size, create=create)
+            return _map(path, size, self._prepared, create=create)
         except FileNotFoundError:
             raise
         except OSError as error:
             raise DiskFailed(f"cannot map {path}: {error}") from error
+
+    async def prepare_file(self, directory: str, size: int) -> None:
+        """Reserve the next file's blocks in a worker thread; see ``PreparedFiles``."""
+        await self._run(directory, lambda: self._prepared.prepare(directory, size))
+
+    def drop_prepared(self, directory: str) -> None:
+        """Give back what was prepared and not used."""
+        self._prepared.drop(directory)
 
     async def file_size(self, path: str) -> int:
         """Length in bytes."""

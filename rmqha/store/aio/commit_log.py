@@ -216,6 +216,11 @@ class CommitLog:
         self._reserved_end = max(self._reserved_end, offset + length)
         return file.buffer[within : within + length]
 
+    def write(self, offset: int, data: memoryview) -> None:
+        """See ``ReplicatedLog.write``."""
+        file, within = self.files.at(offset)
+        file.write(within, data)
+
     def _start_at_file(self, start: int) -> None:
         """Let an empty log forget its unused files but this one; the next flush deletes them."""
         kept = []
@@ -337,6 +342,12 @@ class CommitLog:
 
     # -- the disk
 
+    async def prepare(self) -> None:
+        """Get the next file's blocks ready before they are needed: that may take a while."""
+        used = self.max_offset - self._tail_start
+        if not self._tail or used * 2 >= len(self._tail):
+            await self._disk.prepare_file(self.files.directory, self.file_size)
+
     async def sync(self, low: int, high: int) -> None:
         """Make [low, high) durable; raises DiskFailed."""
         while self._doomed:
@@ -376,3 +387,4 @@ class CommitLog:
         self._tail = memoryview(b"")
         self._tail_start = self._room_end = self.max_offset
         self.files.close()
+        self._disk.drop_prepared(self.files.directory)

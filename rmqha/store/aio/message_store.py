@@ -145,6 +145,7 @@ class MessageStore:
         for name, period_ms, work in (
             ("flush_commit_log", settings.flush_interval_commit_log, self._flush_all),
             ("flush_queues", settings.flush_interval_consume_queue, self.flush_queues),
+            ("prepare_file", settings.flush_interval_commit_log, self.commit_log.prepare),
             ("flush_checkpoint", settings.flush_checkpoint_interval_ms, self._write_checkpoint),
             ("expire", settings.expire_interval_ms, self.expire),
         ):
