@@ -58,23 +58,23 @@ class Offsets:
     epochs: tuple[tuple[int, int], ...]
 
 
-def compiled(version: str) -> Path:
-    """The folder of HaPeer's classes for one release; compiled at first use, kept in the cache.
+def compiled(version: str, source: Path = SOURCE) -> Path:
+    """The folder of a program's classes for one release; compiled at first use, kept in the cache.
 
     Raises:
         JavaUnavailable: there is no javac, or no RocketMQ.
     """
     class_path = maven.classpath(version)
-    text = SOURCE.read_bytes() + class_path.encode()
+    text = source.read_bytes() + class_path.encode()
     root = maven.cache_root() / version
-    folder = root / f"ha-peer-{hashlib.sha256(text).hexdigest()[:16]}"
-    with (root / "ha-peer.lock").open("w") as lock:
+    folder = root / f"{source.stem.lower()}-{hashlib.sha256(text).hexdigest()[:16]}"
+    with (root / f"{source.stem.lower()}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "done").exists():
             compiler = Path(maven.java()).resolve().with_name("javac")
             if not compiler.exists():
                 raise maven.JavaUnavailable("no javac beside java")
-            command = [compiler, "-nowarn", "-d", folder, "-cp", class_path, SOURCE]
+            command = [compiler, "-nowarn", "-d", folder, "-cp", class_path, source]
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
             assert done.returncode == 0, done.stderr
             (folder / "done").touch()
@@ -82,12 +82,12 @@ def compiled(version: str) -> Path:
 
 
 def java_peer_command(
-    version: str, home: Path, args: Sequence[str], options: Sequence[str]
+    version: str, home: Path, args: Sequence[str], options: Sequence[str], source: Path = SOURCE
 ) -> list[str]:
-    """The command line of HaPeer with its own classes before those of a release."""
-    command = java_command(version, home, "HaPeer", args, options)
+    """The command line of a program with its own classes before those of a release."""
+    command = java_command(version, home, source.stem, args, options)
     at = command.index("-cp") + 1
-    command[at] = f"{compiled(version)}:{command[at]}"
+    command[at] = f"{compiled(version, source)}:{command[at]}"
     return command
 
 
