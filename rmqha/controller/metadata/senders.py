@@ -31,4 +31,9 @@ def sender(
     broker_id = broker_id_field(ext_fields, id_field)
     if broker_set is None or broker_id is None or broker_id not in broker_set.replicas:
         return None
+    if code == RequestCode.CONTROLLER_APPLY_BROKER_ID:
+        # Two that start together may apply for one id: the loser is not who has it.
+        code_of_owner = broker_set.replicas[broker_id].register_check_code
+        if ext_fields.get("registerCheckCode") != code_of_owner:
+            return None
     return broker_set.cluster_name, broker_set.broker_name, broker_id
