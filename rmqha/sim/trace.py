@@ -17,7 +17,7 @@ class Trace:
         self._loop = loop
         self.lines: list[str] = []
 
-    def say(self, who: str, what: str, **facts: object) -> None:
+    def say(self, who: str, what: str, /, **facts: object) -> None:
         """Write one line."""
         shown = " ".join(f"{key}={facts[key]}" for key in sorted(facts))
         self.lines.append(f"{self._loop.time() * 1000:12.3f} {who:<4} {what} {shown}".rstrip())

@@ -13,6 +13,7 @@ from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.broker import events as ev
 from rmqha.broker.aio.clients import ClientConnections
 from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
+from rmqha.broker.aio.delay_sync import DelaySync
 from rmqha.broker.aio.namesrv_registration import NamesrvRegistration
 from rmqha.broker.aio.processors.admin import AdminProcessor
 from rmqha.broker.aio.processors.client import ClientProcessor
@@ -169,6 +170,14 @@ class BrokerReplica:
         self.clients = ClientConnections(clock, config.integer("clientRequestsPendingMax"))
         self._clients = ClientProcessor(self, log)
         self.services = MasterServices(self, disk, unique_ids, log, self._failed)
+        self._delay_sync = DelaySync(
+            client=self._client,
+            clock=clock,
+            log=log,
+            master=lambda: self.replicas.master_address if self.role is Role.SLAVE else None,
+            services=self.services,
+            period_ms=config.integer("syncSlaveMetadataPeriod"),
+        )
         self._send = SendProcessor(self, self.services, unique_ids)
         self._pull = PullProcessor(self)
         router = Router(
@@ -223,6 +232,7 @@ class BrokerReplica:
         self.tasks.start(self._watch_clients(), name="clients")
         self.tasks.start(self._registration.run(), name="name servers")
         self.tasks.start(self._slave_sync.run(), name="slave sync")
+        self.tasks.start(self._delay_sync.run(), name="delay sync")
         await self.manager.start()
 
     async def _lost_power(self) -> bool:

@@ -100,12 +100,16 @@ class MasterServices:
             self._timers.keep()
         self._tasks.cancel()
 
+    async def save(self) -> None:
+        """Write both files; raises DiskFailed."""
+        await self.delay_offsets.save()
+        await self.timer_mark.save()
+
     async def close(self) -> None:
         """Stop, and keep what was reached."""
         self.stop()
         await self._tasks.close()
         try:
-            await self.delay_offsets.save()
-            await self.timer_mark.save()
+            await self.save()
         except DiskFailed as error:
             self._log.log("error", "delays_not_saved", reason=str(error))

@@ -1,0 +1,190 @@
+"""Index files: written as Java writes them, read back, rebuilt after crashes and cuts."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.sim.loop import SimLoop
+from rmqha.store import properties as props
+from rmqha.store.aio.message_store import MessageStore
+from rmqha.store.index_file import (
+    INT_MIN,
+    IndexFile,
+    IndexWriter,
+    file_size,
+    key_hash,
+    key_hashes,
+)
+from tests.store.harness import TOPIC, message, new_disk, real_store, sim_store, simulate
+
+SLOTS, UNITS = 8, 40
+INDEXED: dict[str, Any] = {
+    "message_index_enable": True, "max_hash_slot_num": SLOTS, "max_index_num": UNITS,
+}  # fmt: skip
+EVER: dict[str, int] = {"begin_ms": 0, "end_ms": 1 << 62}
+
+KEYS = st.text(alphabet="abcäß漢😀-_:%", min_size=1, max_size=12)
+
+
+@given(topic=st.text(alphabet="abcT%_-", min_size=1, max_size=9), keys=st.lists(KEYS, max_size=4))
+def test_hashes_when_made_from_properties_then_those_of_java(topic: str, keys: list[str]) -> None:
+    """The hash of topic#key is put together from that of its prefix."""
+    pairs = {"UNIQ_KEY": "U1", "KEYS": " ".join(keys)} if keys else {"UNIQ_KEY": "U1"}
+    expected = [key_hash(topic, key) for key in ["U1", *keys]]
+    assert key_hashes(topic.encode(), props.encode(pairs)) == expected
+    assert all(0 <= value <= -INT_MIN - 1 for value in expected)
+
+
+@given(
+    puts=st.lists(
+        st.tuples(st.sampled_from(["a", "b", "c", "Aa", "BB"]), st.integers(0, 5_000)), max_size=60
+    ),
+    crash_at=st.integers(0, 60),
+    published=st.integers(0, 60),
+)
+def test_file_when_written_then_read_as_it_was_put(
+    puts: list[tuple[str, int]], crash_at: int, published: int
+) -> None:
+    """Whatever was published before a crash: putting the rest again gives the very same file."""
+    buffers = [bytearray(file_size(SLOTS, UNITS)) for _ in range(2)]
+    clock, stored = 1_000_000, []
+    for number, (key, step_ms) in enumerate(puts):
+        clock += step_ms
+        stored.append((key, 100 * number, clock))
+    _put_all(buffers[0], stored)
+    published = min(published, crash_at)
+    writer = IndexWriter(buffers[1], SLOTS, UNITS)
+    for number, one in enumerate(stored[:crash_at]):
+        if number == published:
+            writer.publish()
+        _put(writer, one)
+    if published >= len(stored[:crash_at]):
+        writer.publish()
+    _put_all(buffers[1], stored[published:])
+    assert buffers[0] == buffers[1]
+    index = IndexFile(bytes(buffers[1]), SLOTS)
+    fitted = stored[: UNITS - 1]
+    for key in {"a", "b", "c", "Aa", "BB"}:
+        expected = [offset for one, offset, _ in reversed(fitted) if one == key]
+        found = index.find("T", key, **EVER, limit=100)
+        if key in ("Aa", "BB"):
+            # Two texts of one hash: the reader of the log tells them apart.
+            expected = [offset for one, offset, _ in reversed(fitted) if one in ("Aa", "BB")]
+        assert found == expected
+
+
+def _put(writer: IndexWriter, one: tuple[str, int, int]) -> None:
+    if not writer.is_full:
+        writer.put([key_hash("T", one[0])], one[1], one[2])
+
+
+def _put_all(buffer: bytearray, stored: list[tuple[str, int, int]]) -> None:
+    writer = IndexWriter(buffer, SLOTS, UNITS)
+    for one in stored:
+        _put(writer, one)
+    writer.publish()
+
+
+def keyed(number: int) -> Any:
+    """A message with a key and a UNIQ_KEY of its own."""
+    pairs = {"UNIQ_KEY": f"U{number}", "KEYS": f"k{number} all"}
+    return message(number, body=b"b%d" % number, properties=props.encode(pairs))
+
+
+def by_key(store: MessageStore, key: str, limit: int = 500) -> list[bytes]:
+    """Bodies of the messages with a key, newest first."""
+    return [record.body for record in store.reader.query(TOPIC, key, **EVER, limit=limit)]
+
+
+async def indexed(store: MessageStore) -> None:
+    """Wait until the index has all of the log."""
+    while store.indexes.position < store.max_offset:
+        await store._clock.sleep(5)
+
+
+async def test_messages_when_stored_then_found_by_each_key_over_several_files(
+    tmp_path: Path,
+) -> None:
+    """UNIQ_KEY and every word of KEYS; files roll when they are full."""
+    store = real_store(tmp_path, **INDEXED)
+    await store.open()
+    for number in range(50):
+        store.append(keyed(number))
+    await indexed(store)
+    assert len(list((tmp_path / "index").iterdir())) == 4
+    assert [by_key(store, f"{letter}{n}") for n in (0, 17, 49) for letter in "kU"] == [
+        [b"b%d" % n] for n in (0, 17, 49) for _ in "kU"
+    ]
+    assert by_key(store, "all") == [b"b%d" % n for n in reversed(range(50))]
+    assert by_key(store, "all", 3) == [b"b49", b"b48", b"b47"]
+    assert by_key(store, "k50") == []
+    await store.close()
+    again = real_store(tmp_path, **INDEXED)
+    assert (await again.open()).clean
+    assert len(by_key(again, "all")) == 50
+    again.append(keyed(50))
+    await indexed(again)
+    assert by_key(again, "all")[:2] == [b"b50", b"b49"]
+    assert len(by_key(again, "all")) == 51
+    await again.close()
+
+
+def test_index_when_power_fails_then_every_record_is_found_again() -> None:
+    """A file that was not full is not trusted after a crash; its keys are read from the log."""
+    for seed in range(12):
+        disk, dice = new_disk(seed), random.Random(seed)
+        loop = SimLoop()
+
+        async def life(loop: SimLoop = loop, disk: Any = disk, dice: Any = dice) -> int:
+            store = sim_store(loop, disk, **INDEXED)
+            await store.open()
+            for number in range(dice.randint(5, 60)):
+                store.append(keyed(number))
+                if not dice.randint(0, 7):
+                    await store.flush(store.max_offset)
+                    await store._clock.sleep(dice.randint(1, 400))
+            await store.flush(store.max_offset)
+            await indexed(store)
+            await store._tasks.close()
+            return number + 1
+
+        count = simulate(life(), loop)
+        loop.close()
+        disk.power_cut()
+        loop = SimLoop()
+
+        async def after(loop: SimLoop = loop, disk: Any = disk, count: int = count) -> None:
+            store = sim_store(loop, disk, **INDEXED)
+            assert not (await store.open()).clean
+            await indexed(store)
+            assert by_key(store, "all") == [b"b%d" % n for n in reversed(range(count))]
+            await store.close()
+
+        simulate(after(), loop)
+        loop.close()
+
+
+async def test_index_when_the_log_is_cut_then_only_what_is_there_is_found(tmp_path: Path) -> None:
+    """A slave's tail may be replaced by another one: old keys are hints that lead nowhere."""
+    store = real_store(tmp_path, **INDEXED)
+    await store.open()
+    results = [store.append(keyed(number)) for number in range(10)]
+    await indexed(store)
+    await store.truncate(results[6].offset)
+    store.append(keyed(100))
+    await indexed(store)
+    assert by_key(store, "all") == [b"b100", *(b"b%d" % n for n in reversed(range(6)))]
+    assert by_key(store, "k8") == []
+    await store.truncate(results[3].offset)
+    await store.close()
+    again = real_store(tmp_path, **INDEXED)
+    await again.open()
+    again.append(keyed(200))
+    await indexed(again)
+    assert by_key(again, "all") == [b"b200", b"b2", b"b1", b"b0"]
+    await again.close()
