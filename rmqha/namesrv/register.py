@@ -65,7 +65,7 @@ def register(
         return Registered([*effects, _drop_newcomer(table, one, key, broker)])
     one, first, min_changed = _list_address(table, broker, effects)
     changed = first or _version_changed(table, key, broker)
-    _list_topics(table, settings, one, broker, first=first, changed=changed)
+    _list_topics(table, settings, one, broker, changed=changed)
     _list_live(table, settings, now_ms, connection_id, key, broker)
     if min_changed and settings.notify_min_broker_id_changed:
         effects.append(min_id_notice(one, ha_address=broker.ha_address))
@@ -164,7 +164,6 @@ def _list_topics(
     one: BrokerSet,
     broker: Registration,
     *,
-    first: bool,
     changed: bool,
 ) -> None:
     """Steps 8 and 9: only the master speaks for the set, or the slave with the smallest id."""
@@ -181,10 +180,10 @@ def _list_topics(
                 table.remove_queues(topic, name)
     read_only = is_prime_slave and one.enable_acting_master
     for topic, queues in broker.topics.items():
-        if changed or first or name not in table.topics.get(topic, ()):
+        if changed or name not in table.topics.get(topic, ()):
             perm = queues.perm & ~PERM_WRITE if read_only else queues.perm
             table.put_queues(topic, queues._replace(perm=perm))
-    if changed or first:
+    if changed:
         for topic, info in broker.mapping_infos.items():
             table.put_mapping(topic, info)
 

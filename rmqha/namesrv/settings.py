@@ -1,8 +1,8 @@
 """The name server's configuration: Java's property keys, and our own limits beside them.
 
 Source: NamesrvConfig and NettyServerConfig of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 1.5).
-Keys that size Java's thread pools and buffers are known, shown and without effect here. Keys that
-nobody knows are kept and shown, for a file may serve several processes.
+Keys that size Java's thread pools and buffers are known, shown and without effect here, but for
+``defaultThreadPoolQueueCapacity``, the requests that may wait for a file. Keys that nobody knows are kept and shown, for a file may serve several processes.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ IMPORTANT = (
     "bindAddress", "configStorePath", "enableControllerInNamesrv", "kvConfigPath", "listenPort",
 )  # fmt: skip
 POSITIVE = (
-    "brokersMax", "connectionsMax", "kvBytesMax", "nameLengthMax", "registrationBytesMax",
+    "brokersMax", "connectionsMax", "defaultThreadPoolQueueCapacity", "kvBytesMax", "nameLengthMax", "registrationBytesMax",
     "routesMax", "scanNotActiveBrokerInterval",
 )  # fmt: skip
 # Java keeps these in a long, all other numbers in an int.

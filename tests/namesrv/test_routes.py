@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -104,7 +106,7 @@ def test_route_when_the_name_server_is_young_then_by_the_setting(waited_ms: int,
 def test_route_when_anything_it_shows_changes_then_so_does_the_answer() -> None:
     """What is kept must be forgotten at the right moments, all of them."""
     node = pair(orderMessageEnable="true", supportActingMaster="true")
-    changes = [
+    changes: list[Callable[[], object]] = [
         lambda: node.register(counter=2, epoch=2, brokerAddr="10.0.0.9:1"),
         lambda: node.register(counter=3, epoch=2, brokerAddr="10.0.0.9:1", filters=["f:1"]),
         lambda: node.register([topic("A", queues=9), topic("B")], epoch=3, brokerAddr=MASTER),
@@ -126,11 +128,11 @@ def test_route_when_anything_it_shows_changes_then_so_does_the_answer() -> None:
         lambda: node.close(2),
     ]
     seen = [node.ask(105, {"topic": "A"}).body, *_after_each(node, changes)]
-    for before, after in zip(seen, seen[1:], strict=False):
+    for before, after in itertools.pairwise(seen):
         assert before != after
 
 
-def _after_each(node: Node, changes: list) -> list[bytes]:  # type: ignore[type-arg]  # calls of any kind
+def _after_each(node: Node, changes: list[Callable[[], object]]) -> list[bytes]:
     found = []
     for change in changes:
         change()
@@ -236,6 +238,17 @@ def test_cluster_info_when_asked_by_anybody_then_number_keys_are_bare() -> None:
     )
     node = pair()
     assert [expected] * 2 == [node.ask(106, version=one).body for one in (479, 317)]
+
+
+def test_cluster_info_when_a_set_comes_from_a_second_cluster_then_both_name_it() -> None:
+    """One set by its name, as in Java; seen at once, also by who asked before."""
+    node = pair()
+    node.ask(106)
+    node.register(brokerId=3, brokerAddr="10.0.0.3:1", clusterName="D", connection=3)
+    assert b'"clusterAddrTable":{"C":["b"],"D":["b"]}' in node.ask(106).body
+    for connection in (1, 2, 3):
+        node.close(connection)
+    assert b'{"brokerAddrTable":{},"clusterAddrTable":{}}' == node.ask(106).body
 
 
 def test_member_group_when_asked_then_the_set_or_nobody() -> None:

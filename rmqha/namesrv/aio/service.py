@@ -87,7 +87,8 @@ class NameServer:
         self._closing = False
 
     def _file(self, path: str, content: Callable[[], bytes]) -> StoredFile:
-        return StoredFile(self._disk, self._tasks, self._log, path, content)
+        waiting_max = self.config.integer("defaultThreadPoolQueueCapacity")
+        return StoredFile(self._disk, self._tasks, self._log, path, content, waiting_max)
 
     def _config_content(self) -> bytes:
         return format_properties(self.config.values).encode()

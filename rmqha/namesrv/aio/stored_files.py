@@ -13,28 +13,40 @@ from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Disk
 
 OnDone = Callable[[DiskFailed | None], None]
-WAITING_MAX = 10_000
-"""Requests that wait for one file; Java's defaultThreadPoolQueueCapacity bounds them likewise."""
 
 
 class StoredFile:
-    """One file that is always replaced as a whole; changes during a write share the next one."""
+    """One file that is always replaced as a whole; changes during a write share the next one.
+
+    Args:
+        disk, tasks, log: as everywhere.
+        path: absolute.
+        content: what the file is to hold now.
+        waiting_max: requests that wait for a write.
+    """
 
     def __init__(
-        self, disk: Disk, tasks: Tasks, log: Logger, path: str, content: Callable[[], bytes]
+        self,
+        disk: Disk,
+        tasks: Tasks,
+        log: Logger,
+        path: str,
+        content: Callable[[], bytes],
+        waiting_max: int,
     ) -> None:
         self.path = path
         self._disk = disk
         self._tasks = tasks
         self._log = log
         self._content = content
+        self._waiting_max = waiting_max
         self._waiting: list[OnDone] = []
         self._writing: asyncio.Task[None] | None = None
 
     @property
     def is_full(self) -> bool:
         """Whether nobody else may wait."""
-        return len(self._waiting) >= WAITING_MAX
+        return len(self._waiting) >= self._waiting_max
 
     def store(self, what: Stored, on_done: OnDone) -> None:
         """Write the present content; ``on_done`` is told once it is durable, or why not."""
