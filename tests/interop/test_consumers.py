@@ -18,6 +18,7 @@ from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import Child, allocate_ports, wait_until
 from tests.interop import required
 from tests.interop.client_peer import ClientPeer
+from tests.interop.peers import PeerError
 
 BROKER = "broker-a"
 QUEUES = 4
@@ -257,10 +258,21 @@ def test_offsets_when_the_broker_is_killed_then_a_consumer_goes_on_where_it_was(
         wait_until(
             lambda: stage.broker.child.alive and _serves(connection, topic), 20.0, "the broker"
         )
+    # A client notices at its next request that its connection is gone.
+    other = stage.topic(1)
+    wait_until(lambda: _sends(stage, other), 20.0, "the producer")
     push(stage, "B", group, topic)
     stage.send(topic, 5, "after")
     assert stage.wait_for("B", 5) == [f"after-{number}" for number in range(5)]
     stage.clients.ask("stop B")
+
+
+def _sends(stage: Stage, topic: str) -> bool:
+    try:
+        stage.send(topic, 1, "canary")
+    except PeerError:
+        return False
+    return True
 
 
 def _serves(connection: wire.Connection, topic: str) -> bool:

@@ -144,14 +144,6 @@ class BrokerReplica:
             timeout_ms=config.integer("registerBrokerTimeoutMills"),
             on_master=self._master_known,
         )
-        self._slave_sync = SlaveSync(
-            client=self._client,
-            clock=clock,
-            log=log,
-            master=lambda: self.replicas.master_address if self.role is Role.SLAVE else None,
-            topics=self.topics,
-            period_ms=config.integer("syncSlaveMetadataPeriod"),
-        )
         unique_ids = UniqueIds(config.address, clock.wall_ms() + rng.randint(0, 1000))
         memberships_max = config.integer("clientMembershipsMax")
         self.producers = ProducerTable(memberships_max)
@@ -167,6 +159,16 @@ class BrokerReplica:
             offsets_max=config.integer("consumerOffsetsMax"),
             period_ms=config.integer("flushConsumerOffsetInterval"),
         )  # fmt: skip
+        self._slave_sync = SlaveSync(
+            client=self._client,
+            clock=clock,
+            log=log,
+            master=lambda: self.replicas.master_address if self.role is Role.SLAVE else None,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=self.offsets,
+            period_ms=config.integer("syncSlaveMetadataPeriod"),
+        )
         self.clients = ClientConnections(clock, config.integer("clientRequestsPendingMax"))
         self._clients = ClientProcessor(self, log)
         self.services = MasterServices(self, disk, unique_ids, log, self._failed)

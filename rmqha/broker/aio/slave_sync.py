@@ -1,4 +1,4 @@
-"""A slave copies its master's topics, so that it can serve them when it is elected.
+"""A slave copies its master's topics, groups and offsets, to serve them when it is elected.
 
 Source: SlaveSynchronize of RocketMQ 5.1.1 to 5.5 (reference ha-store 7.5).
 """
@@ -6,9 +6,12 @@ Source: SlaveSynchronize of RocketMQ 5.1.1 to 5.5 (reference ha-store 7.5).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from rmqha.base.errors import RmqhaError
+from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.topics import TopicFile
+from rmqha.broker.groups import GroupTable
 from rmqha.broker.settings import FAST_PORT_DISTANCE
 from rmqha.broker.topics import TopicTable
 from rmqha.remoting import fastjson
@@ -35,7 +38,7 @@ class SlaveSync:
 
     Args:
         master: the service address of the master that this slave follows; None when there is none.
-        topics: what to keep up to date.
+        topics, groups, offsets: what to keep up to date.
         period_ms: between two looks.
     """
 
@@ -47,6 +50,8 @@ class SlaveSync:
         log: Logger,
         master: Callable[[], str | None],
         topics: TopicFile,
+        groups: GroupFile,
+        offsets: OffsetFile,
         period_ms: int,
     ) -> None:
         self._client = client
@@ -54,32 +59,62 @@ class SlaveSync:
         self._log = log
         self._master = master
         self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
         self._period_ms = period_ms
+        # Topics first: offsets of a topic that is not known here would be for nobody.
+        self._copies: tuple[tuple[int, str, Callable[[dict[str, Any]], int]], ...] = (
+            (RequestCode.GET_ALL_TOPIC_CONFIG, "topics", self._take_topics),
+            (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "groups", self._take_groups),
+            (RequestCode.GET_ALL_CONSUMER_OFFSET, "offsets", self._take_offsets),
+        )
 
     async def run(self) -> None:
         """Look for ever."""
         while True:
-            master = self._master()
-            if master is not None:
-                await self._copy(master)
+            for code, what, take in self._copies:
+                master = self._master()
+                if master is not None:
+                    await self._copy(master, code, what, take)
             await self._clock.sleep(self._period_ms)
 
-    async def _copy(self, master: str) -> None:
+    async def _copy(
+        self, master: str, code: int, what: str, take: Callable[[dict[str, Any]], int]
+    ) -> None:
         try:
-            answer = await self._client.invoke(
-                fast_address(master), RemotingCommand(RequestCode.GET_ALL_TOPIC_CONFIG)
-            )
+            answer = await self._client.invoke(fast_address(master), RemotingCommand(code))
             if answer.code != ResponseCode.SUCCESS:
                 raise RmqhaError(f"answered {answer.code}: {answer.remark}")
             value = fastjson.loads(answer.body)
-            table = TopicTable.of(value if isinstance(value, dict) else {})
+            # The role may have changed while the answer was on its way.
+            if self._master() != master:
+                return
+            count = take(value if isinstance(value, dict) else {})
         except RmqhaError as error:
-            self._log.log("warning", "topics_not_copied", master=master, reason=str(error))
+            self._log.log("warning", "not_copied", what=what, master=master, reason=str(error))
             return
-        # The role may have changed while the answer was on its way.
-        if self._master() != master or table.version == self._topics.table.version:
-            return
-        if table.topics:
-            self._topics.table = table
-            self._topics.changed()
-            self._log.log("info", "topics_copied", master=master, count=len(table.topics))
+        if count:
+            level = "debug" if code == RequestCode.GET_ALL_CONSUMER_OFFSET else "info"
+            self._log.log(level, "copied", what=what, master=master, count=count)
+
+    def _take_topics(self, value: dict[str, Any]) -> int:
+        table = TopicTable.of(value)
+        if not table.topics or table.version == self._topics.table.version:
+            return 0
+        self._topics.table = table
+        self._topics.changed()
+        return len(table.topics)
+
+    def _take_groups(self, value: dict[str, Any]) -> int:
+        table = GroupTable.of(value)
+        if not table.groups or table.version == self._groups.table.version:
+            return 0
+        self._groups.table = table
+        self._groups.changed()
+        return len(table.groups)
+
+    def _take_offsets(self, value: dict[str, Any]) -> int:
+        changes = self._offsets.table.merge(value)
+        if changes:
+            self._offsets.changed()
+        return changes

@@ -15,6 +15,8 @@ import tempfile
 from pathlib import Path
 
 ARTIFACTS = ("broker", "namesrv", "controller", "tools", "client")
+# Of 4.x only clients are of interest: they knew no controllers yet.
+CLIENT_ARTIFACTS = ("client",)
 # 5.1.x releases have the DLedger controller only; JRaft came with 5.2.0.
 VERSIONS = ("5.1.4", "5.3.3", "5.5.0")
 DEFAULT_VERSION = "5.3.3"
@@ -88,7 +90,8 @@ def _resolve(version: str, folder: Path) -> str:
     if maven is None:
         raise JavaUnavailable("no mvn on the PATH")
     pom = folder / "pom.xml"
-    dependencies = "".join(_DEPENDENCY.format(artifact=a, version=version) for a in ARTIFACTS)
+    artifacts = CLIENT_ARTIFACTS if version.startswith("4.") else ARTIFACTS
+    dependencies = "".join(_DEPENDENCY.format(artifact=a, version=version) for a in artifacts)
     pom.write_text(_POM.format(version=version, dependencies=dependencies))
     fresh = folder / "classpath.resolving"
     command = [maven, "-q", "-B", "-f", str(pom), "dependency:build-classpath"]

@@ -49,8 +49,10 @@ class GroupProcessor:
         """225: all of them, or none."""
         try:
             members = read_object(request.body, "a list of subscription groups")
-            listed = json_array(members.get("groupConfigList"), "groupConfigList")
-            groups = [GroupConfig.of(one) for one in listed]
+            groups = [
+                GroupConfig.of(one)
+                for one in json_array(members.get("groupConfigList", ""), "groupConfigList")
+            ]
         except RemoteProtocolError as error:
             return request.reply(INVALID_PARAMETER, str(error))
         return self._put_all(request, groups)
