@@ -35,12 +35,13 @@ from rmqha.controller.metadata.answers import (
     quiet,
     reply,
 )
-from rmqha.controller.metadata.apply import Applied, apply
+from rmqha.controller.metadata.apply import apply
 from rmqha.controller.metadata.decide import NOT_LEADER, READS, WRITES, decide, not_supported
 from rmqha.controller.metadata.decide_elect import ElectRequest, elect_master
 from rmqha.controller.metadata.decide_query import METADATA_NOT_EXIST, replica_info
 from rmqha.controller.metadata.decision import Context, Decision
 from rmqha.controller.metadata.events import (
+    AlterSyncStateSet,
     ApplyBrokerId,
     ElectMaster,
     Event,
@@ -82,6 +83,10 @@ __all__ = [
 ]  # fmt: skip  # fmt: skip
 
 
+TOLD_PER_SECOND_MAX = 200
+"""Changes of SyncStateSets that get a line in the log; what is left out is counted there."""
+
+
 class ControllerMachine:
     """One node's controller, as a pure core."""
 
@@ -101,6 +106,9 @@ class ControllerMachine:
         self._next_scan_ms = 0
         self._elected_ms: dict[str, int] = {}
         self._elections: dict[tuple[str, str, str], int] = {}
+        self._told_second = 0
+        self._told_count = 0
+        self._untold = 0
 
     @property
     def settings(self) -> MachineSettings:
@@ -303,18 +311,29 @@ class ControllerMachine:
         work, what = self._proposals.committed(event.record)
         before = self.state.sets.get(what.broker_name)
         old_master = before.master_broker_id if before is not None else None
-        applied = apply(self.state, what)
+        own = work is not None and work.decision is not None
+        applied = apply(self.state, what, tell=own and self._may_tell(now_ms))
         if isinstance(what, ElectMaster) and applied.changed:
             self._remember_election(now_ms, what)
         if work is None or work.decision is None:
             # Another node's decision, or one from before a restart: people read the leader's.
-            return [quiet(applied.note)]
-        return [
-            *answer_to(work, work.decision if applied.changed else OVERTAKEN),
-            self._told(now_ms, applied, work),
-            *self._follow_up(now_ms, work, applied, old_master),
-            *self._run(now_ms, self._lanes.next(work.broker_name)),
-        ]
+            return quiet(applied.note)
+        effects = answer_to(work, work.decision if applied.changed else OVERTAKEN)
+        if applied.note is not None:
+            effects += self._told(now_ms, applied.note, work)
+        if applied.changed:
+            effects += self._follow_up(now_ms, work, work.decision, old_master)
+        following = self._lanes.next(work.broker_name)
+        return effects if following is None else effects + self._run(now_ms, following)
+
+    def _may_tell(self, now_ms: int) -> bool:
+        """Whether people can still follow: so many changes of SyncStateSets a second are told."""
+        second = now_ms // 1000
+        if second != self._told_second:
+            self._untold += max(0, self._told_count - TOLD_PER_SECOND_MAX)
+            self._told_second, self._told_count = second, 0
+        self._told_count += 1
+        return self._told_count <= TOLD_PER_SECOND_MAX
 
     def _remember_election(self, now_ms: int, event: ElectMaster) -> None:
         self._elected_ms.pop(event.broker_name, None)
@@ -327,21 +346,25 @@ class ControllerMachine:
     def _too_old(self, now_ms: int, name: str) -> bool:
         return now_ms - self._elected_ms[name] > self._settings.renotify_window_ms
 
-    def _told(self, now_ms: int, applied: Applied, work: Work) -> Note:
+    def _told(self, now_ms: int, note: Note, work: Work) -> list[ControllerEffect]:
         stages = {
             "waited_ms": work.proposed_ms - work.arrived_ms,
             "commit_ms": now_ms - work.proposed_ms,
             "log_index": self._applied_index,
             "term": self._term,
         }
-        return replace(applied.note, facts={**applied.note.facts, **stages})
+        told: list[ControllerEffect] = [Note(note.event, note.level, {**note.facts, **stages})]
+        if self._untold:
+            counts = {"sync_state_set_changed": self._untold}
+            told.append(Note("notes_left_out", facts={"counts": counts}))
+            self._untold = 0
+        return told
 
     def _follow_up(
-        self, now_ms: int, work: Work, applied: Applied, old_master: BrokerId | None
+        self, now_ms: int, work: Work, decision: Decision, old_master: BrokerId | None
     ) -> list[ControllerEffect]:
         """After a commit: count, announce, and hear the broker that just got its id."""
-        decision = work.decision
-        if decision is None or not applied.changed:
+        if isinstance(decision.event, AlterSyncStateSet):
             return []
         self._count_election(work, decision.code)
         event = decision.event

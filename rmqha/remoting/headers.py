@@ -55,12 +55,19 @@ def ext_fields(**values: FieldValue) -> dict[str, str]:
     return written
 
 
+_SMALL = {str(number): number for number in range(1024)}
+"""Ids, epochs and flags: most of what is parsed."""
+
+
 def parse_number(text: str, largest: int) -> int | None:
     """Parse as ``Long.parseLong`` does: an optional sign and digits, no blanks, no underscores.
 
     Returns:
         The number when it lies in ``[-largest - 1, largest]``, else None.
     """
+    small = _SMALL.get(text)
+    if small is not None and small <= largest:
+        return small
     if not text.isascii():
         return None
     if text.isdecimal() and len(text) <= _PLAIN_DIGITS_MAX:

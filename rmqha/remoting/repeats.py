@@ -25,6 +25,8 @@ OPAQUE_MAX = 2**31 - 1
 ZERO = ord("0")
 
 _MEMBER = b'"opaque":'
+_TIME = b'"invokeTime"'
+"""A request that says when it was sent never comes again."""
 _PREFIX = struct.Struct(">II")
 
 _Parsed = tuple[int, int, str, int, str | None, dict[str, str] | None]
@@ -50,6 +52,8 @@ class HeaderCache:
         Raises:
             HeaderMalformed: see ``codec_json.decode_command``.
         """
+        if _TIME in header:
+            return codec_json.decode_command(header, body)
         at = header.find(_MEMBER)
         start = at + len(_MEMBER)
         end = header.find(b",", start)

@@ -47,9 +47,11 @@ def answer_to(work: Work, decision: Decision) -> list[ControllerEffect]:
     return [] if work.request is None else [reply(work.request.token, decision)]
 
 
-def quiet(note: Note) -> Note:
+def quiet(note: Note | None) -> list[ControllerEffect]:
     """Another node's transition: people read the leader's line."""
-    return Note(note.event, "debug", note.facts) if note.level == "info" else note
+    if note is None:
+        return []
+    return [Note(note.event, "debug", note.facts) if note.level == "info" else note]
 
 
 def broker_facts(identity: Identity) -> dict[str, object]:

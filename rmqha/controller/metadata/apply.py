@@ -27,14 +27,23 @@ from rmqha.controller.metadata.state import BrokerSet, MetadataState, Replica
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Whether an event took effect, and what to tell people about it."""
+    """Whether an event took effect, and what to tell people about it, if anything."""
 
     changed: bool
-    note: Note
+    note: Note | None
 
 
-def apply(state: MetadataState, event: Event) -> Applied:
+_UNTOLD = Applied(True, None)
+
+
+def apply(state: MetadataState, event: Event, *, tell: bool = True) -> Applied:
     """Let one committed event take effect.
+
+    Args:
+        state: changed in place.
+        event: the next one of the log.
+        tell: false leaves out the note of a change that happens often, which costs more than the
+            change.
 
     Raises:
         InvariantBroken: when the result would break a safety rule.
@@ -46,7 +55,7 @@ def apply(state: MetadataState, event: Event) -> Applied:
             broker_set = state.sets.get(event.broker_name)
             if broker_set is None:
                 return _ignored(event, "unknown broker set")
-            applied = _apply_to_set(state, broker_set, event)
+            applied = _apply_to_set(state, broker_set, event, tell)
             broker_set.changed()
             if event.broker_name in state.sets:
                 _check(broker_set)
@@ -59,10 +68,11 @@ def _apply_to_set(
     state: MetadataState,
     broker_set: BrokerSet,
     event: AlterSyncStateSet | ElectMaster | CleanBrokerData | UpdateBrokerAddress,
+    tell: bool,
 ) -> Applied:
     match event:
         case AlterSyncStateSet():
-            return _alter_sync_state_set(broker_set, event)
+            return _alter_sync_state_set(broker_set, event, tell)
         case ElectMaster():
             return _elect_master(broker_set, event)
         case CleanBrokerData():
@@ -94,19 +104,22 @@ def _apply_broker_id(state: MetadataState, event: ApplyBrokerId) -> Applied:
     return Applied(True, Note("broker_registered", facts=facts))
 
 
-def _alter_sync_state_set(broker_set: BrokerSet, event: AlterSyncStateSet) -> Applied:
+def _alter_sync_state_set(broker_set: BrokerSet, event: AlterSyncStateSet, tell: bool) -> Applied:
     if event.sync_state_set_epoch <= broker_set.sync_state_set_epoch:
         return _ignored(event, "stale SyncStateSet epoch")
+    old = broker_set.sync_state_set
+    broker_set.sync_state_set = event.new_sync_state_set
+    broker_set.sync_state_set_epoch = event.sync_state_set_epoch
+    if not tell:
+        return _UNTOLD
     facts = {
         "broker_name": event.broker_name,
-        "old_sync_state_set": list(broker_set.sync_state_set),
+        "old_sync_state_set": list(old),
         "new_sync_state_set": list(event.new_sync_state_set),
         "sync_state_set_epoch": event.sync_state_set_epoch,
         "master_broker_id": broker_set.master_broker_id,
         "master_epoch": broker_set.master_epoch,
     }
-    broker_set.sync_state_set = event.new_sync_state_set
-    broker_set.sync_state_set_epoch = event.sync_state_set_epoch
     return Applied(True, Note("sync_state_set_changed", facts=facts))
 
 

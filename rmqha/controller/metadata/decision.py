@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.events import Event
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The answer to one request, and what must be committed before it may be sent.
 
     Attributes:
@@ -23,7 +21,7 @@ class Decision:
 
     code: int
     remark: str | None = None
-    ext_fields: dict[str, str] = field(default_factory=dict)
+    ext_fields: dict[str, str] = {}  # noqa: RUF012 - shared by all, as documented
     body: bytes = b""
     event: Event | None = None
 
@@ -54,8 +52,7 @@ class LiveTable(Protocol):
         """What it said last, alive or not; None when never heard."""
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """Everything a decision may read besides the state and the request.
 
     Attributes:

@@ -19,6 +19,7 @@ from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.packing import pack, unpack
 
 PROPOSAL_FORMAT = 1
+_PROPOSAL = (int, int, int, list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +110,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 """What msgpack gives back for each annotation in this file; the exact types, bool is no int."""
 
+_INTEGERS = frozenset({int})
+
 _SHAPES: dict[type[Event], tuple[tuple[str, tuple[type, ...]], ...]] = {
     cls: tuple((one.name, _KINDS[str(one.type)]) for one in fields(cls)) for cls in _TYPE_OF
 }
@@ -151,7 +154,7 @@ def _from_values(values: object) -> Event:
         if type(value) not in kinds:
             raise StoreCorrupted(f"{cls.__name__}.{name} cannot be {value!r}")
         if type(value) is list:
-            if any(type(number) is not int for number in value):
+            if not _INTEGERS.issuperset(map(type, value)):
                 raise StoreCorrupted(f"{cls.__name__}.{name} holds something that is no broker id")
             arguments[position] = tuple(value)
     return cls(*arguments)
@@ -168,8 +171,13 @@ def from_proposal(data: bytes) -> tuple[int, int, Event]:
     Raises:
         StoreCorrupted: when the bytes are no proposal of a known format.
     """
-    match unpack(data, "a proposal"):
-        case [int(version), int(term), int(token), list(values)] if version == PROPOSAL_FORMAT:
-            return term, token, _from_values(values)
-        case other:
-            raise StoreCorrupted(f"not a proposal of format {PROPOSAL_FORMAT}: {other!r:.80}")
+    plain = unpack(data, "a proposal")
+    # Every entry passes here on every node: a look at the types is quicker than a match.
+    if (
+        type(plain) is not list
+        or tuple(map(type, plain)) != _PROPOSAL
+        or plain[0] != PROPOSAL_FORMAT
+    ):
+        raise StoreCorrupted(f"not a proposal of format {PROPOSAL_FORMAT}: {plain!r:.80}")
+    _, term, token, values = plain
+    return term, token, _from_values(values)
