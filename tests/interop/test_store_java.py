@@ -135,9 +135,7 @@ async def test_a_directory_of_java_opens_here(broker: JavaBroker, clean: bool) -
     if clean:
         # Java's index of every key; the index of a killed broker is not trusted.
         for number in range(0, COUNT, 97):
-            by_key = store.reader.query(
-                TOPIC, f"k{number}", begin_ms=0, end_ms=1 << 62, limit=8
-            )
+            by_key = store.reader.query(TOPIC, f"k{number}", begin_ms=0, end_ms=1 << 62, limit=8)
             assert [record.body for record in by_key] == [body_of(number)]
         assert not store.reader.query(TOPIC, "none", begin_ms=0, end_ms=1 << 62, limit=8)
     await store.close()
