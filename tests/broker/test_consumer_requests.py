@@ -674,3 +674,52 @@ def test_offsets_when_the_log_was_cut_then_they_come_back_to_its_end(alone: Repl
     broker = master_of(alone)
     broker.serve_as(Role.MASTER, broker.replicas.master_epoch)
     assert client.ask(14, commit).ext_fields == {"offset": "3"}
+
+
+# -- what people ask -------------------------------------------------------------------------------------
+
+
+def test_runtime_info_when_messages_flow_then_mqadmin_finds_every_key_and_its_counts(
+    alone: ReplicaCluster,
+) -> None:
+    """28: mqadmin's clusterList throws on a missing key."""
+    alone.run_for(11_000)
+    put(alone, 20)
+    client = connect(alone)
+    assert client.ask(11, pull_fields(GROUP, TOPIC, 0, sysFlag=4)).code == 0
+    alone.run_for(11_000)
+    table = fastjson.loads(client.ask(28).body)["table"]
+    for key in (
+        "brokerVersionDesc", "putTps", "getTransferredTps", "sendThreadPoolQueueSize",
+        "pullThreadPoolQueueSize", "ackThreadPoolQueueSize", "pageCacheLockTimeMills",
+        "sendThreadPoolQueueHeadWaitTimeMills", "pullThreadPoolQueueHeadWaitTimeMills",
+        "ackThreadPoolQueueHeadWaitTimeMills", "earliestMessageTimeStamp", "commitLogDiskRatio",
+        "timerReadBehind", "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps",
+        "timerDequeueTps", "brokerActive", "msgPutTotalYesterdayMorning",
+        "msgPutTotalTodayMorning", "msgGetTotalYesterdayMorning", "msgGetTotalTodayMorning",
+    ):  # fmt: skip
+        assert isinstance(table[key], str), key
+    assert (table["brokerActive"], table["msgPutTotalTodayNow"]) == ("true", "20")
+    assert table["msgGetTotalTodayNow"] == "20"
+    assert [float(part) > 0 for part in table["putTps"].split(" ")][1:] == [True, True]
+    assert wire_tps(client.ask(202, {"topic": TOPIC}).body) > 0
+
+
+def wire_tps(body: bytes) -> float:
+    """topicPutTps of a 202."""
+    return float(body.rpartition(b'"topicPutTps":')[2].rstrip(b"}"))
+
+
+def test_config_when_changed_over_the_wire_then_a_running_broker_says_what_needs_a_restart(
+    alone: ReplicaCluster,
+) -> None:
+    """25 and 26: a change that silently does nothing is found out in the next incident."""
+    client = connect(alone)
+    shown = dict(line.split("=", 1) for line in client.ask(26).body.decode().splitlines())
+    assert shown["brokerName"] == "broker-a"
+    assert client.ask(25, body=b"slaveReadEnable=" + shown["slaveReadEnable"].encode()).code == 0
+    assert client.ask(25, body=b"noSuchKey=1").code == 0
+    refused = client.ask(25, body=b"slaveReadEnable=true")
+    assert (refused.code, "slaveReadEnable" in (refused.remark or "")) == (16, True)
+    assert client.ask(25, body=b"storePathRootDir=/elsewhere").code == 16
+    assert client.ask(25, body=b"\xff").code == 1

@@ -184,7 +184,12 @@ class BrokerReplica:
         self._pull = PullProcessor(self)
         router = Router(
             log,
-            AdminProcessor(self).handlers(),
+            AdminProcessor(
+                self,
+                used_ratio=used_ratio,
+                held_pulls=lambda: self._pull.held_count,
+                waiting_sends=lambda: self._send.waiting_count,
+            ).handlers(),
             ReplicationProcessor(self).handlers(),
             TopicProcessor(self, self.services).handlers(),
             self._send.handlers(),

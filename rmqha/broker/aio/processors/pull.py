@@ -204,6 +204,8 @@ class PullProcessor:
         asked.connection.send_parts(answer, found.parts if code == FOUND_CODE else ())
         if code == FOUND_CODE:
             broker.statistics.got(topic, group, found.messages, found.size)
+        else:
+            broker.statistics.missed()
 
     # -- held pulls --------------------------------------------------------------------------------
 

@@ -99,6 +99,11 @@ class SendProcessor:
         self._broker.tasks.start(self._finish(connection, request, ha, end, fields), name="send")
         return None
 
+    @property
+    def waiting_count(self) -> int:
+        """Messages that wait for the disk or for replicas."""
+        return self._in_flight
+
     def closed(self, connection: Connection) -> None:
         """A connection has ended."""
         self._peers.pop(connection.id, None)
@@ -209,6 +214,7 @@ class SendProcessor:
                 return placed
             message = placed
         result = self._broker.store.append(message)
+        self._broker.statistics.put(message.topic, 1, result.size)
         fields = stored_fields(
             message_id(self._store_host, result.offset), queue_id, result.queue_offset,
             unique_key, self._stamps,
@@ -227,6 +233,8 @@ class SendProcessor:
 
     def _put_batch(self, message: Message, unique_key: str) -> tuple[int, dict[str, str]]:
         results = self._broker.store.append_batch(message)
+        size = sum(result.size for result in results)
+        self._broker.statistics.put(message.topic, len(results), size)
         ids = ",".join(result.msg_id for result in results)
         fields = stored_fields(
             ids, message.queue_id, results[0].queue_offset, unique_key, self._stamps
