@@ -51,13 +51,18 @@ class ClientPeer:
         home: a folder of its own.
         version: of the clients.
         name: names its log.
+        source: the Java program.
     """
 
     def __init__(
-        self, home: Path, version: str = maven.DEFAULT_VERSION, name: str = "clients"
+        self,
+        home: Path,
+        version: str = maven.DEFAULT_VERSION,
+        name: str = "clients",
+        source: Path = SOURCE,
     ) -> None:
         options = ("-Xmx256m", *SMALL_JVM)
-        command = java_peer_command(version, home, [], options, SOURCE)
+        command = java_peer_command(version, home, [], options, source)
         self.child = Child(name, command, home / f"{name}.log", piped=True)
         self._answers: queue.Queue[str] = queue.Queue()
 
