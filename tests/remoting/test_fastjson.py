@@ -48,6 +48,30 @@ def test_plain_json_round_trips(value: object) -> None:
     assert value == fastjson.loads(fastjson.dumps(value))
 
 
+number_tables = st.recursive(
+    texts | st.booleans() | st.integers(-(2**53), 2**53),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(number_tables)
+def test_bare_and_ascii_forms_mean_the_same(value: object) -> None:
+    """Old clients get the one, new ones the other; both must understand the same."""
+    bare, ascii_only = fastjson.dumps_bare(value), fastjson.dumps_ascii(value)
+    assert fastjson.loads(fastjson.dumps(value)) == fastjson.loads(bare)
+    assert json.loads(ascii_only) == fastjson.loads(bare)
+    assert ascii_only.isascii()
+
+
+def test_both_forms_are_fastjsons_to_the_byte() -> None:
+    """As seen from Java's name server: bare keys; or quoted ones, slashes and units escaped."""
+    value = {"a/\u00fc": {0: "\U0001f600", -2: [True, None]}}
+    assert '{"a/\u00fc":{0:"\U0001f600",-2:[true,null]}}'.encode() == fastjson.dumps_bare(value)
+    expected = rb'{"a\/\u00FC":{"0":"\uD83D\uDE00","-2":[true,null]}}'
+    assert expected == fastjson.dumps_ascii(value)
+
+
 @given(st.binary(max_size=80) | st.text('{}[]",:\\1-', max_size=80).map(str.encode))
 def test_noise_raises_only_protocol_errors(noise: bytes) -> None:
     """Bodies come from outside."""
