@@ -25,7 +25,9 @@ FILE_SIZE = 1 << 20
 QUEUES = 4
 COUNT = 1_500
 HASH_SLOTS = 1_000
+INDEX_UNITS = 1_000
 TOPIC = "StoreInterop"
+QUERY_NOT_FOUND = 22
 SOLO = {
     "enableControllerMode": False,
     "brokerRole": "ASYNC_MASTER",
@@ -34,6 +36,7 @@ SOLO = {
     "mappedFileSizeConsumeQueue": 20 * 200,
     "messageIndexEnable": True,
     "maxHashSlotNum": HASH_SLOTS,
+    "maxIndexNum": INDEX_UNITS,
 }
 
 
@@ -59,9 +62,19 @@ def broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[JavaBroke
 def our_store(root: Path) -> MessageStore:
     """Our store over the same directory, with the broker's file sizes."""
     settings = StoreSettings(
-        str(root), str(root / "commitlog"), FILE_SIZE, 20 * 200, max_hash_slot_num=HASH_SLOTS
-    )
+        str(root), str(root / "commitlog"), FILE_SIZE, 20 * 200, max_hash_slot_num=HASH_SLOTS,
+        max_index_num=INDEX_UNITS, message_index_enable=True,
+    )  # fmt: skip
     return MessageStore(SystemClock(), SystemDisk(), settings, Logger(node="interop"))
+
+
+def query(connection: wire.Connection, key: str) -> wire.Answer:
+    """Ask a broker for messages by key (12)."""
+    fields = {
+        "topic": TOPIC, "key": key, "maxNum": "32", "beginTimestamp": "0",
+        "endTimestamp": str(1 << 62),
+    }  # fmt: skip
+    return connection.invoke(12, fields)
 
 
 def body_of(number: int) -> bytes:
@@ -168,6 +181,9 @@ async def test_a_directory_of_ours_opens_in_java_and_comes_back(broker: JavaBrok
             for m in wire.pull_queue(connection, TOPIC, queue)
         }
         assert pulled == written
+        for number in range(0, COUNT, 131):
+            assert body_of(number) in query(connection, f"k{number}").body
+        assert query(connection, "none").code == QUERY_NOT_FOUND
         answer = wire.send_message(
             connection, TOPIC, 0, b"from java", keys="x", default_queues=QUEUES
         )
@@ -178,6 +194,9 @@ async def test_a_directory_of_ours_opens_in_java_and_comes_back(broker: JavaBrok
     assert (await again.open()).clean
     await again.wait_dispatched(again.max_offset)
     assert read_through_queues(again) == written
+    for key, body in (("x", b"from java"), ("k0", body_of(0)), ("k1400", body_of(1_400))):
+        by_key = again.reader.query(TOPIC, key, begin_ms=0, end_ms=1 << 62, limit=8)
+        assert [record.body for record in by_key] == [body]
     buffer, head = again.commit_log.check(0)
     assert decode(buffer, head).property_map()["KEYS"] == "k0"
     await again.close()

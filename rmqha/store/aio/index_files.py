@@ -25,6 +25,9 @@ GATHER_MS = 20
 """Between two looks: keys of what came meanwhile are put in one go."""
 
 BEHIND_BYTES = 4 << 20
+CLOSE_BYTES = 64 << 20
+"""At most so much is indexed before a stop in order; Java would never index what is left."""
+
 CATCH_UP_PAUSE_MS = 5
 """After each batch while far behind, so that a long rebuild leaves the time to others."""
 
@@ -118,6 +121,14 @@ class IndexFiles:
                 behind = self._limit() - self.position > BEHIND_BYTES
                 await self._clock.sleep(CATCH_UP_PAUSE_MS if behind else 0)
             await self._clock.sleep(GATHER_MS)
+
+    async def finish(self) -> None:
+        """Index what is left, unless that is a lot; raises DiskFailed."""
+        while 0 < self._limit() - self.position <= CLOSE_BYTES:
+            before = self.position
+            await self.step()
+            if self.position == before:
+                break
 
     async def step(self) -> None:
         """Index up to a batch of records.

@@ -192,6 +192,7 @@ class MessageStore:
                 pass
         await self.flush_queues()
         if self.settings.message_index_enable:
+            await self.indexes.finish()
             self._checkpoint.index_msg_timestamp = max(
                 self._checkpoint.index_msg_timestamp, await self.indexes.sync()
             )
