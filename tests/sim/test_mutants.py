@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,7 +75,7 @@ def anyone_alive_becomes_master(patch: pytest.MonkeyPatch) -> None:
     honest = decide_elect.elect_master
 
     def loose(state: Any, context: Context, request: Any) -> Any:
-        return honest(state, replace(context, enable_elect_unclean_master=True), request)
+        return honest(state, context._replace(enable_elect_unclean_master=True), request)
 
     patch.setattr(machine, "elect_master", loose)
 
@@ -100,8 +99,8 @@ def state_depends_on_the_node(patch: pytest.MonkeyPatch) -> None:
     honest = apply._alter_sync_state_set
     counter = iter(range(1 << 40))
 
-    def moody(broker_set: BrokerSet, event: Any) -> Any:
-        applied = honest(broker_set, event)
+    def moody(broker_set: BrokerSet, event: Any, tell: bool) -> Any:
+        applied = honest(broker_set, event, tell)
         broker_set.sync_state_set_epoch += next(counter) % 2
         return applied
 
