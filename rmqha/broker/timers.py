@@ -5,7 +5,8 @@ more than it may hold, the farthest are left out, and the log is read again once
 are delivered. What survives a crash is a mark: timers of queue offset below ``read_to``, due at or
 before ``read_ms``, were delivered; so a restart reads the log from the first timer that was not.
 
-Order is (time, queue offset), so every "how far" is one point of it.
+Order is (time, queue offset), so every "how far" is one point of it. A timer that is read when it is
+due already may lie before a point that was passed; those that wait are listed in the mark.
 
 Source: our own; Java keeps a wheel and a timer log (reference broker-namesrv 2.7).
 """
@@ -21,6 +22,9 @@ from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.topics import DataVersion
 
 NOWHERE = 1 << 62
+LATE_MAX = 20_000
+"""Late timers that a mark lists; when more of them wait, a restart may deliver some twice."""
+
 _JAVA_CHECKPOINT = struct.Struct(">7q")
 _JAVA_CHECKPOINT_OLD = struct.Struct(">4q")
 
@@ -46,15 +50,23 @@ class TimerMark(NamedTuple):
         read_ms, read_to: timers of queue offset below ``read_to``, due at or before ``read_ms``,
             were delivered.
         first: no timer below this queue offset is left to deliver; 0 when nobody knows.
+        same_ms_to: of those due in the millisecond after ``read_ms``, the ones below this queue
+            offset were delivered, too.
+        late: queue offsets of timers that were not delivered although all this says so.
     """
 
     read_ms: int = 0
     read_to: int = 0
     first: int = 0
+    same_ms_to: int = 0
+    late: tuple[int, ...] = ()
 
-    def members(self) -> dict[str, int]:
+    def members(self) -> dict[str, Any]:
         """The JSON members."""
-        return {"readTimeMs": self.read_ms, "queueOffset": self.read_to, "firstOffset": self.first}
+        return {
+            "readTimeMs": self.read_ms, "queueOffset": self.read_to, "firstOffset": self.first,
+            "sameTimeOffset": self.same_ms_to, "lateOffsets": list(self.late),
+        }  # fmt: skip
 
     @classmethod
     def of(cls, value: Mapping[str, Any]) -> TimerMark:
@@ -63,15 +75,24 @@ class TimerMark(NamedTuple):
         Raises:
             RemoteProtocolError: not such an object.
         """
-        numbers = [value.get(name, 0) for name in ("readTimeMs", "queueOffset", "firstOffset")]
-        if not all(type(number) is int and number >= 0 for number in numbers):
+        names = ("readTimeMs", "queueOffset", "firstOffset", "sameTimeOffset")
+        numbers = [value.get(name, 0) for name in names]
+        late = value.get("lateOffsets") or []
+        if not isinstance(late, list) or not all(
+            type(number) is int and number >= 0 for number in (*numbers, *late)
+        ):
             raise RemoteProtocolError("a timer mark holds other than numbers")
-        return cls(*numbers)
+        read_ms, read_to, first, same_ms_to = numbers
+        return cls(read_ms, read_to, first, same_ms_to, tuple(late))
 
     def encode(self, version: DataVersion) -> bytes:
-        """As request 60 answers it; Java's timer log has no place here."""
+        """As request 60 answers it: what waits late is read again, for Java knows no list of it.
+
+        Java's timer log has no place here.
+        """
+        read_to = min((self.read_to, *self.late))
         return _JAVA_CHECKPOINT.pack(
-            self.read_ms, 0, self.read_to, self.read_to, version.state_version, version.timestamp,
+            self.read_ms, 0, read_to, read_to, version.state_version, version.timestamp,
             version.counter,
         )  # fmt: skip
 
@@ -106,7 +127,8 @@ class TimerTable:
         self._recalled: dict[str, int] = {}
         # Timers below both are delivered already.
         self._done_to = mark.read_to
-        self._done_before: tuple[int, int] = (mark.read_ms + 1, -1)
+        self._done_before = self._point = (mark.read_ms + 1, mark.same_ms_to)
+        self._late = set(mark.late)
         # Timers at or after it are left out.
         self._horizon: tuple[int, int] = (NOWHERE, 0)
         self._left_first = NOWHERE
@@ -125,7 +147,9 @@ class TimerTable:
         self.position = timer.queue_offset + 1
         key = timer.due_ms, timer.queue_offset
         if timer.queue_offset < self._done_to and key < self._done_before:
-            return
+            if timer.queue_offset not in self._late:
+                return
+            self._late.discard(timer.queue_offset)
         if recalls and len(self._recalled) < self._max:
             self._recalled[recalls] = timer.due_ms
         if key >= self._horizon:
@@ -156,9 +180,15 @@ class TimerTable:
         return self._heap[0].due_ms if self._heap else NOWHERE
 
     def take(self, wall_ms: int, count_max: int) -> list[Due]:
-        """Those that are due, in order; :meth:`settled` says that they are delivered."""
+        """Those that are due, in order; :meth:`settled` says that they are delivered.
+
+        While the log is read again, none is taken that others still to be read may precede.
+        """
         found: list[Due] = []
+        again = self.position < self._done_to
         while self._heap and self._heap[0].due_ms <= wall_ms and len(found) < count_max:
+            if again and self._heap[0][:2] >= self._done_before:
+                break
             found.append(heapq.heappop(self._heap))
         self._taken += found
         return found
@@ -173,12 +203,15 @@ class TimerTable:
             oldest = self.next_ms
             self._recalled = {k: due for k, due in self._recalled.items() if due >= oldest}
         self._taken = []
-        if not self._heap and self._left_first < NOWHERE:
+        again = not self._heap and self._left_first < NOWHERE
+        # What is still to be read again must be judged by the old points.
+        if again and self.position >= self._done_to:
             self._read_again()
 
     def _read_again(self) -> None:
         """Everything before the horizon is delivered: read what was left out."""
         self._done_before = self._horizon
+        self._point = min(self._point, self._horizon)
         self._done_to = self.position
         self._horizon = (NOWHERE, 0)
         self.position, self._left_first = self._left_first, NOWHERE
@@ -187,11 +220,19 @@ class TimerTable:
         """What may be kept now; what was taken and is not settled does not count as delivered."""
         waiting = [*self._taken, *self._heap]
         first = min((timer.queue_offset for timer in waiting), default=NOWHERE)
-        before = min((timer.due_ms for timer in waiting), default=wall_ms + 1)
+        nearest = min((timer[:2] for timer in waiting), default=(wall_ms + 1, 0))
+        before = min(nearest, self._horizon, (wall_ms + 1, 0))
         if self.position < self._done_to:
             # Still reading again: what lies ahead begins at the old horizon.
-            before = min(before, self._done_before[0])
+            before = min(before, self._done_before)
             first = min(first, self.position)
-        before = min(before, self._horizon[0], wall_ms + 1)
-        first = min(first, self._left_first, max(self.position, self._done_to))
-        return TimerMark(max(0, before - 1), max(self.position, self._done_to), first)
+        else:
+            self._late.clear()
+        point = max(self._point, before)
+        late = sorted({timer.queue_offset for timer in waiting if timer[:2] < point} | self._late)
+        if len(late) > LATE_MAX or self._horizon < point:
+            point, late = before, []
+        self._point = point
+        read_to = max(self.position, self._done_to)
+        first = min(first, self._left_first, read_to)
+        return TimerMark(max(0, point[0] - 1), read_to, first, point[1], tuple(late))
