@@ -25,6 +25,8 @@ OPAQUE_MAX = 2**31 - 1
 ZERO = ord("0")
 
 _MEMBER = b'"opaque":'
+_NEVER_AGAIN = (b'{"code":310,', b'{"code":320,', b'{"code":10,', b'{"code":37,')
+"""Messages and the ends of transactions: each header is another."""
 _TIME = b'"invokeTime"'
 """A request that says when it was sent never comes again."""
 _PREFIX = struct.Struct(">II")
@@ -53,6 +55,8 @@ class HeaderCache:
             HeaderMalformed: see ``codec_json.decode_command``.
         """
         if _TIME in header:
+            return codec_json.decode_command(header, body)
+        if header.startswith(_NEVER_AGAIN):
             return codec_json.decode_command(header, body)
         at = header.find(_MEMBER)
         start = at + len(_MEMBER)

@@ -24,7 +24,7 @@ from rmqha.broker.delays import (
     real_place,
 )
 from rmqha.broker.retry import goes_to_dead_letters, reconsume_max
-from rmqha.broker.send import Refusal
+from rmqha.broker.send import Refusal, parse_any_send, parse_send
 from rmqha.broker.timers import Due, TimerMark, TimerTable
 from rmqha.broker.topic_requests import (
     alter_attributes,
@@ -176,6 +176,27 @@ def test_recall_when_checked_then_only_here_and_in_time(
     refusal = check_recall(handle, "T", "b", RULES, NOW)
     assert (refusal is None) == good
     assert refusal is None or refusal.code == 604
+
+
+# -- the fields of a send
+
+NUMBERS = st.one_of(
+    st.integers(-5, 1 << 40).map(str),
+    st.sampled_from(["", "x", "1_0", " 1", "٣", "+1", "0" * 30, "9" * 12, "2147483648"]),
+)
+TRUTHS = st.sampled_from(["true", "false", "TRUE", "", "1"])
+
+
+@settings(max_examples=400)
+@given(
+    fields=st.fixed_dictionaries(
+        dict.fromkeys("defgh", NUMBERS) | {"b": st.just("T"), "c": st.just("TBW102")},
+        optional={"j": NUMBERS, "l": NUMBERS, "k": TRUTHS, "m": TRUTHS, "i": VALUES, "a": VALUES},
+    )
+)
+def test_send_when_parsed_the_quick_way_then_as_the_lenient_way(fields: dict[str, str]) -> None:
+    """The hot path must take no number for another one."""
+    assert parse_send(310, fields) == parse_any_send(310, fields)
 
 
 # -- delay offsets

@@ -17,8 +17,12 @@ from rmqha.base.errors import DiskFailed
 from rmqha.runtime.ports import Clock, Disk, MappedFile
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.index_file import HEADER_SIZE, IndexFile, IndexWriter, file_size, key_hashes
-from rmqha.store.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rmqha.store.record import MAGIC_V1, MIN_SIZE, TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqha.store.settings import StoreSettings
+
+# total size, magic, physical offset, sys flag, store timestamp, body length
+_HEAD = struct.Struct(">iI20xqi16xq20xi")
+_UNUSUAL = TRANSACTION_MASK | 0x10 | 0x20
 
 BATCH_MAX = 256
 GATHER_MS = 20
@@ -142,21 +146,44 @@ class IndexFiles:
                 break
             if self.position < self._log.min_offset:
                 self.position = self._log.min_offset
-            buffer, head = self._log.check(self.position)
-            if head.size < 0:
+            found = self._usual() or self._any()
+            if found is None:
                 break
-            if not head.size:
-                self.position = self._log.file_end(self.position)
-                continue
-            if head.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-                at = head.properties_at
-                properties = bytes(buffer[at : at + head.properties_size])
-                hashes = key_hashes(head.topic, properties)
-                if hashes:
-                    await self._put(hashes, head.offset, head.store_timestamp)
-            self.position = head.offset + head.size
+            following, timestamp, hashes = found
+            if hashes:
+                await self._put(hashes, self.position, timestamp)
+            self.position = following
         if self._writer is not None:
             self._writer.publish()
+
+    def _usual(self) -> tuple[int, int, list[int]] | None:
+        """What :meth:`_any` says, for a record like nearly all; None for another one.
+
+        The dispatcher has passed it, so it is known to be whole.
+        """
+        buffer, start = self._log.file_of(self.position)
+        at = self.position - start
+        if len(buffer) - at < MIN_SIZE:
+            return None
+        size, magic, offset, sys_flag, timestamp, body_size = _HEAD.unpack_from(buffer, at)
+        if magic != MAGIC_V1 or offset != self.position or sys_flag & _UNUSUAL:
+            return None
+        tail = bytes(buffer[at + _HEAD.size + body_size : at + size])
+        topic_end = 1 + tail[0]
+        return offset + size, timestamp, key_hashes(tail[1:topic_end], tail[topic_end + 2 :])
+
+    def _any(self) -> tuple[int, int, list[int]] | None:
+        """Where the record at ``position`` ends, its timestamp, its keys; None without a record."""
+        buffer, head = self._log.check(self.position)
+        if head.size < 0:
+            return None
+        if not head.size:
+            return self._log.file_end(self.position), 0, []
+        hashes: list[int] = []
+        if head.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+            at = head.properties_at
+            hashes = key_hashes(head.topic, bytes(buffer[at : at + head.properties_size]))
+        return head.offset + head.size, head.store_timestamp, hashes
 
     async def _put(self, hashes: list[int], offset: int, timestamp: int) -> None:
         while hashes:
