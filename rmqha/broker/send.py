@@ -19,7 +19,7 @@ from rmqha.broker.topics import (
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.headers import bool_field, int_field, long_field, text_field
 from rmqha.store import properties as props
-from rmqha.store.record import PROPERTIES_MAX, TRANSACTION_MASK, Message
+from rmqha.store.record import INNER_BATCH, PROPERTIES_MAX, TRANSACTION_MASK, Message
 
 SEND_BATCH_MESSAGE = 320
 _PAIR_END = 2
@@ -175,13 +175,15 @@ def content_refusal(request: SendRequest, body_size: int, body_max: int) -> Refu
         return Refusal(MESSAGE_ILLEGAL, f"a body of {body_size} bytes is over the limit {body_max}")
     if len(request.properties) > PROPERTIES_MAX:
         return Refusal(MESSAGE_ILLEGAL, f"properties are longer than {PROPERTIES_MAX} bytes")
-    if request.sys_flag & TRANSACTION_MASK:
-        return _transaction_refusal(request)
+    if request.sys_flag & (TRANSACTION_MASK | INNER_BATCH):
+        return _flag_refusal(request)
     return None
 
 
-def _transaction_refusal(request: SendRequest) -> Refusal | None:
-    """Stored as they are, no consumer would ever see them."""
+def _flag_refusal(request: SendRequest) -> Refusal | None:
+    """Stored as they are, no consumer would see them, or one message would count for several."""
+    if request.sys_flag & INNER_BATCH:
+        return Refusal(MESSAGE_ILLEGAL, "an inner batch needs a topic of queue.type=BatchCQ")
     kind = request.sys_flag & TRANSACTION_MASK
     if kind in (_PREPARED, _ROLLED_BACK) and b"TRAN_MSG" not in request.properties:
         return Refusal(MESSAGE_ILLEGAL, "the flag of a transaction, but no property TRAN_MSG")

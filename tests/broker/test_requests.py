@@ -73,6 +73,8 @@ def test_send_when_stored_then_the_answer_names_queue_offset_and_ids(
         ({"b": "New", "c": "Nothing"}, 17),
         ({"e": "99"}, 29),
         ({"f": "4"}, 13),
+        ({"f": "128", "i": "INNER_NUM\x012\x02"}, 13),
+        ({"i": "INNER_NUM\x012\x02"}, 13),
         ({"i": "K\x01" + "v" * 40_000 + "\x02"}, 13),
         ({"b": "%RETRY%G", "m": "true"}, 13),
     ],
