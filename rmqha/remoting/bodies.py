@@ -16,6 +16,7 @@ from typing import Any
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting import fastjson
+from rmqha.remoting.values import as_array, as_number, as_object, as_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class SyncStateSet:
         Raises:
             RemoteProtocolError: not such a body.
         """
-        members = _object(fastjson.loads(body))
-        return cls(_ids(members.get("syncStateSet")), _number(members.get("syncStateSetEpoch")))
+        members = as_object(fastjson.loads(body))
+        return cls(_ids(members.get("syncStateSet")), as_number(members.get("syncStateSetEpoch")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,10 @@ class BrokerMemberGroup:
         Raises:
             RemoteProtocolError: not such an object.
         """
-        members = _object(value)
+        members = as_object(value)
         return cls(
-            _text(members.get("cluster")),
-            _text(members.get("brokerName")),
+            as_text(members.get("cluster")),
+            as_text(members.get("brokerName")),
             _addresses(members.get("brokerAddrs")),
         )
 
@@ -100,7 +101,7 @@ class ElectMasterResponseBody:
         Raises:
             RemoteProtocolError: not such a body.
         """
-        members = _object(fastjson.loads(body))
+        members = as_object(fastjson.loads(body))
         group = members.get("brokerMemberGroup")
         return cls(
             None if group is None else BrokerMemberGroup.of(group),
@@ -133,11 +134,11 @@ class ReplicaIdentity:
         Raises:
             RemoteProtocolError: not such an object.
         """
-        members = _object(value)
+        members = as_object(value)
         return cls(
-            _text(members.get("brokerName")),
-            _number(members.get("brokerId")),
-            _text(members.get("brokerAddress")),
+            as_text(members.get("brokerName")),
+            as_number(members.get("brokerId")),
+            as_text(members.get("brokerAddress")),
             members.get("alive") is True,
         )
 
@@ -174,15 +175,15 @@ class ReplicasInfo:
         Raises:
             RemoteProtocolError: not such an object.
         """
-        members = _object(value)
+        members = as_object(value)
         master_id, address = members.get("masterBrokerId"), members.get("masterAddress")
         return cls(
-            None if master_id is None else _number(master_id),
-            None if address is None else _text(address),
-            _number(members.get("masterEpoch")),
-            _number(members.get("syncStateSetEpoch")),
-            tuple(map(ReplicaIdentity.of, _array(members.get("inSyncReplicas")))),
-            tuple(map(ReplicaIdentity.of, _array(members.get("notInSyncReplicas")))),
+            None if master_id is None else as_number(master_id),
+            None if address is None else as_text(address),
+            as_number(members.get("masterEpoch")),
+            as_number(members.get("syncStateSetEpoch")),
+            tuple(map(ReplicaIdentity.of, as_array(members.get("inSyncReplicas")))),
+            tuple(map(ReplicaIdentity.of, as_array(members.get("notInSyncReplicas")))),
         )
 
 
@@ -204,7 +205,7 @@ class BrokerReplicasInfo:
         Raises:
             RemoteProtocolError: not such a body.
         """
-        table = _object(_object(fastjson.loads(body)).get("replicasInfoTable"))
+        table = as_object(as_object(fastjson.loads(body)).get("replicasInfoTable"))
         return cls({name: ReplicasInfo.of(info) for name, info in table.items()})
 
 
@@ -222,13 +223,13 @@ class ClusterInfo:
         Raises:
             RemoteProtocolError: not such a body.
         """
-        members = _object(fastjson.loads(body))
-        sets, clusters = _object(members.get("brokerAddrTable")), members.get("clusterAddrTable")
+        members = as_object(fastjson.loads(body))
+        sets, clusters = as_object(members.get("brokerAddrTable")), members.get("clusterAddrTable")
         return cls(
             {name: BrokerMemberGroup.of(group) for name, group in sets.items()},
             {
-                name: tuple(sorted(map(_text, _array(names))))
-                for name, names in _object(clusters).items()
+                name: tuple(sorted(map(as_text, as_array(names))))
+                for name, names in as_object(clusters).items()
             },
         )
 
@@ -259,13 +260,13 @@ class EpochEntryCache:
         Raises:
             RemoteProtocolError: not such a body.
         """
-        members = _object(fastjson.loads(body))
+        members = as_object(fastjson.loads(body))
         return cls(
-            _text(members.get("clusterName")),
-            _text(members.get("brokerName")),
-            _number(members.get("brokerId")),
-            tuple(map(_epoch_entry, _array(members.get("epochList")))),
-            _number(members.get("maxOffset")),
+            as_text(members.get("clusterName")),
+            as_text(members.get("brokerName")),
+            as_number(members.get("brokerId")),
+            tuple(map(_epoch_entry, as_array(members.get("epochList")))),
+            as_number(members.get("maxOffset")),
         )
 
 
@@ -280,59 +281,27 @@ def decode_names(body: bytes) -> tuple[str, ...]:
     Raises:
         RemoteProtocolError: not a list of texts.
     """
-    return tuple(map(_text, _array(fastjson.loads(body))))
+    return tuple(map(as_text, as_array(fastjson.loads(body))))
 
 
 def _epoch_entry(value: object) -> EpochEntry:
-    members = _object(value)
+    members = as_object(value)
     return EpochEntry(
-        _number(members.get("epoch")),
-        _number(members.get("startOffset")),
-        _number(members.get("endOffset")),
+        as_number(members.get("epoch")),
+        as_number(members.get("startOffset")),
+        as_number(members.get("endOffset")),
     )
 
 
-def _object(value: object) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise RemoteProtocolError(f"body has {type(value).__name__} where an object belongs")
-    return value
-
-
-def _array(value: object) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise RemoteProtocolError(f"body has {type(value).__name__} where an array belongs")
-    return value
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise RemoteProtocolError(f"body has {type(value).__name__} where text belongs")
-    return value
-
-
-def _number(value: object) -> int:
-    if value is None:
-        return 0
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise RemoteProtocolError(f"body has {type(value).__name__} where a number belongs")
-
-
 def _ids(value: object) -> tuple[int, ...]:
-    return tuple(sorted({_number(item) for item in _array(value)}))
+    return tuple(sorted({as_number(item) for item in as_array(value)}))
 
 
 def _addresses(value: object) -> dict[int, str]:
     addresses: dict[int, str] = {}
-    for key, address in _object(value).items():
+    for key, address in as_object(value).items():
         text = key.removeprefix("-")
         if not (text.isascii() and text.isdigit() and len(text) <= 19):
             raise RemoteProtocolError(f"broker id {key!r} is not a number")
-        addresses[int(key)] = _text(address)
+        addresses[int(key)] = as_text(address)
     return dict(sorted(addresses.items()))

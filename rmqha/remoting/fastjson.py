@@ -1,8 +1,8 @@
 """JSON bodies as fastjson 1 writes them.
 
-Java emits a map with number keys as ``{1:"a"}``, which is not JSON. :func:`loads` takes both forms;
-:func:`dumps` writes legal JSON, which Java reads as well. Where an old client knows the bare form
-only, :func:`dumps_bare` writes it.
+Java emits a map with number keys as ``{1:"a"}``, and one with object keys as ``{{"id":1}:"a"}``;
+neither is JSON. :func:`loads` takes these and the legal form; :func:`dumps` writes legal JSON, which
+Java reads as well. Where an old client knows the bare form only, :func:`dumps_bare` writes it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,22 @@ _STRING_OR_BARE_KEY = re.compile(
     rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|(?P<before>[{,]\s*+)(?P<key>-?\d++)(?=\s*+:)', re.DOTALL
 )
 
+# An object key has no objects inside; one that is a value ends in something else than a colon.
+_STRING_OR_OBJECT_KEY = re.compile(
+    rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
+    rb'|(?P<before>[{,]\s*+)(?P<key>\{(?:[^{}"]++|"(?:[^"\\]++|\\.)*+")*+\})(?=\s*+:)',
+    re.DOTALL,
+)
+
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
 def loads(data: bytes) -> Any:
-    """Read a JSON body, with number keys quoted or bare.
+    """Read a JSON body, with number keys quoted or bare, and object keys.
 
     Returns:
-        dicts, lists, str, int, float, bool or None; keys are always str.
+        dicts, lists, str, int, float, bool or None; keys are always str: one that was an object is
+        the JSON text of it, as :func:`loads` reads.
 
     Raises:
         RemoteProtocolError: the body is not JSON even so.
@@ -35,8 +43,13 @@ def loads(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
         pass
+    quoted = _STRING_OR_BARE_KEY.sub(_quote, data)
     try:
-        return orjson.loads(_STRING_OR_BARE_KEY.sub(_quote, data))
+        return orjson.loads(quoted)
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        return orjson.loads(_STRING_OR_OBJECT_KEY.sub(_quote_object, quoted))
     except orjson.JSONDecodeError as error:
         raise RemoteProtocolError(f"body is not JSON: {error}") from error
 
@@ -86,6 +99,14 @@ def dumps_ascii(value: Any) -> bytes:
 def _escape(match: re.Match[str]) -> str:
     units = match[0].encode("utf-16-be").hex().upper()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def _quote_object(match: re.Match[bytes]) -> bytes:
+    key = match["key"]
+    if key is None:
+        return match[0]
+    text = key.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+    return match["before"] + b'"' + text + b'"'
 
 
 def _quote(match: re.Match[bytes]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -193,3 +194,23 @@ def test_addresses_without_host_or_port_are_refused(text: str) -> None:
 def test_address_lists_lose_blanks_and_empty_parts() -> None:
     """A trailing semicolon is common in scripts."""
     assert ["a:1", "b:2"] == split_addresses(" a:1; b:2;;")
+
+
+def test_object_keys_are_read_as_the_text_of_the_object() -> None:
+    """Java's maps by message queue: 202, 208 and 222; a brace in a name must not end the key."""
+    body = rb'{"offsetTable":{{"queueId":1,"topic":"T\"}{"}:{"n":[{"a":1},{"b":{}}]},{"q":2}:{}}}'
+    table = fastjson.loads(body)["offsetTable"]
+    keys = [fastjson.loads(key.encode()) for key in table]
+    assert [{"queueId": 1, "topic": 'T"}{'}, {"q": 2}] == keys
+    assert {"n": [{"a": 1}, {"b": {}}]} == next(iter(table.values()))
+
+
+@pytest.mark.parametrize(
+    "body", [b"{" * 50_000, b'{{"a' * 25_000, b"{{}" * 30_000, b"{ ," * 30_000]
+)
+def test_garbage_with_object_keys_is_refused_in_linear_time(body: bytes) -> None:
+    """Anybody can send a body; a slow expression would stop the loop."""
+    began = time.process_time()
+    with pytest.raises(RemoteProtocolError):
+        fastjson.loads(body)
+    assert time.process_time() - began < 2.0
