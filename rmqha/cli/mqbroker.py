@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import socket
@@ -34,6 +33,7 @@ from rmqha.cli.process import (
     EXIT_STORE,
     callback_failed,
     read_properties,
+    settle_memory,
 )
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import SystemDisk, lock_first_byte, used_ratio
@@ -156,8 +156,7 @@ async def serve(config: BrokerConfig) -> int:
         return EXIT_STORE
     code = await _started(config, replica)
     if code is None:
-        gc.collect()
-        gc.freeze()
+        settle_memory()
         print(boot_line(config), flush=True)
         code = await ended
     await (replica.stop() if code == 0 else replica.close())

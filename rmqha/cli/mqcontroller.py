@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import sys
@@ -31,6 +30,7 @@ from rmqha.cli.process import (
     EXIT_STORE,
     callback_failed,
     read_properties,
+    settle_memory,
 )
 from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.metadata.status import Status
@@ -132,9 +132,7 @@ async def serve(config: ControllerConfig) -> int:
         print(f"mqcontroller: cannot listen on {listening_on}: {error}", file=sys.stderr)
         await service.close()
         return EXIT_PORT
-    # What start-up made lives for ever: keep the collector from walking it again and again.
-    gc.collect()
-    gc.freeze()
+    settle_memory()
     print(BOOT_LINE, flush=True)
     log.log("info", "controller_started", address=config.this.address, store=config.store_path)
     code = await ended

@@ -7,7 +7,6 @@ controller's store cannot be used, 4 a port cannot be used.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import sys
@@ -31,6 +30,7 @@ from rmqha.cli.process import (
     EXIT_STORE,
     callback_failed,
     read_properties,
+    settle_memory,
 )
 from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.settings import DEFAULTS as CONTROLLER_DEFAULTS
@@ -129,9 +129,7 @@ async def serve(configs: Configs) -> int:
     node = _Node(configs, log, lambda: end(EXIT_FAILED))
     code = await node.start()
     if code is None:
-        # What start-up made lives for ever: keep the collector from walking it again and again.
-        gc.collect()
-        gc.freeze()
+        settle_memory()
         code = await ended
     await node.stop(in_order=code == 0)
     log.log("info", "name_server_stopped", code=code)

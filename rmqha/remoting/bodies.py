@@ -28,9 +28,8 @@ class SyncStateSet:
 
     def encode(self) -> bytes:
         """Write ``{"syncStateSet":[1,2],"syncStateSetEpoch":3}``."""
-        return fastjson.dumps(
-            {"syncStateSet": sorted(self.broker_ids), "syncStateSetEpoch": self.epoch}
-        )
+        ids = ",".join(map(str, sorted(self.broker_ids)))
+        return b'{"syncStateSet":[%b],"syncStateSetEpoch":%d}' % (ids.encode(), self.epoch)
 
     @classmethod
     def decode(cls, body: bytes) -> SyncStateSet:

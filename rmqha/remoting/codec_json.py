@@ -61,7 +61,12 @@ def decode_command(header: bytes, body: bytes) -> RemotingCommand:
     if not (type(code) is type(opaque) is type(flag) is type(version) is int):
         code, opaque = _java_int(code, "code"), _java_int(opaque, "opaque")
         flag, version = _java_int(flag, "flag"), _java_int(version, "version")
-    if min(code, opaque, flag, version) < INT32_MIN or max(code, opaque, flag, version) > INT32_MAX:
+    if not (
+        INT32_MIN <= code <= INT32_MAX
+        and INT32_MIN <= opaque <= INT32_MAX
+        and INT32_MIN <= flag <= INT32_MAX
+        and INT32_MIN <= version <= INT32_MAX
+    ):
         raise HeaderMalformed("a header number does not fit 32 bits")
     if type(language) is not str or language not in LANGUAGE_CODES:
         language = LANGUAGE_UNKNOWN

@@ -53,6 +53,8 @@ class ControllerMetrics:
 
     def latency(self, code: int, elapsed_ms: int) -> None:
         """A request that had to wait for the log or for a round was answered."""
-        counts = self.latencies.setdefault(code, [0] * (len(BUCKETS_US) + 1))
+        counts = self.latencies.get(code)
+        if counts is None:
+            counts = self.latencies[code] = [0] * (len(BUCKETS_US) + 1)
         counts[bisect_left(BUCKETS_US, elapsed_ms * 1000)] += 1
         self.latency_sums_us[code] = self.latency_sums_us.get(code, 0) + elapsed_ms * 1000

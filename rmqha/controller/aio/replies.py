@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rmqha.controller.metadata.decision import Decision
+from rmqha.controller.metadata.messages import Reply
 from rmqha.remoting.command import SERIALIZE_JSON, RemotingCommand
 from rmqha.remoting.frame import encode
 from rmqha.remoting.repeats import ReplyTemplate
@@ -10,7 +11,7 @@ from rmqha.remoting.repeats import ReplyTemplate
 TEMPLATES_MAX = 4096
 
 
-def reply_to(command: RemotingCommand, decision: Decision) -> RemotingCommand:
+def reply_to(command: RemotingCommand, decision: Decision | Reply) -> RemotingCommand:
     """The response that carries a decision."""
     return command.reply(decision.code, decision.remark, decision.ext_fields, decision.body)
 

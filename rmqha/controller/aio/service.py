@@ -21,6 +21,8 @@ from rmqha.controller.aio.raft_node import RaftNode
 from rmqha.controller.aio.replies import RepeatedReplies, reply_to
 from rmqha.controller.aio.route_watch import RouteWatch
 from rmqha.controller.config_requests import config_text, metadata_info, update_config
+from rmqha.controller.metadata.decide import NOT_LEADER
+from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.status import Status
 from rmqha.controller.raft.messages import Entry
 from rmqha.controller.settings import ControllerConfig
@@ -57,7 +59,6 @@ NOTES_PER_SECOND_MAX = 200
 GET_REPLICA_INFO = int(RequestCode.CONTROLLER_GET_REPLICA_INFO)
 HEARTBEAT = int(RequestCode.BROKER_HEARTBEAT)
 RAFT_MESSAGE = int(RequestCode.RAFT_MESSAGE)
-NOT_LEADER_REMARK = "The controller is not in leader state"
 TRANSFER_TIMEOUT_MS = 1000
 
 
@@ -235,7 +236,7 @@ class ControllerService:
                 continue
             elif code in WRITE_CODES:
                 if may_read:
-                    self._decide(connection, command, now_ms)
+                    self._decide(now_ms, connection, command, now_ms)
                 else:
                     self._wait_to_read(connection, command, now_ms)
             else:
@@ -277,31 +278,29 @@ class ControllerService:
         fields = command.ext_fields or NO_FIELDS
         effects = self.machine.heartbeat(now_ms, connection.id, fields)
         if effects:
-            self._carry_out(effects)
+            self._carry_out(now_ms, effects)
         if not command.is_oneway:
             frames.append(self._repeated.frame(command, cm.heartbeat_answer(fields)))
 
     def _wait_to_read(self, connection: Connection, command: RemotingCommand, now_ms: int) -> None:
         """The lease has run out, or this node does not lead: ask Raft."""
         if not self.raft.is_ready_leader:
-            connection.send(command.reply(ResponseCode.CONTROLLER_NOT_LEADER, NOT_LEADER_REMARK))
+            connection.send(reply_to(command, NOT_LEADER))
             return
         self._next_token += 1
         self._reads[self._next_token] = (connection, command, now_ms)
         self.raft.request_read(self._next_token)
 
-    def _decide(self, connection: Connection, command: RemotingCommand, now_ms: int) -> None:
+    def _decide(
+        self, now_ms: int, connection: Connection, command: RemotingCommand, arrived_ms: int
+    ) -> None:
         self._next_token += 1
         token = self._next_token
-        self._requests[token] = (connection, command, now_ms)
-        self._carry_out(
-            self.machine.step(
-                now_ms,
-                cm.RequestReceived(
-                    token, connection.id, command.code, command.ext_fields or {}, command.body
-                ),
-            )
+        self._requests[token] = (connection, command, arrived_ms)
+        request = cm.RequestReceived(
+            token, connection.id, command.code, command.ext_fields or {}, command.body
         )
+        self._carry_out(now_ms, self.machine.step(now_ms, request))
 
     def _other(self, connection: Connection, command: RemotingCommand) -> None:
         code = command.code
@@ -354,7 +353,9 @@ class ControllerService:
             if proposal is not None:
                 self.metrics.appended(now_ms - proposal[1])
             committed = cm.Committed(entry.log_index, entry.data)
-            self._carry_out(self.machine.step(now_ms, committed))
+            effects = self.machine.step(now_ms, committed)
+            if effects:
+                self._carry_out(now_ms, effects)
             if self._observer is not None:
                 self._observer.entry_applied(self.node_id, entry)
         self._arm(now_ms)
@@ -383,18 +384,14 @@ class ControllerService:
                 decision = self.machine.read(
                     now_ms, connection.id, command.code, command.ext_fields or {}, command.body
                 )
-                self._answer(
-                    (connection, command, arrived_ms),
-                    decision.code, decision.remark, decision.ext_fields, decision.body,
-                )  # fmt: skip
+                self._answer(now_ms, (connection, command, arrived_ms), decision)
             else:
-                self._decide(connection, command, arrived_ms)
+                self._decide(now_ms, connection, command, arrived_ms)
 
     def refused(self, records: tuple[bytes, ...], tokens: tuple[int, ...]) -> None:
         """Raft cannot take these: tell the machine, and those who wait."""
         for token in tokens:
-            waiting = self._reads.pop(token)
-            self._answer(waiting, ResponseCode.CONTROLLER_NOT_LEADER, NOT_LEADER_REMARK, None, b"")
+            self._answer(self._clock.now_ms(), self._reads.pop(token), NOT_LEADER)
         for record in records:
             proposal = self._proposed.pop(record, None)
             if proposal is not None:
@@ -418,19 +415,20 @@ class ControllerService:
 
     def _step(self, event: cm.ControllerEvent) -> None:
         now_ms = self._clock.now_ms()
-        self._carry_out(self.machine.step(now_ms, event))
+        self._carry_out(now_ms, self.machine.step(now_ms, event))
         self._arm(now_ms)
 
-    def _carry_out(self, effects: list[cm.ControllerEffect]) -> None:
+    def _carry_out(self, now_ms: int, effects: list[cm.ControllerEffect]) -> None:
         for effect in effects:
+            # Every request passes here twice: a match of fields costs more than what is done.
             match effect:
-                case cm.Reply(token, code, remark, ext_fields, body):
-                    waiting = self._requests.pop(token, None)
+                case cm.Reply():
+                    waiting = self._requests.pop(effect.token, None)
                     if waiting is not None:
-                        self._answer(waiting, code, remark, ext_fields, body)
-                case cm.Propose(token, record):
-                    self._proposed[record] = (token, self._clock.now_ms())
-                    self.raft.propose(record)
+                        self._answer(now_ms, waiting, effect)
+                case cm.Propose():
+                    self._proposed[effect.record] = (effect.token, now_ms)
+                    self.raft.propose(effect.record)
                 case cm.Notify(address, ext_fields, body):
                     self._notifier.notify(address, ext_fields, body)
                 case cm.WatchRoute():
@@ -464,16 +462,14 @@ class ControllerService:
 
     def _answer(
         self,
+        now_ms: int,
         waiting: tuple[Connection, RemotingCommand, int],
-        code: int,
-        remark: str | None,
-        ext_fields: dict[str, str] | None,
-        body: bytes,
+        answer: cm.Reply | Decision,
     ) -> None:
         connection, command, arrived_ms = waiting
-        self.metrics.latency(command.code, self._clock.now_ms() - arrived_ms)
+        self.metrics.latency(command.code, now_ms - arrived_ms)
         if not command.is_oneway:
-            connection.send(command.reply(code, remark, ext_fields, body))
+            connection.send(reply_to(command, answer))
 
     # -- time --------------------------------------------------------------------------------
 

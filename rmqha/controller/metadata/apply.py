@@ -49,8 +49,6 @@ def apply(state: MetadataState, event: Event, *, tell: bool = True) -> Applied:
         InvariantBroken: when the result would break a safety rule.
     """
     match event:
-        case ApplyBrokerId():
-            return _apply_broker_id(state, event)
         case AlterSyncStateSet() | ElectMaster() | CleanBrokerData() | UpdateBrokerAddress():
             broker_set = state.sets.get(event.broker_name)
             if broker_set is None:
@@ -60,6 +58,8 @@ def apply(state: MetadataState, event: Event, *, tell: bool = True) -> Applied:
             if event.broker_name in state.sets:
                 _check(broker_set)
             return applied
+        case ApplyBrokerId():
+            return _apply_broker_id(state, event)
         case _:
             assert_never(event)
 

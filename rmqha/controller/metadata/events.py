@@ -12,6 +12,7 @@ Source: RIP-44; Java 5.3.3 org.apache.rocketmq.controller.impl.event.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import TypeAlias
 
 from rmqha.base.errors import StoreCorrupted
@@ -119,9 +120,14 @@ _SHAPES: dict[type[Event], tuple[tuple[str, tuple[type, ...]], ...]] = {
 passes here on every node."""
 
 
-def _values(event: Event) -> list[object]:
+_VALUES: dict[type[Event], attrgetter[tuple[object, ...]]] = {
+    cls: attrgetter(*(name for name, _ in shape)) for cls, shape in _SHAPES.items()
+}
+
+
+def _values(event: Event) -> tuple[object, ...]:
     cls = type(event)
-    return [_TYPE_OF[cls], *[getattr(event, name) for name, _ in _SHAPES[cls]]]
+    return (_TYPE_OF[cls], *_VALUES[cls](event))
 
 
 def to_record(event: Event) -> bytes:

@@ -13,6 +13,8 @@ import orjson
 from rmqha.base.ids import BrokerId
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX, bool_field, parse_number
 
+_INTEGERS = frozenset({int})
+
 
 def long_field(ext_fields: Mapping[str, str], name: str) -> int | None:
     """A Java Long, or None when absent or malformed."""
@@ -51,9 +53,13 @@ def parse_sync_state_set(body: bytes) -> tuple[tuple[BrokerId, ...], int] | None
     if not isinstance(parsed, dict):
         return None
     ids = parsed.get("syncStateSet")
-    epoch = _json_integer(parsed.get("syncStateSetEpoch", 0))
-    if not isinstance(ids, list) or epoch is None:
+    epoch = parsed.get("syncStateSetEpoch", 0)
+    if type(epoch) is not int:
+        epoch = _json_integer(epoch)
+    if type(ids) is not list or epoch is None:
         return None
+    if _INTEGERS.issuperset(map(type, ids)):
+        return tuple(sorted(set(ids))), epoch
     numbers = [_json_integer(value) for value in ids]
     known = {BrokerId(number) for number in numbers if number is not None}
     return (tuple(sorted(known)), epoch) if None not in numbers else None

@@ -7,7 +7,7 @@ each other. What does not live here: any decision.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.messages import RequestReceived
@@ -36,76 +36,81 @@ class Work:
     abandoned: bool = False
 
 
-@dataclass(slots=True)
-class _Lane:
-    in_flight: Work
-    waiting: deque[Work] = field(default_factory=deque)
-
-
 class Lanes:
     """All lanes with something in flight; idle ones take no room."""
 
     def __init__(self) -> None:
         """Start with every lane idle."""
-        self._lanes: dict[str, _Lane] = {}
+        self._in_flight: dict[str, Work] = {}
+        self._waiting: dict[str, deque[Work]] = {}  # of lanes in which something waits
 
     def busy(self, name: str) -> bool:
         """Whether something of this set is in flight."""
-        return name in self._lanes
+        return name in self._in_flight
 
     def start(self, work: Work) -> None:
         """Put work in flight; what waits behind it stays."""
-        lane = self._lanes.get(work.broker_name)
-        if lane is None:
-            self._lanes[work.broker_name] = _Lane(work)
-        else:
-            lane.in_flight = work
+        self._in_flight[work.broker_name] = work
 
     def wait(self, work: Work, waiting_max: int) -> bool:
         """Queue work of a busy lane; False when the queue is full."""
-        waiting = self._lanes[work.broker_name].waiting
-        if len(waiting) >= waiting_max:
+        waiting = self._waiting.get(work.broker_name)
+        if (0 if waiting is None else len(waiting)) >= waiting_max:
             return False
+        if waiting is None:
+            waiting = self._waiting[work.broker_name] = deque()
         waiting.append(work)
         return True
 
     def next(self, name: str) -> Work | None:
         """End what is in flight and take the next; the lane goes idle when nothing waits."""
-        lane = self._lanes.get(name)
-        if lane is None:
+        waiting = self._waiting.get(name)
+        if waiting is None:
+            self._in_flight.pop(name, None)
             return None
-        if lane.waiting:
-            return lane.waiting.popleft()
-        del self._lanes[name]
-        return None
+        following = waiting.popleft()
+        if not waiting:
+            del self._waiting[name]
+        return following
 
     def electing(self, name: str) -> bool:
         """Whether an election by the controller is already in flight or waiting."""
-        lane = self._lanes.get(name)
-        return lane is not None and any(
-            work.request is None for work in (lane.in_flight, *lane.waiting)
+        in_flight = self._in_flight.get(name)
+        return in_flight is not None and any(
+            work.request is None for work in (in_flight, *self._waiting.get(name, ()))
         )
 
     def abandon(self, connection: int) -> list[Work]:
         """Take out what waits for a closed connection, and mark what is in flight for it."""
         dropped: list[Work] = []
-        for lane in self._lanes.values():
-            if _from(lane.in_flight, connection):
-                lane.in_flight.abandoned = True
-            mine = [work for work in lane.waiting if _from(work, connection)]
+        for name, in_flight in self._in_flight.items():
+            if _from(in_flight, connection):
+                in_flight.abandoned = True
+            waiting = self._waiting.get(name, ())
+            mine = [work for work in waiting if _from(work, connection)]
             if mine:
                 dropped += mine
-                lane.waiting = deque(work for work in lane.waiting if work not in mine)
+                self._keep(name, deque(work for work in waiting if work not in mine))
         return dropped
+
+    def _keep(self, name: str, waiting: deque[Work]) -> None:
+        if waiting:
+            self._waiting[name] = waiting
+        else:
+            del self._waiting[name]
 
     def clear(self) -> list[Work]:
         """Empty every lane; all work, lane by lane, in order."""
-        lanes, self._lanes = self._lanes, {}
-        return [work for lane in lanes.values() for work in (lane.in_flight, *lane.waiting)]
+        works: list[Work] = []
+        for name, in_flight in self._in_flight.items():
+            works += (in_flight, *self._waiting.get(name, ()))
+        self._in_flight.clear()
+        self._waiting.clear()
+        return works
 
     def size(self) -> int:
         """Pieces of work in flight and waiting."""
-        return sum(1 + len(lane.waiting) for lane in self._lanes.values())
+        return len(self._in_flight) + sum(map(len, self._waiting.values()))
 
 
 def _from(work: Work, connection: int) -> bool:
