@@ -36,9 +36,9 @@ from rmqha.cli.process import (
     settle_memory,
 )
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
-from rmqha.runtime.aio.disk import SystemDisk, lock_first_byte, used_ratio
+from rmqha.runtime.aio.disk import lock_first_byte, used_ratio
 from rmqha.runtime.aio.loop import run
-from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.aio.machine import MACHINE
 from rmqha.runtime.logs import Logger, configure_logs
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -143,8 +143,8 @@ async def serve(config: BrokerConfig) -> int:
             config,
             clock=SystemClock(),
             rng=SystemRng(),
-            disk=SystemDisk(),
-            network=TcpNetwork(),
+            disk=MACHINE.disk(),
+            network=MACHINE.network(),
             log=log,
             boot_id=read_boot_id(),
             process_id=os.getpid(),

@@ -36,9 +36,9 @@ from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.metadata.status import Status
 from rmqha.controller.settings import MUTABLE, ControllerConfig, load_config
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
-from rmqha.runtime.aio.disk import SystemDisk, lock_directory
+from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.loop import run
-from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.aio.machine import MACHINE
 from rmqha.runtime.logs import Logger, configure_logs
 
 SCRAPE_TIMEOUT_S = 5
@@ -114,8 +114,8 @@ async def serve(config: ControllerConfig) -> int:
         config,
         clock=SystemClock(),
         rng=SystemRng(),
-        disk=SystemDisk(),
-        network=TcpNetwork(),
+        disk=MACHINE.disk(),
+        network=MACHINE.network(),
         log=log,
         on_fatal=lambda _: end(EXIT_FAILED),
     )

@@ -39,9 +39,9 @@ from rmqha.controller.settings import load_config as load_controller_config
 from rmqha.namesrv.aio.service import NameServer
 from rmqha.namesrv.settings import NamesrvConfig, load_config
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
-from rmqha.runtime.aio.disk import SystemDisk, lock_directory
+from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.loop import run
-from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.aio.machine import MACHINE
 from rmqha.runtime.logs import Logger, configure_logs
 
 BOOT_LINE = "The Name Server boot success. serializeType=JSON, address {host}:{port}"
@@ -148,16 +148,16 @@ class _Node:
                 configs.controller,
                 clock=SystemClock(),
                 rng=SystemRng(),
-                disk=SystemDisk(),
-                network=TcpNetwork(),
+                disk=MACHINE.disk(),
+                network=MACHINE.network(),
                 log=Logger(node=configs.controller.self_id, group=configs.controller.group),
                 on_fatal=lambda _: fail(),
             )
         self.name_server = NameServer(
             configs.namesrv,
             clock=SystemClock(),
-            disk=SystemDisk(),
-            network=TcpNetwork(),
+            disk=MACHINE.disk(),
+            network=MACHINE.network(),
             log=log,
             masters=self.controller,
         )

@@ -113,6 +113,16 @@ class SystemAppendFile:
         finally:
             os.close(self._fd)
 
+    async def abandon(self) -> None:
+        """End the thread after what is under way and release the file as it is, zeros and all:
+        what a killed process leaves."""
+        if self._closed:
+            return
+        self._closed = True
+        self._queue.put(None)
+        await self._loop.run_in_executor(None, self._thread.join)
+        os.close(self._fd)
+
     def _work(self) -> None:
         """The thread: write, sync, tell."""
         while (item := self._queue.get()) is not None:

@@ -1,0 +1,29 @@
+"""The machine's disk and network as the processes take them, and the one place to put others there.
+
+A test's launcher does so before it runs a process's ``main``: that process then is the real one,
+with links that can be cut and a disk that can be slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rmqha.runtime.aio.disk import SystemDisk
+from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.ports import Disk, Network
+
+
+@dataclass(slots=True)
+class Machine:
+    """How to make ports; called in the running event loop.
+
+    Attributes:
+        network, disk: one call, one port.
+    """
+
+    network: Callable[[], Network] = TcpNetwork
+    disk: Callable[[], Disk] = SystemDisk
+
+
+MACHINE = Machine()

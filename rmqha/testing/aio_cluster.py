@@ -1,0 +1,290 @@
+"""The cluster's verbs in its event loop; ``cluster.RmqCluster`` is what tests see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from rmqha.runtime.aio.clock import SystemClock
+from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.testing.client import Acked, ClusterClient, SetInfo, missing
+from rmqha.testing.links import LinkedNetwork, Links
+from rmqha.testing.nodes import Node
+from rmqha.testing.settings import Plan
+from rmqha.testing.sites import InProcessSite, ProcessSite, Site
+
+CLIENT = "client"
+TIMEOUT_S = 30.0
+TOPIC = "TestTopic"
+READ_AGAIN_S = 0.02
+
+Target = Node | str
+
+
+class AioCluster:
+    """Nodes, links between them, and a client.
+
+    Args:
+        site: where nodes run.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self.plan: Plan = site.plan
+        self.nodes: dict[str, Node] = {one.name: site.node(one) for one in site.plan.places}
+        self._client_links = Links()
+        network = LinkedNetwork(TcpNetwork(), self._client_links)
+        self.client = ClusterClient(site.plan, network, SystemClock())
+        self._cut: set[frozenset[str]] = set()
+
+    @classmethod
+    async def make(
+        cls,
+        folder: Path,
+        *,
+        counts: tuple[int, int, int],
+        processes: bool,
+        seed: int,
+        settings: tuple[Mapping[str, object], Mapping[str, object], Mapping[str, object]],
+    ) -> Self:
+        """Prepare a cluster; nothing runs yet.
+
+        Args:
+            folder: for files.
+            counts: of controllers, name servers and replicas.
+            processes: whether each node has a process of its own.
+            seed: for random choices.
+            settings: for controllers, name servers and brokers.
+
+        Raises:
+            ValueError: a count that cannot be.
+        """
+        if counts[0] < 1 or counts[1] < 0 or counts[2] < 0:
+            raise ValueError(f"controllers, namesrv, replicas = {counts}: too few")
+        site: Site = (ProcessSite if processes else InProcessSite)(folder, counts, settings, seed)
+        return cls(site)
+
+    def of_kind(self, kind: str) -> list[Node]:
+        """All nodes of a kind."""
+        return [node for node in self.nodes.values() if node.place.kind == kind]
+
+    def node(self, target: Target) -> Node:
+        """A node by its name.
+
+        Raises:
+            KeyError: there is none.
+        """
+        if isinstance(target, Node):
+            return target
+        if target not in self.nodes:
+            raise KeyError(f"no node {target!r}; there are {', '.join(self.nodes)}")
+        return self.nodes[target]
+
+    # -- life --------------------------------------------------------------------------------
+
+    async def start(self, timeout_s: float = TIMEOUT_S) -> None:
+        """Start everything and wait until all is well."""
+        await self._site.open()
+        controllers, others = self.of_kind("controller"), self.of_kind("namesrv")
+        await asyncio.gather(*(node.start() for node in (*controllers, *others)))
+        await self.wait_for_leader(timeout_s)
+        await asyncio.gather(*(node.start() for node in self.of_kind("broker")))
+        if self.of_kind("broker"):
+            await self.wait_in_sync(None, timeout_s)
+
+    async def close(self) -> None:
+        """End everything."""
+        await self.client.close()
+        for node in self.nodes.values():
+            node.is_stopped = False
+        await asyncio.gather(*(node.kill() for node in self.nodes.values()))
+        await self._site.close()
+
+    # -- breaking ----------------------------------------------------------------------------
+
+    async def kill(self, target: Target) -> Node:
+        """See ``RmqCluster``, as for all verbs here."""
+        node = self.node(target)
+        await node.kill()
+        return node
+
+    async def shut_down(self, target: Target) -> Node:
+        """In order."""
+        node = self.node(target)
+        await node.shut_down()
+        return node
+
+    async def restart(self, target: Target) -> Node:
+        """Start again."""
+        node = self.node(target)
+        await node.start()
+        await self._apply_cuts()
+        return node
+
+    async def stop(self, target: Target) -> Node:
+        """Hang."""
+        node = self.node(target)
+        await node.stop()
+        return node
+
+    async def cont(self, target: Target) -> Node:
+        """Go on."""
+        node = self.node(target)
+        await node.cont()
+        return node
+
+    async def slow_disk(self, target: Target, delay_ms: float = 100.0) -> Node:
+        """Slow down."""
+        node = self.node(target)
+        await node.slow_disk(delay_ms)
+        return node
+
+    async def partition(self, a: Target | Sequence[Target], b: Target | Sequence[Target]) -> None:
+        """Cut links."""
+        for one in self._names(a):
+            for other in self._names(b):
+                if one == other:
+                    raise ValueError(f"{one} cannot be cut off from itself")
+                self._cut.add(frozenset((one, other)))
+        await self._apply_cuts()
+
+    async def isolate(self, target: Target) -> None:
+        """Cut every link of a node."""
+        name = self.node(target).name
+        await self.partition(name, [one for one in (*self.nodes, CLIENT) if one != name])
+
+    def _names(self, targets: Target | Sequence[Target]) -> list[str]:
+        if isinstance(targets, str | Node):
+            targets = [targets]
+        return [CLIENT if one == CLIENT else self.node(one).name for one in targets]
+
+    async def _apply_cuts(self) -> None:
+        self._client_links.cut(self._ports_cut_from(CLIENT))
+        for name, node in self.nodes.items():
+            await node.cut(self._ports_cut_from(name))
+
+    def _ports_cut_from(self, name: str) -> Iterable[int]:
+        for pair in self._cut:
+            for other in pair - {name} if name in pair else ():
+                if other != CLIENT:
+                    yield from self.nodes[other].place.ports
+
+    async def heal(self, *, restart: bool = True, timeout_s: float = TIMEOUT_S) -> None:
+        """Mend everything."""
+        self._cut.clear()
+        await self._apply_cuts()
+        for node in self.nodes.values():
+            await node.slow_disk(0)
+            if node.is_stopped:
+                await node.cont()
+        if not restart:
+            return
+        await asyncio.gather(*(n.start() for n in self.nodes.values() if not n.is_alive))
+        if self.of_kind("broker"):
+            await self.wait_in_sync(len(self.of_kind("broker")), timeout_s)
+
+    # -- looking -----------------------------------------------------------------------------
+
+    def _at(self, address: str | None) -> Node | None:
+        return next((one for one in self.nodes.values() if one.address == address), None)
+
+    async def master(self) -> Node | None:
+        """Whom clients find."""
+        return self._at(await self.client.master())
+
+    async def leader(self) -> Node | None:
+        """Who leads the controllers."""
+        return self._at(await self.client.leader())
+
+    async def set_info(self) -> SetInfo | None:
+        """The controllers' word."""
+        return await self.client.set_info()
+
+    def _is_cut_off(self, name: str) -> bool:
+        return frozenset((name, CLIENT)) in self._cut
+
+    async def wait_for_master(
+        self, other_than: Target | None = None, timeout_s: float = TIMEOUT_S
+    ) -> Node:
+        """Wait for one."""
+        unwanted = None if other_than is None else self.node(other_than)
+        found: list[Node] = []
+
+        async def there() -> bool:
+            node = await self.master()
+            if node is None or node is unwanted or not node.is_alive or node.is_stopped:
+                return False
+            found.append(node)
+            return not self._is_cut_off(node.name)
+
+        await self.client.until(there, "master", timeout_s, self._failures)
+        return found[-1]
+
+    async def wait_for_leader(self, timeout_s: float = TIMEOUT_S) -> Node:
+        """Wait for one."""
+        found: list[Node] = []
+
+        async def there() -> bool:
+            node = await self.leader()
+            if node is None or not node.is_alive or node.is_stopped:
+                return False
+            found.append(node)
+            return True
+
+        await self.client.until(there, "controller leader", timeout_s, self._failures)
+        return found[-1]
+
+    async def wait_in_sync(self, count: int | None = None, timeout_s: float = TIMEOUT_S) -> SetInfo:
+        """Wait for the SyncStateSet, and for clients to find its master."""
+        brokers = self.of_kind("broker")
+        last: list[SetInfo | None] = [None]
+
+        async def whole() -> bool:
+            serving = [one for one in brokers if one.is_alive and not one.is_stopped]
+            wanted = len(serving) if count is None else count
+            info = last[0] = await self.client.set_info()
+            if info is None or len(info.sync_state_set) != wanted:
+                return False
+            return await self.client.master() == info.master_address is not None
+
+        def detail() -> str:
+            return f"; the controllers say {last[0]}{self._failures()}"
+
+        await self.client.until(whole, "whole SyncStateSet", timeout_s, detail)
+        assert last[0] is not None
+        return last[0]
+
+    def _failures(self) -> str:
+        failed = [f"{one.name}: {one.failure}" for one in self.nodes.values() if one.failure]
+        return "; ".join(["", *failed])
+
+    # -- messages ----------------------------------------------------------------------------
+
+    async def produce(
+        self,
+        messages: int | bytes | Iterable[bytes] = 1,
+        topic: str = TOPIC,
+        in_flight: int = 1,
+        timeout_s: float = TIMEOUT_S,
+    ) -> list[Acked]:
+        """Send until acknowledged."""
+        if isinstance(messages, int):
+            first = len(self.client.acked)
+            bodies = [f"{topic} {first + number}".encode() for number in range(messages)]
+        elif isinstance(messages, bytes):
+            bodies = [messages]
+        else:
+            bodies = list(messages)
+        return await self.client.produce(bodies, topic, timeout_s, in_flight)
+
+    async def missing(self, topic: str = TOPIC, timeout_s: float = 10.0) -> list[Acked]:
+        """Read until nothing is missing, or the time is up."""
+        acked = [one for one in self.client.acked if one.topic == topic]
+        deadline_ms = self.client.clock.now_ms() + timeout_s * 1000
+        while True:
+            lost = missing(acked, await self.client.consume(topic, timeout_s))
+            if not lost or self.client.clock.now_ms() >= deadline_ms:
+                return lost
+            await asyncio.sleep(READ_AGAIN_S)

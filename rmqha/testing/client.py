@@ -1,0 +1,357 @@
+"""The cluster's own client: who is master, sending with a memory, and reading everything back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from rmqha.base.errors import RmqhaError
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.bodies import ClusterInfo, SyncStateSet
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import int_field, text_field
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.ports import Clock, Network
+from rmqha.testing.real.wire import Stored, parse_messages
+from rmqha.testing.settings import BROKER_NAME, Plan
+
+QUEUES = 4
+ASK_TIMEOUT_MS = 500
+SEND_TIMEOUT_MS = 1_500
+RETRY_S = 0.005
+PULL_MESSAGES_MAX = 32
+GROUP = "rmqha_test"
+FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT = 10, 11, 12
+PULL_NOT_FOUND, PULL_RETRY_IMMEDIATELY, PULL_OFFSET_MOVED = 19, 20, 21
+
+
+class NotYet(AssertionError):
+    """Something did not come true in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acked:
+    """A message that was acknowledged; times are milliseconds of the cluster's clock.
+
+    Attributes:
+        message_id: the offset message id that the broker gave.
+        address: of the master that acknowledged it.
+        attempts: sends of this body; with more than one there may be duplicates.
+    """
+
+    topic: str
+    body: bytes
+    queue_id: int
+    queue_offset: int
+    message_id: str
+    address: str
+    attempts: int
+    sent_ms: int
+    acked_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetInfo:
+    """A broker set by the controllers' word (1004).
+
+    Attributes:
+        master_address: None without a master.
+    """
+
+    master_id: int | None
+    master_address: str | None
+    master_epoch: int
+    sync_state_set: frozenset[int]
+
+
+class ClusterClient:
+    """Speaks the remoting protocol as any client.
+
+    Args:
+        plan: where everybody is.
+        network, clock: the ports.
+    """
+
+    def __init__(self, plan: Plan, network: Network, clock: Clock) -> None:
+        self._plan = plan
+        self.clock = clock
+        self._remoting = RemotingClient(
+            network, clock, RemotingSettings(connect_timeout_ms=ASK_TIMEOUT_MS)
+        )
+        self._leader: str | None = None
+        self._master: str | None = None
+        self._topics: dict[str, set[str]] = {}
+        self._sent = 0
+        self.acked: list[Acked] = []
+        self.last_refusal = "nothing was tried"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._remoting.close()
+
+    async def ask(
+        self,
+        address: str,
+        code: int,
+        fields: dict[str, str] | None = None,
+        body: bytes = b"",
+        timeout_ms: int = ASK_TIMEOUT_MS,
+    ) -> RemotingCommand:
+        """One request.
+
+        Raises:
+            RmqhaError: no answer.
+        """
+        command = RemotingCommand(code, ext_fields=fields, body=body)
+        return await self._remoting.invoke(address, command, timeout_ms)
+
+    # -- who is what -------------------------------------------------------------------------
+
+    async def leader(self) -> str | None:
+        """Address of the controller that answers as the leader."""
+        await self._ask_leader(RequestCode.CONTROLLER_GET_REPLICA_INFO, {"brokerName": BROKER_NAME})
+        return self._leader
+
+    async def set_info(self) -> SetInfo | None:
+        """What the controllers' leader says; None without a leader or before a broker joined."""
+        fields = {"brokerName": BROKER_NAME}
+        answer = await self._ask_leader(RequestCode.CONTROLLER_GET_REPLICA_INFO, fields)
+        if answer is None or answer.code != ResponseCode.SUCCESS:
+            return None
+        got = answer.ext_fields
+        master_id = int_field(got, "masterBrokerId", -1)
+        members = SyncStateSet.decode(answer.body).broker_ids if answer.body else ()
+        return SetInfo(
+            master_id=None if master_id < 0 else master_id,
+            master_address=text_field(got, "masterAddress", "") or None,
+            master_epoch=int_field(got, "masterEpoch", 0),
+            sync_state_set=frozenset(members),
+        )
+
+    async def _ask_leader(self, code: int, fields: dict[str, str]) -> RemotingCommand | None:
+        """Ask whoever led last, and then everybody at once."""
+        if self._leader is not None:
+            answer = await self._ask_as_leader(self._leader, code, fields)
+            if answer is not None:
+                return answer
+            self._leader = None
+        addresses = [one.address for one in self._plan.controllers]
+        answers = await asyncio.gather(*(self._ask_as_leader(a, code, fields) for a in addresses))
+        for address, answer in zip(addresses, answers, strict=True):
+            if answer is not None:
+                self._leader = address
+                return answer
+        return None
+
+    async def _ask_as_leader(
+        self, address: str, code: int, fields: dict[str, str]
+    ) -> RemotingCommand | None:
+        try:
+            answer = await self.ask(address, code, fields)
+        except RmqhaError:
+            return None
+        return None if answer.code == ResponseCode.CONTROLLER_NOT_LEADER else answer
+
+    async def routed(self, name_server: str) -> dict[int, str]:
+        """Broker ids and addresses that a name server lists; 0 is the master."""
+        try:
+            answer = await self.ask(name_server, RequestCode.GET_BROKER_CLUSTER_INFO)
+            if answer.code != ResponseCode.SUCCESS:
+                return {}
+            found = ClusterInfo.decode(answer.body).broker_addr_table.get(BROKER_NAME)
+            return {} if found is None else dict(found.broker_addrs)
+        except RmqhaError:
+            return {}
+
+    async def master(self) -> str | None:
+        """The master that clients find: the controllers' word, and every reachable name server's."""
+        info = await self.set_info()
+        if info is None or info.master_address is None:
+            return None
+        servers = [one.address for one in self._plan.name_servers]
+        for listed in await asyncio.gather(*(self.routed(one) for one in servers)):
+            if listed and listed.get(0) != info.master_address:
+                return None
+        return info.master_address
+
+    async def until(
+        self,
+        found: Callable[[], Awaitable[object]],
+        what: str,
+        timeout_s: float,
+        detail: Callable[[], str] = lambda: "",
+    ) -> None:
+        """Ask until something holds.
+
+        Raises:
+            NotYet: it did not within ``timeout_s``.
+        """
+        deadline_ms = self.clock.now_ms() + timeout_s * 1000
+        while not await found():
+            if self.clock.now_ms() >= deadline_ms:
+                raise NotYet(f"no {what} within {timeout_s:g} s{detail()}")
+            await asyncio.sleep(RETRY_S)
+
+    # -- sending -----------------------------------------------------------------------------
+
+    async def produce(
+        self, bodies: Sequence[bytes], topic: str, timeout_s: float, in_flight: int
+    ) -> list[Acked]:
+        """Send each body until it is acknowledged; at most ``in_flight`` wait at a time.
+
+        Raises:
+            NotYet: some were not acknowledged within ``timeout_s``.
+        """
+        deadline_ms = self.clock.now_ms() + timeout_s * 1000
+        results: list[Acked | None] = [None] * len(bodies)
+        waiting = iter(range(len(bodies)))
+
+        async def work() -> None:
+            for index in waiting:
+                results[index] = await self.send(bodies[index], topic, deadline_ms)
+
+        await asyncio.gather(*(work() for _ in range(max(1, min(in_flight, len(bodies))))))
+        return [one for one in results if one is not None]
+
+    async def send(self, body: bytes, topic: str, deadline_ms: float) -> Acked:
+        """Send one body, again and again, until it is acknowledged.
+
+        Raises:
+            NotYet: it was not before ``deadline_ms``.
+        """
+        self._sent += 1
+        number, attempts = self._sent, 0
+        while True:
+            attempts += 1
+            acked = await self._send_once(number, body, topic, attempts)
+            if acked is not None:
+                self.acked.append(acked)
+                return acked
+            if self.clock.now_ms() >= deadline_ms:
+                raise NotYet(
+                    f"message {number} was not acknowledged in {attempts} attempts;"
+                    f" the last one: {self.last_refusal}"
+                )
+            await asyncio.sleep(RETRY_S)
+
+    async def _send_once(self, number: int, body: bytes, topic: str, attempt: int) -> Acked | None:
+        address = self._master or await self.master()
+        if address is None:
+            self.last_refusal = "nobody is master"
+            return None
+        self._master = address
+        sent_ms = self.clock.now_ms()
+        fields = send_fields(topic, number, self.clock.wall_ms())
+        try:
+            await self.create_topic(address, topic)
+            answer = await self.ask(
+                address, RequestCode.SEND_MESSAGE_V2, fields, body, SEND_TIMEOUT_MS
+            )
+        except RmqhaError as error:
+            return self._refused(str(error))
+        got = answer.ext_fields or {}
+        if answer.code != ResponseCode.SUCCESS:
+            return self._refused(f"{address} answered {answer.code}: {answer.remark}")
+        return Acked(
+            topic, body, int(got["queueId"]), int(got["queueOffset"]), got["msgId"], address,
+            attempt, sent_ms, self.clock.now_ms(),
+        )  # fmt: skip
+
+    def _refused(self, reason: str) -> None:
+        self.last_refusal = reason
+        self._master = None
+
+    async def create_topic(self, address: str, topic: str, queues: int = QUEUES) -> None:
+        """Create a topic at a master, once.
+
+        Raises:
+            RmqhaError: it did not answer.
+        """
+        known = self._topics.setdefault(address, set())
+        if topic in known:
+            return
+        fields = {
+            "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues),
+            "writeQueueNums": str(queues), "perm": "6", "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0", "order": "false",
+        }  # fmt: skip
+        answer = await self.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+        if answer.code == ResponseCode.SUCCESS:
+            known.add(topic)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    async def consume(self, topic: str, timeout_s: float) -> list[Stored]:
+        """Every message of a topic that a consumer of the master gets, queue by queue.
+
+        Raises:
+            NotYet: there was no master to read from.
+        """
+        deadline_ms = self.clock.now_ms() + timeout_s * 1000
+        while True:
+            try:
+                address = await self.master()
+                if address is not None:
+                    # A slave copies topics every so often; its log may know one before it does.
+                    await self.create_topic(address, topic)
+                    queues = (self._read(address, topic, queue) for queue in range(QUEUES))
+                    found = await asyncio.gather(*queues)
+                    return [one for queue in found for one in queue]
+            except RmqhaError as error:
+                self.last_refusal = str(error)
+            if self.clock.now_ms() >= deadline_ms:
+                raise NotYet(f"{topic} could not be read: {self.last_refusal}")
+            await asyncio.sleep(RETRY_S)
+
+    async def _read(self, address: str, topic: str, queue: int) -> list[Stored]:
+        found: list[Stored] = []
+        offset = 0
+        while True:
+            part, following = await self.pull(address, topic, queue, offset)
+            found += part
+            if following == offset or (not part and following < offset):
+                return found
+            offset = following
+
+    async def pull(
+        self, address: str, topic: str, queue: int, offset: int
+    ) -> tuple[list[Stored], int]:
+        """One pull that does not wait; the messages, and where to go on.
+
+        Raises:
+            RmqhaError: no answer, or a refusal.
+        """
+        fields = {
+            "consumerGroup": GROUP, "topic": topic, "queueId": str(queue),
+            "queueOffset": str(offset), "maxMsgNums": str(PULL_MESSAGES_MAX), "sysFlag": "4",
+            "commitOffset": "0", "suspendTimeoutMillis": "1000", "subscription": "*",
+            "subVersion": "0", "expressionType": "TAG",
+        }  # fmt: skip
+        answer = await self.ask(address, RequestCode.PULL_MESSAGE, fields, b"", SEND_TIMEOUT_MS)
+        if answer.code == PULL_NOT_FOUND:
+            return [], offset
+        if answer.code in (PULL_RETRY_IMMEDIATELY, PULL_OFFSET_MOVED):
+            return [], int_field(answer.ext_fields, "nextBeginOffset", offset)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RmqhaError(f"{address} answered a pull with {answer.code}: {answer.remark}")
+        return parse_messages(answer.body), int_field(answer.ext_fields, "nextBeginOffset", offset)
+
+
+def send_fields(topic: str, number: int, wall_ms: int) -> dict[str, str]:
+    """The fields of 310 as a Java client sends them."""
+    return {
+        "a": GROUP, "b": topic, "c": "TBW102", "d": str(QUEUES), "e": str(number % QUEUES),
+        "f": "0", "g": str(wall_ms), "h": "0",
+        "i": f"KEYS\x01{number}\x02UNIQ_KEY\x01rmqha{wall_ms:X}{number:X}\x02WAIT\x01true\x02",
+        "j": "0", "k": "false", "m": "false", "n": BROKER_NAME,
+    }  # fmt: skip
+
+
+def missing(acked: Iterable[Acked], found: Iterable[Stored]) -> list[Acked]:
+    """Acknowledged messages that are not where the acknowledgement said."""
+    there = {(one.topic, one.queue_id, one.queue_offset): one.body for one in found}
+    return [
+        one for one in acked if there.get((one.topic, one.queue_id, one.queue_offset)) != one.body
+    ]

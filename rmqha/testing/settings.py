@@ -1,0 +1,154 @@
+"""The properties of a test cluster's nodes: real keys, with periods and files made for tests.
+
+A test that wants production's values gives them; everything here can be overridden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rmqha.testing.sockets import LOOPBACK
+
+CLUSTER_NAME = "TestCluster"
+BROKER_NAME = "broker-a"
+GROUP = "rmqha-test"
+
+FAST_CONTROLLER: Mapping[str, str] = {
+    "raftHeartbeatMs": "20",
+    "raftLeaseMs": "50",
+    "raftVoteGuardMs": "60",
+    "raftElectionMinMs": "80",
+    "raftElectionMaxMs": "140",
+    "scanInactiveMasterInterval": "200",
+    "walSegmentBytes": "1048576",
+    # One broker set in one place: nobody waits for Java slaves that still read from an old master.
+    "slaveNotifyDelayMs": "20",
+    "slaveNotifyOpenDelayMs": "1000",
+    "slaveNotifyOpenMarginMs": "100",
+    "coldStartGraceMs": "2000",
+}
+FAST_NAMESRV: Mapping[str, str] = {"scanNotActiveBrokerInterval": "1000"}
+FAST_BROKER: Mapping[str, str] = {
+    "allAckInSyncStateSet": "true",
+    "brokerHeartbeatInterval": "200",
+    "controllerHeartBeatTimeoutMills": "1500",
+    "checkSyncStateSetPeriod": "300",
+    "syncBrokerMetadataPeriod": "300",
+    "syncControllerMetadataPeriod": "1000",
+    "syncSlaveMetadataPeriod": "200",
+    "haMaxTimeSlaveNotCatchup": "1500",
+    "haSendHeartbeatInterval": "300",
+    "haHousekeepingInterval": "2000",
+    "slaveTimeout": "2000",
+    "registerNameServerPeriod": "10000",
+    "defaultTopicQueueNums": "4",
+    "mappedFileSizeCommitLog": "8388608",
+    "mappedFileSizeConsumeQueue": "20000",
+    "maxHashSlotNum": "2000",
+    "maxIndexNum": "8000",
+    "flushConsumerOffsetInterval": "500",
+    # A test's directory lies on whatever disk there is, however full.
+    "diskMaxUsedSpaceRatio": "99",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one node lives.
+
+    Attributes:
+        name: ``controller-0``, ``namesrv-0``, ``broker-0`` ...
+        kind: ``controller``, ``namesrv`` or ``broker``.
+        folder: for its files.
+        port: where it is asked.
+        ports: everything that it listens on.
+    """
+
+    name: str
+    kind: str
+    folder: Path
+    port: int
+    ports: tuple[int, ...]
+
+    @property
+    def address(self) -> str:
+        """What others know it by."""
+        return f"{LOOPBACK}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All places of a cluster, and what its author asked of them.
+
+    Attributes:
+        controller_settings, namesrv_settings, broker_settings: Java property keys.
+    """
+
+    controllers: tuple[Place, ...]
+    name_servers: tuple[Place, ...]
+    brokers: tuple[Place, ...]
+    controller_settings: Mapping[str, object] = field(default_factory=dict)
+    namesrv_settings: Mapping[str, object] = field(default_factory=dict)
+    broker_settings: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """In the order of their start."""
+        return (*self.controllers, *self.name_servers, *self.brokers)
+
+    def properties(self, place: Place) -> dict[str, str]:
+        """The whole configuration file of a node."""
+        match place.kind:
+            case "controller":
+                return self._controller(place)
+            case "namesrv":
+                return self._namesrv(place)
+            case _:
+                return self._broker(place)
+
+    def _controller(self, place: Place) -> dict[str, str]:
+        peers = (f"n{i}-{one.address}" for i, one in enumerate(self.controllers))
+        return {
+            "controllerDLegerGroup": GROUP,
+            "controllerDLegerPeers": ";".join(peers),
+            "controllerDLegerSelfId": f"n{self.controllers.index(place)}",
+            "controllerStorePath": str(place.folder / "store"),
+            "configStorePath": str(place.folder / "saved.properties"),
+            "bindAddress": LOOPBACK,
+            **FAST_CONTROLLER,
+            **_texts(self.controller_settings),
+        }
+
+    def _namesrv(self, place: Place) -> dict[str, str]:
+        return {
+            "listenPort": str(place.port),
+            "bindAddress": LOOPBACK,
+            "kvConfigPath": str(place.folder / "kvConfig.json"),
+            **FAST_NAMESRV,
+            **_texts(self.namesrv_settings),
+        }
+
+    def _broker(self, place: Place) -> dict[str, str]:
+        return {
+            "enableControllerMode": "true",
+            "brokerClusterName": CLUSTER_NAME,
+            "brokerName": BROKER_NAME,
+            "brokerIP1": LOOPBACK,
+            "bindAddress": LOOPBACK,
+            "listenPort": str(place.port),
+            "haListenPort": str(place.ports[-1]),
+            "namesrvAddr": ";".join(one.address for one in self.name_servers),
+            "controllerAddr": ";".join(one.address for one in self.controllers),
+            "storePathRootDir": str(place.folder / "store"),
+            **FAST_BROKER,
+            **_texts(self.broker_settings),
+        }
+
+
+def _texts(settings: Mapping[str, object]) -> dict[str, str]:
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in settings.items()
+    }

@@ -1,0 +1,74 @@
+"""Where the nodes of a cluster run: in this process, or each in its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from rmqha.testing.in_process import InProcessNode
+from rmqha.testing.nodes import Node
+from rmqha.testing.settings import Place, Plan
+from rmqha.testing.sockets import Reserved
+
+Settings = tuple[Mapping[str, object], Mapping[str, object], Mapping[str, object]]
+KINDS = ("controller", "namesrv", "broker")
+
+
+class Site(Protocol):
+    """Makes nodes, and gives back what they shared."""
+
+    plan: Plan
+
+    def node(self, place: Place) -> Node:
+        """The node of a place; called once for each."""
+
+    async def open(self) -> None:
+        """Get ready for the first start."""
+
+    async def close(self) -> None:
+        """Give back what is left when all nodes have ended."""
+
+
+class InProcessSite:
+    """Nodes in this process, on reserved ports."""
+
+    def __init__(
+        self, folder: Path, counts: tuple[int, int, int], settings: Settings, seed: int
+    ) -> None:
+        self._seed = seed
+        self._reserved: dict[str, Reserved] = {}
+        places: dict[str, list[Place]] = {}
+        for kind, count in zip(KINDS, counts, strict=True):
+            places[kind] = [self._place(folder, kind, number) for number in range(count)]
+        self.plan = Plan(
+            tuple(places["controller"]), tuple(places["namesrv"]), tuple(places["broker"]),
+            *settings,
+        )  # fmt: skip
+
+    def _place(self, folder: Path, kind: str, number: int) -> Place:
+        name = f"{kind}-{number}"
+        reserved = self._reserved[name] = Reserved()
+        if kind == "broker":
+            port = reserved.take_pair()
+            ports = (port, port - 2, reserved.take())
+        else:
+            port = reserved.take()
+            ports = (port,)
+        return Place(name, kind, folder / name, port, ports)
+
+    def node(self, place: Place) -> Node:
+        """A node on its reserved ports."""
+        return InProcessNode(place, self.plan, self._reserved[place.name], self._seed)
+
+    async def open(self) -> None:
+        """Everything is here."""
+
+    async def close(self) -> None:
+        """Give the ports back."""
+        for one in self._reserved.values():
+            one.close()
+
+
+class ProcessSite(InProcessSite):
+    """Placeholder until the processes come."""
