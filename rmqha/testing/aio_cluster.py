@@ -9,7 +9,7 @@ from typing import Self
 
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
-from rmqha.testing.client import Acked, ClusterClient, SetInfo, missing
+from rmqha.testing.client import Acked, ClusterClient, SetInfo, Stored, missing
 from rmqha.testing.links import LinkedNetwork, Links
 from rmqha.testing.nodes import Node
 from rmqha.testing.settings import Plan
@@ -278,6 +278,10 @@ class AioCluster:
         else:
             bodies = list(messages)
         return await self.client.produce(bodies, topic, timeout_s, in_flight)
+
+    async def consume(self, topic: str = TOPIC, timeout_s: float = TIMEOUT_S) -> list[Stored]:
+        """Read a whole topic."""
+        return await self.client.consume(topic, timeout_s)
 
     async def missing(self, topic: str = TOPIC, timeout_s: float = 10.0) -> list[Acked]:
         """Read until nothing is missing, or the time is up."""

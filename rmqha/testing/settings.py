@@ -15,12 +15,14 @@ CLUSTER_NAME = "TestCluster"
 BROKER_NAME = "broker-a"
 GROUP = "rmqha-test"
 
-FAST_CONTROLLER: Mapping[str, str] = {
+FAST_RAFT: Mapping[str, str] = {
     "raftHeartbeatMs": "20",
     "raftLeaseMs": "50",
     "raftVoteGuardMs": "60",
     "raftElectionMinMs": "80",
     "raftElectionMaxMs": "140",
+}
+FAST_CONTROLLER: Mapping[str, str] = {
     "scanInactiveMasterInterval": "200",
     "walSegmentBytes": "1048576",
     # One broker set in one place: nobody waits for Java slaves that still read from an old master.
@@ -84,6 +86,7 @@ class Plan:
 
     Attributes:
         controller_settings, namesrv_settings, broker_settings: Java property keys.
+        steady: production's Raft periods, for processes that wait for each other's processor time.
     """
 
     controllers: tuple[Place, ...]
@@ -92,6 +95,7 @@ class Plan:
     controller_settings: Mapping[str, object] = field(default_factory=dict)
     namesrv_settings: Mapping[str, object] = field(default_factory=dict)
     broker_settings: Mapping[str, object] = field(default_factory=dict)
+    steady: bool = False
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -117,6 +121,7 @@ class Plan:
             "controllerStorePath": str(place.folder / "store"),
             "configStorePath": str(place.folder / "saved.properties"),
             "bindAddress": LOOPBACK,
+            **({} if self.steady else FAST_RAFT),
             **FAST_CONTROLLER,
             **_texts(self.controller_settings),
         }

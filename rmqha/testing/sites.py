@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 from rmqha.testing.in_process import InProcessNode
 from rmqha.testing.nodes import Node
+from rmqha.testing.processes import ProcessNode, launcher
+from rmqha.testing.real.processes import allocate_ports, free_ports
 from rmqha.testing.settings import Place, Plan
 from rmqha.testing.sockets import Reserved
 
@@ -70,5 +73,46 @@ class InProcessSite:
             one.close()
 
 
-class ProcessSite(InProcessSite):
-    """Placeholder until the processes come."""
+class ProcessSite:
+    """Nodes in processes of their own, on ports that no other test run is given."""
+
+    def __init__(
+        self, folder: Path, counts: tuple[int, int, int], settings: Settings, seed: int
+    ) -> None:
+        del seed  # a process draws from the operating system's entropy
+        self._blocks: list[range] = []
+        self._spare: list[int] = []
+        controllers, name_servers, brokers = counts
+        self.plan = Plan(
+            tuple(self._place(folder, "controller", n) for n in range(controllers)),
+            tuple(self._place(folder, "namesrv", n) for n in range(name_servers)),
+            tuple(self._place(folder, "broker", n) for n in range(brokers)),
+            *settings,
+            steady=True,
+        )
+
+    def _place(self, folder: Path, kind: str, number: int) -> Place:
+        name = f"{kind}-{number}"
+        wanted = 3 if kind == "broker" else 1
+        if len(self._spare) < wanted:
+            block = allocate_ports()
+            self._blocks.append(block)
+            self._spare = list(block)
+        ports, self._spare = self._spare[:wanted], self._spare[wanted:]
+        if kind == "broker":
+            fast, ha, port = ports
+            return Place(name, kind, folder / name, port, (port, fast, ha))
+        return Place(name, kind, folder / name, ports[0], (ports[0],))
+
+    def node(self, place: Place) -> Node:
+        """A process that is not started yet."""
+        return ProcessNode(place, self.plan)
+
+    async def open(self) -> None:
+        """Have the launcher import everything."""
+        await asyncio.to_thread(launcher)
+
+    async def close(self) -> None:
+        """Give the ports back."""
+        for block in self._blocks:
+            free_ports(block)

@@ -31,7 +31,8 @@ PORT_BLOCK_COUNT = 1200  # 20000 .. 31999 stays below the kernel's ephemeral ran
 _T = TypeVar("_T")
 
 _running: dict[int, Child] = {}
-_port_locks: list[IO[str]] = []
+_port_locks: dict[int, IO[str]] = {}
+"""By the block's first port."""
 _port_guard = threading.Lock()
 
 
@@ -89,16 +90,24 @@ def allocate_ports() -> range:
             first = PORT_BLOCK_FIRST + block * PORT_BLOCK_SIZE
             ports = range(first, first + PORT_BLOCK_SIZE)
             if all(_is_free(port) for port in ports):
-                _port_locks.append(handle)
+                _port_locks[first] = handle
                 return ports
             handle.close()
     raise RuntimeError("no free block of ports")
 
 
+def free_ports(block: range) -> None:
+    """Give one block back; nobody may listen on it any more."""
+    with _port_guard:
+        handle = _port_locks.pop(block.start, None)
+        if handle is not None:
+            handle.close()
+
+
 def release_ports() -> None:
     """Give every reserved block back."""
     with _port_guard:
-        for handle in _port_locks:
+        for handle in _port_locks.values():
             handle.close()
         _port_locks.clear()
 

@@ -1,0 +1,267 @@
+"""Nodes in processes of their own: real kills, real SIGSTOP, the real programs."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from rmqha.runtime.properties import format_properties
+from rmqha.testing.child import APPLIED
+from rmqha.testing.nodes import Node, NodeFailed
+from rmqha.testing.settings import Place, Plan
+
+PROGRAMS = {
+    "controller": "rmqha.cli.mqcontroller",
+    "namesrv": "rmqha.cli.mqnamesrv",
+    "broker": "rmqha.cli.mqbroker",
+}
+BOOTED = "boot success"
+START_TIMEOUT_S = 30.0
+END_TIMEOUT_S = 15.0
+ANSWER_BYTES_MAX = 4096
+LOG_TAIL_LINES = 20
+STRANGERS = ("NAMESRV_ADDR", "ROCKETMQ_HOME")
+"""Of the environment: they would change what the nodes' files say."""
+
+
+class LauncherHandle:
+    """This process's launcher; made at the first use, shared by all clusters, ended with us."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        ours, theirs = socket.socketpair()
+        environment = {key: text for key, text in os.environ.items() if key not in STRANGERS}
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "rmqha.testing.launcher", *PROGRAMS.values()],
+                stdin=theirs,
+                env=environment,
+                start_new_session=True,
+            )
+        self._control = ours
+        self._pid = os.getpid()
+        atexit.register(self.close)
+
+    def request(self, channel: socket.socket | None = None, **what: object) -> dict[str, Any]:
+        """Ask, and wait for the answer.
+
+        Raises:
+            NodeFailed: the launcher is gone.
+        """
+        text = json.dumps(what).encode() + b"\n"
+        with self._guard:
+            try:
+                if channel is None:
+                    self._control.sendall(text)
+                else:
+                    socket.send_fds(self._control, [text], [channel.fileno()])
+                answer = self._control.recv(ANSWER_BYTES_MAX)
+            except OSError as error:
+                raise NodeFailed(f"the launcher is gone: {error}") from error
+        if not answer:
+            raise NodeFailed(f"the launcher ended with {self.process.wait()}")
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it runs, and is this process's own (not that of one that forked us)."""
+        return self._pid == os.getpid() and self.process.poll() is None
+
+    def close(self) -> None:
+        """End it, and every node that it still has."""
+        if self._pid != os.getpid():
+            return
+        self._control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(END_TIMEOUT_S)
+        atexit.unregister(self.close)
+
+
+_launchers: list[LauncherHandle] = []
+_launchers_guard = threading.Lock()
+
+
+def launcher() -> LauncherHandle:
+    """The launcher of this process."""
+    with _launchers_guard:
+        if not _launchers or not _launchers[-1].is_usable:
+            _launchers.append(LauncherHandle())
+        return _launchers[-1]
+
+
+class ProcessNode(Node):
+    """One node in a process of its own.
+
+    Attributes:
+        pid: of its newest run, 0 before the first.
+    """
+
+    def __init__(self, place: Place, plan: Plan) -> None:
+        super().__init__(place)
+        self._plan = plan
+        self.pid = 0
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._booted: asyncio.Future[bool] | None = None
+        self._ending: asyncio.Future[int | None] | None = None
+        self._expects_end = False
+        self._cut: list[int] = []
+        self._slow_ms = 0.0
+        self._number = 0
+        self._applied: dict[int, asyncio.Future[None]] = {}
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._ending is not None and not self._ending.done()
+
+    async def start(self) -> None:
+        """Start the process, and wait for its boot line.
+
+        Raises:
+            NodeFailed: it ended, or said nothing for long; the end of its log is in the message.
+        """
+        if self.is_alive:
+            return
+        self.failure = ""
+        self.is_stopped = self._expects_end = False
+        self.place.folder.mkdir(parents=True, exist_ok=True)
+        config = self.place.folder / f"{self.place.kind}.properties"
+        properties = {**self._plan.properties(self.place), "logStyle": "json"}
+        config.write_text(format_properties(properties), encoding="utf-8")
+        loop = asyncio.get_running_loop()
+        self._booted, self._ending = loop.create_future(), loop.create_future()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.pid = await asyncio.to_thread(self._launch, theirs, str(config))
+        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        self._listening = loop.create_task(self._listen(self._reader), name=f"hear {self.name}")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_TIMEOUT_S):
+                if await self._booted:
+                    await self._tell_faults()
+                    return
+        await self.kill()
+        raise NodeFailed(f"{self.name} did not start: {self.failure}\n{self._tail()}")
+
+    def _launch(self, channel: socket.socket, config: str) -> int:
+        answer = launcher().request(
+            channel, do="start", program=PROGRAMS[self.place.kind], arguments=["-c", config],
+            log=str(self.log),
+        )  # fmt: skip
+        return int(answer["pid"])
+
+    def _tail(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
+        return "\n".join(lines[-LOG_TAIL_LINES:])
+
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        """Hear what the process prints, to its end."""
+        while line := await reader.readline():
+            text = line.decode(errors="replace").strip()
+            if BOOTED in text and self._booted is not None and not self._booted.done():
+                self._booted.set_result(True)
+            elif text.startswith(APPLIED):
+                applied = self._applied.pop(int(text.split()[-1]), None)
+                if applied is not None and not applied.done():
+                    applied.set_result(None)
+        await self._ended()
+
+    async def _ended(self) -> None:
+        """The process has closed everything: it has ended, or is about to."""
+        answer = await asyncio.to_thread(launcher().request, do="reap", pid=self.pid)
+        code = answer["code"]
+        if not self._expects_end:
+            self.failure = f"ended by itself with exit code {code}"
+        if self._writer is not None:
+            self._writer.close()
+        for applied in self._applied.values():
+            applied.cancel()
+        self._applied.clear()
+        self.is_stopped = False
+        if self._ending is not None and not self._ending.done():
+            self._ending.set_result(code)
+        if self._booted is not None and not self._booted.done():
+            self._booted.set_result(False)
+
+    async def _signal(self, number: signal.Signals) -> None:
+        await asyncio.to_thread(launcher().request, do="signal", pid=self.pid, number=int(number))
+
+    async def _end(self, number: signal.Signals) -> None:
+        if not self.is_alive or self._ending is None:
+            return
+        self._expects_end = True
+        await self._signal(number)
+        if number != signal.SIGKILL and self.is_stopped:
+            await self.cont()
+        async with asyncio.timeout(END_TIMEOUT_S):
+            await asyncio.shield(self._ending)
+        if self._listening is not None:
+            await self._listening
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait for its end."""
+        await self._end(signal.SIGKILL)
+
+    async def shut_down(self) -> None:
+        """SIGTERM, and wait for its end.
+
+        Raises:
+            NodeFailed: it did not end in time; it was killed.
+        """
+        try:
+            await self._end(signal.SIGTERM)
+        except TimeoutError as error:
+            await self.kill()
+            raise NodeFailed(f"{self.name} did not end within {END_TIMEOUT_S} s") from error
+
+    async def stop(self) -> None:
+        """SIGSTOP."""
+        if self.is_alive:
+            self.is_stopped = True
+            await self._signal(signal.SIGSTOP)
+
+    async def cont(self) -> None:
+        """SIGCONT."""
+        if self.is_stopped:
+            self.is_stopped = False
+            await self._signal(signal.SIGCONT)
+
+    async def slow_disk(self, delay_ms: float) -> None:
+        """Told to the process; it holds when this returns, or when a stopped one goes on."""
+        if delay_ms != self._slow_ms:
+            self._slow_ms = delay_ms
+            await self._tell_faults()
+
+    async def cut(self, ports: Iterable[int]) -> None:
+        """As ``slow_disk``."""
+        cut = sorted(set(ports))
+        if cut != self._cut:
+            self._cut = cut
+            await self._tell_faults()
+
+    async def _tell_faults(self) -> None:
+        if not self.is_alive or self._writer is None:
+            return
+        if self._number == 0 and not self._cut and self._slow_ms == 0:
+            return  # it was born whole
+        self._number += 1
+        faults = {"number": self._number, "cut": self._cut, "slow_ms": self._slow_ms}
+        applied = self._applied[self._number] = asyncio.get_running_loop().create_future()
+        self._writer.write(json.dumps(faults).encode() + b"\n")
+        if not self.is_stopped:
+            with contextlib.suppress(asyncio.CancelledError):
+                async with asyncio.timeout(END_TIMEOUT_S):
+                    await asyncio.wait([applied])
