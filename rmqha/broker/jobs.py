@@ -17,6 +17,8 @@ class ReplicasSettings:
         busy_retry_ms: after SYSTEM_BUSY: the controller asked for patience, not for silence.
         find_master_ms_max: longest pause while the master's HA address is unknown.
         refresh_master_ms: between two questions for an address that is known.
+        write_lease_ms: how long an answered heartbeat lets a master write by itself; 0 for
+            masters that never stop, as Java's.
     """
 
     cluster_name: str
@@ -36,6 +38,7 @@ class ReplicasSettings:
     elect_retry_ms_max: int = 2_000
     find_master_ms_max: int = 1_000
     refresh_master_ms: int = 30_000
+    write_lease_ms: int = 0
 
 
 class Job(Enum):

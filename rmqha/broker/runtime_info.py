@@ -30,6 +30,7 @@ class Facts(NamedTuple):
         active: this broker serves as master.
         used_ratio: of the disk, 0 to 1.
         earliest_ms: store time of the oldest message; -1 without one.
+        lease: whether the write lease is held, and how often it was lost; None without one.
     """
 
     active: bool
@@ -45,6 +46,7 @@ class Facts(NamedTuple):
     sends_waiting: int
     pulls_held: int
     store_path: str
+    lease: tuple[bool, int] | None = None
 
 
 def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
@@ -89,6 +91,9 @@ def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
     for name in _QUEUES:
         table[f"{name}ThreadPoolQueueSize"] = facts.sends_waiting if name == "send" else 0
         table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = 0
+    if facts.lease is not None:
+        table["writeLeaseHeld"] = str(facts.lease[0]).lower()
+        table["writeLeaseLosses"] = facts.lease[1]
     table["putRate"] = statistics.rate("put", SHORT)
     return {key: str(value) for key, value in sorted(table.items())}
 

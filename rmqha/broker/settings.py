@@ -22,6 +22,8 @@ from rmqha.ha.settings import HaSettings, load_ha_settings
 from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
 from rmqha.store.settings import StoreSettings
 from rmqha.store.settings import load_settings as load_store_settings
+from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
+from rmqha.web.settings import status_address
 
 DEFAULTS: dict[str, str] = {
     "accessMessageInMemoryMaxRatio": "40",
@@ -97,6 +99,9 @@ DEFAULTS: dict[str, str] = {
     "syncSlaveMetadataPeriod": "3000",
     "timersInMemoryMax": "500000",
     "transactionsOpenMax": "100000",
+    "writeLeaseEnable": "true",
+    "writeLeaseMarginPercent": "20",
+    **STATUS_PAGE_DEFAULTS,
 }
 IMPORTANT = (
     "brokerClusterName", "brokerIP1", "brokerIP2", "brokerName", "controllerAddr",
@@ -116,6 +121,7 @@ READ_ELSEWHERE = frozenset(
 )  # fmt: skip
 """Keys of the store and of replication without a default here."""
 
+MARGIN_PERCENT_MAX = 90
 REGISTER_PERIOD_MS_MIN, REGISTER_PERIOD_MS_MAX = 10_000, 60_000
 FAST_PORT_DISTANCE = 2
 MASTER_ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
@@ -280,6 +286,7 @@ def _check(values: Mapping[str, str]) -> None:
     port = _port("listenPort", values["listenPort"])
     if port <= FAST_PORT_DISTANCE:
         raise ConfigInvalid(f"listenPort={port} leaves no room for the port two below it")
+    status_address(values)
     if values["logLevel"] not in ("debug", "info", "warning", "error"):
         raise ConfigInvalid(f"logLevel={values['logLevel']} is not a level")
     if values["logStyle"] not in ("auto", "json", "console"):
@@ -343,4 +350,26 @@ def _replicas(config: BrokerConfig) -> ReplicasSettings:
         broker_election_priority=config.integer("brokerElectionPriority"),
         sync_broker_metadata_period_ms=config.integer("syncBrokerMetadataPeriod"),
         sync_controller_metadata_period_ms=config.integer("syncControllerMetadataPeriod"),
+        write_lease_ms=_write_lease_ms(config),
     )
+
+
+def _write_lease_ms(config: BrokerConfig) -> int:
+    """The controllers' timeout less the margin for clocks of different rates; see ADR 0016."""
+    if not config.boolean("writeLeaseEnable") or not config.controllers:
+        return 0
+    margin = config.integer("writeLeaseMarginPercent")
+    if not 1 <= margin <= MARGIN_PERCENT_MAX:
+        raise ConfigInvalid(
+            f"writeLeaseMarginPercent={margin} is not from 1 to {MARGIN_PERCENT_MAX}"
+        )
+    timeout_ms = config.integer("controllerHeartBeatTimeoutMills")
+    lease_ms = timeout_ms * (100 - margin) // 100
+    interval_ms = config.integer("brokerHeartbeatInterval")
+    if lease_ms < 2 * interval_ms:
+        raise ConfigInvalid(
+            f"the write lease of {lease_ms} ms ({100 - margin} % of controllerHeartBeatTimeoutMills"
+            f"={timeout_ms}) is shorter than two heartbeats (brokerHeartbeatInterval={interval_ms})"
+            ": one lost heartbeat would stop the writes; set writeLeaseEnable=false to do without"
+        )
+    return lease_ms

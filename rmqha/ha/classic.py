@@ -293,7 +293,11 @@ class ClassicCore:
         acks = [one.ack_offset for one in self.sessions.values()]
         return sum(1 for ack in acks if ack is not None and end - ack < gap)
 
-    def check_put(self, *, wait_store_ok: bool = True) -> PutStatus:
+    def is_leased(self, now_ms: int) -> bool:
+        """Nobody is elected in the classic mode."""
+        return True
+
+    def check_put(self, *, wait_store_ok: bool = True, now_ms: int | None = None) -> PutStatus:
         """What a put would meet before anything is written."""
         settings = self.ha.settings
         if self.role is not Role.MASTER:

@@ -44,11 +44,16 @@ class PutStatus(Enum):
     SERVICE_NOT_AVAILABLE = 14
     OS_PAGE_CACHE_BUSY = 1
     IN_SYNC_REPLICAS_NOT_ENOUGH = -1
+    WRITE_LEASE_EXPIRED = -2
 
     @property
     def response_code(self) -> int:
-        """The remoting code: IN_SYNC_REPLICAS_NOT_ENOUGH shares SYSTEM_ERROR (1)."""
-        return 1 if self is PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH else self.value
+        """The remoting code: IN_SYNC_REPLICAS_NOT_ENOUGH shares SYSTEM_ERROR (1).
+
+        WRITE_LEASE_EXPIRED, which Java does not have, shares SERVICE_NOT_AVAILABLE (14): Java
+        producers then try another broker.
+        """
+        return _SHARED_CODES.get(self, self.value)
 
     @property
     def remark(self) -> str | None:
@@ -56,7 +61,14 @@ class PutStatus(Enum):
         return _REMARKS.get(self)
 
 
-_REMARKS = {PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: "in-sync replicas not enough"}
+_SHARED_CODES = {PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: 1, PutStatus.WRITE_LEASE_EXPIRED: 14}
+_REMARKS = {
+    PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: "in-sync replicas not enough",
+    PutStatus.WRITE_LEASE_EXPIRED: (
+        "the write lease has expired: this master reaches neither the controllers nor every "
+        "replica that may be elected in its place"
+    ),
+}
 
 # -- events: commands ----------------------------------------------------------------------------
 
@@ -114,6 +126,17 @@ class ReplicasKnown:
     """Broker ids that the controller has registered; before it any id may connect."""
 
     ids: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseGranted:
+    """The controllers elect nobody else before ``until_ms``, by this replica's clock.
+
+    From the first of these events on, a put without the lease is complete only when every
+    replica holds it that may be elected. A core that never gets one has no lease to lose.
+    """
+
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +279,7 @@ Event = (
     | AlterRefused
     | AlterLost
     | ReplicasKnown
+    | LeaseGranted
     | PutWaited
     | Appended
     | Flushed

@@ -14,14 +14,12 @@ from rmqha.ha.epochs import EpochCache
 from rmqha.ha.events import Effect, Event, PutStatus, Role
 from rmqha.ha.frames import Ack, ConnectionState, HandshakeRequest
 from rmqha.ha.master_session import MasterSession
-from rmqha.ha.membership import Membership
+from rmqha.ha.membership import CHECK_PERIOD_MS_MAX, Membership
 from rmqha.ha.settings import SLAVES_MAX, HaSettings
 from rmqha.ha.slave_session import SlaveSession
 from rmqha.ha.state import HaState, LogFacts
 
 ROLE_COMMANDS_MAX = 64
-CHECK_PERIOD_MS_MAX = 1_000
-"""The set is looked at this often at least, whatever Java's longer period says."""
 
 
 class HaCore:
@@ -81,15 +79,20 @@ class HaCore:
         """This replica is the master and may take puts and serve slaves."""
         return self.role is Role.MASTER and self._plan is None
 
-    def check_put(self, *, wait_store_ok: bool = True) -> PutStatus:
+    def is_leased(self, now_ms: int) -> bool:
+        """Whether puts complete by the settings alone; see ``events.LeaseGranted``."""
+        return self.members.is_leased(now_ms)
+
+    def check_put(self, *, wait_store_ok: bool = True, now_ms: int | None = None) -> PutStatus:
         """What a put would meet before anything is written (reference 3.6).
 
         Args:
             wait_store_ok: the message's property WAIT is absent or "true".
+            now_ms: the time, for the lease; None does not look at it.
         """
         if self.role is not Role.MASTER or (self._plan is not None and not self._same_master):
             return PutStatus.SERVICE_NOT_AVAILABLE
-        return self.members.check_put(wait_store_ok=wait_store_ok)
+        return self.members.check_put(wait_store_ok=wait_store_ok, now_ms=now_ms)
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -129,6 +132,8 @@ class HaCore:
                     self.client.flushed(now_ms)
             case ev.Trimmed(min_offset):
                 self._trimmed(min_offset)
+            case ev.LeaseGranted(until_ms):
+                self.members.lease_until_ms = until_ms
             case ev.Ticked():
                 self._tick(now_ms)
             case _:

@@ -9,6 +9,7 @@ Source: RIP-44, "ConfirmOffset" and "A solution without losing messages".
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from rmqha.ha.confirm_offset import compute_confirm_offset
 from rmqha.ha.events import AlterSyncStateSet, PutCompleted, PutStatus
@@ -16,6 +17,9 @@ from rmqha.ha.master_session import MasterSession
 from rmqha.ha.put_waits import PutWaits, acked_level
 from rmqha.ha.state import HaState
 from rmqha.ha.sync_state_set import Bar, Candidate, SyncStateSet
+
+CHECK_PERIOD_MS_MAX = 1_000
+"""The set is looked at this often at least, whatever Java's longer period says."""
 
 
 class Membership:
@@ -31,6 +35,7 @@ class Membership:
         self._sessions = sessions
         self.sync_state_set = SyncStateSet(ha.own_id)
         self.waits = PutWaits()
+        self.lease_until_ms: int | None = None
         self._held = 0
 
     def acks(self) -> dict[int, int]:
@@ -60,7 +65,7 @@ class Membership:
             for one in self._sessions.values()
             if one.slave_id is not None
         ]
-        bar = self._bar()
+        bar = self._bar(now_ms)
         lag_ms_max = ha.settings.ha_max_time_slave_not_catchup_ms
         wished = members.wish(now_ms, slaves, bar, lag_ms_max)
         if ha.settings.all_ack_in_sync_state_set and len(wished) == 1:
@@ -69,9 +74,9 @@ class Membership:
             ha.emit(AlterSyncStateSet(wished, members.epoch))
             ha.note("sync_state_set_asked", ids=sorted(wished), before=sorted(members.ids))
         self.move_confirm()
-        self._complete_puts()
+        self._complete_puts(now_ms)
 
-    def _bar(self) -> Bar:
+    def _bar(self, now_ms: int) -> Bar:
         """A slave that joins holds all that was acknowledged, or that consumers may have seen."""
         ha = self._ha
         last = ha.epochs.last
@@ -79,7 +84,7 @@ class Membership:
         if ha.settings.all_ack_in_sync_state_set:
             held = ha.log.confirm_offset
         elif ha.settings.in_sync_replicas > 1:
-            held = self._held = max(self._held, self._level())
+            held = self._held = max(self._held, self._level(now_ms))
         return Bar(held, last.start if last is not None else 0)
 
     def move_confirm(self) -> None:
@@ -97,12 +102,19 @@ class Membership:
 
     # -- puts ------------------------------------------------------------------------------------
 
-    def check_put(self, *, wait_store_ok: bool) -> PutStatus:
+    def is_leased(self, now_ms: int) -> bool:
+        """Whether the controllers surely have elected nobody else; see ``LeaseGranted``."""
+        return self.lease_until_ms is None or now_ms < self.lease_until_ms
+
+    def check_put(self, *, wait_store_ok: bool, now_ms: int | None) -> PutStatus:
         """What a put would meet before anything is written.
 
         The smallest set that the controller may hold counts for ``minInSyncReplicas``; Java
-        takes the largest.
+        takes the largest. Without the lease all are needed who may be elected: a put that one
+        of them does not acknowledge would be written to time out.
         """
+        if now_ms is not None and not self.is_leased(now_ms) and not self._all_near(now_ms):
+            return PutStatus.WRITE_LEASE_EXPIRED
         settings = self._ha.settings
         if wait_store_ok and not settings.duplication_enable:
             if self.sync_state_set.smallest_size < settings.min_in_sync_replicas:
@@ -111,12 +123,26 @@ class Membership:
                 return PutStatus.OS_PAGE_CACHE_BUSY
         return PutStatus.PUT_OK
 
+    def _all_near(self, now_ms: int) -> bool:
+        """Whether everybody who may be elected is heard and keeps up, as far as can be seen."""
+        settings = self._ha.settings
+        patience_ms = settings.slave_timeout_ms + CHECK_PERIOD_MS_MAX
+        silence_ms = settings.slave_timeout_ms + settings.ha_send_heartbeat_interval_ms
+        near = {
+            session.slave_id
+            for session in self._sessions.values()
+            if session.caught_up_ms is not None
+            and now_ms - session.caught_up_ms <= patience_ms
+            and now_ms - session.last_read_ms <= silence_ms
+        }
+        return self.sync_state_set.union <= near | {self._ha.own_id}
+
     def wait(self, now_ms: int, token: int, end_offset: int, *, reigning: bool) -> None:
         """Complete a put now if it is, else when acknowledgements or its deadline come."""
         settings = self._ha.settings
         if not reigning or self.waits.is_full:
             self._end(token, PutStatus.FLUSH_SLAVE_TIMEOUT)
-        elif settings.duplication_enable or end_offset <= self._level():
+        elif settings.duplication_enable or end_offset <= self._level(now_ms):
             self._end(token, PutStatus.PUT_OK)
         else:
             self.waits.add(token, end_offset, now_ms + settings.slave_timeout_ms)
@@ -132,17 +158,21 @@ class Membership:
         for token in self.waits.expired(now_ms):
             self._end(token, PutStatus.FLUSH_SLAVE_TIMEOUT)
 
-    def _complete_puts(self) -> None:
+    def _complete_puts(self, now_ms: int) -> None:
         if len(self.waits):
-            for token in self.waits.reached(self._level()):
+            for token in self.waits.reached(self._level(now_ms)):
                 self._end(token, PutStatus.PUT_OK)
 
     def _end(self, token: int, status: PutStatus) -> None:
         self._ha.emit(PutCompleted(token, status))
 
-    def _level(self) -> int:
+    def _level(self, now_ms: int) -> int:
+        settings = self._ha.settings
+        if not settings.all_ack_in_sync_state_set and not self.is_leased(now_ms):
+            # Another master may have been elected: only what it holds whoever it is, is safe.
+            settings = replace(settings, all_ack_in_sync_state_set=True)
         return acked_level(
-            settings=self._ha.settings,
+            settings=settings,
             own_id=self._ha.own_id,
             max_offset=self._ha.log.max_offset,
             possible=self.sync_state_set.possible,

@@ -17,6 +17,7 @@ from typing import Any
 from rmqha.base.errors import DiskFailed, InvariantBroken, RmqhaError
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.settings import load_config
+from rmqha.controller.aio.service import ControllerService
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -27,6 +28,7 @@ from rmqha.sim.cluster import CONTROLLER_PORT, SimCluster, SimOptions
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import HOST
 from rmqha.verify.durability import DurabilityProperty
+from rmqha.verify.leases import Leased, LeaseProperty
 from rmqha.verify.logs import ConfirmProperty, LogSnapshot, check_confirmed, check_epochs
 
 NAME = "broker-a"
@@ -52,12 +54,15 @@ class ReplicaOptions:
             may not fail, or what only page caches held is gone with good reason.
         all_ack: ``allAckInSyncStateSet``; else ``inSyncReplicas=2`` and ``minInSyncReplicas=2``.
         producers: sending at a time.
+        lease: nobody waits for slaves, so only the write lease keeps a master that is cut off
+            from acknowledging what nobody else has.
     """
 
     replicas: int = 3
     sync_flush: bool = False
     all_ack: bool = True
     producers: int = 2
+    lease: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,7 @@ class ReplicaCluster(SimCluster):
         self.confirm = ConfirmProperty()
         self.acked: list[Acked] = []
         self.reigns = 0
+        self.leases = LeaseProperty()
         self.producing = False
         self.quiet_until_s = 0.0
         self._number = 0
@@ -132,7 +138,9 @@ class ReplicaCluster(SimCluster):
     def _properties(self, host: str) -> dict[str, str]:
         kind = self.set
         wait = {"allAckInSyncStateSet": "true"}
-        if not kind.all_ack:
+        if kind.lease:
+            wait = {}
+        elif not kind.all_ack:
             wait = {"inSyncReplicas": "2", "minInSyncReplicas": "2"}
         return {
             "enableControllerMode": "true",
@@ -208,6 +216,7 @@ class ReplicaCluster(SimCluster):
         number = self._number
         body = b"%d:" % number + b"x" * size
         command = RemotingCommand(SEND_CODE, ext_fields=send_fields(number), body=body)
+        sent_s = self.loop.time()
         try:
             answer = await self._client.invoke(f"{host}:{PORT}", command)
         except RmqhaError:
@@ -216,16 +225,45 @@ class ReplicaCluster(SimCluster):
             return
         fields = answer.ext_fields
         offset = int(fields["msgId"][-16:], 16)
+        if self.set.lease:
+            # A failover may lose what only the master had; an old master must add nothing to it.
+            self.acked.append(Acked(body, int(fields["queueId"]), int(fields["queueOffset"])))
+            self.leases.acknowledged(host, sent_s, offset + BODY_AT, body, self._elected_log())
+            return
         self.durability.put_ok(offset + BODY_AT, body)
         self.acked.append(Acked(body, int(fields["queueId"]), int(fields["queueOffset"])))
 
     # -- properties ----------------------------------------------------------------------------
+
+    def _observe_masters(self, host: str, service: ControllerService) -> None:
+        super()._observe_masters(host, service)
+        one = service.machine.state.sets.get(NAME)
+        if not self.set.lease or one is None or one.master_broker_id is None:
+            return
+        masters = [
+            Leased(other, replica.replicas.master_epoch)
+            for other, replica in sorted(self.replicas.items())
+            if replica.role is Role.MASTER and replica.ha is not None and replica.ha.is_leased
+        ]
+        elected = self._host_of(one.master_broker_id)
+        self.leases.elected(one.master_epoch, elected, self.loop.time(), masters)
+
+    def _host_of(self, broker_id: int) -> str:
+        """The host of a broker id; empty while it is down."""
+        found = [h for h, one in self.replicas.items() if one.replicas.broker_id == broker_id]
+        return found[0] if found else ""
+
+    def _elected_log(self) -> LogSnapshot | None:
+        host = self.leases.master
+        return snapshot(host, self.replicas[host]) if host in self.replicas else None
 
     def _role_taken(self, host: str, role: Role, epoch: int) -> None:
         self.trace.say(host, f"is {role.value}", epoch=epoch)
         replica = self.replicas.get(host)
         if role is Role.MASTER and replica is not None:
             self.reigns += 1
+            if self.set.lease:
+                return
             self.durability.check(snapshot(host, replica))
 
     async def _observe(self) -> None:
@@ -250,7 +288,7 @@ class ReplicaCluster(SimCluster):
         ]
         for one in seen:
             check_epochs(one)
-        if self.set.all_ack:
+        if self.set.all_ack and not self.set.lease:
             check_confirmed(seen)
 
     def _observe_confirm(self, seen: LogSnapshot, replica: BrokerReplica) -> None:
@@ -259,7 +297,7 @@ class ReplicaCluster(SimCluster):
         reign, acks = None, {}
         if replica.role is Role.MASTER:
             reign = (self.boots[seen.name], replica.replicas.master_epoch)
-            if self.set.all_ack:
+            if self.set.all_ack and not self.set.lease:
                 known = core.members.acks()
                 union = core.members.sync_state_set.union
                 acks = {one: known.get(one) for one in sorted(union) if one != core.ha.own_id}

@@ -123,6 +123,94 @@ class ReplicaSwarm(Swarm):
         return waited_ms
 
 
+class LeaseSwarm(Swarm):
+    """Cuts masters off while producers reach them all along; nobody waits for slaves.
+
+    Connections are cut, never reset: a controller elects at once when it alone sees a close, and
+    no lease can be that short (ADR 0016).
+    """
+
+    phase_ms = FAULT_PHASE_MS
+
+    def __init__(self, cluster: ReplicaCluster, rng: random.Random) -> None:
+        super().__init__(cluster, rng)
+        self.replicas = cluster
+        self._kinds = {
+            "isolate master": lambda: self._isolate([]),
+            "isolate master and leader": lambda: self._isolate([cluster.leader() or ""]),
+            "isolate master and controller": lambda: self._isolate(
+                [rng.choice(cluster.controller_hosts)]
+            ),
+            "isolate master and slave": lambda: self._isolate([rng.choice(cluster.broker_hosts)]),
+            "kill slave": self._kill_slave,
+            "restart": self._restart,
+            "heal": self._heal,
+            "wait": self._wait,
+        }
+        self._weights = dict.fromkeys(self._kinds, 1) | {"heal": 3, "restart": 3, "wait": 2}
+
+    def _boot_all(self) -> None:
+        super()._boot_all()
+        self.replicas.start_producers()
+
+    def _isolate(self, friends: list[str]) -> bool:
+        """A master, and perhaps a friend, hears nobody else and is not heard."""
+        masters = self.replicas.master_hosts()
+        if not masters:
+            return False
+        inside = {self.rng.choice(masters), *friends}
+        net = self.cluster.net
+        self.cluster.trace.say("sim", "isolate", inside=" ".join(sorted(inside)))
+        for one in sorted(inside):
+            for other in self._everyone():
+                if other not in inside:
+                    net.cut(one, other)
+                    net.cut(other, one)
+        return True
+
+    def _kill_slave(self) -> bool:
+        masters = self.replicas.master_hosts()
+        slaves = [h for h in self._alive(self.replicas.broker_hosts) if h not in masters]
+        if not slaves:
+            return False
+        self.cluster.kill(self.rng.choice(slaves))
+        return True
+
+    def _wait(self) -> bool:
+        """Longer than a controller waits for a heartbeat."""
+        self.cluster.run_for(self.rng.uniform(1_500, 3_500))
+        return True
+
+    def finish(self) -> int:
+        """Mend everything; all logs become equal again.
+
+        Raises:
+            InvariantBroken: it did not recover, or logs differ.
+        """
+        cluster = self.replicas
+        waited_ms = self.make_peace()
+        cluster.producing = False
+        waited_ms += self.make_peace()
+        (host,) = cluster.master_hosts()
+        master = snapshot(host, cluster.replicas[host])
+        for other, replica in sorted(cluster.replicas.items()):
+            check_converged(master, snapshot(other, replica))
+        invariant(len(cluster.acked) > 0, "nothing was ever acknowledged")
+        return waited_ms
+
+
+def run_lease_seed(seed: int) -> Outcome:
+    """Play one seed of masters that are cut off.
+
+    Raises:
+        InvariantBroken: as :func:`run_replica_seed`.
+    """
+    rng = random.Random(seed)
+    kind = ReplicaOptions(replicas=rng.choice((2, 3)), all_ack=False, lease=True)
+    cluster = ReplicaCluster(seed, kind)
+    return tell(seed, LeaseSwarm(cluster, rng), lambda: (cluster.reigns, len(cluster.acked)))
+
+
 def run_replica_seed(seed: int, options: ReplicaOptions | None = None) -> Outcome:
     """Play one seed to its end.
 

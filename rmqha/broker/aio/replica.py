@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.broker import events as ev
+from rmqha.broker.aio.boot_file import BOOT_FILE, lost_power
 from rmqha.broker.aio.clients import ClientConnections
 from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.delay_sync import DelaySync
@@ -59,7 +60,6 @@ from rmqha.store.aio.small_files import IdentityFiles
 SCAN_CLIENTS_MS = 10_000
 """Java's period for expired channels, and for statistics."""
 
-BOOT_FILE = "rmqhaBoot"
 CLOSE_GRACE_MS = 200
 
 
@@ -118,7 +118,9 @@ class BrokerReplica:
         self._epoch_file = EpochFile(disk, config.epoch_path)
         self._tail_may_be_lost = False
         remoting = RemotingSettings(invoke_timeout_ms=config.replicas.invoke_timeout_ms)
-        self._client = RemotingClient(network, clock, remoting, connection_ids=connection_ids)
+        self._client = RemotingClient(
+            network, clock, remoting, on_lost=self._peer_lost, connection_ids=connection_ids
+        )
         self.replicas = ReplicasCore(config.replicas)
         self.manager: ReplicasManager | StandaloneManager
         if config.controllers:
@@ -219,7 +221,11 @@ class BrokerReplica:
         """
         config = self.config
         await self.store.open()
-        self._tail_may_be_lost = await self._lost_power()
+        loaded = self.store.loaded
+        self._tail_may_be_lost = await lost_power(
+            self._disk, config.store.path(BOOT_FILE), self._boot_id,
+            clean=loaded is not None and loaded.clean,
+        )  # fmt: skip
         await self.topics.load(
             system_topics(
                 config.cluster_name,
@@ -241,24 +247,6 @@ class BrokerReplica:
         self.tasks.start(self._slave_sync.run(), name="slave sync")
         self.tasks.start(self._delay_sync.run(), name="delay sync")
         await self.manager.start()
-
-    async def _lost_power(self) -> bool:
-        """Whether what was written before may be gone although nothing says so.
-
-        After a crash of the process the page cache still has everything. After a crash of the
-        machine only what was flushed is there, and slaves may hold more than this log: with
-        SYNC_FLUSH too, for records go out to slaves while the disk is still at work.
-        """
-        path = self.config.store.path(BOOT_FILE)
-        try:
-            before = (await self._disk.read(path)).decode("ascii", "replace")
-        except FileNotFoundError:
-            before = ""
-        if before != self._boot_id or not before:
-            await self._disk.write_atomic(path, self._boot_id.encode())
-        clean = self.store.loaded is not None and self.store.loaded.clean
-        same = bool(before) and before == self._boot_id
-        return not clean and not same
 
     async def stop(self) -> None:
         """Leave the name servers, stop serving, and flush everything."""
@@ -322,6 +310,14 @@ class BrokerReplica:
         """What this replica serves as; None while it is fenced."""
         return self._serving
 
+    @property
+    def lease_facts(self) -> tuple[bool, int] | None:
+        """For request 28."""
+        lease = self.manager.lease
+        if lease is None or self.role is not Role.MASTER:
+            return None
+        return self.ha is not None and self.ha.is_leased, lease.losses
+
     def topics_changed(self) -> None:
         """Keep the topics, and tell the name servers."""
         self.topics.changed()
@@ -373,6 +369,8 @@ class BrokerReplica:
             listener=self,
             logger=self._log,
         )
+        if self.config.replicas.write_lease_ms:
+            self.ha.granted(0)
         await self.ha.start(self.config.values["bindAddress"], self.config.ha_port)
         self._log.log("info", "broker_identified", broker_id=broker_id)
         # Slaves may hold records of that epoch that this log lacks, and writing others in their
@@ -445,6 +443,14 @@ class BrokerReplica:
             )  # fmt: skip
         if cut:
             self.offsets.changed()
+
+    def lease_granted(self, until_ms: int) -> None:
+        """The controllers elect nobody else until then."""
+        if self.ha is not None:
+            self.ha.granted(until_ms)
+
+    def _peer_lost(self, address: str) -> None:
+        self.manager.lost(address)
 
     def log_fields(self) -> dict[str, str]:
         """What a heartbeat says of the log; the election looks at it."""

@@ -12,10 +12,26 @@ from rmqha.broker import events as ev
 from rmqha.broker.events import Effect, Event
 from rmqha.broker.registration import RemoveTemporary, WriteIdentity, WriteTemporary
 from rmqha.broker.replicas import ReplicasCore
+from rmqha.broker.requests import heartbeat_fields, master_of, who_fields
+from rmqha.broker.write_lease import (
+    Confirm,
+    Confirmed,
+    Deposed,
+    Grant,
+    LeaseEvent,
+    Led,
+    Left,
+    Reigned,
+    Vouched,
+    WriteLease,
+)
+from rmqha.broker.write_lease import Ticked as LeaseTicked
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.client import RemotingClient
-from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.bodies import SyncStateSet
+from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
+from rmqha.remoting.headers import int_field
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, TimerHandle
@@ -46,8 +62,15 @@ class Replica(Protocol):
     def serve_as(self, role: Role, epoch: int) -> None:
         """The role is complete."""
 
+    def lease_granted(self, until_ms: int) -> None:
+        """The controllers elect nobody else until then."""
+
     def log_fields(self) -> dict[str, str]:
         """``epoch``, ``maxOffset`` and ``confirmOffset`` of a heartbeat."""
+
+
+BEATS_OUT_MAX = 3
+"""Heartbeats of a master that wait for one controller at a time."""
 
 
 class ReplicasManager:
@@ -61,6 +84,9 @@ class ReplicasManager:
         log: for notes.
         tasks: owns what runs in the background.
         replica: the broker.
+
+    Attributes:
+        lease: a master's; None where masters never stop writing.
     """
 
     def __init__(
@@ -88,12 +114,23 @@ class ReplicasManager:
         self._lane_runs = False
         self._timer: TimerHandle | None = None
         self._timer_ms = 0
-        self._beating: set[str] = set()
+        self._beating: dict[str, int] = {}
+        settings = core.settings
+        self.lease: WriteLease | None = None
+        if settings.write_lease_ms:
+            self.lease = WriteLease(settings.controllers, settings.write_lease_ms)
+        self._lease_timer: TimerHandle | None = None
+        self._confirming = False
 
     @property
     def broker_id(self) -> int | None:
         """The persistent id; None before it is known."""
         return self.core.broker_id
+
+    @property
+    def _reigns(self) -> bool:
+        """This broker is the master of the newest epoch it knows, settled or not."""
+        return self.core.master_id is not None and self.core.master_id == self.broker_id
 
     async def start(self) -> None:
         """Read who this broker is, and begin; everything else happens in the background.
@@ -113,6 +150,12 @@ class ReplicasManager:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._lease_timer is not None:
+            self._lease_timer.cancel()
+
+    def lost(self, address: str) -> None:
+        """A connection to a controller, or to anybody, has ended."""
+        self._lease(Left(address))
 
     def give(self, event: Event) -> None:
         """Take an event, and carry out what follows from it."""
@@ -128,6 +171,9 @@ class ReplicasManager:
                     self._carry_out(effect)
         finally:
             self._draining = False
+        if self.core.search.leader is not None:
+            self._lease(Led(self.core.search.leader))
+        self._lease(Reigned() if self._reigns else Deposed())
         self._arm()
 
     def _arm(self) -> None:
@@ -142,6 +188,67 @@ class ReplicasManager:
     def _tick(self) -> None:
         self._timer = None
         self.give(ev.Ticked())
+
+    # -- the write lease -----------------------------------------------------------------------------
+
+    def _lease(self, event: LeaseEvent) -> None:
+        if self.lease is None or self._closed:
+            return
+        before_ms = self.lease.next_deadline_ms
+        for effect in self.lease.step(self._clock.now_ms(), event):
+            match effect:
+                case Grant(until_ms):
+                    self._replica.lease_granted(until_ms)
+                case Confirm(number):
+                    if not self._confirming and self.core.search.leader is not None:
+                        self._confirming = True
+                        self._tasks.start(
+                            self._confirm(number, self.core.search.leader), name="confirm"
+                        )
+                case Note():
+                    self._log.note(effect)
+        if self.lease.next_deadline_ms != before_ms:
+            self._arm_lease(self.lease.next_deadline_ms)
+
+    async def _confirm(self, number: int, leader: str) -> None:
+        """Have the leader say who is master; another one is taken for what 1008 says.
+
+        By 1002, which elects nobody while the master lives: a poll (1004) is answered from what
+        is committed, beside an election of somebody else that is already under way.
+        """
+        core = self.core
+        fields = who_fields(
+            core.settings, self.broker_id, self._clock.wall_ms(), designateElect=False
+        )
+        command = RemotingCommand(RequestCode.CONTROLLER_ELECT_MASTER, ext_fields=fields)
+        try:
+            answer = await self._client.invoke(leader, command)
+            found = SyncStateSet.decode(answer.body)
+        except RmqhaError as error:
+            self._log.log("debug", "mastership_not_confirmed", by=leader, reason=str(error))
+            return
+        finally:
+            self._confirming = False
+        if answer.code not in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST):
+            return
+        if master_of(answer.ext_fields)[:2] == (self.broker_id, core.master_epoch):
+            self._lease(Confirmed(number))
+        else:
+            epoch = int_field(answer.ext_fields, "syncStateSetEpoch", found.epoch)
+            body = SyncStateSet(found.broker_ids, epoch).encode()
+            self.give(ev.Notified(answer.ext_fields, body))
+
+    def _arm_lease(self, due_ms: int | None) -> None:
+        """Only for the note of the loss: whoever writes looks at the clock."""
+        if self._lease_timer is None and due_ms is not None:
+            delay_ms = max(0, due_ms - self._clock.now_ms())
+            self._lease_timer = self._clock.call_later(delay_ms, self._lease_tick)
+
+    def _lease_tick(self) -> None:
+        self._lease_timer = None
+        self._lease(LeaseTicked())
+        if self.lease is not None and not self._closed:
+            self._arm_lease(self.lease.next_deadline_ms)
 
     # -- effects -----------------------------------------------------------------------------------
 
@@ -162,6 +269,10 @@ class ReplicasManager:
                 self._replica.end_alter(refused=refused)
             case ev.ServeAs(role, epoch):
                 self._replica.serve_as(role, epoch)
+                if role is Role.MASTER:
+                    # Answered at once, it begins the write lease.
+                    fields = heartbeat_fields(self.core.settings, self.broker_id)
+                    self._beat(self.core.search.controllers, fields)
             case Note():
                 self._log.note(effect)
             case _:
@@ -186,21 +297,31 @@ class ReplicasManager:
             )
 
     def _beat(self, addresses: tuple[str, ...], fields: dict[str, str]) -> None:
+        answered = self.lease is not None and self._reigns
         for address in addresses:
             # A controller that cannot be reached gets one heartbeat at a time.
-            if address not in self._beating:
-                self._beating.add(address)
-                self._tasks.start(self._beat_one(address, fields), name=f"beat {address}")
+            under_way = self._beating.get(address, 0)
+            if under_way < (BEATS_OUT_MAX if answered else 1):
+                self._beating[address] = under_way + 1
+                self._tasks.start(self._beat_one(address, fields, answered), name=f"beat {address}")
 
-    async def _beat_one(self, address: str, fields: Mapping[str, str]) -> None:
+    async def _beat_one(self, address: str, fields: Mapping[str, str], answered: bool) -> None:
+        """Send a heartbeat; a master wants an answer, which renews its lease."""
         said = {**fields, **self._replica.log_fields()}
-        command = RemotingCommand(RequestCode.BROKER_HEARTBEAT, flag=FLAG_ONEWAY, ext_fields=said)
+        flag = 0 if answered else FLAG_ONEWAY
+        command = RemotingCommand(RequestCode.BROKER_HEARTBEAT, flag=flag, ext_fields=said)
+        sent_ms = self._clock.now_ms()
         try:
-            await self._client.invoke_oneway(address, command)
+            if not answered:
+                await self._client.invoke_oneway(address, command)
+                return
+            answer = await self._client.invoke(address, command)
+            if answer.code == ResponseCode.SUCCESS:
+                self._lease(Vouched(address, sent_ms))
         except RmqhaError as error:
             self._log.log("debug", "heartbeat_not_sent", to=address, reason=str(error))
         finally:
-            self._beating.discard(address)
+            self._beating[address] -= 1
 
     async def _run_lane(self) -> None:
         try:

@@ -24,6 +24,7 @@ class StandaloneManager:
     """
 
     broker_id = OWN_ID
+    lease = None
 
     def __init__(self, *, replica: Replica, tasks: Tasks) -> None:
         self._replica = replica
@@ -45,6 +46,9 @@ class StandaloneManager:
     def close(self) -> None:
         """Take up nothing any more."""
         self._closed = True
+
+    def lost(self, address: str) -> None:
+        """A connection has ended; there is no lease to lose."""
 
     def give(self, event: Event) -> None:
         """What concerns controllers and elections is nothing to a broker alone."""

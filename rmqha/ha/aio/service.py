@@ -33,7 +33,10 @@ class Core(Protocol):
     def next_deadline_ms(self) -> int | None:
         """When to send ``Ticked`` next."""
 
-    def check_put(self, *, wait_store_ok: bool = True) -> PutStatus:
+    def is_leased(self, now_ms: int) -> bool:
+        """Whether puts complete by the settings alone."""
+
+    def check_put(self, *, wait_store_ok: bool = True, now_ms: int | None = None) -> PutStatus:
         """What a put would meet."""
 
     def step(self, now_ms: int, event: Event) -> list[Effect]:
@@ -189,7 +192,16 @@ class HaService:
 
     def check_put(self, *, wait_store_ok: bool = True) -> PutStatus:
         """What a put would meet, before it is written."""
-        return self.core.check_put(wait_store_ok=wait_store_ok)
+        return self.core.check_put(wait_store_ok=wait_store_ok, now_ms=self._clock.now_ms())
+
+    @property
+    def is_leased(self) -> bool:
+        """Whether a put may be answered by the settings alone, at this very moment."""
+        return self.core.is_leased(self._clock.now_ms())
+
+    def granted(self, until_ms: int) -> None:
+        """The controllers elect nobody else until then."""
+        self.give(ev.LeaseGranted(until_ms))
 
     def appended(self) -> None:
         """The log has grown; slaves hear of it once a loop turn, however many records came."""

@@ -7,7 +7,7 @@ takes for the broker's death). A lost connection fails its requests, and the nex
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rmqha.base.errors import (
     ConfigInvalid,
@@ -114,6 +114,7 @@ class RemotingClient:
         settings: RemotingSettings,
         *,
         on_protocol_error: OnProtocolError | None = None,
+        on_lost: Callable[[str], None] | None = None,
         connection_ids: Iterator[int] = CONNECTION_IDS,
     ) -> None:
         """Prepare a client; it connects when it is first asked to.
@@ -123,12 +124,14 @@ class RemotingClient:
             clock: for deadlines.
             settings: the limits, and the waits used when a call names none.
             on_protocol_error: told about malformed answers; that connection alone is closed.
+            on_lost: told the address whose connection in use has ended, whoever ended it.
             connection_ids: numbers for connections; never two equal ones in a process.
         """
         self._network = network
         self._clock = clock
         self._settings = settings
         self._on_protocol_error = on_protocol_error
+        self._on_lost = on_lost
         self._connection_ids = connection_ids
         self._channels: dict[str, _Channel] = {}
         self._connects: dict[str, tuple[asyncio.Task[None], list[asyncio.Future[_Channel]]]] = {}
@@ -185,6 +188,7 @@ class RemotingClient:
         channel = self._channels.pop(address, None)
         if channel is not None and channel.connection is not None:
             channel.connection.close()
+            self._lost(address)
 
     async def close(self) -> None:
         """Close all connections; those who wait get ConnectionLost or ConnectFailed."""
@@ -239,6 +243,10 @@ class RemotingClient:
             elif not waiter.done():
                 waiter.set_result(channel)
 
+    def _lost(self, address: str) -> None:
+        if self._on_lost is not None and not self._closed:
+            self._on_lost(address)
+
     async def _open(self, address: str) -> _Channel:
         host, port = parse_address(address)
         channel = _Channel(address, self._clock, self._settings)
@@ -247,6 +255,7 @@ class RemotingClient:
             channel.on_closed(error)
             if self._channels.get(address) is channel:
                 del self._channels[address]
+                self._lost(address)
 
         connection = channel.connection = Connection(
             ConnectionId(next(self._connection_ids)),

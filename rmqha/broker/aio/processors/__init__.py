@@ -69,6 +69,10 @@ class Broker(Protocol):
     def near_bytes(self) -> int:
         """How far behind the log's end a message still counts as being in memory."""
 
+    @property
+    def lease_facts(self) -> tuple[bool, int] | None:
+        """Whether the write lease is held, and how often it was lost; None without one."""
+
     def topics_changed(self) -> None:
         """Keep the topics, and tell the name servers."""
 

@@ -87,4 +87,5 @@ class AdminProcessor:
             sends_waiting=self._waiting_sends(),
             pulls_held=self._held_pulls(),
             store_path=store.settings.store_path_commit_log,
+            lease=broker.lease_facts,
         )

@@ -93,7 +93,8 @@ class SendProcessor:
             return _refused(request, written)
         end, fields = written
         ha.appended()
-        if self._alone or not waits:
+        # Looked at once more: between the check and here the lease may have run out.
+        if (self._alone or not waits) and ha.is_leased:
             return request.reply(ResponseCode.SUCCESS, None, fields)
         self._in_flight += 1
         self._broker.tasks.start(self._finish(connection, request, ha, end, fields), name="send")

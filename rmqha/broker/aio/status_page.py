@@ -1,0 +1,42 @@
+"""A broker's status page: its own state, asked when somebody looks."""
+
+from __future__ import annotations
+
+from rmqha import __version__
+from rmqha.broker.aio.replica import BrokerReplica
+from rmqha.broker.status_page import NodeFacts, document
+from rmqha.runtime.ports import Clock
+from rmqha.web.document import StatusDocument
+
+
+class BrokerPage:
+    """Makes the documents of one broker's page."""
+
+    def __init__(self, replica: BrokerReplica, *, clock: Clock) -> None:
+        self._replica = replica
+        self._clock = clock
+        self._started_ms = clock.wall_ms()
+
+    async def document(self) -> StatusDocument:
+        """What this replica knows now."""
+        replica, store = self._replica, self._replica.store
+        core = replica.replicas
+        master = None if core.master_id is None else (core.master_id, core.master_address)
+        facts = NodeFacts(
+            replica.config.cluster_name,
+            replica.config.broker_name,
+            replica.config.address,
+            replica.role,
+            replica.manager.broker_id,
+            master,
+            store.min_offset,
+            store.max_offset,
+            store.confirm_offset,
+            __version__,
+            self._clock.wall_ms(),
+            self._started_ms,
+        )
+        return document(facts, replica.ha_core, replica.statistics)
+
+    async def close(self) -> None:
+        """Nothing to stop."""

@@ -1,0 +1,206 @@
+"""Until when a master may write by itself: as long as no controller can have given it up.
+
+A controller elects another master when it has not heard this one for the timeout that the
+broker's own heartbeats name. So an answered heartbeat is a promise: from the moment when it was
+*sent*, that controller waits for the timeout. The lease is that timeout less a margin for clocks
+of different rates, counted from the oldest promise that matters: of a majority of the
+controllers, and of the one that leads. A closed connection takes a promise back at once, as it
+does on the controller's side.
+
+A heartbeat's answer does not say who is master. So a lease begins, or begins again, only when the
+leader has said so in answer to a question sent after such promises, and put in order with its
+elections; from then on they need only follow each other without a gap, for nobody can be elected
+in between.
+
+Without the lease a master may still write what every replica acknowledges that could be elected
+(``ha/membership.py``). See ADR 0016 for the bound and its limits.
+
+Source: pain #7017; decision 7 of the design page. Java has nothing like it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, assert_never
+
+from rmqha.base.machine import Note
+
+NEVER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Reigned:
+    """This broker is the set's master from here on, or still."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deposed:
+    """It is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vouched:
+    """A controller answered a heartbeat with success.
+
+    Attributes:
+        sent_ms: when the heartbeat was sent, by the broker's clock; never when the answer came.
+    """
+
+    controller: str
+    sent_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """The leading controller said that this broker is master, in its newest known epoch.
+
+    Attributes:
+        number: of the ``Confirm`` upon which it was asked.
+    """
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The connection to a controller has ended: it may miss this broker from now on."""
+
+    controller: str
+
+
+@dataclass(frozen=True, slots=True)
+class Led:
+    """A controller leads, as far as this broker knows."""
+
+    controller: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """The lease may have run out."""
+
+
+LeaseEvent = Reigned | Deposed | Vouched | Confirmed | Left | Led | Ticked
+
+
+class Grant(NamedTuple):
+    """Replication may complete puts by its own settings until then; 0 for not at all."""
+
+    until_ms: int
+
+
+class Confirm(NamedTuple):
+    """Have the leading controller say who is master (1002), unless a question is under way.
+
+    Attributes:
+        number: the same for as long as an answer to an earlier one is as good.
+    """
+
+    number: int
+
+
+LeaseEffect = Grant | Confirm | Note
+
+
+class WriteLease:
+    """One broker's lease.
+
+    Args:
+        controllers: the addresses that heartbeats go to.
+        lease_ms: how long an answered heartbeat counts.
+
+    Attributes:
+        until_ms: the first moment without the lease; 0 when there is none.
+        is_held: as it was last told; for logs and figures, never for a decision.
+        losses: how often it was lost by a master.
+    """
+
+    def __init__(self, controllers: tuple[str, ...], lease_ms: int) -> None:
+        self.lease_ms = lease_ms
+        self.until_ms = 0
+        self.is_held = False
+        self.losses = 0
+        self._controllers = controllers
+        self._majority = len(controllers) // 2 + 1
+        self._vouched: dict[str, int] = {}
+        self._leader = ""
+        self._reigns = False
+        self._proved = False
+        self._candidate_until_ms = 0
+        self._candidates = 0
+
+    @property
+    def next_deadline_ms(self) -> int | None:
+        """When to send ``Ticked`` next."""
+        return self.until_ms if self.is_held else None
+
+    def step(self, now_ms: int, event: LeaseEvent) -> list[LeaseEffect]:
+        """Take one event; a grant comes before the note about it."""
+        if now_ms >= self.until_ms:
+            # A promise that comes now leaves a gap, in which another may have been elected.
+            self._proved = False
+        match event:
+            case Reigned():
+                self._reigns = True
+            case Deposed():
+                self._reigns = False
+                self._vouched.clear()
+            case Vouched(controller, sent_ms):
+                # An old promise may be answered after a newer one.
+                known = self._vouched.get(controller, NEVER)
+                self._vouched[controller] = max(known, min(sent_ms, now_ms))
+            case Left(controller):
+                self._vouched.pop(controller, None)
+            case Led(controller):
+                self._leader = controller
+            case Confirmed(number):
+                known = number == self._candidates and now_ms < self._candidate_until_ms
+                self._proved = self._proved or known
+            case Ticked():
+                pass
+            case _:
+                assert_never(event)
+        return self._decide(now_ms)
+
+    def _decide(self, now_ms: int) -> list[LeaseEffect]:
+        made: list[LeaseEffect] = []
+        promised_ms = self._promised_ms() if self._reigns else 0
+        self._look_for_proof(now_ms, promised_ms)
+        if self._candidate_until_ms:
+            made.append(Confirm(self._candidates))
+        until_ms = promised_ms if self._proved else 0
+        if until_ms != self.until_ms:
+            self.until_ms = until_ms
+            made.append(Grant(until_ms))
+        held = now_ms < until_ms
+        if held and not self.is_held:
+            made.append(Note("write_lease_held", "info", {"for_ms": until_ms - now_ms}))
+        elif self.is_held and not held and self._reigns:
+            self.losses += 1
+            silent = [one for one in self._controllers if not self._counts(one, now_ms)]
+            made.append(Note("write_lease_lost", "warning", {"silent": silent}))
+        self.is_held = held
+        return made
+
+    def _look_for_proof(self, now_ms: int, promised_ms: int) -> None:
+        """Keep the oldest promise that still holds until a question sent after it is answered."""
+        known_ms = self._candidate_until_ms
+        if self._proved or now_ms >= promised_ms:
+            self._candidate_until_ms = 0
+            self._proved = self._proved and now_ms < promised_ms
+        elif not known_ms or known_ms > promised_ms or now_ms >= known_ms:
+            self._candidate_until_ms = promised_ms
+            self._candidates += 1
+
+    def _counts(self, controller: str, now_ms: int) -> bool:
+        sent_ms = self._vouched.get(controller, NEVER)
+        return sent_ms != NEVER and now_ms < sent_ms + self.lease_ms
+
+    def _promised_ms(self) -> int:
+        """Until when the controllers wait; 0 when too few have promised anything."""
+        sent = sorted((self._vouched.get(one, NEVER) for one in self._controllers), reverse=True)
+        oldest_ms = sent[self._majority - 1]
+        if self._leader in self._controllers:
+            # By other names than the configured ones the leader is one of the majority, or not.
+            oldest_ms = min(oldest_ms, self._vouched.get(self._leader, NEVER))
+        return 0 if oldest_ms == NEVER else oldest_ms + self.lease_ms
