@@ -35,6 +35,7 @@ from rmqha.cli.process import (
     read_properties,
     settle_memory,
 )
+from rmqha.cli.status_page import Page, start_status_page
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import lock_first_byte, used_ratio
 from rmqha.runtime.aio.loop import run
@@ -156,12 +157,27 @@ async def serve(config: BrokerConfig) -> int:
         return EXIT_STORE
     code = await _started(config, replica)
     if code is None:
+        try:
+            stop_page = await start_status_page(config.values, lambda: broker_page(replica), log)
+        except OSError as error:
+            where = "{statusPageHost}:{statusPagePort}".format(**config.values)
+            print(f"mqbroker: cannot listen on {where}: {error}", file=sys.stderr)
+            await replica.stop()
+            return EXIT_PORT
         settle_memory()
         print(boot_line(config), flush=True)
         code = await ended
+        await stop_page()
     await (replica.stop() if code == 0 else replica.close())
     log.log("info", "broker_stopped", code=code)
     return code
+
+
+def broker_page(replica: BrokerReplica) -> Page:
+    """The status page of a broker."""
+    from rmqha.broker.aio.status_page import BrokerPage
+
+    return BrokerPage(replica, clock=SystemClock())
 
 
 async def _started(config: BrokerConfig, replica: BrokerReplica) -> int | None:

@@ -32,6 +32,7 @@ from rmqha.cli.process import (
     read_properties,
     settle_memory,
 )
+from rmqha.cli.status_page import Page, start_status_page
 from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.metadata.status import Status
 from rmqha.controller.settings import MUTABLE, ControllerConfig, load_config
@@ -125,6 +126,10 @@ async def serve(config: ControllerConfig) -> int:
         await service.start()
         listening_on = "{metricsPromExporterHost}:{metricsPromExporterPort}".format(**config.values)
         stop_metrics = start_metrics(config, service, log)
+        listening_on = "{statusPageHost}:{statusPagePort}".format(**config.values)
+        stop_page = await start_status_page(
+            config.values, lambda: controller_page(service, log), log
+        )
     except (StoreCorrupted, StoreMismatch, StoreInUse, DiskFailed) as error:
         print(f"mqcontroller: {error}", file=sys.stderr)
         return EXIT_STORE
@@ -136,6 +141,7 @@ async def serve(config: ControllerConfig) -> int:
     print(BOOT_LINE, flush=True)
     log.log("info", "controller_started", address=config.this.address, store=config.store_path)
     code = await ended
+    await stop_page()
     await (service.stop() if code == 0 else service.close())
     stop_metrics()
     log.log("info", "controller_stopped", code=code)
@@ -179,6 +185,13 @@ def start_metrics(
         config.values["metricsPromExporterHost"],
         config.integer("metricsPromExporterPort"),
     )
+
+
+def controller_page(service: ControllerService, log: Logger) -> Page:
+    """The status page of a controller."""
+    from rmqha.controller.aio.status_page import ControllerPage
+
+    return ControllerPage(service, clock=SystemClock(), network=MACHINE.network(), log=log)
 
 
 def disk_usage(directory: str) -> int:

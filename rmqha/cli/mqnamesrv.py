@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import click
@@ -22,7 +22,7 @@ from rmqha.base.errors import (
     StoreInUse,
     StoreMismatch,
 )
-from rmqha.cli.mqcontroller import start_metrics
+from rmqha.cli.mqcontroller import controller_page, start_metrics
 from rmqha.cli.process import (
     EXIT_CONFIG,
     EXIT_FAILED,
@@ -32,6 +32,7 @@ from rmqha.cli.process import (
     read_properties,
     settle_memory,
 )
+from rmqha.cli.status_page import Page, start_status_page
 from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.settings import DEFAULTS as CONTROLLER_DEFAULTS
 from rmqha.controller.settings import ControllerConfig
@@ -162,6 +163,7 @@ class _Node:
             masters=self.controller,
         )
         self._stop_metrics: Callable[[], None] = lambda: None
+        self._stop_page: Callable[[], Awaitable[None]] | None = None
 
     async def start(self) -> int | None:
         """Start both, the name server first, as Java does; an exit code when that fails."""
@@ -178,6 +180,8 @@ class _Node:
                 listening_on = "the metrics port"
                 self._stop_metrics = start_metrics(config, self.controller, self._log)
                 print(CONTROLLER_BOOT_LINE, flush=True)
+            listening_on = "{statusPageHost}:{statusPagePort}".format(**values)
+            self._stop_page = await start_status_page(values, self._page, self._log)
         except (StoreCorrupted, StoreMismatch, StoreInUse, DiskFailed) as error:
             print(f"mqnamesrv: {error}", file=sys.stderr)
             return EXIT_STORE
@@ -186,8 +190,25 @@ class _Node:
             return EXIT_PORT
         return None
 
+    def _page(self) -> Page:
+        """The page of both: what the controller knows comes first."""
+        from rmqha.namesrv.aio.status_page import NameServerPage
+
+        controller = (
+            None if self.controller is None else controller_page(self.controller, self._log)
+        )
+        return NameServerPage(
+            self.name_server,
+            clock=SystemClock(),
+            network=MACHINE.network(),
+            log=self._log,
+            embedded=controller,
+        )
+
     async def stop(self, *, in_order: bool) -> None:
         """Stop both; in order, the controller hands its leadership over."""
+        if self._stop_page is not None:
+            await self._stop_page()
         if self.controller is not None:
             await (self.controller.stop() if in_order else self.controller.close())
         self._stop_metrics()

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from rmqha.base.errors import ConfigInvalid
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.remoting.address import format_address, parse_address
+from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
+from rmqha.web.settings import status_address
 
 BLACK_LIST = ("configBlackList", "configStorePath", "rocketmqHome")
 
@@ -86,6 +88,7 @@ DEFAULTS: dict[str, str] = {
     "slaveNotifyOpenDelayMs": "8000",
     "slaveNotifyOpenMarginMs": "1000",
     "snapshotEveryEntries": "20000",
+    **STATUS_PAGE_DEFAULTS,
     "walSegmentBytes": "16777216",
     "watchNameServerRoute": "true",
 }
@@ -217,6 +220,7 @@ def _check_numbers(config: ControllerConfig) -> None:
         raise ConfigInvalid(f"brokerCloseGraceMs must be at most {GRACE_MS_MAX}")
     if config.integer("metricsPromExporterPort") > PORT_MAX:
         raise ConfigInvalid(f"metricsPromExporterPort must be at most {PORT_MAX}")
+    status_address(config.values)
     if config.values["logLevel"] not in ("debug", "info", "warning", "error"):
         raise ConfigInvalid(f"logLevel={config.values['logLevel']} is not a level")
     if config.values["logStyle"] not in ("auto", "json", "console"):

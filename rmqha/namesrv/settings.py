@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX
+from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
+from rmqha.web.settings import not_a_port
 
 BLACK_LIST = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
 
@@ -67,6 +69,7 @@ DEFAULTS: dict[str, str] = {
     "nameLengthMax": "512",
     "registrationBytesMax": "67108864",
     "routesMax": "1000000",
+    **STATUS_PAGE_DEFAULTS,
 }
 
 # What a running name server can change; everything else is read at the start only.
@@ -213,6 +216,8 @@ def malformed(key: str, value: str) -> str | None:
         return _not_a_count(key, value)
     if default in ("true", "false") and value.strip().lower() not in ("true", "false"):
         return f"{key}={value} is neither true nor false"
+    if key == "statusPagePort":
+        return not_a_port(value)
     if key == "logLevel" and value not in ("debug", "info", "warning", "error"):
         return f"logLevel={value} is not a level"
     if key == "logStyle" and value not in ("auto", "json", "console"):

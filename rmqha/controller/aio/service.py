@@ -23,6 +23,7 @@ from rmqha.controller.aio.route_watch import RouteWatch
 from rmqha.controller.config_requests import config_text, metadata_info, update_config
 from rmqha.controller.metadata.decide import NOT_LEADER
 from rmqha.controller.metadata.decision import Decision
+from rmqha.controller.metadata.elections import Elections
 from rmqha.controller.metadata.status import Status
 from rmqha.controller.raft.messages import Entry
 from rmqha.controller.settings import ControllerConfig
@@ -112,6 +113,8 @@ class ControllerService:
         )
         self.machine = cm.ControllerMachine(self._machine_settings())
         self.metrics = ControllerMetrics()
+        self.elections = Elections()
+        self._replayed_index = 0
         self.raft = RaftNode(
             group=config.group,
             node_id=self.node_id,
@@ -178,6 +181,8 @@ class ControllerService:
             OSError: the port cannot be used.
         """
         await self.raft.open()
+        if self.raft.core is not None:
+            self._replayed_index = self.raft.core.node.log.last_index
         await self.server.start(self.config.values["bindAddress"], self.config.this.port)
         self.raft.join()
 
@@ -434,6 +439,8 @@ class ControllerService:
                 case cm.WatchRoute():
                     self._routes.watch(effect)
                 case Note():
+                    replayed = self.machine.applied_index <= self._replayed_index
+                    self.elections.noted(effect, None if replayed else self._clock.wall_ms())
                     self._note(effect)
                     if self._observer is not None:
                         self._observer.noted(self.node_id, effect)

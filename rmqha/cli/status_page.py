@@ -1,0 +1,53 @@
+"""Serving the status page beside a server, if its file asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
+
+from rmqha.runtime.logs import Logger
+from rmqha.web.document import StatusDocument
+from rmqha.web.settings import status_address
+
+
+class Page(Protocol):
+    """Makes one node's documents."""
+
+    async def document(self) -> StatusDocument:
+        """What the node knows now."""
+
+    async def close(self) -> None:
+        """Stop whatever it does in the background."""
+
+
+async def start_status_page(
+    values: Mapping[str, str], make: Callable[[], Page], log: Logger
+) -> Callable[[], Awaitable[None]]:
+    """Serve the page at ``statusPageHost:statusPagePort``; returns how to stop.
+
+    Args:
+        make: makes the page; asked only when there is a port, for aiohttp and what else it needs
+            is several megabytes.
+
+    Raises:
+        OSError: the port cannot be used.
+    """
+    address = status_address(values)
+    if address is None:
+        return _nothing
+    from rmqha.web.aio.server import StatusServer
+
+    page = make()
+    server = StatusServer(page.document)
+    port = await server.start(*address)
+    log.log("info", "status_page_started", url=f"http://{address[0]}:{port}/")
+
+    async def stop() -> None:
+        await server.close()
+        await page.close()
+
+    return stop
+
+
+async def _nothing() -> None:
+    """There is no page."""

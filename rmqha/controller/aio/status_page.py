@@ -1,0 +1,47 @@
+"""A controller's status page: its own state, and the rates that living brokers tell."""
+
+from __future__ import annotations
+
+from rmqha import __version__
+from rmqha.controller.aio.service import ControllerService
+from rmqha.controller.status_page import NodeFacts, addresses, document
+from rmqha.remoting.aio.broker_figures import BrokerFigures
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock, Network
+from rmqha.web.document import StatusDocument
+
+
+class ControllerPage:
+    """Makes the documents of one controller's page."""
+
+    def __init__(
+        self, service: ControllerService, *, clock: Clock, network: Network, log: Logger
+    ) -> None:
+        self._service = service
+        self._clock = clock
+        self._started_ms = clock.wall_ms()
+        self._client = RemotingClient(network, clock, RemotingSettings())
+        self._figures = BrokerFigures(self._client, clock, log)
+
+    async def document(self) -> StatusDocument:
+        """What this node knows now."""
+        service = self._service
+        core = service.raft.core
+        status = service.status()
+        facts = NodeFacts(
+            service.metrics.role,
+            None if core is None else core.leader_id,
+            0 if core is None else core.node.commit_index,
+            __version__,
+            self._clock.wall_ms(),
+            self._started_ms,
+        )
+        figures = self._figures.of(addresses(status))
+        return document(service.config, facts, status, service.elections.newest(), figures)
+
+    async def close(self) -> None:
+        """Stop asking brokers."""
+        await self._figures.close()
+        await self._client.close()

@@ -1,0 +1,125 @@
+"""What a controller shows on its status page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from rmqha.controller.metadata.elections import Election
+from rmqha.controller.metadata.status import BrokerSetStatus, ReplicaStatus, Status
+from rmqha.controller.settings import ControllerConfig
+from rmqha.remoting.broker_figures import UNKNOWN, Figures
+from rmqha.web.document import (
+    BrokerSetView,
+    ControllerView,
+    ElectionView,
+    NodeView,
+    ReplicaView,
+    StatusDocument,
+    gaps,
+)
+
+
+class NodeFacts(NamedTuple):
+    """What the document needs besides the machine's figures.
+
+    Attributes:
+        role: of Raft.
+        leader_id: whom this node follows; None when it knows of none.
+        commit_index: of the Raft log.
+        time_ms, started_ms: since 1970.
+    """
+
+    role: str
+    leader_id: str | None
+    commit_index: int
+    version: str
+    time_ms: int
+    started_ms: int
+
+
+def addresses(status: Status) -> Iterable[str]:
+    """Whom to ask for rates: every replica that is alive."""
+    for broker_set in status["broker_sets"]:
+        for replica in broker_set["replicas"]:
+            if replica["alive"]:
+                yield replica["address"]
+
+
+def document(
+    config: ControllerConfig,
+    facts: NodeFacts,
+    status: Status,
+    elections: Iterable[Election],
+    figures: Mapping[str, Figures],
+) -> StatusDocument:
+    """Make it; ``figures`` by broker address."""
+    return StatusDocument(
+        facts.time_ms,
+        NodeView(
+            "controller",
+            config.this.address,
+            facts.version,
+            facts.started_ms,
+            facts.role,
+            {
+                "group": config.group,
+                "term": status["term"],
+                "commit index": facts.commit_index,
+                "applied": status["applied_index"],
+                "waiting": status["work_queued"],
+            },
+        ),
+        tuple(
+            ControllerView(
+                peer.id, peer.address, peer.id == facts.leader_id, peer.id == config.self_id
+            )
+            for peer in config.peers
+        ),
+        tuple(_set(one, figures) for one in status["broker_sets"]),
+        tuple(ElectionView(*one) for one in elections),
+    )
+
+
+def _set(status: BrokerSetStatus, figures: Mapping[str, Figures]) -> BrokerSetView:
+    replicas = status["replicas"]
+    known = [figures.get(one["address"], UNKNOWN) for one in replicas]
+    # A heartbeat's position is up to its period old; the broker's own word is newer.
+    ends = [
+        mine.max_offset if mine.max_offset is not None else _known(one["max_offset"])
+        for one, mine in zip(replicas, known, strict=True)
+    ]
+    shown = tuple(map(_replica, replicas, known, ends, gaps(ends)))
+    return BrokerSetView(
+        status["cluster"],
+        status["broker_name"],
+        shown,
+        status["master_epoch"],
+        status["sync_state_set_epoch"],
+        tuple(status["sync_state_set"]),
+    )
+
+
+def _replica(
+    status: ReplicaStatus, figures: Figures, max_offset: int | None, gap: int | None
+) -> ReplicaView:
+    alive = status["alive"]
+    return ReplicaView(
+        status["broker_id"],
+        status["address"],
+        status["role"],
+        alive,
+        status["in_sync"],
+        _known(status["epoch"]),
+        max_offset,
+        _known(status["confirm_offset"]),
+        gap,
+        figures.put_tps if alive else None,
+        figures.pull_tps if alive else None,
+        status["heard_ms_ago"],
+    )
+
+
+def _known(number: int | None) -> int | None:
+    """Heartbeats say -1 for what a broker does not know."""
+    return None if number is None or number < 0 else number

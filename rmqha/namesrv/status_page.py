@@ -1,0 +1,77 @@
+"""What a name server shows on its status page: who is registered, as it answers clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from rmqha.namesrv.messages import MASTER_ID
+from rmqha.namesrv.route_table import BrokerAddr, BrokerSet, RouteTable
+from rmqha.remoting.broker_figures import UNKNOWN, Figures
+from rmqha.web.document import BrokerSetView, NodeView, ReplicaView, StatusDocument, gaps
+
+
+class NodeFacts(NamedTuple):
+    """What the document needs besides the tables.
+
+    Attributes:
+        now_ms: on the clock of the tables' stamps.
+        time_ms, started_ms: since 1970.
+    """
+
+    address: str
+    version: str
+    now_ms: int
+    time_ms: int
+    started_ms: int
+
+
+def addresses(table: RouteTable) -> Iterable[str]:
+    """Whom to ask for rates and positions: all that are registered."""
+    for broker_set in table.sets.values():
+        yield from broker_set.addrs.values()
+
+
+def document(facts: NodeFacts, table: RouteTable, figures: Mapping[str, Figures]) -> StatusDocument:
+    """Make it; ``figures`` by broker address."""
+    node = NodeView(
+        "name server",
+        facts.address,
+        facts.version,
+        facts.started_ms,
+        facts={"brokers": len(table.live), "topics": len(table.topics)},
+    )
+    sets = sorted(table.sets.values(), key=lambda one: (one.cluster_name, one.broker_name))
+    return StatusDocument(
+        facts.time_ms,
+        node,
+        broker_sets=tuple(_set(facts.now_ms, table, one, figures) for one in sets),
+    )
+
+
+def _set(
+    now_ms: int, table: RouteTable, broker_set: BrokerSet, figures: Mapping[str, Figures]
+) -> BrokerSetView:
+    registered = sorted(broker_set.addrs.items())
+    known = [figures.get(address, UNKNOWN) for _, address in registered]
+    behind = gaps([one.max_offset for one in known])
+    replicas = []
+    for (broker_id, address), mine, gap in zip(registered, known, behind, strict=True):
+        live = table.live.get(BrokerAddr(broker_set.cluster_name, address))
+        # The version that a replica in controller mode registers with is its master's epoch.
+        epoch = None if live is None else live.data_version.state_version or None
+        replicas.append(
+            ReplicaView(
+                broker_id,
+                address,
+                "master" if broker_id == MASTER_ID else "slave",
+                alive=live is not None,
+                epoch=epoch,
+                max_offset=mine.max_offset,
+                gap_bytes=gap,
+                put_tps=mine.put_tps,
+                pull_tps=mine.pull_tps,
+                heard_ms_ago=None if live is None else now_ms - live.last_update_ms,
+            )
+        )
+    return BrokerSetView(broker_set.cluster_name, broker_set.broker_name, tuple(replicas))

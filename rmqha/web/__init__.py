@@ -1,0 +1,1 @@
+"""The status page: what a node knows of its cluster, for people, live."""

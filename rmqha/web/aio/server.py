@@ -1,0 +1,134 @@
+"""The status page over HTTP: ``/`` the page, ``/status.json`` the document, ``/events`` live.
+
+While anybody watches, one task makes a document every period, and all watchers get the same
+bytes as server-sent events. It only tells: there is no request that changes anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from importlib import resources
+
+from aiohttp import web
+
+from rmqha.web.document import StatusDocument
+
+PERIOD_MS = 1000
+WATCHERS_MAX = 64
+"""Open pages at a time; more get 503."""
+RETRY_MS = 1000
+SHUTDOWN_TIMEOUT_S = 0.2
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline';"
+        " connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+Source = Callable[[], Awaitable[StatusDocument]]
+
+
+class StatusServer:
+    """Serves one node's page.
+
+    Args:
+        source: makes the document; asked once a period while somebody watches.
+        period_ms: between two documents.
+        watchers_max: event streams at a time.
+    """
+
+    def __init__(
+        self, source: Source, *, period_ms: int = PERIOD_MS, watchers_max: int = WATCHERS_MAX
+    ) -> None:
+        self._source = source
+        self._period_ms = period_ms
+        self._watchers_max = watchers_max
+        self._watchers: set[asyncio.Queue[bytes | None]] = set()
+        self._feeder: asyncio.Task[None] | None = None
+        self._runner: web.AppRunner | None = None
+        self._page = resources.files("rmqha.web").joinpath("page.html").read_bytes()
+        self.port = 0
+
+    @property
+    def watchers(self) -> int:
+        """Event streams that are open."""
+        return len(self._watchers)
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port.
+
+        Raises:
+            OSError: the address cannot be used.
+        """
+        app = web.Application()
+        app.router.add_get("/", self._get_page)
+        app.router.add_get("/status.json", self._get_status)
+        app.router.add_get("/events", self._get_events)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError:
+            await runner.cleanup()
+            raise
+        self._runner = runner
+        self.port = int(runner.addresses[0][1])
+        return self.port
+
+    async def close(self) -> None:
+        """Stop serving; open pages try again by themselves."""
+        if self._feeder is not None:
+            self._feeder.cancel()
+        for watcher in self._watchers:
+            _replace(watcher, None)
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _get_page(self, _: web.Request) -> web.Response:
+        return web.Response(
+            body=self._page, content_type="text/html", charset="utf-8", headers=HEADERS
+        )
+
+    async def _get_status(self, _: web.Request) -> web.Response:
+        body = (await self._source()).encode()
+        return web.Response(body=body, content_type="application/json", headers=HEADERS)
+
+    async def _get_events(self, request: web.Request) -> web.StreamResponse:
+        if len(self._watchers) >= self._watchers_max:
+            raise web.HTTPServiceUnavailable(text="too many pages are open")
+        stream = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        # One slot: whoever reads slowly gets the newest document, and nothing piles up.
+        watcher: asyncio.Queue[bytes | None] = asyncio.Queue(1)
+        self._watchers.add(watcher)
+        try:
+            await stream.prepare(request)
+            await stream.write(b"retry: %d\n\n" % RETRY_MS)
+            self._feed()
+            while (document := await watcher.get()) is not None:
+                await stream.write(b"data: %b\n\n" % document)
+        except ConnectionError:
+            pass  # the page was closed
+        finally:
+            self._watchers.discard(watcher)
+        return stream
+
+    def _feed(self) -> None:
+        if self._feeder is None or self._feeder.done():
+            self._feeder = asyncio.create_task(self._feed_watchers(), name="status page")
+
+    async def _feed_watchers(self) -> None:
+        while self._watchers:
+            document = (await self._source()).encode()
+            for watcher in self._watchers:
+                _replace(watcher, document)
+            await asyncio.sleep(self._period_ms / 1000)
+
+
+def _replace(watcher: asyncio.Queue[bytes | None], document: bytes | None) -> None:
+    while not watcher.empty():
+        watcher.get_nowait()
+    watcher.put_nowait(document)

@@ -1,0 +1,123 @@
+"""What the status page shows: one document, made by a node of what it knows itself.
+
+Absent knowledge is None, never a guess: the page shows a dash. Times are milliseconds since 1970,
+positions bytes, rates messages per second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import orjson
+
+ELECTIONS_SHOWN_MAX = 50
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """The node that serves the page.
+
+    Attributes:
+        kind: ``controller``, ``name server`` or ``broker``.
+        role: for people, such as ``leader``.
+        facts: what else it tells of itself, in the order to show.
+    """
+
+    kind: str
+    address: str
+    version: str
+    started_ms: int
+    role: str = ""
+    facts: dict[str, str | int | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerView:
+    """One member of the controller group; ``leads`` as far as this node knows."""
+
+    id: str
+    address: str
+    leads: bool
+    here: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaView:
+    """One replica of a broker set.
+
+    Attributes:
+        role: ``master`` or ``slave``.
+        gap_bytes: how far its log ends behind the furthest one of its set.
+    """
+
+    broker_id: int
+    address: str
+    role: str
+    alive: bool | None = None
+    in_sync: bool | None = None
+    epoch: int | None = None
+    max_offset: int | None = None
+    confirm_offset: int | None = None
+    gap_bytes: int | None = None
+    put_tps: float | None = None
+    pull_tps: float | None = None
+    heard_ms_ago: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSetView:
+    """One broker set; epochs and SyncStateSet are None where the node does not know them."""
+
+    cluster: str
+    broker_name: str
+    replicas: tuple[ReplicaView, ...]
+    master_epoch: int | None = None
+    sync_state_set_epoch: int | None = None
+    sync_state_set: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionView:
+    """One election that was decided.
+
+    Attributes:
+        time_ms: when this node applied it; None for one of before it started.
+        commit_ms: from the decision to a majority's disks; None on other nodes than the leader.
+        result: ``elected``, ``elected unclean`` or ``no master``.
+    """
+
+    time_ms: int | None
+    broker_name: str
+    old_master: int | None
+    new_master: int | None
+    master_epoch: int
+    reason: str
+    result: str
+    commit_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusDocument:
+    """The whole page; parts that a node knows nothing of are empty.
+
+    Attributes:
+        time_ms: when it was made.
+        elections: newest first.
+    """
+
+    time_ms: int
+    node: NodeView
+    controllers: tuple[ControllerView, ...] = ()
+    broker_sets: tuple[BrokerSetView, ...] = ()
+    elections: tuple[ElectionView, ...] = ()
+
+    def encode(self) -> bytes:
+        """JSON, member names as above."""
+        return orjson.dumps(self)
+
+
+def gaps(max_offsets: list[int | None]) -> list[int | None]:
+    """How far each log ends behind the furthest; None where the end is not known."""
+    known = [one for one in max_offsets if one is not None and one >= 0]
+    furthest = max(known, default=0)
+    return [None if one is None or one < 0 else furthest - one for one in max_offsets]
