@@ -9,9 +9,10 @@ from typing import Self
 
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
-from rmqha.testing.client import Acked, ClusterClient, SetInfo, Stored, missing
+from rmqha.testing.client import Acked, ClusterClient, SetInfo, missing
 from rmqha.testing.links import LinkedNetwork, Links
 from rmqha.testing.nodes import Node
+from rmqha.testing.real.wire import Stored
 from rmqha.testing.settings import Plan
 from rmqha.testing.sites import InProcessSite, ProcessSite, Site
 
@@ -19,6 +20,7 @@ CLIENT = "client"
 TIMEOUT_S = 30.0
 TOPIC = "TestTopic"
 READ_AGAIN_S = 0.02
+SETTLE_S = 2.0
 
 Target = Node | str
 
@@ -279,16 +281,19 @@ class AioCluster:
             bodies = list(messages)
         return await self.client.produce(bodies, topic, timeout_s, in_flight)
 
-    async def consume(self, topic: str = TOPIC, timeout_s: float = TIMEOUT_S) -> list[Stored]:
+    async def consume(
+        self, topic: str = TOPIC, settle_s: float = SETTLE_S, timeout_s: float = TIMEOUT_S
+    ) -> list[Stored]:
         """Read a whole topic."""
-        return await self.client.consume(topic, timeout_s)
+        acked = [one for one in self.client.acked if one.topic == topic]
+        deadline_ms = self.client.clock.now_ms() + settle_s * 1000
+        while True:
+            found = await self.client.consume(topic, timeout_s)
+            if not missing(acked, found) or self.client.clock.now_ms() >= deadline_ms:
+                return found
+            await asyncio.sleep(READ_AGAIN_S)
 
     async def missing(self, topic: str = TOPIC, timeout_s: float = 10.0) -> list[Acked]:
         """Read until nothing is missing, or the time is up."""
         acked = [one for one in self.client.acked if one.topic == topic]
-        deadline_ms = self.client.clock.now_ms() + timeout_s * 1000
-        while True:
-            lost = missing(acked, await self.client.consume(topic, timeout_s))
-            if not lost or self.client.clock.now_ms() >= deadline_ms:
-                return lost
-            await asyncio.sleep(READ_AGAIN_S)
+        return missing(acked, await self.consume(topic, timeout_s, timeout_s))

@@ -250,10 +250,12 @@ class ClusterClient:
                 address, RequestCode.SEND_MESSAGE_V2, fields, body, SEND_TIMEOUT_MS
             )
         except RmqhaError as error:
-            return self._refused(str(error))
+            self._refused(str(error))
+            return None
         got = answer.ext_fields or {}
         if answer.code != ResponseCode.SUCCESS:
-            return self._refused(f"{address} answered {answer.code}: {answer.remark}")
+            self._refused(f"{address} answered {answer.code}: {answer.remark}")
+            return None
         return Acked(
             topic, body, int(got["queueId"]), int(got["queueOffset"]), got["msgId"], address,
             attempt, sent_ms, self.clock.now_ms(),

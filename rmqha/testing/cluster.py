@@ -10,14 +10,16 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
-from rmqha.testing.aio_cluster import AioCluster, Target
-from rmqha.testing.client import Acked, SetInfo, Stored
+from rmqha.testing.aio_cluster import SETTLE_S, AioCluster, Target
+from rmqha.testing.client import Acked, SetInfo
 from rmqha.testing.logs import merged_tail
 from rmqha.testing.loop_thread import LoopThread
 from rmqha.testing.nodes import Node
+from rmqha.testing.real.wire import Stored
 
+T = TypeVar("T")
 START_TIMEOUT_S = 30.0
 TIMEOUT_S = 30.0
 TOPIC = "TestTopic"
@@ -141,7 +143,7 @@ class RmqCluster:
         finally:
             self._thread.close()
 
-    def _call(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
         return self._thread.call(work)
 
     # -- breaking ----------------------------------------------------------------------------
@@ -276,19 +278,23 @@ class RmqCluster:
         """
         return self._call(self._core.produce(messages, topic, in_flight, timeout_s))
 
-    def consume(self, topic: str = TOPIC, *, timeout_s: float = TIMEOUT_S) -> list[Stored]:
+    def consume(
+        self, topic: str = TOPIC, *, settle_s: float = SETTLE_S, timeout_s: float = TIMEOUT_S
+    ) -> list[Stored]:
         """Read a whole topic back from the master, queue by queue.
 
+        Consume queues trail the log by a moment: what :meth:`produce` was told is safe is waited
+        for, at most ``settle_s``; then what is there is returned.
+
         Raises:
-            NotYet: there is no master to read from.
+            NotYet: there is no master to read from within ``timeout_s``.
         """
-        return self._call(self._core.client.consume(topic, timeout_s))
+        return self._call(self._core.consume(topic, settle_s, timeout_s))
 
     def missing(self, topic: str = TOPIC, *, timeout_s: float = TIMEOUT_S) -> list[Acked]:
         """Acknowledged messages of a topic that cannot be read back where they were said to be.
 
-        Consume queues trail the log by a moment, so this reads until nothing is missing or
-        ``timeout_s`` has passed.
+        Reads until nothing is missing or ``timeout_s`` has passed.
         """
         return self._call(self._core.missing(topic, timeout_s))
 

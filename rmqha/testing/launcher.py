@@ -42,6 +42,8 @@ class Launcher:
         finally:
             for pid in self._running:
                 os.kill(pid, signal.SIGKILL)
+            for pid in self._running:
+                os.waitpid(pid, 0)
 
     def _receive(self) -> tuple[dict[str, Any], list[int]] | None:
         """The next request; the other side waits for its answer, so there is one at a time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from rmqha.runtime.aio.loop import run
 from rmqha.testing.life import task_factory
@@ -29,7 +29,8 @@ class LoopThread:
 
     async def _main(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.loop.set_task_factory(task_factory)
+        # typeshed wants a generic factory; ours makes whatever task it is given the work of.
+        self.loop.set_task_factory(cast(Any, task_factory))
         self._ended = asyncio.Event()
         self._ready.set()
         await self._ended.wait()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SEED_BITS = 31
 REPORT_LINES = 120
-CLUSTERS: pytest.StashKey[list[Any]] = pytest.StashKey()
+CLUSTERS: pytest.StashKey[list[RmqCluster]] = pytest.StashKey()
 """The clusters that a test has had, for the report of its failure."""
 SEED: pytest.StashKey[int] = pytest.StashKey()
 
@@ -91,5 +91,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]  # pluggy's Result
     if report.failed:
-        for number, cluster in enumerate(item.stash.get(CLUSTERS, [])):
+        clusters: list[RmqCluster] = item.stash.get(CLUSTERS, [])
+        for number, cluster in enumerate(clusters):
             report.sections.append((f"rmq cluster {number}", cluster.report(REPORT_LINES)))

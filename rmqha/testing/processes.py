@@ -44,7 +44,7 @@ class LauncherHandle:
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "rmqha.testing.launcher", *PROGRAMS.values()],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 env=environment,
                 start_new_session=True,
             )

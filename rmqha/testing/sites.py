@@ -12,7 +12,7 @@ from rmqha.testing.nodes import Node
 from rmqha.testing.processes import ProcessNode, launcher
 from rmqha.testing.real.processes import allocate_ports, free_ports
 from rmqha.testing.settings import Place, Plan
-from rmqha.testing.sockets import Reserved
+from rmqha.testing.sockets import FAST_PORT_DISTANCE, Reserved
 
 Settings = tuple[Mapping[str, object], Mapping[str, object], Mapping[str, object]]
 KINDS = ("controller", "namesrv", "broker")
@@ -54,11 +54,10 @@ class InProcessSite:
         reserved = self._reserved[name] = Reserved()
         if kind == "broker":
             port = reserved.take_pair()
-            ports = (port, port - 2, reserved.take())
-        else:
-            port = reserved.take()
-            ports = (port,)
-        return Place(name, kind, folder / name, port, ports)
+            ports = (port, port - FAST_PORT_DISTANCE, reserved.take())
+            return Place(name, kind, folder / name, port, ports)
+        port = reserved.take()
+        return Place(name, kind, folder / name, port, (port,))
 
     def node(self, place: Place) -> Node:
         """A node on its reserved ports."""

@@ -8,6 +8,7 @@ import pytest
 
 from rmqha.testing.client import NotYet
 from rmqha.testing.cluster import RmqCluster
+from rmqha.testing.plugin import Factory
 
 
 def test_the_master_is_killed_and_returns(rmq_cluster: RmqCluster) -> None:
@@ -26,6 +27,7 @@ def test_the_master_is_killed_and_returns(rmq_cluster: RmqCluster) -> None:
     assert len(rmq_cluster.acked) == 60
 
 
+@pytest.mark.slow
 def test_a_stopped_master_is_replaced_and_its_word_counts_no_more(rmq_cluster: RmqCluster) -> None:
     """A process that hangs keeps its connections: only silence tells."""
     rmq_cluster.produce(10)
@@ -38,6 +40,7 @@ def test_a_stopped_master_is_replaced_and_its_word_counts_no_more(rmq_cluster: R
     rmq_cluster.assert_nothing_lost()
 
 
+@pytest.mark.slow
 def test_a_master_that_is_cut_off_loses_its_place(rmq_cluster: RmqCluster) -> None:
     """Nothing is refused and nothing arrives: what the old master still holds must not be heard."""
     rmq_cluster.produce(10)
@@ -51,6 +54,7 @@ def test_a_master_that_is_cut_off_loses_its_place(rmq_cluster: RmqCluster) -> No
     rmq_cluster.assert_nothing_lost()
 
 
+@pytest.mark.slow
 def test_a_slave_that_is_cut_off_from_its_master_leaves_the_set(rmq_cluster: RmqCluster) -> None:
     """One cut link, both ends alive: puts wait for the slave until the set is without it."""
     master = rmq_cluster.wait_for_master()
@@ -77,9 +81,9 @@ def test_the_leading_controller_is_killed_with_the_master(rmq_cluster: RmqCluste
     rmq_cluster.assert_nothing_lost()
 
 
-def test_a_slow_disk_delays_what_must_reach_it(rmq_cluster_factory: object) -> None:
+def test_a_slow_disk_delays_what_must_reach_it(rmq_cluster_factory: Factory) -> None:
     """With SYNC_FLUSH an acknowledgement waits for the disk: a delay that nobody feels is none."""
-    cluster = rmq_cluster_factory(  # type: ignore[operator]
+    cluster = rmq_cluster_factory(
         controllers=1, replicas=1, broker_settings={"flushDiskType": "SYNC_FLUSH"}
     )
     cluster.produce(1)
@@ -114,13 +118,13 @@ def test_a_broker_that_is_shut_down_leaves_a_clean_store(rmq_cluster: RmqCluster
     assert rmq_cluster.wait_for_master() is not node
 
 
-def test_produce_says_why_nothing_is_acknowledged(rmq_cluster_factory: object) -> None:
+def test_produce_says_why_nothing_is_acknowledged(rmq_cluster_factory: Factory) -> None:
     """A test that fails must tell what the cluster said last."""
-    cluster = rmq_cluster_factory(controllers=1, replicas=1)  # type: ignore[operator]
+    cluster = rmq_cluster_factory(controllers=1, replicas=1)
     cluster.kill("broker-0")
-    with pytest.raises(NotYet, match="not acknowledged in .* attempts"):
+    with pytest.raises(NotYet, match=r"not acknowledged in .* attempts"):
         cluster.produce(1, timeout_s=0.3)
-    with pytest.raises(NotYet, match="no master within 0.2 s"):
+    with pytest.raises(NotYet, match=r"no master within 0\.2 s"):
         cluster.wait_for_master(timeout_s=0.2)
     with pytest.raises(KeyError, match="there are controller-0, namesrv-0, broker-0"):
         cluster.kill("broker-9")

@@ -1,0 +1,145 @@
+"""The same verbs over child processes: real SIGKILL, SIGSTOP and SIGTERM, real exit codes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rmqha.testing.cluster import RmqCluster
+from rmqha.testing.nodes import NodeFailed
+from rmqha.testing.processes import ProcessNode, launcher
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RmqCluster]:
+    """One cluster for the module; each test begins with a whole one."""
+    with RmqCluster(tmp_path_factory.mktemp("processes"), processes=True) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared: RmqCluster) -> RmqCluster:
+    """The cluster, mended."""
+    shared.heal()
+    return shared
+
+
+def test_a_killed_master_is_gone_and_returns(cluster: RmqCluster) -> None:
+    """kill -9: no process is left, no store closed, nothing acknowledged lost."""
+    cluster.produce(50, in_flight=8)
+    old = cluster.wait_for_master()
+    assert isinstance(old, ProcessNode)
+    pid = old.pid
+    cluster.kill(old)
+    assert not psutil.pid_exists(pid)
+    assert (old.store / "abort").exists()
+    cluster.wait_for_master(other_than=old)
+    cluster.produce(50, in_flight=8)
+    cluster.restart(old)
+    cluster.wait_in_sync(3)
+    cluster.assert_nothing_lost()
+
+
+def test_a_stopped_master_is_replaced(cluster: RmqCluster) -> None:
+    """SIGSTOP: the kernel keeps its connections, the controllers its silence."""
+    old = cluster.stop(cluster.wait_for_master())
+    assert isinstance(old, ProcessNode)
+    assert psutil.Process(old.pid).status() == psutil.STATUS_STOPPED
+    cluster.wait_for_master(other_than=old)
+    cluster.produce(10)
+    cluster.cont(old)
+    cluster.wait_in_sync(3)
+    cluster.assert_nothing_lost()
+
+
+def test_a_master_that_is_cut_off_is_replaced(cluster: RmqCluster) -> None:
+    """Links are cut in processes as they are in this one."""
+    cluster.produce(10)
+    old = cluster.wait_for_master()
+    cluster.isolate(old)
+    cluster.wait_for_master(other_than=old)
+    assert old.is_alive
+    cluster.produce(10)
+    cluster.heal()
+    cluster.assert_nothing_lost()
+
+
+def test_a_slow_disk_of_the_master_delays_acknowledgements(tmp_path: Path) -> None:
+    """Told to the process over its channel."""
+    settings = {"flushDiskType": "SYNC_FLUSH"}
+    with RmqCluster(
+        tmp_path, controllers=1, replicas=1, processes=True, broker_settings=settings
+    ) as one:
+        one.produce(1)
+        one.slow_disk("broker-0", 400)
+        started = time.monotonic()
+        one.produce(1)
+        assert time.monotonic() - started >= 0.4
+        one.shut_down("broker-0")
+        assert not (one.brokers[0].store / "abort").exists()
+        one.slow_disk("broker-0", 0)
+        one.restart("broker-0")
+        one.assert_nothing_lost()
+
+
+def test_a_process_that_ends_by_itself_is_noticed(cluster: RmqCluster) -> None:
+    """Somebody else's SIGKILL, or a crash: the report must say it."""
+    node = cluster.name_servers[0]
+    assert isinstance(node, ProcessNode)
+    os.kill(node.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while node.is_alive:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert node.failure == "ended by itself with exit code -9"
+    assert node.failure in cluster.report()
+
+
+def test_a_node_that_cannot_start_says_why(tmp_path: Path) -> None:
+    """The end of its log is in the error, not somewhere in a directory."""
+    settings = {"flushDiskType": "SOMETIMES"}
+    cluster = RmqCluster(
+        tmp_path, controllers=1, replicas=1, processes=True, broker_settings=settings
+    )
+    try:
+        with pytest.raises(NodeFailed, match=r"exit code 2(.|\n)*flushDiskType=SOMETIMES"):
+            cluster.start()
+    finally:
+        cluster.close()
+
+
+def test_nodes_end_with_whoever_started_them(tmp_path: Path) -> None:
+    """A test run that is killed must not leave seven processes behind."""
+    import subprocess
+    import sys
+
+    program = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from rmqha.testing.cluster import RmqCluster\n"
+        "c = RmqCluster(Path(sys.argv[1]), controllers=1, replicas=1, processes=True).start()\n"
+        "print(*(n.pid for n in c.nodes), flush=True)\ntime.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE
+    ) as run:
+        assert run.stdout is not None
+        pids = [int(word) for word in run.stdout.readline().split()]
+        assert len(pids) == 3
+        run.kill()
+    deadline = time.monotonic() + 10
+    while any(psutil.pid_exists(pid) for pid in pids):
+        assert time.monotonic() < deadline, "nodes outlived the process that started them"
+        time.sleep(0.02)
+
+
+def test_the_launcher_sends_no_signal_to_strangers() -> None:
+    """A number that it has reaped may be anybody's by now."""
+    assert launcher().request(do="signal", pid=os.getpid(), number=0) == {"sent": 0}
