@@ -13,6 +13,7 @@ from typing import TypeVar
 from rmqha.base.errors import RmqhaError
 from rmqha.remoting.codes import RequestCode, ResponseCode, response_name
 from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import FieldValue, ext_fields
 
 TIMEOUT_MS = 3_000
 CONFIG_TIMEOUT_MS = 5_000
@@ -39,8 +40,10 @@ class Refused(RmqhaError):
     """
 
     def __init__(self, address: str, code: int, remark: str) -> None:
-        # "CODE: n  DESC: text" is what scripts around the Java tool look for.
-        super().__init__(f"{address}: CODE: {code}  DESC: {remark} ({response_name(code)})")
+        # "CODE: n  DESC: text" is what scripts around the Java tool look for. A remark may be a
+        # text of several lines, or a stack trace; one line must do.
+        words = " ".join(remark.split())
+        super().__init__(f"{address}: CODE: {code}  DESC: {words} ({response_name(code)})")
         self.address = address
         self.code = code
         self.remark = remark
@@ -80,9 +83,12 @@ def ask(
 
 
 def ask_any(
-    addresses: Iterable[str], code: RequestCode, timeout_ms: int = TIMEOUT_MS
+    addresses: Iterable[str],
+    code: RequestCode,
+    timeout_ms: int = TIMEOUT_MS,
+    **fields: FieldValue,
 ) -> Exchange[tuple[str, RemotingCommand]]:
-    """Send a request without fields to each address in turn until one answers.
+    """Send a request to each address in turn until one answers.
 
     Returns:
         The address that answered, and its answer.
@@ -94,12 +100,34 @@ def ask_any(
     failures: list[str] = []
     for address in addresses:
         try:
-            answer = yield from ask(address, RemotingCommand(code), timeout_ms)
+            command = RemotingCommand(code, ext_fields=ext_fields(**fields) or None)
+            answer = yield from ask(address, command, timeout_ms)
         except Unreachable as error:
             failures.append(str(error))
             continue
         return address, answer
     raise Unreachable("; ".join(failures) or "no address was given")
+
+
+def ask_each(
+    addresses: Iterable[str], code: RequestCode, body: bytes = b"", /, **fields: FieldValue
+) -> Exchange[tuple[list[tuple[str, RemotingCommand]], list[RmqhaError]]]:
+    """Send a request to every address; one that refuses or is down hides no other.
+
+    Returns:
+        Who answered, with the answers; and the failures.
+    """
+    found: list[tuple[str, RemotingCommand]] = []
+    failures: list[RmqhaError] = []
+    for address in addresses:
+        command = RemotingCommand(code, ext_fields=ext_fields(**fields) or None, body=body)
+        try:
+            answer = yield from ask(address, command)
+        except (Refused, Unreachable) as error:
+            failures.append(error)
+            continue
+        found.append((address, answer))
+    return found, failures
 
 
 def ask_leader(

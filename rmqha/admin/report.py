@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from rmqha.base.errors import RmqhaError
@@ -27,9 +27,11 @@ class Report:
         data: the same facts for ``--json``.
         tables: the same facts for people.
         failures: addresses that were asked in vain while others answered.
+        files: contents by path, to be written beside texts and tables that name them.
     """
 
     plain: str
     data: Any
     tables: tuple[Table, ...]
     failures: tuple[RmqhaError, ...] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict)

@@ -15,6 +15,20 @@ from rmqha.admin.exchange import Exchange
 from rmqha.admin.report import Report
 from rmqha.base.errors import ConfigInvalid
 from rmqha.remoting.address import parse_address, split_addresses
+from rmqha.remoting.headers import INT64_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What a command cannot know by itself.
+
+    Attributes:
+        now_ms: milliseconds since 1970 when the command began.
+        number: 64 random bits.
+    """
+
+    now_ms: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +41,7 @@ class CommandSpec:
         options: makes the command's own options, in order of help.
         run: starts the exchange; its keyword arguments are the options' names.
         repeats: whether ``-i seconds`` runs it again and again.
+        needs_here: whether ``run`` takes a :class:`Here` as ``here``.
     """
 
     name: str
@@ -34,6 +49,7 @@ class CommandSpec:
     options: Callable[[], list[click.Option]]
     run: Callable[..., Exchange[Report]]
     repeats: bool = False
+    needs_here: bool = False
 
 
 def _addresses(
@@ -108,3 +124,91 @@ def need_name_servers(name_servers: tuple[str, ...] | None) -> tuple[str, ...]:
     if not name_servers:
         raise click.UsageError("give a name server with -n or NAMESRV_ADDR")
     return name_servers
+
+
+def _stripped(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Blanks around a value mean nothing, and nothing but blanks is a usage error."""
+    if value is None:
+        return None
+    text = value.strip()
+    if not text:
+        raise click.BadParameter("is empty", context, parameter)
+    return text
+
+
+def text_option(*names: str, required: bool = False, help: str) -> click.Option:  # noqa: A002
+    """An option with a text; blanks around it are dropped, as the Java tool does."""
+    return click.Option(list(names), required=required, callback=_stripped, help=help)
+
+
+def number_option(
+    *names: str,
+    low: int = 0,
+    high: int = INT64_MAX,
+    default: int | None = None,
+    required: bool = False,
+    help: str,  # noqa: A002
+) -> click.Option:
+    """An option with a whole number."""
+    return click.Option(
+        list(names), type=click.IntRange(low, high), default=default, required=required, help=help
+    )
+
+
+def switch_option(
+    *names: str,
+    default: bool | None = None,
+    help: str,  # noqa: A002
+) -> click.Option:
+    """An option that takes ``true`` or ``false``; the Java tool reads a typing error as false."""
+    return click.Option(
+        list(names),
+        type=click.Choice(["true", "false"], case_sensitive=False),
+        callback=lambda _context, _parameter, value: None if value is None else value == "true",
+        default=None if default is None else str(default).lower(),
+        help=help,
+    )
+
+
+def topic_option(*, required: bool = True) -> click.Option:
+    """``-t``: the topic."""
+    return text_option("-t", "--topic", "topic", required=required, help="Topic.")
+
+
+def broker_address_option(name: str = "--brokerAddr", *, required: bool = False) -> click.Option:
+    """``-b``: one broker's address."""
+    return click.Option(
+        ["-b", name, "broker_address"],
+        callback=_address,
+        metavar="HOST:PORT",
+        required=required,
+        help="Broker's address.",
+    )
+
+
+def _address(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    addresses = _addresses(context, parameter, value)
+    if addresses is not None and len(addresses) > 1:
+        raise click.BadParameter("give one address", context, parameter)
+    return addresses[0] if addresses else None
+
+
+def need_address_or_cluster(
+    broker_address: str | None, cluster_name: str | None, *, exclusive: bool = False
+) -> None:
+    """Refuse a command line that names no broker.
+
+    Raises:
+        click.UsageError: neither; or both where only one can be meant.
+    """
+    if not broker_address and not cluster_name:
+        raise click.UsageError("give a broker with -b or a cluster with -c")
+    if exclusive and broker_address and cluster_name:
+        raise click.UsageError("-b and -c exclude each other")
+
+
+def parent_option() -> click.Option:
+    """``-c``: a cluster, by whose name the route is looked up where the topic has none."""
+    return text_option(
+        "-c", "--cluster", "cluster_name", help="Cluster, or the parent topic of a light topic."
+    )

@@ -1,4 +1,4 @@
-"""mqadmin's controller commands on real ports.
+"""mqadmin on real ports.
 
 Exit codes: 0 done, 1 refused or not understood, 2 wrong usage, 3 nobody reached. The Java tool exits
 with 0 whatever happens.
@@ -7,7 +7,10 @@ with 0 whatever happens.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 import click
 from rich.console import Console
@@ -16,11 +19,11 @@ from rmqha.admin.aio.client import AdminClient
 from rmqha.admin.commands import ALL
 from rmqha.admin.exchange import Unreachable
 from rmqha.admin.render import Style, print_report
-from rmqha.admin.spec import CommandSpec
-from rmqha.base.errors import RmqhaError
+from rmqha.admin.spec import CommandSpec, Here
+from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.settings import RemotingSettings
-from rmqha.runtime.aio.clock import SystemClock
+from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.net import TcpNetwork
 
 EXIT_REFUSED = 1
@@ -28,6 +31,7 @@ EXIT_UNREACHABLE = 3
 EXIT_INTERRUPTED = 130
 # Wide enough that nothing folds when the output goes to a file.
 FILE_COLUMNS = 200
+_NUMBER_MAX = (1 << 64) - 1
 
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
 
@@ -46,21 +50,41 @@ def _report_failures(failures: list[RmqhaError]) -> int:
     return EXIT_REFUSED if refused else EXIT_UNREACHABLE
 
 
+def _write_files(files: Mapping[str, bytes]) -> list[RmqhaError]:
+    """Write the files that a report names; returns what went wrong.
+
+    The folder is in /tmp, where others may lay a link: none is followed.
+    """
+    failures: list[RmqhaError] = []
+    for path, content in files.items():
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+            with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+                file.write(content)
+        except OSError as error:
+            failures.append(DiskFailed(f"cannot write {path}: {error.strerror}"))
+    return failures
+
+
 async def _run(
     spec: CommandSpec, arguments: dict[str, object], style: Style, interval_s: int | None
 ) -> int:
-    clock = SystemClock()
+    clock, rng = SystemClock(), SystemRng()
     remoting = RemotingClient(TcpNetwork(), clock, RemotingSettings())
     client, console = AdminClient(remoting), _console()
     try:
         while True:
             try:
-                report = await client.run(spec.run(**arguments))
+                here = {"here": Here(clock.wall_ms(), rng.randint(0, _NUMBER_MAX))}
+                exchange = spec.run(**arguments, **(here if spec.needs_here else {}))
+                report = await client.run(exchange)
             except RmqhaError as error:
                 status = _report_failures([error])
             else:
                 print_report(report, style, console)
-                status = _report_failures(list(report.failures))
+                unwritten = [] if style is Style.JSON else _write_files(report.files)
+                status = _report_failures([*report.failures, *unwritten])
             # A watch goes on through failovers: that is what it is for.
             if interval_s is None:
                 return status
@@ -116,7 +140,7 @@ def _command(spec: CommandSpec) -> click.Command:
 main = click.Group(
     "mqadmin",
     commands=[_command(spec) for spec in ALL],
-    help="Look after RocketMQ controllers, of rmqha or of Apache RocketMQ.",
+    help="Look after RocketMQ clusters, of rmqha or of Apache RocketMQ.",
     context_settings=_CONTEXT,
 )
 

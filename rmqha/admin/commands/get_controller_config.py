@@ -24,7 +24,7 @@ def run(controllers: tuple[str, ...]) -> Exchange[Report]:
         except (Refused, Unreachable) as error:
             failures.append(error)
             continue
-        found.append((address, parse_properties(_text(answer.body))))
+        found.append((address, parse_properties(text_of(answer.body))))
     plain = "".join(_plain(address, config) for address, config in found)
     tables = tuple(
         Table(address, ("Key", "Value"), sorted(config.items())) for address, config in found
@@ -32,7 +32,8 @@ def run(controllers: tuple[str, ...]) -> Exchange[Report]:
     return Report(plain, dict(found), tables, tuple(failures))
 
 
-def _text(body: bytes) -> str:
+def text_of(body: bytes) -> str:
+    """The text of a configuration; raises RemoteProtocolError when it is none."""
     try:
         return body.decode()
     except UnicodeDecodeError as error:

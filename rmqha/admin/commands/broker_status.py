@@ -1,0 +1,55 @@
+"""brokerStatus: all figures of a broker, or of every broker of a cluster."""
+
+from __future__ import annotations
+
+import click
+
+from rmqha.admin.bodies import decode_table
+from rmqha.admin.commands.brokers import all_addresses
+from rmqha.admin.exchange import Exchange, ask_each
+from rmqha.admin.report import Report, Table
+from rmqha.admin.spec import (
+    CommandSpec,
+    broker_address_option,
+    cluster_option,
+    name_servers_option,
+    need_address_or_cluster,
+    need_name_servers,
+)
+from rmqha.remoting.codes import RequestCode
+
+
+def run(
+    name_servers: tuple[str, ...] | None, broker_address: str | None, cluster_name: str | None
+) -> Exchange[Report]:
+    """Ask one broker, or all of a cluster (28).
+
+    Raises:
+        click.UsageError: neither broker nor cluster, or both.
+        NotFound: no such cluster.
+    """
+    need_address_or_cluster(broker_address, cluster_name, exclusive=True)
+    addresses: tuple[str, ...] = (broker_address or "",)
+    if cluster_name:
+        addresses = yield from all_addresses(need_name_servers(name_servers), cluster_name)
+    answers, failures = yield from ask_each(addresses, RequestCode.GET_BROKER_RUNTIME_INFO)
+    found = {
+        address: dict(sorted(decode_table(answer.body).items())) for address, answer in answers
+    }
+    plain = "".join(
+        (f"{address:<24} " if cluster_name else "") + f"{name:<32}: {value}\n"
+        for address, figures in found.items()
+        for name, value in figures.items()
+    )
+    tables = tuple(
+        Table(address, ("Key", "Value"), list(figures.items()))
+        for address, figures in found.items()
+    )
+    return Report(plain, found, tables, tuple(failures))
+
+
+def _options() -> list[click.Option]:
+    return [name_servers_option(), broker_address_option(), cluster_option()]
+
+
+SPEC = CommandSpec("brokerStatus", "Show all figures of brokers.", _options, run)

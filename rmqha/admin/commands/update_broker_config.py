@@ -1,0 +1,71 @@
+"""updateBrokerConfig: change one setting of a broker, or of a cluster's brokers."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from rmqha.admin.commands.brokers import all_addresses, master_addresses
+from rmqha.admin.exchange import Exchange, ask_each
+from rmqha.admin.report import Report, Table
+from rmqha.admin.spec import (
+    CommandSpec,
+    broker_address_option,
+    cluster_option,
+    name_servers_option,
+    need_address_or_cluster,
+    need_name_servers,
+    switch_option,
+    text_option,
+)
+from rmqha.remoting.codes import RequestCode
+from rmqha.runtime.properties import format_properties
+
+_KEY = re.compile(r"[\w.-]+")
+
+
+def run(
+    name_servers: tuple[str, ...] | None,
+    broker_address: str | None,
+    cluster_name: str | None,
+    update_all: bool,
+    key: str,
+    value: str,
+) -> Exchange[Report]:
+    """Ask one broker, or a cluster's masters, or with ``update_all`` its slaves too (25).
+
+    Raises:
+        click.UsageError: neither broker nor cluster, or both; the key cannot be a setting's name.
+        NotFound: no such cluster.
+    """
+    need_address_or_cluster(broker_address, cluster_name, exclusive=True)
+    if not _KEY.fullmatch(key):
+        # "a=b" would change another setting than the one that was typed.
+        raise click.UsageError(f"-k {key!r} is not a setting's name")
+    addresses: tuple[str, ...] = (broker_address or "",)
+    if cluster_name:
+        choose = all_addresses if update_all else master_addresses
+        addresses = yield from choose(need_name_servers(name_servers), cluster_name)
+    body = format_properties({key: value.strip()}).encode()
+    done, failures = yield from ask_each(addresses, RequestCode.UPDATE_BROKER_CONFIG, body)
+    updated = [address for address, _ in done]
+    plain = "".join(f"update broker config success, {address}\n" for address in updated)
+    table = Table("Updated", ("Broker", "Key", "Value"), [(one, key, value) for one in updated])
+    data = {"updated": updated, "key": key, "value": value.strip()}
+    return Report(plain, data, (table,) if updated else (), tuple(failures))
+
+
+def _options() -> list[click.Option]:
+    return [
+        name_servers_option(),
+        broker_address_option(),
+        cluster_option(),
+        switch_option("-a", "--updateAllBroker", "update_all", default=False,
+                      help="The cluster's slaves, too."),
+        text_option("-k", "--key", "key", required=True, help="The setting's name."),
+        click.Option(["-v", "--value", "value"], required=True, help="Its new value."),
+    ]  # fmt: skip
+
+
+SPEC = CommandSpec("updateBrokerConfig", "Change a setting of brokers.", _options, run)

@@ -1,0 +1,32 @@
+import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.Base64;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+
+/**
+ * The real mqadmin, many commands in one JVM: a line is a command's words, separated by tabs; the
+ * answer is "ok" and what the command printed, errors included, in base64.
+ */
+public class AdminPeer extends MQAdminStartup {
+    public static void main(String[] args) {
+        PrintStream answers = System.out;
+        answers.println("ok started");
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        lines.lines().forEach(line -> {
+            ByteArrayOutputStream printed = new ByteArrayOutputStream();
+            PrintStream stream = new PrintStream(printed, true, StandardCharsets.UTF_8);
+            System.setOut(stream);
+            System.setErr(stream);
+            // A command keeps its client, which is of no use a second time.
+            SUB_COMMANDS.clear();
+            MQAdminStartup.main0(line.split("\t"), null);
+            stream.flush();
+            answers.println("ok " + Base64.getEncoder().encodeToString(printed.toByteArray()));
+            answers.flush();
+        });
+        Runtime.getRuntime().halt(0);
+    }
+}
