@@ -414,7 +414,7 @@ def test_body_when_it_is_garbage_then_a_code_comes_and_nothing_changes(
 
 
 @pytest.mark.parametrize("code", [11, 14, 15, 29, 30, 31, 32, 35, 38, 202, 203, 204, 207, 208, 222,
-                                  223, 300, 307, 309, 343, 345, 352, 361])  # fmt: skip
+                                  223, 300, 307, 309, 317, 343, 345, 352, 361])  # fmt: skip
 def test_fields_when_they_miss_or_are_garbage_then_an_answer_comes(
     alone: ReplicaCluster, code: int
 ) -> None:
@@ -564,6 +564,30 @@ def test_tables_when_asked_then_every_queue_is_there(alone: ReplicaCluster) -> N
     assert client.ask(202, {"topic": "none"}).code == 17
     assert fastjson.loads(client.ask(300, {"topic": TOPIC}).body) == {"groupList": [GROUP]}
     assert fastjson.loads(client.ask(343, {"group": GROUP}).body) == {"topicList": [TOPIC]}
+
+
+def test_tables_of_all_groups_when_asked_then_each_group_has_its_topics(
+    alone: ReplicaCluster,
+) -> None:
+    """317: a queue without an offset counts from 0; a group without any has an empty list."""
+    put(alone, 3)
+    client = connect(alone)
+    client.beat(GROUP, TOPIC)
+    client.ask(15, {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "commitOffset": 1})
+    found = fastjson.loads(client.ask(317, {"isOrder": "false"}).body)
+    groups = {name: tables for entry in found["consumeStatsList"] for name, tables in entry.items()}
+    assert groups["TOOLS_CONSUMER"] == []
+    (table,) = groups[GROUP]
+    rows = {
+        fastjson.loads(key.encode())["queueId"]: row for key, row in table["offsetTable"].items()
+    }
+    assert sorted(rows) == list(range(QUEUES))
+    assert (rows[0]["brokerOffset"], rows[0]["consumerOffset"]) == (3, 1)
+    assert (rows[1]["brokerOffset"], rows[1]["consumerOffset"]) == (0, 0)
+    assert found["totalDiff"] == 2
+    ordered = fastjson.loads(client.ask(317, {"isOrder": "true"}).body)
+    assert {GROUP: []} in ordered["consumeStatsList"]
+    assert ordered["totalDiff"] == 0
 
 
 def test_group_when_administered_then_it_is_kept_shown_and_gone(alone: ReplicaCluster) -> None:

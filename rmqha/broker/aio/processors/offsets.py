@@ -1,4 +1,4 @@
-"""Offsets: of groups (14, 15, 43, 208, 222), of queues (29 to 32, 202), and who consumes (300, 343,
+"""Offsets: of groups (14, 15, 43, 208, 222, 317), of queues (29 to 32, 202), and who consumes (300, 343,
 345)."""
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class OffsetProcessor:
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
             RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.broker_consume_stats,
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
@@ -179,6 +180,41 @@ class OffsetProcessor:
             ]
             tps += broker.statistics.group_get_tps(name, group)
         return request.reply(ResponseCode.SUCCESS, body=queue_table(rows, consumeTps=tps))
+
+    def broker_consume_stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """317: 208 of all groups; ``isOrder`` leaves out all but ordered topics."""
+        broker = self._broker
+        ordered = bool_field(request.ext_fields, "isOrder", default=False)
+        behind, inflight, listed = 0, 0, []
+        for group in sorted(broker.groups.table.groups):
+            online = broker.consumers.get(group)
+            tables = []
+            for name in broker.offsets.table.topics_of(group):
+                topic = broker.topics.table.get(name)
+                if topic is None or (ordered and not topic.order):
+                    continue
+                if online is not None and name not in online.subscriptions:
+                    continue
+                rows = []
+                for queue_id in range(topic.write_queue_nums):
+                    row = self._consume_row(group, name, queue_id)
+                    row["consumerOffset"] = max(0, row["consumerOffset"])
+                    behind += row["brokerOffset"] - row["consumerOffset"]
+                    inflight += max(0, row["pullOffset"] - row["consumerOffset"])
+                    rows.append((self._queue_of(name, queue_id), row))
+                tps = broker.statistics.group_get_tps(name, group)
+                tables.append(queue_table(rows, consumeTps=tps))
+            listed.append(fastjson.dumps(group) + b":[" + b",".join(tables) + b"]")
+        body = (
+            b'{"brokerAddr":%s,"consumeStatsList":[%s],"totalDiff":%d,"totalInflightDiff":%d}'
+            % (
+                fastjson.dumps(broker.config.address),
+                b",".join(b"{" + entry + b"}" for entry in listed),
+                behind,
+                inflight,
+            )
+        )
+        return request.reply(ResponseCode.SUCCESS, body=body)
 
     def _consume_row(self, group: str, topic: str, queue_id: int) -> dict[str, int]:
         reader, offsets = self._broker.store.reader, self._broker.offsets.table
