@@ -1,7 +1,8 @@
 """``bin/demo``: a cluster forms, its master is killed, and the failover is shown stage by stage.
 
-Three controllers always; real Java brokers with a name server and a producer where Java and Maven
-are found, scripted broker agents otherwise. Every process is a real one, and so is the kill -9.
+By default all of it is ours: controllers, name server, replicas, a producer and a consumer. With
+``--brokers java`` the broker set and the name server are real Java ones under our controllers.
+Every process is a real one, and so is the kill -9.
 """
 
 from __future__ import annotations
@@ -16,36 +17,43 @@ from pathlib import Path
 from types import FrameType
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from rmqha.cli.demo_cluster import AgentCluster, DemoCluster, JavaCluster, java_is_there
+from rmqha.cli.demo_python import PythonDemo
+from rmqha.cli.demo_show import console, show_state, show_timeline, step
 from rmqha.cli.demo_timeline import Timeline
 
 WRITES_BACK_TIMEOUT_S = 60.0
-console = Console(highlight=False)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--once", is_flag=True, help="One round, then stop everything and exit 0.")
 @click.option(
     "--brokers",
-    type=click.Choice(["auto", "java", "agents"]),
-    default="auto",
+    type=click.Choice(["python", "java", "agents", "auto"]),
+    default="python",
     show_default=True,
-    help="Real Java brokers, scripted agents, or Java where it is found.",
+    help="Ours; real Java ones; scripted agents; or Java where it is found, else agents.",
+)
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(min=1),
+    default=20.0,
+    show_default=True,
+    help="Seconds between two kills (python brokers).",
 )
 @click.option("--keep", is_flag=True, help="Keep stores and logs.")
-def main(once: bool, brokers: str, keep: bool) -> None:
-    """Show a failover of a RocketMQ broker set under three rmqha controllers."""
+def main(once: bool, brokers: str, every_s: float, keep: bool) -> None:
+    """Show failovers of a RocketMQ broker set under three rmqha controllers."""
     signal.signal(signal.SIGTERM, _interrupt)
     folder = Path(tempfile.mkdtemp(prefix="rmqha-demo-"))
     failed = False
     try:
-        with _make_cluster(folder, brokers) as cluster:
-            play(cluster)
-            if not once:
-                stay(cluster)
+        if brokers == "python":
+            failed = PythonDemo(folder, every_s).play(once=once) != 0
+        else:
+            play_beside_java(folder, brokers, once=once)
     except KeyboardInterrupt:
         console.print("\nStopping.")
     except (AssertionError, RuntimeError) as error:
@@ -61,6 +69,14 @@ def main(once: bool, brokers: str, keep: bool) -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def play_beside_java(folder: Path, brokers: str, *, once: bool) -> None:
+    """One failover of Java brokers or of agents; then the cluster stays, unless ``once``."""
+    with _make_cluster(folder, brokers) as cluster:
+        play(cluster)
+        if not once:
+            stay(cluster)
 
 
 def _make_cluster(folder: Path, brokers: str) -> DemoCluster:
@@ -86,53 +102,19 @@ def play(cluster: DemoCluster) -> None:
     )
     step(f"A broker set of three {cluster.what} joins")
     cluster.start_brokers()
-    show_state(cluster)
+    show_state(cluster.replicas(), *cluster.epoch_and_set())
     cluster.start_writing()
     step("kill -9 of the master")
     timeline = Timeline(cluster)
     victim = cluster.kill_master()
     timeline.killed()
     timeline.follow(WRITES_BACK_TIMEOUT_S)
-    show_timeline(timeline, victim)
+    show_timeline(timeline.stages, victim)
     step("The old master returns, as a slave")
     cluster.revive()
-    show_state(cluster)
+    show_state(cluster.replicas(), *cluster.epoch_and_set())
     for line in cluster.verdict():
         console.print(f"  {line}")
-
-
-def step(text: str) -> None:
-    """A headline."""
-    console.print(f"\n[bold]{text}[/bold]")
-
-
-def show_state(cluster: DemoCluster) -> None:
-    """Who is what, by the controllers' word."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2), show_edge=False)
-    for column in ("  broker", "address", "role", "in sync", "alive"):
-        table.add_column(column)
-    for row in cluster.replicas():
-        role = "[green]master[/green]" if row.is_master else "slave"
-        table.add_row(f"  {row.broker_id}", row.address, role, _mark(row.in_sync), _mark(row.alive))
-    console.print(table)
-    epoch, members = cluster.epoch_and_set()
-    console.print(f"  master epoch {epoch}, SyncStateSet {members}")
-
-
-def _mark(yes: bool) -> str:
-    return "yes" if yes else "[red]no[/red]"
-
-
-def show_timeline(timeline: Timeline, victim: str) -> None:
-    """The failover, stage by stage, in milliseconds after the kill."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2), show_edge=False)
-    table.add_column("  after", justify="right")
-    table.add_column("who")
-    table.add_column("what")
-    table.add_row("  0 ms", victim, "is killed")
-    for stage in timeline.stages:
-        table.add_row(f"  {stage.after_ms:.0f} ms", stage.who, stage.what)
-    console.print(table)
 
 
 def stay(cluster: DemoCluster) -> None:

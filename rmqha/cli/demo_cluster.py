@@ -8,8 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Self
 
+from rmqha.cli.demo_show import Replica
 from rmqha.testing.real import maven, wire
 from rmqha.testing.real.controllers import Controllers
 from rmqha.testing.real.java import CLUSTER_NAME, JavaBroker, NameServer
@@ -27,16 +28,6 @@ DEMO_BROKER = {
     "registerNameServerPeriod": 10000,
     "allAckInSyncStateSet": True,
 }
-
-
-class Replica(NamedTuple):
-    """A row of the state."""
-
-    broker_id: int
-    address: str
-    is_master: bool
-    in_sync: bool
-    alive: bool
 
 
 def java_is_there(say: Callable[[str], None]) -> str | None:

@@ -6,10 +6,7 @@ import json
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from rmqha.cli.demo_cluster import DemoCluster
+from typing import Any, NamedTuple, Protocol
 
 POLL_S = 0.02
 
@@ -20,6 +17,25 @@ class Stage(NamedTuple):
     after_ms: float
     who: str
     what: str
+
+
+class Followed(Protocol):
+    """What a timeline needs of a cluster.
+
+    Attributes:
+        killed_wall_s: when the master was killed, seconds since 1970.
+    """
+
+    killed_wall_s: float
+
+    def logs(self) -> list[tuple[str, Path]]:
+        """Name and file of every JSON log."""
+
+    def writes_are_back(self) -> bool:
+        """Whether the failover is over for a client."""
+
+    def write_stages(self) -> list[tuple[float, str, str]]:
+        """Stages that a client saw: milliseconds after the kill, who, what."""
 
 
 class LogTail:
@@ -49,7 +65,7 @@ class Timeline:
         cluster: whose logs are read; from now on, so make it before the kill.
     """
 
-    def __init__(self, cluster: DemoCluster) -> None:
+    def __init__(self, cluster: Followed) -> None:
         self._cluster = cluster
         self._tails = [LogTail(name, path) for name, path in cluster.logs()]
         self._wall_s = 0.0
@@ -105,6 +121,10 @@ class Timeline:
                 return f"tells {line['address']} whom to follow"
             case "agent_role_changed":
                 return f"is {line['role']} in epoch {line['epoch']}"
+            case "role_taken_up":
+                return f"serves as {line['role']} in epoch {line['epoch']}"
+            case "registered" if line["broker_id"] == 0:
+                return "is listed as master by the name server"
             case _:
                 return None
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from rmqha.remoting.bodies import ReplicasInfo
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.testing.client import Acked, ClusterClient, SetInfo, missing
@@ -15,6 +16,7 @@ from rmqha.testing.nodes import Node
 from rmqha.testing.real.wire import Stored
 from rmqha.testing.settings import Plan
 from rmqha.testing.sites import InProcessSite, ProcessSite, Site
+from rmqha.testing.workload import Workload
 
 CLIENT = "client"
 TIMEOUT_S = 30.0
@@ -40,6 +42,7 @@ class AioCluster:
         network = LinkedNetwork(TcpNetwork(), self._client_links)
         self.client = ClusterClient(site.plan, network, SystemClock())
         self._cut: set[frozenset[str]] = set()
+        self._workloads: list[Workload] = []
 
     @classmethod
     async def make(
@@ -98,6 +101,8 @@ class AioCluster:
 
     async def close(self) -> None:
         """End everything."""
+        for workload in self._workloads:
+            await workload.stop(drain_s=0)
         await self.client.close()
         for node in self.nodes.values():
             node.is_stopped = False
@@ -204,6 +209,10 @@ class AioCluster:
         """The controllers' word."""
         return await self.client.set_info()
 
+    async def replicas(self) -> ReplicasInfo | None:
+        """Every replica by the controllers' word."""
+        return await self.client.replicas()
+
     def _is_cut_off(self, name: str) -> bool:
         return frozenset((name, CLIENT)) in self._cut
 
@@ -280,6 +289,15 @@ class AioCluster:
         else:
             bodies = list(messages)
         return await self.client.produce(bodies, topic, timeout_s, in_flight)
+
+    async def workload(
+        self, topic: str = TOPIC, pause_ms: float = 1.0, queues_read_ms: float = 5.0
+    ) -> Workload:
+        """Begin to send and to read without an end."""
+        workload = Workload(self.client, topic, pause_ms, queues_read_ms)
+        self._workloads.append(workload)
+        workload.start()
+        return workload
 
     async def consume(
         self, topic: str = TOPIC, settle_s: float = SETTLE_S, timeout_s: float = TIMEOUT_S

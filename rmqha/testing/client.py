@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 from rmqha.base.errors import RmqhaError
 from rmqha.remoting.aio.client import RemotingClient
-from rmqha.remoting.bodies import ClusterInfo, SyncStateSet
+from rmqha.remoting.bodies import (
+    BrokerReplicasInfo,
+    ClusterInfo,
+    ReplicasInfo,
+    SyncStateSet,
+    encode_names,
+)
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import int_field, text_field
@@ -130,15 +136,27 @@ class ClusterClient:
             sync_state_set=frozenset(members),
         )
 
-    async def _ask_leader(self, code: int, fields: dict[str, str]) -> RemotingCommand | None:
+    async def replicas(self) -> ReplicasInfo | None:
+        """Every replica by the controllers' word (1006); None without a leader or such a set."""
+        code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
+        answer = await self._ask_leader(code, {}, encode_names([BROKER_NAME]))
+        if answer is None or answer.code != ResponseCode.SUCCESS:
+            return None
+        return BrokerReplicasInfo.decode(answer.body).replicas_info_table.get(BROKER_NAME)
+
+    async def _ask_leader(
+        self, code: int, fields: dict[str, str], body: bytes = b""
+    ) -> RemotingCommand | None:
         """Ask whoever led last, and then everybody at once."""
         if self._leader is not None:
-            answer = await self._ask_as_leader(self._leader, code, fields)
+            answer = await self._ask_as_leader(self._leader, code, fields, body)
             if answer is not None:
                 return answer
             self._leader = None
         addresses = [one.address for one in self._plan.controllers]
-        answers = await asyncio.gather(*(self._ask_as_leader(a, code, fields) for a in addresses))
+        answers = await asyncio.gather(
+            *(self._ask_as_leader(one, code, fields, body) for one in addresses)
+        )
         for address, answer in zip(addresses, answers, strict=True):
             if answer is not None:
                 self._leader = address
@@ -146,10 +164,10 @@ class ClusterClient:
         return None
 
     async def _ask_as_leader(
-        self, address: str, code: int, fields: dict[str, str]
+        self, address: str, code: int, fields: dict[str, str], body: bytes
     ) -> RemotingCommand | None:
         try:
-            answer = await self.ask(address, code, fields)
+            answer = await self.ask(address, code, fields, body)
         except RmqhaError:
             return None
         return None if answer.code == ResponseCode.CONTROLLER_NOT_LEADER else answer
@@ -225,7 +243,7 @@ class ClusterClient:
         number, attempts = self._sent, 0
         while True:
             attempts += 1
-            acked = await self._send_once(number, body, topic, attempts)
+            acked = await self.send_once(number, body, topic, attempts)
             if acked is not None:
                 self.acked.append(acked)
                 return acked
@@ -236,7 +254,8 @@ class ClusterClient:
                 )
             await asyncio.sleep(RETRY_S)
 
-    async def _send_once(self, number: int, body: bytes, topic: str, attempt: int) -> Acked | None:
+    async def send_once(self, number: int, body: bytes, topic: str, attempt: int) -> Acked | None:
+        """Send to the master; None when it was not acknowledged (``last_refusal`` says why)."""
         address = self._master or await self.master()
         if address is None:
             self.last_refusal = "nobody is master"

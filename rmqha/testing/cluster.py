@@ -12,12 +12,14 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from rmqha.remoting.bodies import ReplicasInfo
 from rmqha.testing.aio_cluster import SETTLE_S, AioCluster, Target
 from rmqha.testing.client import Acked, SetInfo
 from rmqha.testing.logs import merged_tail
 from rmqha.testing.loop_thread import LoopThread
 from rmqha.testing.nodes import Node
 from rmqha.testing.real.wire import Stored
+from rmqha.testing.workload import Ledger, Workload
 
 T = TypeVar("T")
 START_TIMEOUT_S = 30.0
@@ -217,6 +219,10 @@ class RmqCluster:
         """Master, epoch and SyncStateSet by the controllers' word."""
         return self._call(self._core.client.set_info())
 
+    def replicas(self) -> ReplicasInfo | None:
+        """Every replica by the controllers' word: address, in sync or not, alive or not."""
+        return self._call(self._core.replicas())
+
     def wait_for_master(
         self, *, other_than: Target | None = None, timeout_s: float = TIMEOUT_S
     ) -> Node:
@@ -309,6 +315,15 @@ class RmqCluster:
         lost = self.missing(topic, timeout_s=timeout_s)
         assert not lost, f"{len(lost)} of {len(acked)} acknowledged messages lost: {lost[:3]}"
 
+    def workload(self, topic: str = TOPIC, *, pause_ms: float = 1.0) -> RunningWorkload:
+        """A producer and a consumer that go on while the cluster is broken and mended.
+
+        Args:
+            topic: theirs alone.
+            pause_ms: between an acknowledgement and the next send.
+        """
+        return RunningWorkload(self._call(self._core.workload(topic, pause_ms)), self._thread)
+
     # -- telling -----------------------------------------------------------------------------
 
     def logs(self, lines: int = 200) -> str:
@@ -323,6 +338,40 @@ class RmqCluster:
             f"seed {self.seed} ({kind}); run it again with --rmq-seed={self.seed}\n"
             f"files: {self.folder}\n{states}\n{self.logs(lines)}"
         )
+
+
+class RunningWorkload:
+    """A workload, seen from the test's thread. Figures may be read at any time.
+
+    Attributes:
+        ledger: what was sent, acknowledged, read, read twice and lost so far.
+    """
+
+    def __init__(self, workload: Workload, thread: LoopThread) -> None:
+        self._workload = workload
+        self._thread = thread
+        self.ledger = workload.ledger
+
+    def stop(self, drain_s: float = TIMEOUT_S) -> Ledger:
+        """Stop sending, read what was acknowledged, at most for ``drain_s``, and stop reading."""
+        self._thread.call(self._workload.stop(drain_s))
+        return self.ledger
+
+    def first_ack_after(self, moment_ms: int, *, not_by: str = "") -> Acked | None:
+        """The first message sent after a moment of the clock that another than ``not_by`` took."""
+        return self._workload.first_ack_after(moment_ms, not_by)
+
+    def now_ms(self) -> int:
+        """The clock of the workload's times."""
+        return self._workload.now_ms()
+
+    def wait_for_acks(self, more: int, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until so many more are acknowledged.
+
+        Raises:
+            NotYet: they were not.
+        """
+        self._thread.call(self._workload.wait_for_acks(more, timeout_s))
 
 
 class AioVerbs:

@@ -1,0 +1,218 @@
+"""A producer and a consumer that run while a cluster is broken, and a ledger of what became of it.
+
+The producer sends numbered messages one after another, each until it is acknowledged. The consumer
+reads every queue from where it stands. The ledger knows at any time what is lost: acknowledged, and
+yet not there when the consumer passes its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from rmqha.base.errors import RmqhaError
+from rmqha.testing.client import QUEUES, Acked, ClusterClient, NotYet
+
+PAYLOAD = b"x" * 200
+RETRY_S = 0.005
+ACKS_KEPT = 20_000
+"""The newest acknowledgements, for questions about times."""
+NUMBERS_AHEAD_MAX = 100_000
+"""Numbers that were read before one below them; more mean that reading has gone wrong."""
+
+
+class Ledger:
+    """What was sent, acknowledged and read. Numbers begin with 0 and have no gaps.
+
+    Attributes:
+        acknowledged: messages that a master took.
+        consumed: different messages that were read.
+        duplicates: messages that were read again: sent twice, for the first answer never came.
+        refused: sends that were not acknowledged.
+        lost: numbers of messages that are acknowledged and not where they should be.
+    """
+
+    def __init__(self) -> None:
+        self.acknowledged = self.consumed = self.duplicates = self.refused = 0
+        self.lost: list[int] = []
+        self._seen_below = 0
+        self._seen: set[int] = set()
+        self._pending: tuple[dict[int, int], ...] = tuple({} for _ in range(QUEUES))
+        self._positions = [0] * QUEUES
+
+    @property
+    def pending(self) -> int:
+        """Acknowledged and not read yet."""
+        return sum(map(len, self._pending))
+
+    def acked(self, number: int, queue: int, offset: int) -> None:
+        """A message is safe, the master says."""
+        self.acknowledged += 1
+        if self._was_seen(number):
+            return
+        if offset < self._positions[queue]:
+            self.lost.append(number)
+        else:
+            self._pending[queue][offset] = number
+
+    def read(self, number: int, queue: int, offset: int) -> None:
+        """A message was read.
+
+        Raises:
+            OverflowError: too many numbers are missing below it.
+        """
+        if self._was_seen(number):
+            self.duplicates += 1
+        else:
+            self.consumed += 1
+            self._see(number)
+        if self._pending[queue].get(offset) == number:
+            del self._pending[queue][offset]
+
+    def passed(self, queue: int, position: int) -> None:
+        """The consumer has read a queue up to here: what was to be there and was not is lost."""
+        self._positions[queue] = max(self._positions[queue], position)
+        pending = self._pending[queue]
+        for offset in [one for one in pending if one < position]:
+            number = pending.pop(offset)
+            if not self._was_seen(number):
+                self.lost.append(number)
+
+    def give_up(self) -> None:
+        """What is still pending will not come."""
+        for pending in self._pending:
+            self.lost += [number for number in pending.values() if not self._was_seen(number)]
+            pending.clear()
+
+    def _was_seen(self, number: int) -> bool:
+        return number < self._seen_below or number in self._seen
+
+    def _see(self, number: int) -> None:
+        if len(self._seen) >= NUMBERS_AHEAD_MAX:
+            raise OverflowError(f"message {self._seen_below} is missing, {number} is here")
+        self._seen.add(number)
+        while self._seen_below in self._seen:
+            self._seen.discard(self._seen_below)
+            self._seen_below += 1
+
+
+class Workload:
+    """The producer, the consumer and their ledger, in the cluster's event loop.
+
+    Args:
+        client: of the cluster.
+        topic: of nobody else.
+        pause_ms: of the producer, between two messages.
+        read_ms: of the consumer, when there was nothing to read.
+    """
+
+    def __init__(self, client: ClusterClient, topic: str, pause_ms: float, read_ms: float) -> None:
+        self.ledger = Ledger()
+        self._client = client
+        self._topic = topic
+        self._pause_s = pause_ms / 1000
+        self._read_s = read_ms / 1000
+        self._acks: deque[Acked] = deque(maxlen=ACKS_KEPT)
+        self._sending: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
+        self._positions = [0] * QUEUES
+        self._is_ending = False
+
+    def start(self) -> None:
+        """Begin."""
+        loop = asyncio.get_running_loop()
+        self._sending = loop.create_task(self._send(), name="workload producer")
+        self._reading = loop.create_task(self._read(), name="workload consumer")
+
+    def now_ms(self) -> int:
+        """The clock of all times."""
+        return self._client.clock.now_ms()
+
+    def first_ack_after(self, moment_ms: int, not_by: str) -> Acked | None:
+        """See ``RunningWorkload``; called from other threads."""
+        recent = list(self._acks)
+        return next((a for a in recent if a.sent_ms >= moment_ms and a.address != not_by), None)
+
+    async def wait_for_acks(self, more: int, timeout_s: float) -> None:
+        """See ``RunningWorkload``."""
+        goal = self.ledger.acknowledged + more
+
+        async def there() -> bool:
+            return self.ledger.acknowledged >= goal
+
+        await self._client.until(there, f"{more} more acknowledged messages", timeout_s)
+
+    async def stop(self, drain_s: float) -> None:
+        """Stop sending, read the rest, stop reading; what broke either of them is raised here."""
+        self._is_ending = True
+        if self._sending is not None and drain_s > 0:
+            # The message that is on its way: it may be stored already, and wants its answer.
+            await asyncio.wait([self._sending], timeout=drain_s)
+        await _cancelled(self._sending)
+        self._sending = None
+
+        async def drained() -> bool:
+            return self.ledger.pending == 0 or self._reading is None or self._reading.done()
+
+        try:
+            if drain_s > 0:
+                await self._client.until(drained, "end of the topic", drain_s)
+        except NotYet:
+            self.ledger.give_up()
+        finally:
+            await _cancelled(self._reading)
+            self._reading = None
+
+    async def _send(self) -> None:
+        number = 0
+        while not self._is_ending:
+            body = b"%d:" % number + PAYLOAD
+            attempts = 1
+            while (acked := await self._try(number, body, attempts)) is None:
+                attempts += 1
+                self.ledger.refused += 1
+                await asyncio.sleep(RETRY_S)
+            self._acks.append(acked)
+            self.ledger.acked(number, acked.queue_id, acked.queue_offset)
+            number += 1
+            await asyncio.sleep(self._pause_s)
+
+    async def _try(self, number: int, body: bytes, attempt: int) -> Acked | None:
+        return await self._client.send_once(number, body, self._topic, attempt)
+
+    async def _read(self) -> None:
+        while True:
+            found = 0
+            try:
+                address = await self._client.master()
+                if address is not None:
+                    await self._client.create_topic(address, self._topic)
+                    for queue in range(QUEUES):
+                        found += await self._read_queue(address, queue)
+            except RmqhaError:
+                found = 0
+            if not found:
+                await asyncio.sleep(self._read_s)
+
+    async def _read_queue(self, address: str, queue: int) -> int:
+        position = self._positions[queue]
+        messages, following = await self._client.pull(address, self._topic, queue, position)
+        for message in messages:
+            number = int(message.body.partition(b":")[0])
+            self.ledger.read(number, queue, message.queue_offset)
+        if following > position:
+            self._positions[queue] = following
+            self.ledger.passed(queue, following)
+        return len(messages)
+
+
+async def _cancelled(task: asyncio.Task[None] | None) -> None:
+    """Cancel a task and wait for it; its own error is raised."""
+    if task is None:
+        return
+    task.cancel()
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not task.cancelled():
+            raise
