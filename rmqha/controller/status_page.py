@@ -24,13 +24,14 @@ class NodeFacts(NamedTuple):
     """What the document needs besides the machine's figures.
 
     Attributes:
-        role: of Raft.
+        role, term: of Raft.
         leader_id: whom this node follows; None when it knows of none.
         commit_index: of the Raft log.
         time_ms, started_ms: since 1970.
     """
 
     role: str
+    term: int
     leader_id: str | None
     commit_index: int
     version: str
@@ -64,7 +65,7 @@ def document(
             facts.role,
             {
                 "group": config.group,
-                "term": status["term"],
+                "term": facts.term,
                 "commit index": facts.commit_index,
                 "applied": status["applied_index"],
                 "waiting": status["work_queued"],
@@ -84,11 +85,12 @@ def document(
 def _set(status: BrokerSetStatus, figures: Mapping[str, Figures]) -> BrokerSetView:
     replicas = status["replicas"]
     known = [figures.get(one["address"], UNKNOWN) for one in replicas]
-    # A heartbeat's position is up to its period old; the broker's own word is newer.
+    # Heartbeats and the brokers' own words are both a little old, and nobody knows which is older.
     ends = [
-        mine.max_offset if mine.max_offset is not None else _known(one["max_offset"])
+        max((end for end in (mine.max_offset, _known(one["max_offset"])) if end is not None),
+            default=None)
         for one, mine in zip(replicas, known, strict=True)
-    ]
+    ]  # fmt: skip
     shown = tuple(map(_replica, replicas, known, ends, gaps(ends)))
     return BrokerSetView(
         status["cluster"],

@@ -32,6 +32,7 @@ class ControllerPage:
         status = service.status()
         facts = NodeFacts(
             service.metrics.role,
+            0 if core is None else core.node.term,
             None if core is None else core.leader_id,
             0 if core is None else core.node.commit_index,
             __version__,

@@ -49,6 +49,7 @@ class StatusServer:
         self._watchers_max = watchers_max
         self._watchers: set[asyncio.Queue[bytes | None]] = set()
         self._feeder: asyncio.Task[None] | None = None
+        self._newest = b""
         self._runner: web.AppRunner | None = None
         self._page = resources.files("rmqha.web").joinpath("page.html").read_bytes()
         self.port = 0
@@ -107,7 +108,7 @@ class StatusServer:
         try:
             await stream.prepare(request)
             await stream.write(b"retry: %d\n\n" % RETRY_MS)
-            self._feed()
+            self._feed(watcher)
             while (document := await watcher.get()) is not None:
                 await stream.write(b"data: %b\n\n" % document)
         except ConnectionError:
@@ -116,16 +117,19 @@ class StatusServer:
             self._watchers.discard(watcher)
         return stream
 
-    def _feed(self) -> None:
+    def _feed(self, watcher: asyncio.Queue[bytes | None]) -> None:
         if self._feeder is None or self._feeder.done():
             self._feeder = asyncio.create_task(self._feed_watchers(), name="status page")
+        elif self._newest:
+            _replace(watcher, self._newest)
 
     async def _feed_watchers(self) -> None:
         while self._watchers:
-            document = (await self._source()).encode()
+            self._newest = (await self._source()).encode()
             for watcher in self._watchers:
-                _replace(watcher, document)
+                _replace(watcher, self._newest)
             await asyncio.sleep(self._period_ms / 1000)
+        self._newest = b""
 
 
 def _replace(watcher: asyncio.Queue[bytes | None], document: bytes | None) -> None:

@@ -1,0 +1,184 @@
+"""The page in a real browser, over a cluster of real processes that loses its master.
+
+Needs Debian's ``chromium`` and ``chromium-driver``; skipped without them, except in CI.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from selenium import webdriver
+from selenium.common.exceptions import TimeoutException
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import WebDriverWait
+
+from rmqha.testing.cluster import RmqCluster
+
+pytestmark = pytest.mark.slow
+
+TIMEOUT_S = 20.0
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-dev-shm-usage", "--hide-scrollbars", "--window-size=1200,860",
+)  # fmt: skip
+PICTURES = os.environ.get("RMQHA_PICTURES", "")
+"""A folder for screenshots; the ones in the docs were taken with it."""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+    """Headless Chromium."""
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        reason = "chromium and chromium-driver are needed"
+        if os.environ.get("CI", "").lower() == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    options = Options()
+    options.binary_location = chromium
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    one = webdriver.Chrome(options=options, service=Service(driver))
+    yield one
+    one.quit()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RmqCluster]:
+    """Three controllers, a name server and three replicas, each with a page on a free port."""
+    on = {"statusPagePort": "0"}
+    with RmqCluster(
+        tmp_path_factory.mktemp("pages"),
+        processes=True,
+        controller_settings=on,
+        namesrv_settings=on,
+        broker_settings=on,
+    ) as one:
+        one.start()
+        one.wait_in_sync()
+        one.produce(100)
+        yield one
+
+
+def url(cluster: RmqCluster, name: str) -> str:
+    """Where a node's page is, as its log says."""
+    lines = cluster.node(name).log.read_text().splitlines()
+    line = [one for one in lines if "status_page_started" in one][-1]
+    return re.findall(r"http://127\.0\.0\.1:\d+/", line)[0]
+
+
+def wait(browser: webdriver.Chrome, what: Callable[[str], bool]) -> str:
+    """The page's text, once it is as it should be."""
+    shown = ""
+
+    def looks_right(_: object) -> bool:
+        nonlocal shown
+        (shown,) = texts(browser, "body")
+        return what(shown)
+
+    try:
+        WebDriverWait(browser, TIMEOUT_S).until(looks_right)
+    except TimeoutException:
+        picture(browser, "failed")
+        pytest.fail(f"the page says: {shown}")
+    return shown
+
+
+def texts(browser: webdriver.Chrome, selector: str) -> list[str]:
+    """The texts of all elements, read at one moment: the page makes them anew every second."""
+    script = "return Array.from(document.querySelectorAll(arguments[0]), (one) => one.innerText)"
+    return list(browser.execute_script(script, selector))
+
+
+def cells(browser: webdriver.Chrome, address: str) -> list[str]:
+    """A replica's row."""
+    rows = [one.split("\t") for one in texts(browser, "#sets tr")]
+    return next((row for row in rows if address in row), [])
+
+
+def picture(browser: webdriver.Chrome, name: str) -> None:
+    """Keep a screenshot if somebody wants them."""
+    if PICTURES:
+        browser.save_screenshot(str(Path(PICTURES) / f"{name}.png"))
+
+
+def errors(browser: webdriver.Chrome) -> list[object]:
+    """What the page's scripts complained of; a lost connection is none."""
+    return [
+        line
+        for line in browser.get_log("browser")
+        if line["level"] == "SEVERE" and "net::ERR" not in line["message"]
+    ]
+
+
+def test_controller_when_the_master_dies_then_its_page_tells_without_a_reload(
+    browser: webdriver.Chrome, cluster: RmqCluster
+) -> None:
+    """Roles, epochs, SyncStateSet, gaps, and the election with its reason."""
+    leader = cluster.wait_for_leader()
+    browser.get(url(cluster, leader.name))
+    before = wait(browser, lambda text: "epoch 1 \u00b7 SyncStateSet [1, 2, 3]" in text)
+    assert texts(browser, "#title") == ["controller, leader"]
+    (leads,) = texts(browser, ".chip.leads")
+    assert leads.endswith("this node"), before
+    assert len(texts(browser, "#controllers .chip")) == 3
+    browser.execute_script("document.body.dataset.loaded = 'once'")
+    old = cluster.master()
+    assert old is not None
+    cluster.kill(old)
+    new = cluster.wait_for_master()
+    text = wait(browser, lambda text: "epoch 2" in text and "dead" in text)
+    row = next(line for line in text.splitlines() if "master_inactive" in line)
+    assert "elected" in row
+    masters = [one for one in texts(browser, "#sets tr") if "\tmaster\t" in one]
+    assert len(masters) == 1
+    assert new.address in masters[0]
+    assert browser.execute_script("return document.body.dataset.loaded") == "once"
+    cluster.produce(400)
+    # Rates and the newest positions are the brokers' own words (request 28).
+    alive = [one.address for one in cluster.brokers if one.is_alive]
+    wait(browser, lambda _: [cells(browser, one)[9] for one in alive] == ["0.0", "0.0"])
+    assert cells(browser, old.address)[3:5] == ["dead", "no"]
+    picture(browser, "status-controller")
+    assert errors(browser) == []
+
+
+def test_name_server_and_broker_when_opened_then_each_shows_its_own_view(
+    browser: webdriver.Chrome, cluster: RmqCluster
+) -> None:
+    """The registered brokers; the slaves a master feeds."""
+    cluster.heal()
+    cluster.wait_in_sync(3)
+    browser.get(url(cluster, "namesrv-0"))
+    wait(browser, lambda text: text.count("heard") == 3 and "brokers 3" in text)
+    picture(browser, "status-namesrv")
+    master = cluster.master()
+    assert master is not None
+    browser.get(url(cluster, master.name))
+    text = wait(browser, lambda text: text.count("yes") == 3)
+    assert "broker, master" in text
+    picture(browser, "status-broker")
+    assert errors(browser) == []
+
+
+def test_page_when_its_node_is_gone_then_it_says_so_and_comes_back(
+    browser: webdriver.Chrome, cluster: RmqCluster
+) -> None:
+    """An old picture must not pass for a live one."""
+    browser.get(url(cluster, "namesrv-0"))
+    wait(browser, lambda text: "\nlive" in text)
+    cluster.stop("namesrv-0")
+    stopped = time.monotonic()
+    wait(browser, lambda text: "no answer for" in text)
+    assert time.monotonic() - stopped < TIMEOUT_S
+    cluster.cont("namesrv-0")
+    wait(browser, lambda text: "\nlive" in text)
