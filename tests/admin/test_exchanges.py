@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import click
 import pytest
 
@@ -16,30 +14,12 @@ from rmqha.admin.commands import (
     get_sync_state_set,
     update_controller_config,
 )
-from rmqha.admin.exchange import Call, Exchange, NotFound, Refused, ResultT, Unreachable
+from rmqha.admin.exchange import Call, NotFound, Refused, Unreachable
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting.bodies import ElectMasterResponseBody
 from rmqha.remoting.command import RemotingCommand
+from tests.admin.driving import Answer, drive
 from tests.admin.golden import CONTROLLER, NAME_SERVER, last_answer, printed
-
-Answer = Callable[[Call], RemotingCommand]
-
-
-def drive(exchange: Exchange[ResultT], answer: Answer) -> tuple[ResultT, list[Call]]:
-    """Run an exchange with scripted answers; returns its result and what it asked."""
-    calls: list[Call] = []
-    try:
-        call = next(exchange)
-        while True:
-            calls.append(call)
-            try:
-                reply = answer(call)
-            except Unreachable as error:
-                call = exchange.throw(error)
-            else:
-                call = exchange.send(reply)
-    except StopIteration as end:
-        return end.value, calls
 
 
 def captured(call: Call) -> RemotingCommand:

@@ -6,10 +6,12 @@ import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from rmqha.admin import messages
 from rmqha.cli.mqadmin import main
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import RemotingServer, unsupported
@@ -17,9 +19,17 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
-from tests.admin.golden import CONTROLLER, NAME_SERVER, last_answer
+from tests.admin.golden import CLUSTER, CONTROLLER, NAME_SERVER, last_answer
 
 Reply = Callable[[RemotingCommand], RemotingCommand]
+FIRST = {
+    code: answer for one in reversed(CLUSTER) for _, code, answer in reversed(one.answers)
+    if answer.code == 0
+}  # fmt: skip
+"""The first captured success of each request of a cluster, but of the route of Shown."""
+FIRST[105] = next(one.answers[0][2] for one in CLUSTER if one.line[0] == "topicStatus")
+FIRST[310] = RemotingCommand(0, ext_fields={"msgId": "X", "queueId": "0", "queueOffset": "7"})
+MESSAGE_ID = next(one.line[-3] for one in CLUSTER if one.line[0] == "queryMsgById")
 
 
 class Cluster:
@@ -58,6 +68,8 @@ class Cluster:
             return self._here(command, last_answer("127.0.0.1:30911", 1007))
         if command.code in {1002, 1006, 1009, 1010, 1011}:
             return self._here(command, last_answer(CONTROLLER, command.code))
+        if command.code in FIRST:
+            return self._here(command, FIRST[command.code])
         return unsupported(command)
 
     def _here(self, command: RemotingCommand, answer: RemotingCommand) -> RemotingCommand:
@@ -66,10 +78,18 @@ class Cluster:
         if "controllerLeaderAddress" in fields:
             fields["controllerLeaderAddress"] = self.address
         body = answer.body
-        if command.code == 106:
-            for port in (b"30911", b"30921"):
+        if command.code in {105, 106}:
+            for port in (b"30911", b"30921", b"20022"):
                 body = body.replace(port, str(self.server.port).encode())
         return command.reply(answer.code, answer.remark, fields, body)
+
+
+@pytest.fixture(autouse=True)
+def body_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder of the test's own in the place of the machine's for messages' bodies."""
+    folder = tmp_path / "rocketmq" / "msgbodys"
+    monkeypatch.setattr(messages, "BODY_FOLDER", str(folder))
+    return folder
 
 
 @pytest.fixture
@@ -98,13 +118,41 @@ def lines_of(cluster: Cluster) -> dict[str, list[str]]:
         "cleanBrokerMetadata": ["-a", here, "-b", "1", "-bn", "broker-a", "-c", "DefaultCluster"],
         "getControllerConfig": ["-a", here],
         "updateControllerConfig": ["-a", here, "-k", "notifyBrokerRoleChanged", "-v", "true"],
+        "clusterList": ["-n", here],
+        "topicList": ["-n", here],
+        "topicRoute": ["-n", here, "-t", "Shown"],
+        "topicStatus": ["-n", here, "-t", "Shown"],
+        "updateTopic": ["-b", here, "-t", "Shown"],
+        "deleteTopic": ["-n", here, "-c", "DefaultCluster", "-t", "Shown"],
+        "updateSubGroup": ["-b", here, "-g", "G"],
+        "consumerProgress": ["-n", here, "-g", "G"],
+        "brokerStatus": ["-b", here],
+        "brokerConsumeStats": ["-b", here],
+        "haStatus": ["-b", here],
+        "getBrokerConfig": ["-b", here],
+        "updateBrokerConfig": ["-b", here, "-k", "key", "-v", "value"],
+        "wipeWritePerm": ["-n", here, "-b", "broker-a"],
+        "addWritePerm": ["-n", here, "-b", "broker-a"],
+        "queryMsgById": ["-n", here, "-t", "Shown", "-i", MESSAGE_ID],
+        "queryMsgByKey": ["-n", here, "-t", "Shown", "-k", "key-2"],
+        "queryMsgByOffset": ["-n", here, "-t", "Shown", "-b", "broker-a", "-i", "1", "-o", "2"],
+        "sendMessage": ["-n", here, "-t", "Shown", "-p", "hello"],
+        "consumeMessage": ["-n", here, "-t", "Shown", "-b", "broker-a", "-i", "1"],
+        "resetOffsetByTime": ["-n", here, "-g", "G", "-t", "Shown", "-s", "now"],
     }
 
 
-NAMES = [
-    "cleanBrokerMetadata", "electMaster", "getBrokerEpoch", "getControllerConfig",
-    "getControllerMetaData", "getSyncStateSet", "updateControllerConfig",
-]  # fmt: skip
+NAMES = sorted(main.commands)
+ASKS = {
+    "addWritePerm": 327, "brokerConsumeStats": 317, "brokerStatus": 28, "cleanBrokerMetadata": 1011,
+    "clusterList": 106, "consumeMessage": 11, "consumerProgress": 208, "deleteTopic": 215,
+    "electMaster": 1002, "getBrokerConfig": 26, "getBrokerEpoch": 1007, "getControllerConfig": 1010,
+    "getControllerMetaData": 1005, "getSyncStateSet": 1006, "haStatus": 907, "queryMsgById": 12,
+    "queryMsgByKey": 12, "queryMsgByOffset": 11, "resetOffsetByTime": 222, "sendMessage": 310,
+    "topicList": 206, "topicRoute": 105, "topicStatus": 202, "updateBrokerConfig": 25,
+    "updateControllerConfig": 1009, "updateSubGroup": 200, "updateTopic": 17, "wipeWritePerm": 205,
+}  # fmt: skip
+"""The request of each command that matters."""
 
 
 def free_address() -> str:
@@ -133,16 +181,13 @@ async def test_command_succeeds_in_every_style(cluster: Cluster, name: str) -> N
 @pytest.mark.parametrize("name", NAMES)
 async def test_refusal_exits_with_1_and_shows_code_and_remark(cluster: Cluster, name: str) -> None:
     """The Java tool exits with 0, so that scripts go on after a refused election."""
-    asks = {
-        "getControllerMetaData": 1005, "getSyncStateSet": 1006, "getBrokerEpoch": 1007,
-        "electMaster": 1002, "cleanBrokerMetadata": 1011, "getControllerConfig": 1010,
-        "updateControllerConfig": 1009,
-    }  # fmt: skip
-    cluster.replies[asks[name]] = lambda command: command.reply(2012, "Failed to elect")
+    cluster.replies[ASKS[name]] = lambda command: command.reply(2012, "Failed to elect")
     result = await mqadmin(name, *lines_of(cluster)[name], "--plain")
     assert 1 == result.exit_code
     assert "CODE: 2012  DESC: Failed to elect (CONTROLLER_ELECT_MASTER_FAILED)" in result.stderr
-    assert "" == result.stdout
+    failed = f"write perm of broker[broker-a] in name server[{cluster.address}] Failed\n"
+    assert result.stdout in {"", f"wipe {failed}", f"add {failed}"}
+    assert all(line.startswith("mqadmin: ") for line in result.stderr.splitlines())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -254,3 +299,31 @@ async def test_names_are_never_markup(cluster: Cluster) -> None:
     result = await mqadmin("getSyncStateSet", "-a", cluster.address, "-b", "[red]b")
     assert 0 == result.exit_code
     assert "[red]b" in result.stdout
+
+
+async def test_body_is_written_where_the_text_says_but_not_for_machines(
+    cluster: Cluster, body_folder: Path
+) -> None:
+    """People look at the file; a program has the body in the JSON."""
+    line = ["queryMsgById", *lines_of(cluster)["queryMsgById"]]
+    as_json = await mqadmin(*line, "--json")
+    assert "body-2" == json.loads(as_json.stdout)[0]["body"]
+    assert not body_folder.exists()
+    plain = await mqadmin(*line, "--plain")
+    (path,) = body_folder.iterdir()
+    assert str(path) in plain.stdout
+    assert b"body-2" == path.read_bytes()
+    assert 0o600 == path.stat().st_mode & 0o777
+
+
+async def test_body_is_not_written_through_a_link(cluster: Cluster, body_folder: Path) -> None:
+    """Anybody may lay one in /tmp, and mqadmin is often run by root."""
+    victim = body_folder.parent.parent / "victim"
+    victim.write_text("precious")
+    body_folder.mkdir(parents=True)
+    (body_folder / MESSAGE_ID).symlink_to(victim)
+    result = await mqadmin("queryMsgById", *lines_of(cluster)["queryMsgById"], "--plain")
+    assert 1 == result.exit_code
+    assert "cannot write" in result.stderr
+    assert "Queue Offset:" in result.stdout
+    assert "precious" == victim.read_text()

@@ -45,7 +45,7 @@ def charset_option() -> click.Option:
 def _charset(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None:
         try:
-            b"".decode(value.strip())
+            "x".encode(value.strip())
         except (LookupError, ValueError) as error:
             raise click.BadParameter(f"{value!r} is no encoding", context, parameter) from error
         return value.strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rmqha.admin.commands import message_tracks
-from rmqha.admin.commands.brokers import topic_route
+from rmqha.admin.commands.brokers import cluster_info, topic_route
 from rmqha.admin.commands.message_calls import by_key, by_place
 from rmqha.admin.commands.send_message import Outgoing, send
 from rmqha.admin.exchange import Exchange, NotFound, Refused, ask
@@ -58,7 +58,11 @@ def find(
     if found:
         return found[0]
     if place is not None:
-        return (yield from by_place(place[0], topic, place[1]))
+        cluster = yield from cluster_info(name_servers)
+        groups = cluster.broker_addr_table.values()
+        # A producer's id names some address, too: nobody is dialled who is no broker.
+        if any(place[0] in group.broker_addrs.values() for group in groups):
+            return (yield from by_place(place[0], topic, place[1]))
     if failures:
         raise failures[0]
     raise NotFound(f"no message of topic {topic} has the id {message_id}")

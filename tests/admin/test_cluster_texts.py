@@ -1,0 +1,133 @@
+"""The commands of a cluster against captured answers: their text is the real mqadmin's."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rmqha.admin.exchange import Call
+from rmqha.admin.java_text import hash_order, parse_time, pretty, time_of
+from rmqha.admin.spec import Here
+from rmqha.remoting import fastjson
+from rmqha.remoting.command import RemotingCommand
+from tests.admin.driving import run
+from tests.admin.golden import CLUSTER, Captured
+
+_RATES = re.compile(r"((?:Tps|TPS|runtime|Latency\S*|putRate) *: ).*")
+_UNKNOWN = re.compile(r"(trackType=UNKNOWN, exceptionDesc=).*?(?=\]\n)", re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def _zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The capture was made in UTC."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def replay(captured: Captured) -> tuple[Any, list[Call]]:
+    """Run a captured command; every request must be the one that was answered."""
+    left = iter(captured.answers)
+
+    def answer(call: Call) -> RemotingCommand:
+        address, code, reply = next(left)
+        assert (address, code) == (call.address, call.command.code)
+        return reply
+
+    found = run(captured.line, answer, Here(captured.now_ms, 1))
+    assert next(left, None) is None, "not all requests were made"
+    return found
+
+
+def comparable(name: str, text: str) -> str | list[str]:
+    """What both tools must have in common.
+
+    Rates moved between the two calls (the real topicStatus always shows 0.0). The words for "no
+    route" are the Java client's exception. Settings and resets come in a hash table's order.
+    """
+    text = _UNKNOWN.sub(r"\1", _RATES.sub(r"\1", text)).rstrip("\n")
+    return sorted(text.split("\n")) if name in {"getBrokerConfig", "resetOffsetByTime"} else text
+
+
+@pytest.mark.parametrize("captured", CLUSTER, ids=lambda one: " ".join(one.line[3:])[:60])
+def test_text_is_javas(captured: Captured) -> None:
+    """Scripts cut columns out of it; whoever reads both must not have to think."""
+    report, _ = replay(captured)
+    name = captured.line[0]
+    assert comparable(name, report.plain) == comparable(name, captured.printed)
+    assert report.plain.endswith("\n")
+    assert not report.failures
+    assert fastjson.loads(fastjson.dumps(report.data)) is not None
+
+
+def data_of(*line: str) -> Any:
+    """The ``--json`` of the first captured command that begins so."""
+    matches = [one for one in CLUSTER if [*one.line[:1], *one.line[3:]][: len(line)] == [*line]]
+    captured = min(matches, key=lambda one: len(one.line))
+    return replay(captured)[0].data
+
+
+def test_json_has_the_figures_of_the_tables() -> None:
+    """Machines read this, not the columns."""
+    (broker,) = data_of("clusterList")
+    assert (broker["brokerName"], broker["runtime"]["brokerVersionDesc"]) == ("broker-a", "V5_3_3")
+    assert "Shown" in data_of("topicList")
+    shown = next(one for one in data_of("topicList", "-c") if one["topic"] == "Shown")
+    assert {"G", "Offline", "Pulling"} <= set(shown["consumerGroups"])
+    assert data_of("topicRoute")["queueDatas"][0]["readQueueNums"] == 2
+    status = data_of("topicStatus")
+    assert [queue["maxOffset"] for queue in status["queues"]] == [3, 3]
+    assert status["topicPutTps"] >= 0
+    progress = data_of("consumerProgress", "-g", "G")
+    assert (progress["diffTotal"], [one["diff"] for one in progress["queues"]]) == (1, [1, 0])
+    groups = {one["group"]: one for one in data_of("consumerProgress")}
+    assert (groups["G"]["version"], groups["Pulling"]["type"]) == ("V5_3_3", "PULL")
+    assert groups["Offline"]["version"] == "OFFLINE"
+    assert data_of("haStatus")[0]["master"] is True
+    (message,) = data_of("queryMsgById")
+    assert (message["body"], message["keys"]) == ("body-2", "key-2 all")
+    tracks = {track["consumerGroup"]: track["trackType"] for track in message["tracks"]}
+    assert {
+        "G": "CONSUMED", "Filtered": "CONSUMED_BUT_FILTERED", "Pulling": "PULL",
+        "Offline": "NOT_ONLINE",
+    }.items() <= tracks.items()  # fmt: skip
+    assert len(data_of("queryMsgByKey")) == 6
+    assert [one["queueOffset"] for one in data_of("consumeMessage")] == [0, 1, 2]
+    assert data_of("resetOffsetByTime")["queues"][0]["offset"] == 0
+    assert data_of("wipeWritePerm")["topicCounts"].popitem()[1] > 0
+
+
+# -- Java's texts ------------------------------------------------------------------------------------
+
+
+def test_hash_order_is_that_of_a_java_set() -> None:
+    """More keys than the first table takes; Aa and BB are of one hash."""
+    keys = [f"topic-{number}" for number in range(20)]
+    assert sorted(hash_order(keys)) == sorted(keys)
+    assert hash_order(["BB", "Aa"]) == ["BB", "Aa"]
+    assert hash_order(["b", "a", "c", "a"]) == ["a", "b", "c"]
+
+
+def test_times_are_read_and_shown_as_javas() -> None:
+    """And what is no time is shown as it is, not as a traceback."""
+    assert parse_time("1970-01-01#00:00:01:005") == 1005
+    assert parse_time("1005") == 1005
+    for text in ("1970-01-01#00:00:01", "x", "1970-13-01#00:00:00:000", "", "9" * 30):
+        assert parse_time(text) is None
+    assert time_of(1005) == "1970-01-01 00:00:01,005"
+    assert time_of(1 << 62) == str(1 << 62)
+
+
+def test_pretty_json_escapes_and_keeps_number_maps_on_a_line() -> None:
+    """fastjson's own way of indenting."""
+    text = pretty({"a": {0: "x", 2: "y"}, 'q"': [], "n": None, "t": [True, {}]})
+    assert (
+        text
+        == '{\n\t"a":{0:"x",2:"y"\n\t},\n\t"q\\"":[],\n\t"n":null,\n\t"t":[\n\t\ttrue,\n\t\t{}\n\t]\n}'
+    )
