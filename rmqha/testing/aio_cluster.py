@@ -91,10 +91,10 @@ class AioCluster:
 
     async def start(self, timeout_s: float = TIMEOUT_S) -> None:
         """Start everything and wait until all is well."""
-        await self._site.open()
-        controllers, others = self.of_kind("controller"), self.of_kind("namesrv")
-        await asyncio.gather(*(node.start() for node in (*controllers, *others)))
-        await self.wait_for_leader(timeout_s)
+        for kind in ("controller", "namesrv"):
+            await self._site.load(kind)
+            await asyncio.gather(*(node.start() for node in self.of_kind(kind)))
+        await asyncio.gather(self._site.load("broker"), self.wait_for_leader(timeout_s))
         await asyncio.gather(*(node.start() for node in self.of_kind("broker")))
         if self.of_kind("broker"):
             await self.wait_in_sync(None, timeout_s)

@@ -61,12 +61,17 @@ class NodeDisk:
         number = self._count
         task = asyncio.get_running_loop().create_task(work, context=outside())
         self._under_way[number] = task
-        task.add_done_callback(lambda _: self._under_way.pop(number, None))
+        task.add_done_callback(lambda done: self._ended(number, done))
         try:
             return await asyncio.shield(task)
         finally:
             if not self._life.is_dead:
                 await self._life.pass_on()
+
+    def _ended(self, number: int, task: asyncio.Task[Any]) -> None:
+        self._under_way.pop(number, None)
+        if not task.cancelled():
+            task.exception()  # whoever asked has it, or is dead
 
     async def write_through(self, work: Coroutine[Any, Any, T]) -> T:
         """Carry out what must reach the disk."""

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqha.base.errors import RmqhaError
-from rmqha.broker.aio.replica import BrokerReplica
-from rmqha.broker.settings import load_config as load_broker_config
-from rmqha.controller.aio.service import ControllerService
-from rmqha.controller.settings import load_config as load_controller_config
-from rmqha.namesrv.aio.service import NameServer
-from rmqha.namesrv.settings import load_config as load_namesrv_config
 from rmqha.testing.disks import NodeDisk, SlowDisk
 from rmqha.testing.life import Life, NodeClock, SeededRng, outside
 from rmqha.testing.links import Links
@@ -21,7 +15,20 @@ from rmqha.testing.nodes import Node, NodeFailed
 from rmqha.testing.settings import Place, Plan
 from rmqha.testing.sockets import LOOPBACK, NodeNetwork, Reserved
 
-Service = ControllerService | NameServer | BrokerReplica
+if TYPE_CHECKING:
+    from rmqha.broker.aio.replica import BrokerReplica
+    from rmqha.controller.aio.service import ControllerService
+    from rmqha.namesrv.aio.service import NameServer
+
+    Service = ControllerService | NameServer | BrokerReplica
+
+MODULES = {
+    "controller": ("rmqha.controller.aio.service", "rmqha.controller.settings"),
+    "namesrv": ("rmqha.namesrv.aio.service", "rmqha.namesrv.settings"),
+    "broker": ("rmqha.broker.aio.replica", "rmqha.broker.settings"),
+}
+"""What a kind of node needs: a tenth of a second or more each, so only what is started is loaded,
+and brokers while the controllers elect their leader."""
 BOOT_ID = "test"
 """Never changes: a killed node loses its process, not its machine."""
 
@@ -90,15 +97,24 @@ class InProcessNode(Node):
         rng = SeededRng(f"{self._seed}/{self.name}/{self._runs}")
         match self.place.kind:
             case "controller":
+                from rmqha.controller.aio.service import ControllerService
+                from rmqha.controller.settings import load_config as load_controller_config
+
                 return ControllerService(
                     load_controller_config(properties, home="", user_home=folder),
                     rng=rng, on_fatal=lambda error: self._failed(life, error), **ports,
                 )  # fmt: skip
             case "namesrv":
+                from rmqha.namesrv.aio.service import NameServer
+                from rmqha.namesrv.settings import load_config as load_namesrv_config
+
                 saved = str(self.place.folder / "namesrv.properties")
                 config = load_namesrv_config(properties, user_home=folder, store_path=saved)
                 return NameServer(config, **ports)
             case _:
+                from rmqha.broker.aio.replica import BrokerReplica
+                from rmqha.broker.settings import load_config as load_broker_config
+
                 return BrokerReplica(
                     load_broker_config(
                         properties, host_name=self.name, local_address=LOOPBACK, user_home=folder

@@ -2,7 +2,7 @@
 
 A node starts in a tenth of the time that an interpreter of its own would take, and shares the
 memory of what is imported. It then runs the very ``main`` of its program. Nothing here knows the
-programs: their names come as arguments.
+programs: their names come with the requests.
 
 The control socket is stdin. One JSON line is a request, one is its answer; a start brings the
 node's own channel along (see ``child``). When the socket ends, so do all nodes.
@@ -16,7 +16,6 @@ import json
 import os
 import signal
 import socket
-import sys
 from typing import Any, NoReturn
 
 from rmqha.testing.child import run_node
@@ -57,6 +56,11 @@ class Launcher:
 
     def _answer(self, request: dict[str, Any], files: list[int]) -> dict[str, int | None]:
         match request["do"]:
+            case "load":
+                importlib.import_module(request["program"])
+                gc.collect()
+                gc.freeze()
+                return {"loaded": 1}
             case "start":
                 return {"pid": self._start(request, files[0])}
             case "signal":
@@ -105,15 +109,11 @@ class Launcher:
         return self._codes.pop(pid, None)
 
 
-def main(programs: list[str]) -> None:
-    """Import the programs and serve."""
+def main() -> None:
+    """Serve whoever started this."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for program in programs:
-        importlib.import_module(program)
-    gc.collect()
-    gc.freeze()
     Launcher(socket.socket(fileno=os.dup(0))).serve()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -43,7 +43,7 @@ class LauncherHandle:
         environment = {key: text for key, text in os.environ.items() if key not in STRANGERS}
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "rmqha.testing.launcher", *PROGRAMS.values()],
+                [sys.executable, "-m", "rmqha.testing.launcher"],
                 stdin=theirs.fileno(),
                 env=environment,
                 start_new_session=True,

@@ -17,10 +17,10 @@ GROUP = "rmqha-test"
 
 FAST_RAFT: Mapping[str, str] = {
     "raftHeartbeatMs": "20",
-    "raftLeaseMs": "50",
-    "raftVoteGuardMs": "60",
-    "raftElectionMinMs": "80",
-    "raftElectionMaxMs": "140",
+    "raftLeaseMs": "40",
+    "raftVoteGuardMs": "45",
+    "raftElectionMinMs": "50",
+    "raftElectionMaxMs": "90",
 }
 FAST_CONTROLLER: Mapping[str, str] = {
     "scanInactiveMasterInterval": "200",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
-from rmqha.testing.in_process import InProcessNode
+from rmqha.testing.in_process import MODULES, InProcessNode
 from rmqha.testing.nodes import Node
-from rmqha.testing.processes import ProcessNode, launcher
+from rmqha.testing.processes import PROGRAMS, ProcessNode, launcher
 from rmqha.testing.real.processes import allocate_ports, free_ports
 from rmqha.testing.settings import Place, Plan
 from rmqha.testing.sockets import FAST_PORT_DISTANCE, Reserved
@@ -26,8 +27,8 @@ class Site(Protocol):
     def node(self, place: Place) -> Node:
         """The node of a place; called once for each."""
 
-    async def open(self) -> None:
-        """Get ready for the first start."""
+    async def load(self, kind: str) -> None:
+        """Have the code of a kind of node at hand; others may start meanwhile."""
 
     async def close(self) -> None:
         """Give back what is left when all nodes have ended."""
@@ -63,8 +64,10 @@ class InProcessSite:
         """A node on its reserved ports."""
         return InProcessNode(place, self.plan, self._reserved[place.name], self._seed)
 
-    async def open(self) -> None:
-        """Everything is here."""
+    async def load(self, kind: str) -> None:
+        """Import it, in a thread: the nodes that run already go on."""
+        for module in MODULES[kind]:
+            await asyncio.to_thread(importlib.import_module, module)
 
     async def close(self) -> None:
         """Give the ports back."""
@@ -107,9 +110,9 @@ class ProcessSite:
         """A process that is not started yet."""
         return ProcessNode(place, self.plan)
 
-    async def open(self) -> None:
-        """Have the launcher import everything."""
-        await asyncio.to_thread(launcher)
+    async def load(self, kind: str) -> None:
+        """Have the launcher import it."""
+        await asyncio.to_thread(lambda: launcher().request(do="load", program=PROGRAMS[kind]))
 
     async def close(self) -> None:
         """Give the ports back."""
