@@ -44,6 +44,8 @@ DEFAULTS: dict[str, str] = {
     "checkSyncStateSetPeriod": "5000",
     "controllerAddr": "",
     "controllerHeartBeatTimeoutMills": "10000",
+    "defaultMessageRequestMode": "PULL",
+    "defaultPopShareQueueNum": "-1",
     "defaultQueryMaxNum": "32",
     "defaultTopicQueueNums": "8",
     "enableControllerMode": "false",
@@ -63,11 +65,14 @@ DEFAULTS: dict[str, str] = {
     "maxMessageSize": "4194304",
     "minInSyncReplicas": "1",
     "namesrvAddr": "",
+    "popPollingMapSize": "100000",
+    "popPollingSize": "1024",
     "recallMessageEnable": "false",
     "regionId": "DefaultRegion",
     "registerBrokerTimeoutMills": "24000",
     "registerNameServerPeriod": "30000",
     "rejectTransactionMessage": "false",
+    "reviveQueueNum": "8",
     "slaveReadEnable": "false",
     "storePathBrokerIdentity": "",
     "storePathCommitLog": "",
@@ -93,7 +98,9 @@ DEFAULTS: dict[str, str] = {
     "consumerOffsetsMax": "2000000",
     "heldPullTimeMax": "60000",
     "heldPullsMax": "20000",
+    "popCheckPointsMax": "500000",
     "queueLocksMax": "1000000",
+    "requestModesMax": "100000",
     "statisticsNamesMax": "100000",
     "sendsInFlightMax": "100000",
     "syncSlaveMetadataPeriod": "3000",
@@ -266,10 +273,12 @@ def _check_mode(values: dict[str, str], properties: Mapping[str, str]) -> None:
     values["brokerId"] = "0"
 
 
+_MAY_BE_NEGATIVE = ("brokerId", "defaultPopShareQueueNum", "haListenPort")
 _POSITIVE = (
     "brokerHeartbeatInterval", "clientMembershipsMax", "clientRequestsPendingMax",
     "consumerOffsetsMax", "controllerHeartBeatTimeoutMills", "defaultTopicQueueNums",
-    "heldPullTimeMax", "heldPullsMax", "inSyncReplicas", "minInSyncReplicas", "queueLocksMax",
+    "heldPullTimeMax", "heldPullsMax", "inSyncReplicas", "minInSyncReplicas", "popCheckPointsMax",
+    "popPollingMapSize", "popPollingSize", "queueLocksMax", "requestModesMax", "reviveQueueNum",
     "sendsInFlightMax", "statisticsNamesMax", "syncBrokerMetadataPeriod",
     "syncControllerMetadataPeriod", "syncSlaveMetadataPeriod", "defaultQueryMaxNum",
     "flushDelayOffsetInterval", "timerFlushIntervalMs", "timerMaxDelaySec", "timerPrecisionMs",
@@ -287,6 +296,10 @@ def _check(values: Mapping[str, str]) -> None:
     if port <= FAST_PORT_DISTANCE:
         raise ConfigInvalid(f"listenPort={port} leaves no room for the port two below it")
     status_address(values)
+    if values["defaultMessageRequestMode"] not in ("PULL", "POP"):
+        raise ConfigInvalid(
+            f"defaultMessageRequestMode={values['defaultMessageRequestMode']} is neither PULL nor POP"
+        )
     if values["logLevel"] not in ("debug", "info", "warning", "error"):
         raise ConfigInvalid(f"logLevel={values['logLevel']} is not a level")
     if values["logStyle"] not in ("auto", "json", "console"):
@@ -299,7 +312,7 @@ def _check_kinds(values: Mapping[str, str]) -> None:
         if _INTEGER.fullmatch(default):
             if not _INTEGER.fullmatch(text):
                 raise ConfigInvalid(f"{key}={text} is not a number")
-            if int(text) < 0 and key not in ("brokerId", "haListenPort"):
+            if int(text) < 0 and key not in _MAY_BE_NEGATIVE:
                 raise ConfigInvalid(f"{key}={text} must not be negative")
         elif default in ("true", "false") and text.lower() not in ("true", "false"):
             raise ConfigInvalid(f"{key}={text} is neither true nor false")

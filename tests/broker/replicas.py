@@ -212,15 +212,26 @@ class ReplicaCluster(SimCluster):
         return len(ids) == len(self.broker_hosts) and self.controller_set() == ids
 
     def ask(
-        self, address: str, code: int, fields: dict[str, str] | None = None, body: bytes = b""
-    ) -> RemotingCommand:
+        self, address: str, code: int, fields: dict[str, str] | None = None, body: bytes = b"",
+        timeout_ms: int | None = None,
+    ) -> RemotingCommand:  # fmt: skip
         """Send a request from the client's host."""
         command = RemotingCommand(code, ext_fields=fields, body=body)
         task = self.loop.create_task(
-            self._client.invoke(address, command), context=self._client_context.copy()
+            self._client.invoke(address, command, timeout_ms), context=self._client_context.copy()
         )
         self.until(task.done, "answer")
         return task.result()
+
+    def ask_later(self, address: str, code: int, fields: dict[str, str]) -> None:
+        """Send a request; nobody looks at its answer."""
+        command = RemotingCommand(code, ext_fields=fields)
+
+        async def ask() -> None:
+            with contextlib.suppress(RmqhaError):
+                await self._client.invoke(address, command, 60_000)
+
+        self.loop.create_task(ask(), context=self._client_context.copy())
 
     def send(
         self, number: int, *, to: BrokerReplica | None = None, **fields: str

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rmqha.broker.aio.config_file import ConfigFile
 from rmqha.broker.consumer_offsets import ConsumerOffsets
 from rmqha.broker.groups import SYSTEM_PREFIX, GroupConfig, GroupTable, group_error, system_groups
+from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
 
 
@@ -82,3 +84,18 @@ class OffsetFile:
     def changed(self) -> None:
         """Write the table within its period."""
         self.file.changed()
+
+    def cut(self, ends: Mapping[tuple[bytes, int], int], log: Logger) -> None:
+        """A tail that was truncated takes the offsets with it that point behind what is left.
+
+        Args:
+            ends: of all queues.
+        """
+        cut = self.table.cut(lambda topic, queue: ends.get((topic.encode(), queue)))
+        for group, topic, queue_id, old, new in cut:
+            log.log(
+                "warning", "consumer_offset_cut", group=group, topic=topic, queue_id=queue_id,
+                old=old, new=new,
+            )  # fmt: skip
+        if cut:
+            self.changed()

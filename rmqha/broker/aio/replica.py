@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 
 from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.broker import events as ev
+from rmqha.broker.aio.arrivals import Arrivals
 from rmqha.broker.aio.boot_file import BOOT_FILE, lost_power
 from rmqha.broker.aio.clients import ClientConnections
 from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.delay_sync import DelaySync
 from rmqha.broker.aio.namesrv_registration import NamesrvRegistration
+from rmqha.broker.aio.pop_parts import PopParts
 from rmqha.broker.aio.processors.admin import AdminProcessor
 from rmqha.broker.aio.processors.client import ClientProcessor
 from rmqha.broker.aio.processors.groups import GroupProcessor
@@ -49,6 +51,7 @@ from rmqha.ha.ha_core import HaCore
 from rmqha.ha.state import LogFacts
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer
+from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.tasks import Tasks
@@ -114,6 +117,7 @@ class BrokerReplica:
             clock, disk, config.store, log, process_id=process_id, on_failed=self._failed,
             on_prefix_cut=self._prefix_cut, used_ratio=used_ratio,
         )  # fmt: skip
+        self.arrivals = Arrivals(self.store)
         self.topics = TopicFile(disk, clock, config.store.path("config", "topics.json"))
         self._epoch_file = EpochFile(disk, config.epoch_path)
         self._tail_may_be_lost = False
@@ -161,6 +165,11 @@ class BrokerReplica:
             offsets_max=config.integer("consumerOffsetsMax"),
             period_ms=config.integer("flushConsumerOffsetInterval"),
         )  # fmt: skip
+        self.clients = ClientConnections(clock, config.integer("clientRequestsPendingMax"))
+        self._clients = ClientProcessor(self, log)
+        self.services = MasterServices(self, disk, unique_ids, log, self._failed)
+        self._pop = PopParts(self, self.services, self._client, disk)
+        self.pops = self._pop.pops
         self._slave_sync = SlaveSync(
             client=self._client,
             clock=clock,
@@ -170,10 +179,10 @@ class BrokerReplica:
             groups=self.groups,
             offsets=self.offsets,
             period_ms=config.integer("syncSlaveMetadataPeriod"),
+            more=(
+                (RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, "request modes", self._pop.take_modes),
+            ),
         )
-        self.clients = ClientConnections(clock, config.integer("clientRequestsPendingMax"))
-        self._clients = ClientProcessor(self, log)
-        self.services = MasterServices(self, disk, unique_ids, log, self._failed)
         self._delay_sync = DelaySync(
             client=self._client,
             clock=clock,
@@ -198,11 +207,17 @@ class BrokerReplica:
             ProducerProcessor(self, self.services).handlers(),
             QueryProcessor(self).handlers(),
             self._pull.handlers(),
+            self._pop.handlers(),
             self._clients.handlers(),
             OffsetProcessor(self).handlers(),
             GroupProcessor(self).handlers(),
             on_response=self.clients.on_response,
-            on_closed=(self._clients.closed, self._pull.closed, self._send.closed),
+            on_closed=(
+                self._clients.closed,
+                self._pull.closed,
+                self.pops.closed,
+                self._send.closed,
+            ),
         )
         self._servers = {
             port: RemotingServer(network, clock, remoting, router, connection_ids=connection_ids)
@@ -236,12 +251,14 @@ class BrokerReplica:
         )
         await self.groups.load()
         await self.offsets.load()
+        await self._pop.load()
         await self.services.load()
         for port, server in self._servers.items():
             await server.start(config.values["bindAddress"], port)
         self.tasks.start(self.topics.run(), name="topics file")
         self.tasks.start(self.groups.file.run(), name="groups file")
         self.tasks.start(self.offsets.file.run(), name="offsets file")
+        self.tasks.start(self._pop.file.run(), name="request modes file")
         self.tasks.start(self._watch_clients(), name="clients")
         self.tasks.start(self._registration.run(), name="name servers")
         self.tasks.start(self._slave_sync.run(), name="slave sync")
@@ -260,6 +277,7 @@ class BrokerReplica:
         await self.services.close()
         self.manager.close()
         self._pull.close()
+        self.pops.close()
         await self.tasks.close()
         for server in self._servers.values():
             await server.close(CLOSE_GRACE_MS)
@@ -276,6 +294,7 @@ class BrokerReplica:
         try:
             await self.groups.file.save()
             await self.offsets.file.save()
+            await self._pop.file.save()
         except DiskFailed as error:
             self._log.log("error", "consumers_not_saved", reason=str(error))
 
@@ -424,25 +443,14 @@ class BrokerReplica:
         else:
             self.services.stop()
         if role is Role.MASTER:
-            self._cut_offsets()
+            self.offsets.cut(self.store.queues.next_offsets, self._log)
         self._pull.role_changed()
+        self.pops.role_changed()
         self.topics.table.advance(epoch, self.clock.wall_ms())
         self.topics_changed()
         self._log.log("info", "role_taken_up", role=role.value, epoch=epoch)
         if self._on_role is not None:
             self._on_role(role, epoch)
-
-    def _cut_offsets(self) -> None:
-        """A tail that was truncated takes the offsets with it that point behind what is left."""
-        ends = self.store.queues.next_offsets
-        cut = self.offsets.table.cut(lambda topic, queue: ends.get((topic.encode(), queue)))
-        for group, topic, queue_id, old, new in cut:
-            self._log.log(
-                "warning", "consumer_offset_cut", group=group, topic=topic, queue_id=queue_id,
-                old=old, new=new,
-            )  # fmt: skip
-        if cut:
-            self.offsets.changed()
 
     def lease_granted(self, until_ms: int) -> None:
         """The controllers elect nobody else until then."""

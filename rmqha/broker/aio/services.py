@@ -10,6 +10,7 @@ from collections.abc import Callable
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.aio.delivery import DelayDelivery, DelayOffsetFile
 from rmqha.broker.aio.processors import Broker
+from rmqha.broker.aio.revive import ReviveService
 from rmqha.broker.aio.timers import TimerMarkFile, TimerService
 from rmqha.broker.aio.transactions import TransactionService
 from rmqha.broker.aio.writer import Writer
@@ -45,6 +46,7 @@ class MasterServices:
         writer: how the broker writes messages of its own.
         delay_offsets, timer_mark: files, kept by slaves as well.
         transactions: ends transactions, while it runs.
+        revive: delivers once more what was popped and not acknowledged.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class MasterServices:
         self.timer_mark = TimerMarkFile(disk, path("config", "rmqhaTimers.json"))
         self._delivery = DelayDelivery(broker, self.writer, self.delay_offsets, log)
         self._timers = TimerService(broker, self.writer, self.timer_mark, log)
+        self.revive = ReviveService(broker, self.writer, self._timers, log)
         self.transactions = TransactionService(broker, self.writer, self.rules, unique_ids, log)
 
     async def load(self) -> None:
@@ -90,6 +93,7 @@ class MasterServices:
         self._tasks.start(self.transactions.run(), name="transactions")
         if self.rules.timers:
             self._tasks.start(self._timers.run(), name="timers")
+            self._tasks.start(self.revive.run(), name="pop revive")
 
     def stop(self) -> None:
         """This broker is no serving master any more: nothing is written from here on."""

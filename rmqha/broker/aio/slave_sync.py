@@ -40,6 +40,8 @@ class SlaveSync:
         master: the service address of the master that this slave follows; None when there is none.
         topics, groups, offsets: what to keep up to date.
         period_ms: between two looks.
+        more: what else to ask for: request code, what it is called, and who takes the answer and
+            says how much of it was new.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class SlaveSync:
         groups: GroupFile,
         offsets: OffsetFile,
         period_ms: int,
+        more: tuple[tuple[int, str, Callable[[dict[str, Any]], int]], ...] = (),
     ) -> None:
         self._client = client
         self._clock = clock
@@ -67,6 +70,7 @@ class SlaveSync:
             (RequestCode.GET_ALL_TOPIC_CONFIG, "topics", self._take_topics),
             (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "groups", self._take_groups),
             (RequestCode.GET_ALL_CONSUMER_OFFSET, "offsets", self._take_offsets),
+            *more,
         )
 
     async def run(self) -> None:

@@ -69,7 +69,12 @@ class TimerMarkFile:
 
 
 class TimerService:
-    """Delivers timers."""
+    """Delivers timers.
+
+    Attributes:
+        delivered_ms: by the wall clock; whatever was stored and due before it is delivered, and
+            is as safe as an acknowledged message. 0 while nothing is known.
+    """
 
     def __init__(self, broker: Broker, writer: Writer, file: TimerMarkFile, log: Logger) -> None:
         config = broker.config
@@ -82,6 +87,7 @@ class TimerService:
         self._delay_max_ms = config.integer("timerMaxDelaySec") * 1000
         self._table = TimerTable(self._timers_max, TimerMark(), 0)
         self._marked_ms = 0
+        self.delivered_ms = 0
 
     async def run(self) -> None:
         """Deliver until cancelled.
@@ -92,12 +98,16 @@ class TimerService:
         clock = self._broker.clock
         mark = self._file.mark
         self._table = TimerTable(self._timers_max, mark, self._first(mark))
+        self.delivered_ms = 0
         while True:
+            wall_ms = clock.wall_ms()
             read = self._read()
             end, more = self._deliver()
             while end and not await self._writer.settle(end):
                 await clock.sleep(LOOK_MS)
             self._table.settled()
+            if not read and self._table.next_ms > wall_ms:
+                self.delivered_ms = wall_ms
             if clock.now_ms() - self._marked_ms >= self._mark_ms:
                 self._marked_ms = clock.now_ms()
                 self._file.mark = self._table.mark(clock.wall_ms())

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from rmqha.broker.aio.arrivals import Arrivals
 from rmqha.broker.aio.clients import ClientConnections
 from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.topics import TopicFile
@@ -43,6 +44,7 @@ class Broker(Protocol):
         statistics: what was written and read.
         producers: who can be asked about a transaction, or gets a reply.
         clients: the way to ask or tell a client something.
+        arrivals: who waits for messages of which queue.
     """
 
     config: BrokerConfig
@@ -58,6 +60,7 @@ class Broker(Protocol):
     statistics: Statistics
     producers: ProducerTable
     clients: ClientConnections
+    arrivals: Arrivals
     clock: Clock
     tasks: Tasks
 

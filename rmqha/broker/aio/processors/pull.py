@@ -59,8 +59,9 @@ class PullProcessor:
         config, store = broker.config, broker.store
         self._held: HeldPulls[Asked] = HeldPulls(config.integer("heldPullsMax"))
         self._pulling = Pulling(store.commit_log, store.queues, store.limit)
-        self._watched = store.queues.watched
-        store.dispatcher.on_arrived = self._arrived
+        self._arrivals = broker.arrivals
+        # One object for watching and for ending it.
+        self._told = self._arrived
         self._timer: TimerHandle | None = None
         self._timer_ms = 0
         self._slave_reads = config.boolean("slaveReadEnable")
@@ -91,7 +92,7 @@ class PullProcessor:
         """A connection has ended: what it waited for is for nobody."""
         for key in self._held.closed(connection.id):
             if not self._held.waits_for(key):
-                self._watched.discard(key)
+                self._arrivals.unwatch(key, self._told)
 
     def role_changed(self) -> None:
         """A role was taken up: logs may have been cut, so everybody asks again."""
@@ -226,14 +227,14 @@ class PullProcessor:
         key = (pull.topic.encode(), pull.queue_id)
         until_ms = broker.clock.now_ms() + limit_ms
         self._held.hold(asked.connection.id, key, asked, pull.queue_offset, until_ms)
-        self._watched.add(key)
+        self._arrivals.watch(key, self._told)
         self._arm()
         return True
 
     def _drop(self, held: Held[Asked]) -> None:
         self._held.drop(held)
         if not self._held.waits_for(held.key):
-            self._watched.discard(held.key)
+            self._arrivals.unwatch(held.key, self._told)
 
     def _arrived(self, keys: list[Key]) -> None:
         """Queues have grown."""

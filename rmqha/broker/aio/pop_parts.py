@@ -1,0 +1,60 @@
+"""What pop mode adds to a broker, put together: modes and their file, pops, acknowledgements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rmqha.broker.aio.config_file import ConfigFile
+from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.aio.processors.acks import AckProcessor
+from rmqha.broker.aio.processors.assignments import AssignmentProcessor
+from rmqha.broker.aio.processors.pop import PopProcessor
+from rmqha.broker.aio.services import MasterServices
+from rmqha.broker.request_modes import RequestMode, RequestModes
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.runtime.ports import Disk
+
+
+class PopParts:
+    """Of one broker.
+
+    Attributes:
+        modes: who consumes how; a slave's are its master's.
+        file: ``config/messageRequestMode.json``.
+        pops: holds and hands out.
+    """
+
+    def __init__(
+        self, broker: Broker, services: MasterServices, client: RemotingClient, disk: Disk
+    ) -> None:
+        config = broker.config
+        share = config.integer("defaultPopShareQueueNum")
+        default = RequestMode("", "", config.values["defaultMessageRequestMode"], share)
+        self.modes = RequestModes(config.integer("requestModesMax"), default)
+        path = config.store.path("config", "messageRequestMode.json")
+        self.file = ConfigFile(disk, broker.clock, path, self.modes.members)
+        self.pops = PopProcessor(broker, services)
+        self._acks = AckProcessor(broker, services)
+        self._assignments = AssignmentProcessor(broker, self.modes, self.file, client)
+
+    def handlers(self) -> Handlers:
+        """By request code."""
+        return {
+            **self.pops.handlers(),
+            **self._acks.handlers(),
+            **self._assignments.handlers(),
+        }
+
+    async def load(self) -> None:
+        """Read the file; raises as ``ConfigFile.read``."""
+        await self.file.read(self._load)
+
+    def _load(self, value: dict[str, Any]) -> None:
+        self.modes.load(value)
+
+    def take_modes(self, value: dict[str, Any]) -> int:
+        """A master's modes; how many, or 0 when nothing is new. Raises RemoteProtocolError."""
+        if not self.modes.load(value):
+            return 0
+        self.file.changed()
+        return max(1, len(self.modes))

@@ -1,0 +1,159 @@
+"""Requests 200051, 200151 and 200053: popped messages are done, or wanted later than was said.
+
+Each becomes a message of the revive topic; the answer waits until that is safe.
+"""
+
+from __future__ import annotations
+
+from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
+from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.aio.services import MasterServices
+from rmqha.broker.delays import place
+from rmqha.broker.pop import NO_MESSAGE, AckRequest, BatchAck, check_ack, parse_ack, parse_batch
+from rmqha.broker.pop_revive import REVIVE_TOPIC, Acks, CheckPoint
+from rmqha.broker.send import INVALID_PARAMETER, SERVICE_NOT_AVAILABLE, Refusal
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import ext_fields
+from rmqha.store.record import Message, pack_host
+
+
+class AckProcessor:
+    """Writes what consumers say of messages that they have popped."""
+
+    def __init__(self, broker: Broker, services: MasterServices) -> None:
+        config = broker.config
+        self._broker = broker
+        self._services = services
+        self._revive_topic = REVIVE_TOPIC + config.cluster_name
+        self._revive_queues = config.integer("reviveQueueNum")
+        self._host = pack_host(config.host, config.port)
+
+    def handlers(self) -> Handlers:
+        """By request code."""
+        return {
+            RequestCode.ACK_MESSAGE: self.ack,
+            RequestCode.BATCH_ACK_MESSAGE: self.batch_ack,
+            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change,
+        }
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def ack(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """200051."""
+        ack = self._parsed(request)
+        if isinstance(ack, Refusal):
+            return request.reply(ack.code, ack.remark)
+        return self._write(connection, request, [self._ack_message(ack)])
+
+    def batch_ack(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """200151: offsets that do not exist are passed over, as in Java."""
+        try:
+            name, entries = parse_batch(bytes(request.body))
+        except RemoteProtocolError as error:
+            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        if not entries:
+            return request.reply(NO_MESSAGE)
+        found = [self._batch_message(entry, name) for entry in entries]
+        return self._write(connection, request, [one for one in found if one is not None])
+
+    def change(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """200053: a check point of its own for this message, and it leaves the old one."""
+        ack = self._parsed(request)
+        if isinstance(ack, Refusal):
+            return request.reply(ack.code, ack.remark)
+        wall_ms, most_ms = self._broker.clock.wall_ms(), self._services.rules.delay_max_ms
+        if not 0 <= ack.invisible_ms <= most_ms:
+            return request.reply(
+                INVALID_PARAMETER,
+                f"an invisible time of {ack.invisible_ms} ms is not from 0 to {most_ms}",
+            )
+        point = CheckPoint(
+            ack.topic, ack.consumer_group, ack.queue_id, ack.offset, wall_ms, ack.invisible_ms,
+            ack.key.broker_name, (ack.offset,),
+        )  # fmt: skip
+        revive_queue = ack.key.revive_queue
+        later = point.message(self._revive_topic, revive_queue, self._host, wall_ms)
+        fields = ext_fields(popTime=wall_ms, invisibleTime=ack.invisible_ms, reviveQid=revive_queue)
+        # In this order: cut off between the two it comes twice, never not at all.
+        return self._write(connection, request, [later, self._ack_message(ack)], fields)
+
+    # -- parts of them -----------------------------------------------------------------------------
+
+    def _parsed(self, request: RemotingCommand) -> AckRequest | Refusal:
+        try:
+            ack = parse_ack(request.ext_fields)
+        except RemoteProtocolError as error:
+            return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
+        broker = self._broker
+        topic = broker.topics.table.get(ack.topic)
+        low, high = self._ends(ack.topic, ack.queue_id)
+        refusal = check_ack(ack, topic, low, high, self._revive_queues)
+        return ack if refusal is None else refusal
+
+    def _ends(self, topic: str, queue_id: int) -> tuple[int, int]:
+        reader = self._broker.store.reader
+        return max(0, reader.min_offset(topic, queue_id)), reader.max_offset(topic, queue_id)
+
+    def _ack_message(self, ack: AckRequest) -> Message:
+        key = ack.key
+        acks = Acks(
+            ack.topic, ack.consumer_group, ack.queue_id, key.start_offset, key.pop_ms,
+            key.broker_name, (ack.offset,),
+        )  # fmt: skip
+        return self._message(acks, key.revive_queue, key.invisible_ms)
+
+    def _batch_message(self, entry: BatchAck, name: str) -> Message | None:
+        low, high = self._ends(entry.topic, entry.queue_id)
+        offsets = tuple(one for one in entry.offsets if low <= one < high)
+        if not offsets or not 0 <= entry.revive_queue < self._revive_queues:
+            return None
+        acks = Acks(
+            entry.topic, entry.consumer_group, entry.queue_id, entry.start_offset, entry.pop_ms,
+            name or self._broker.config.broker_name, offsets,
+        )  # fmt: skip
+        return self._message(acks, entry.revive_queue, entry.invisible_ms)
+
+    def _message(self, acks: Acks, revive_queue: int, invisible_ms: int) -> Message:
+        wall_ms = self._broker.clock.wall_ms()
+        return acks.message(self._revive_topic, revive_queue, invisible_ms, self._host, wall_ms)
+
+    def _write(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        messages: list[Message],
+        fields: dict[str, str] | None = None,
+    ) -> RemotingCommand | None:
+        """Write all, and answer when they are safe."""
+        writer, rules = self._services.writer, self._services.rules
+        if not writer.is_open:
+            return request.reply(SERVICE_NOT_AVAILABLE, "this broker cannot be written to now")
+        wall_ms = self._broker.clock.wall_ms()
+        end = 0
+        try:
+            for message in messages:
+                placed = place(message, rules, wall_ms)
+                if isinstance(placed, Refusal):
+                    return request.reply(placed.code, placed.remark)
+                end = writer.append(placed).end
+        except (MessageIllegal, DiskFailed) as error:
+            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        if not end:
+            return request.reply(ResponseCode.SUCCESS, None, fields)
+        self._broker.tasks.start(self._settle(connection, request, end, fields), name="ack")
+        return None
+
+    async def _settle(
+        self, connection: Connection, request: RemotingCommand, end: int,
+        fields: dict[str, str] | None,
+    ) -> None:  # fmt: skip
+        code, remark = int(ResponseCode.SUCCESS), None
+        try:
+            if not await self._services.writer.settle(end):
+                code, remark = int(ResponseCode.SYSTEM_ERROR), "FLUSH_SLAVE_TIMEOUT"
+        except DiskFailed as error:
+            code, remark = SERVICE_NOT_AVAILABLE, str(error)
+        if not request.is_oneway:
+            connection.send(request.reply(code, remark, fields))

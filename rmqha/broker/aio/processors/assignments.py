@@ -1,0 +1,137 @@
+"""Requests 400, 401 and 402: brokers assign queues, and remember which groups pop."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from rmqha.base.errors import RemoteProtocolError, RmqhaError
+from rmqha.broker.aio.config_file import ConfigFile
+from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.bodies import MessageQueue, json_object
+from rmqha.broker.request_modes import (
+    AssignmentRequest,
+    RequestMode,
+    RequestModes,
+    assign,
+    assignment_body,
+    route_queues,
+)
+from rmqha.broker.send import SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST
+from rmqha.remoting import fastjson
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+
+ROUTE_FRESH_MS = 5_000
+ROUTES_MAX = 10_000
+"""Topics whose routes are kept; the one that was asked for longest ago makes room."""
+
+
+class AssignmentProcessor:
+    """Answers consumers that leave the rebalance to brokers.
+
+    Args:
+        modes, file: what operators have set, and where it is kept.
+        client: the way to the name servers.
+    """
+
+    def __init__(
+        self, broker: Broker, modes: RequestModes, file: ConfigFile, client: RemotingClient
+    ) -> None:
+        self._broker = broker
+        self._modes = modes
+        self._file = file
+        self._client = client
+        self._routes: OrderedDict[str, tuple[int, list[MessageQueue]]] = OrderedDict()
+
+    def handlers(self) -> Handlers:
+        """By request code."""
+        return {
+            RequestCode.QUERY_ASSIGNMENT: self.query,
+            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.all_modes,
+        }
+
+    def all_modes(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """402."""
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(self._modes.members()))
+
+    def set_mode(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """401; the answer waits for the file."""
+        try:
+            mode = RequestMode.of(fastjson.loads(bytes(request.body)))
+        except RemoteProtocolError as error:
+            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        broker = self._broker
+        if broker.topics.table.get(mode.topic) is None:
+            return request.reply(TOPIC_NOT_EXIST, f"topic[{mode.topic}] not exist")
+        if broker.groups.table.get(mode.group) is None:
+            return request.reply(SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
+        refusal = self._modes.put(mode)
+        if refusal is not None:
+            return request.reply(refusal.code, refusal.remark)
+        self._file.changed()
+        broker.tasks.start(self._saved(connection, request), name="request modes")
+        return None
+
+    async def _saved(self, connection: Connection, request: RemotingCommand) -> None:
+        """Answer when the file holds it; raises DiskFailed, which stops the broker."""
+        await self._file.save()
+        if not request.is_oneway:
+            connection.send(request.reply(ResponseCode.SUCCESS))
+
+    def query(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """400."""
+        try:
+            asked = AssignmentRequest.decode(bytes(request.body))
+        except RemoteProtocolError as error:
+            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        known = self._routes.get(asked.topic)
+        if known is not None and self._broker.clock.now_ms() - known[0] < ROUTE_FRESH_MS:
+            return request.reply(ResponseCode.SUCCESS, body=self._assigned(asked, known[1]))
+        self._broker.tasks.start(self._answer(connection, request, asked), name="assignment")
+        return None
+
+    async def _answer(
+        self, connection: Connection, request: RemotingCommand, asked: AssignmentRequest
+    ) -> None:
+        queues = await self._queues(asked.topic)
+        if not request.is_oneway:
+            body = self._assigned(asked, queues)
+            connection.send(request.reply(ResponseCode.SUCCESS, body=body))
+
+    def _assigned(self, asked: AssignmentRequest, queues: list[MessageQueue]) -> bytes:
+        mode = self._modes.find(asked.topic, asked.group)
+        clients = self._broker.consumers.client_ids(asked.group)
+        return assignment_body(assign(asked, mode, queues, clients), mode.mode)
+
+    async def _queues(self, topic: str) -> list[MessageQueue]:
+        """The topic's queues on all brokers, by the first name server that answers."""
+        broker = self._broker
+        for server in broker.config.name_servers:
+            fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+            command = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields=fields)
+            try:
+                answer = await self._client.invoke(server, command)
+                if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                    return []
+                if answer.code != ResponseCode.SUCCESS:
+                    continue
+                value = json_object(fastjson.loads(bytes(answer.body)), "a route")
+                return self._remember(topic, route_queues(topic, value))
+            except RmqhaError:
+                continue
+        own = broker.topics.table.get(topic)
+        if own is None or broker.config.name_servers:
+            # Without an answer clients keep what they have.
+            return []
+        name = broker.config.broker_name
+        return [MessageQueue(topic, name, queue) for queue in range(own.read_queue_nums)]
+
+    def _remember(self, topic: str, queues: list[MessageQueue]) -> list[MessageQueue]:
+        self._routes[topic] = self._broker.clock.now_ms(), queues
+        self._routes.move_to_end(topic)
+        if len(self._routes) > ROUTES_MAX:
+            self._routes.popitem(last=False)
+        return queues

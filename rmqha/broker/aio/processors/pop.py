@@ -1,0 +1,496 @@
+"""Requests 200050, 200054 and 200055: messages for whoever asks, without owning a queue.
+
+What is handed out is in a check point first, which is a message of the broker's own; then the
+group's offset moves on. A pop that finds nothing is held like a pull, until any of its queues, or
+the group's retry topic, has something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rmqha.base.errors import DiskFailed, MessageIllegal
+from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.aio.processors.pull import FENCED
+from rmqha.broker.aio.services import MasterServices
+from rmqha.broker.consumers import Subscription
+from rmqha.broker.delays import place
+from rmqha.broker.held_pops import HeldPops
+from rmqha.broker.held_pulls import Held, Key
+from rmqha.broker.offsets import starts_at_zero
+from rmqha.broker.pop import (
+    FIRST_OF_QUEUE,
+    POLLING_FULL,
+    POLLING_TIMEOUT,
+    Handed,
+    PopKey,
+    PopRequest,
+    check_pop,
+    encode_key,
+    parse_pop,
+    pop_fields,
+    retry_mark,
+    retry_topic_of,
+)
+from rmqha.broker.pop_offsets import Key as OffsetKey
+from rmqha.broker.pop_offsets import PopOffsets
+from rmqha.broker.pop_revive import REVIVE_TOPIC, CheckPoint
+from rmqha.broker.pull import BYTES_MAX, SCAN_MAX
+from rmqha.broker.send import NO_PERMISSION, SERVICE_NOT_AVAILABLE, Refusal
+from rmqha.broker.topics import PERM_READ, RETRY_PREFIX
+from rmqha.ha.events import Role
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import ext_fields
+from rmqha.runtime.ports import TimerHandle
+from rmqha.store import properties as props
+from rmqha.store.aio.pulling import Pulled, Pulling
+from rmqha.store.record import encode_into, encoded_size, pack_host
+
+SLAVE_REFUSES = "[REJECTREQUEST]system busy, start flow control for a while: pop at the master"
+RETRY_FIRST_EVERY = 5
+"""One pop in so many looks for messages to retry before others; Java's 20 %."""
+
+SETTLE_PAUSE_MS = 50
+_SIZE, _QUEUE_OFFSET_AT, _PLACE_AT = 4, 20, 28
+_MOVED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY", "NO_MATCHED_LOGIC_QUEUE")
+
+
+class Asked(NamedTuple):
+    """A pop that was checked, or with ``tells`` a question whether one would bring something."""
+
+    connection: Connection
+    request: RemotingCommand
+    pop: PopRequest
+    wanted: Subscription
+    tells: bool
+
+
+class Taken:
+    """What one pop has collected so far."""
+
+    def __init__(self, pop_ms: int, revive_queue: int) -> None:
+        self.pop_ms = pop_ms
+        self.revive_queue = revive_queue
+        self.handed: list[Handed] = []
+        self.parts: list[memoryview] = []
+        self.count = 0
+        self.size = 0
+        self.rest = 0
+
+
+class PopProcessor:
+    """Hands messages out."""
+
+    def __init__(self, broker: Broker, services: MasterServices) -> None:
+        config, store = broker.config, broker.store
+        self._broker = broker
+        self._services = services
+        self._held: HeldPops[Asked] = HeldPops(
+            config.integer("popPollingMapSize"), config.integer("popPollingSize")
+        )
+        self._pulling = Pulling(store.commit_log, store.queues, store.limit)
+        self._told = self._arrived
+        self._revive_topic = REVIVE_TOPIC + config.cluster_name
+        self._revive_queues = config.integer("reviveQueueNum")
+        self._host = pack_host(config.host, config.port)
+        self._poll_ms_max = config.integer("heldPullTimeMax")
+        self._resets = config.boolean("useServerSideResetOffset")
+        self._may_read = bool(config.integer("brokerPermission") & PERM_READ)
+        self._offsets = PopOffsets()
+        self._settling = False
+        self._timer: TimerHandle | None = None
+        self._timer_ms = 0
+        self._turn = 0
+
+    def handlers(self) -> Handlers:
+        """By request code."""
+        return {
+            RequestCode.POP_MESSAGE: self.pop,
+            RequestCode.NOTIFICATION: self.notification,
+            RequestCode.POLLING_INFO: self.polling_info,
+        }
+
+    @property
+    def held_count(self) -> int:
+        """Pops that wait."""
+        return len(self._held)
+
+    def close(self) -> None:
+        """Forget held pops; their connections are closing."""
+        for held in self._held.all():
+            self._drop(held)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended."""
+        for key in self._held.closed(connection.id):
+            self._broker.arrivals.unwatch(key, self._told)
+
+    def role_changed(self) -> None:
+        """A role was taken up: kept offsets count again, and everybody asks anew."""
+        self._offsets.clear()
+        for held in self._held.all():
+            self._answer_now(held)
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def pop(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """200050."""
+        return self._ask(connection, request, tells=False)
+
+    def notification(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """200054: tell when there is something to pop."""
+        return self._ask(connection, request, tells=True)
+
+    def polling_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """200055: how many pops are held."""
+        pop = parse_pop(request.ext_fields)
+        count = self._held.count(self._held_key(pop))
+        return request.reply(ResponseCode.SUCCESS, None, ext_fields(pollingNum=count))
+
+    def _ask(
+        self, connection: Connection, request: RemotingCommand, *, tells: bool
+    ) -> RemotingCommand | None:
+        pop = parse_pop(request.ext_fields)
+        if tells:
+            pop = pop._replace(max_msg_nums=1, invisible_ms=0)
+        refusal = self._closed()
+        wanted = refusal or self._checked(pop)
+        if isinstance(wanted, Refusal):
+            return request.reply(wanted.code, wanted.remark)
+        asked = Asked(connection, request, pop, wanted, tells)
+        try:
+            if not self._serve(asked):
+                self._hold(asked)
+        except (MessageIllegal, DiskFailed) as error:
+            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        return None
+
+    def _closed(self) -> Refusal | None:
+        role = self._broker.role
+        if role is None:
+            return Refusal(SERVICE_NOT_AVAILABLE, FENCED)
+        if role is Role.SLAVE:
+            return Refusal(ResponseCode.SYSTEM_BUSY, SLAVE_REFUSES)
+        if not self._may_read:
+            return Refusal(NO_PERMISSION, "the broker pop message is forbidden")
+        if not self._services.rules.timers:
+            return Refusal(
+                ResponseCode.SYSTEM_ERROR, "pop message is forbidden: timerWheelEnable is false"
+            )
+        if not self._services.writer.is_open:
+            return Refusal(SERVICE_NOT_AVAILABLE, "check points cannot be written now")
+        return None
+
+    def _checked(self, pop: PopRequest) -> Subscription | Refusal:
+        broker = self._broker
+        return check_pop(
+            pop,
+            broker.groups.find(pop.consumer_group, may_write=True),
+            broker.topics.table.get(pop.topic),
+            self._services.rules.delay_max_ms,
+        )
+
+    # -- one pop -----------------------------------------------------------------------------------
+
+    def _queues(self, pop: PopRequest, turn: int) -> Iterator[tuple[str, int]]:
+        """The queues to look at, in this pop's order."""
+        table = self._broker.topics.table
+        retry = table.get(retry_topic_of(pop.topic, pop.consumer_group))
+        retries = [] if retry is None else [(retry.name, n) for n in range(retry.read_queue_nums)]
+        if pop.topic.startswith(RETRY_PREFIX):
+            retries = []
+        topic = table.get(pop.topic)
+        nums = 0 if topic is None else topic.read_queue_nums
+        if turn % RETRY_FIRST_EVERY == 0:
+            yield from retries
+        if pop.queue_id >= 0:
+            yield pop.topic, pop.queue_id
+        else:
+            for step in range(nums):
+                yield pop.topic, (turn + step) % nums
+        if turn % RETRY_FIRST_EVERY:
+            yield from retries
+
+    def _serve(self, asked: Asked) -> bool:
+        """Answer if there is something; raises MessageIllegal, DiskFailed."""
+        pop = asked.pop
+        self._turn += 1
+        taken = Taken(self._broker.clock.wall_ms(), self._turn % self._revive_queues)
+        for topic, queue_id in self._queues(pop, self._turn):
+            self._take(asked, taken, topic, queue_id)
+            if taken.count and asked.tells:
+                break
+        if not taken.count:
+            return False
+        if asked.tells:
+            self._tell(asked, has_message=True)
+        else:
+            self._answer(asked, taken)
+        return True
+
+    def _take(self, asked: Asked, taken: Taken, topic: str, queue_id: int) -> None:
+        pop = asked.pop
+        key = (pop.consumer_group, topic, queue_id)
+        offset = self._position(key, pop.init_mode)
+        found = self._read(asked, taken, topic, queue_id, offset)
+        if found.status in _MOVED and found.next_offset != offset:
+            # Files have expired, or the log was cut: the kept offset points nowhere.
+            self._offsets.reset(key)
+            self._keep(key, found.next_offset)
+            offset = found.next_offset
+            found = self._read(asked, taken, topic, queue_id, offset)
+        if asked.tells:
+            taken.count += found.messages
+            return
+        if found.messages:
+            self._hand(asked, taken, topic, queue_id, offset, found)
+        elif found.next_offset > offset and found.status not in _MOVED:
+            # Nothing of it was wanted.
+            self._move(key, found.next_offset, 0)
+        taken.rest += max(0, found.max_offset - found.next_offset)
+
+    def _read(self, asked: Asked, taken: Taken, topic: str, queue_id: int, offset: int) -> Pulled:
+        count = asked.pop.max_msg_nums - taken.count
+        bytes_max = max(1, BYTES_MAX - taken.size)
+        retried = topic != asked.pop.topic
+        return self._pulling.read(
+            topic, queue_id, offset, None if retried else asked.wanted.hashes,
+            count_max=max(0, count), bytes_max=bytes_max, scan_max=SCAN_MAX,
+        )  # fmt: skip
+
+    def _hand(
+        self, asked: Asked, taken: Taken, topic: str, queue_id: int, offset: int, found: Pulled
+    ) -> None:
+        """Write the check point of what was read, and collect it."""
+        pop, broker = asked.pop, self._broker
+        offsets = tuple(at for at, _, _ in records_of(found.parts))
+        point = CheckPoint(
+            topic, pop.consumer_group, queue_id, offset, taken.pop_ms, pop.invisible_ms,
+            broker.config.broker_name, offsets,
+        )  # fmt: skip
+        self._move((pop.consumer_group, topic, queue_id), found.next_offset,
+                   self._write(point, taken.revive_queue))  # fmt: skip
+        taken.handed.append(Handed(topic, queue_id, offset, offsets))
+        retried = topic != pop.topic
+        taken.parts += self._shown(found, point, taken, pop.topic) if retried else found.parts
+        taken.count += found.messages
+        taken.size += found.size
+        broker.statistics.got(topic, pop.consumer_group, found.messages, found.size)
+
+    def _write(self, point: CheckPoint, revive_queue: int) -> int:
+        wall_ms = self._broker.clock.wall_ms()
+        message = point.message(self._revive_topic, revive_queue, self._host, wall_ms)
+        placed = place(message, self._services.rules, wall_ms)
+        if isinstance(placed, Refusal):
+            raise MessageIllegal(placed.remark)
+        return self._services.writer.append(placed).end
+
+    def _shown(
+        self, found: Pulled, point: CheckPoint, taken: Taken, topic: str
+    ) -> Iterator[memoryview]:
+        """Messages of the retry topic, under the topic that the consumer knows."""
+        for at, physical, stored in records_of(found.parts):
+            record = self._broker.store.reader.look(physical)
+            if record is None:
+                continue
+            key = PopKey(
+                point.start_offset, point.pop_ms, point.invisible_ms, taken.revive_queue,
+                retry_mark(point.topic), point.broker_name, point.queue_id, at,
+            )  # fmt: skip
+            message = record.message()
+            shown = message._replace(
+                topic=topic,
+                properties=props.put(message.properties, b"POP_CK", encode_key(key).encode()),
+            )
+            try:
+                body = bytearray(encoded_size(shown, property_crc=False))
+            except MessageIllegal:
+                # No room for another property; clients understand the retry topic as well.
+                yield stored
+                continue
+            encode_into(
+                body, 0, shown, size=len(body), queue_offset=at, physical_offset=physical,
+                store_timestamp=record.store_timestamp,
+            )  # fmt: skip
+            yield memoryview(body)
+
+    def _answer(self, asked: Asked, taken: Taken) -> None:
+        fields = ext_fields(
+            **pop_fields(
+                taken.handed, pop_ms=taken.pop_ms, invisible_ms=asked.pop.invisible_ms,
+                revive_queue=taken.revive_queue, rest=taken.rest,
+            )
+        )  # fmt: skip
+        answer = asked.request.reply(ResponseCode.SUCCESS, "FOUND", fields)
+        asked.connection.send_parts(answer, taken.parts)
+
+    def _nothing(self, asked: Asked, code: int) -> None:
+        if asked.tells:
+            self._tell(asked, has_message=False, full=code == POLLING_FULL)
+            return
+        self._broker.statistics.missed()
+        fields = pop_fields(
+            (), pop_ms=self._broker.clock.wall_ms(), invisible_ms=asked.pop.invisible_ms,
+            revive_queue=0, rest=0,
+        )  # fmt: skip
+        asked.connection.send(
+            asked.request.reply(code, "NO_MESSAGE_IN_QUEUE", ext_fields(**fields))
+        )
+
+    @staticmethod
+    def _tell(asked: Asked, *, has_message: bool, full: bool = False) -> None:
+        fields = ext_fields(hasMsg=has_message, pollingFull=full)
+        asked.connection.send(asked.request.reply(ResponseCode.SUCCESS, None, fields))
+
+    # -- offsets -----------------------------------------------------------------------------------
+
+    def _position(self, key: OffsetKey, init_mode: int) -> int:
+        group, topic, queue_id = key
+        table = self._broker.offsets.table
+        moved = table.take_reset(group, topic, queue_id) if self._resets else None
+        if moved is not None:
+            self._offsets.reset(key)
+            self._keep(key, moved)
+            return moved
+        kept = table.query(group, topic, queue_id)
+        popped = self._offsets.at(key)
+        if popped is not None:
+            return max(popped, kept or 0)
+        if kept is not None:
+            return kept
+        first = self._first(topic, queue_id, init_mode)
+        self._keep(key, first)
+        return first
+
+    def _first(self, topic: str, queue_id: int, init_mode: int) -> int:
+        """Where a group begins that has no offset; Java's rule, "the last one" included."""
+        store = self._broker.store
+        low = max(0, store.reader.min_offset(topic, queue_id))
+        if init_mode == FIRST_OF_QUEUE or topic.startswith(RETRY_PREFIX):
+            return low
+        place_of_first = self._pulling.place(topic, queue_id, 0)
+        lag = None if place_of_first is None else store.max_offset - place_of_first
+        if starts_at_zero(
+            wanted=True, min_offset=low, first_lag=lag, near_bytes=self._broker.near_bytes
+        ):
+            return 0
+        return max(low, store.reader.max_offset(topic, queue_id) - 1)
+
+    def _keep(self, key: OffsetKey, offset: int) -> None:
+        offsets = self._broker.offsets
+        if offsets.table.commit(*key, offset, self._broker.clock.wall_ms()):
+            offsets.changed()
+
+    def _move(self, key: OffsetKey, offset: int, end: int) -> None:
+        if self._offsets.moved(key, offset, end):
+            self._keep(key, offset)
+        elif not self._settling:
+            self._settling = True
+            self._broker.tasks.start(self._settle(), name="pop offsets")
+
+    async def _settle(self) -> None:
+        """Keep offsets as their check points become safe; raises DiskFailed."""
+        broker, offsets = self._broker, self._offsets
+        try:
+            while len(offsets) and broker.role is Role.MASTER:
+                end = offsets.end
+                if not await self._services.writer.settle(end):
+                    await broker.clock.sleep(SETTLE_PAUSE_MS)
+                    continue
+                for key, offset in offsets.settled(end):
+                    self._keep(key, offset)
+        finally:
+            self._settling = False
+
+    # -- held pops ---------------------------------------------------------------------------------
+
+    @staticmethod
+    def _held_key(pop: PopRequest) -> Key:
+        return f"{pop.topic}@{pop.consumer_group}".encode(), pop.queue_id
+
+    def _hold(self, asked: Asked) -> None:
+        pop, clock = asked.pop, self._broker.clock
+        poll_ms = min(pop.poll_ms, self._poll_ms_max)
+        key = self._held_key(pop)
+        if poll_ms <= 0 or self._held.is_full(key):
+            self._nothing(asked, POLLING_TIMEOUT if poll_ms <= 0 else POLLING_FULL)
+            return
+        queues = [(topic.encode(), number) for topic, number in self._queues(pop, 0)]
+        retry = retry_topic_of(pop.topic, pop.consumer_group)
+        queues.append((retry.encode(), 0))  # it may not be there yet
+        until_ms = clock.now_ms() + poll_ms
+        for queue in self._held.hold(asked.connection.id, key, asked, until_ms, queues):
+            self._broker.arrivals.watch(queue, self._told)
+        self._arm()
+
+    def _drop(self, held: Held[Asked]) -> None:
+        for key in self._held.drop(held):
+            self._broker.arrivals.unwatch(key, self._told)
+
+    def _arrived(self, keys: list[Key]) -> None:
+        """Queues have grown: the oldest who wait get what is there."""
+        for held in self._held.waiting_for(keys):
+            if held.asked.connection.is_write_paused:
+                continue
+            if self._closed() is not None or self._look(held):
+                continue
+
+    def _look(self, held: Held[Asked]) -> bool:
+        try:
+            served = self._serve(held.asked)
+        except (MessageIllegal, DiskFailed) as error:
+            served = True
+            asked = held.asked
+            asked.connection.send(asked.request.reply(ResponseCode.SYSTEM_ERROR, str(error)))
+        if served:
+            self._drop(held)
+        return served
+
+    def _answer_now(self, held: Held[Asked]) -> None:
+        """A held pop's time is over."""
+        refusal = self._closed()
+        if refusal is not None:
+            self._drop(held)
+            asked = held.asked
+            asked.connection.send(asked.request.reply(refusal.code, refusal.remark))
+        elif not self._look(held):
+            self._drop(held)
+            self._nothing(held.asked, POLLING_TIMEOUT)
+
+    def _arm(self) -> None:
+        due = self._held.next_deadline_ms
+        if due is None or (self._timer is not None and self._timer_ms <= due):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        clock = self._broker.clock
+        self._timer_ms = due
+        self._timer = clock.call_later(max(0, due - clock.now_ms()), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        for held in self._held.due(self._broker.clock.now_ms()):
+            self._answer_now(held)
+        self._arm()
+
+
+def records_of(parts: list[memoryview]) -> Iterator[tuple[int, int, memoryview]]:
+    """Queue offset, physical offset and bytes of each record in slices of the log."""
+    for part in parts:
+        at = 0
+        while at < len(part):
+            size = int.from_bytes(part[at : at + _SIZE])
+            yield (
+                int.from_bytes(part[at + _QUEUE_OFFSET_AT : at + _PLACE_AT]),
+                int.from_bytes(part[at + _PLACE_AT : at + _PLACE_AT + 8]),
+                part[at : at + size],
+            )
+            at += size

@@ -1,0 +1,195 @@
+"""Delivers once more what was popped and not acknowledged in time.
+
+It runs while this broker is a serving master, and reads all queues of the revive topic.
+"""
+
+from __future__ import annotations
+
+from rmqha.base.errors import MessageIllegal, RemoteProtocolError
+from rmqha.broker.aio.processors import Broker
+from rmqha.broker.aio.timers import TimerService
+from rmqha.broker.aio.writer import Writer
+from rmqha.broker.pop import retry_topic_of
+from rmqha.broker.pop_revive import (
+    REVIVE_GROUP,
+    REVIVE_TOPIC,
+    Acks,
+    CheckPoint,
+    Due,
+    ReviveQueue,
+    read_record,
+)
+from rmqha.broker.topics import TopicConfig
+from rmqha.runtime.logs import Logger
+from rmqha.store import properties as props
+from rmqha.store.record import Message, Record, pack_host
+
+LOOK_MS = 200
+READ_MAX = 512
+"""Records of one queue that are read before other work gets its turn."""
+
+REVIVE_MAX = 64
+"""Check points whose rest is written at once."""
+
+FIRST_POP_TIME = b"1ST_POP_TIME"
+
+
+class ReviveService:
+    """Revives messages.
+
+    Attributes:
+        revived: how many since the start.
+    """
+
+    def __init__(self, broker: Broker, writer: Writer, timers: TimerService, log: Logger) -> None:
+        config = broker.config
+        self._broker = broker
+        self._writer = writer
+        self._timers = timers
+        self._log = log
+        self._topic = REVIVE_TOPIC + config.cluster_name
+        self._own_name = config.broker_name
+        self._host = pack_host(config.host, config.port)
+        self._open_max = config.integer("popCheckPointsMax")
+        self._queues: list[ReviveQueue] = []
+        self.revived = 0
+
+    @property
+    def open_count(self) -> int:
+        """Check points that have been read and wait for the last acknowledgements."""
+        return sum(len(queue) for queue in self._queues)
+
+    async def run(self) -> None:
+        """Revive until cancelled.
+
+        Raises:
+            DiskFailed: the store has stopped.
+        """
+        count = self._broker.config.integer("reviveQueueNum")
+        self._queues = [self._begin(number) for number in range(count)]
+        while True:
+            # Taken before the queues are read: they hold everything that was due by then.
+            delivered_ms = self._timers.delivered_ms
+            more = False
+            for number, queue in enumerate(self._queues):
+                if self._read(number, queue):
+                    more = True
+                    if not queue.is_full:
+                        continue
+                if self._writer.is_open:
+                    await self._revive_due(queue, delivered_ms)
+                    self._keep(number, queue)
+            await self._broker.clock.sleep(0 if more else LOOK_MS)
+
+    def _begin(self, number: int) -> ReviveQueue:
+        kept = self._broker.offsets.table.query(REVIVE_GROUP, self._topic, number)
+        low = self._broker.store.reader.min_offset(self._topic, number)
+        first = 0 if kept is None else kept + 1
+        # The maximum is shared, so that no queue starves the others.
+        count = self._broker.config.integer("reviveQueueNum")
+        return ReviveQueue(max(first, low, 0), max(1, self._open_max // count))
+
+    def _read(self, number: int, queue: ReviveQueue) -> bool:
+        """Read stored records; whether there may be more."""
+        reader = self._broker.store.reader
+        high = reader.max_offset(self._topic, number)
+        for _ in range(READ_MAX):
+            if queue.position >= high:
+                return False
+            if queue.is_full:
+                return True
+            unit = reader.unit(self._topic, number, queue.position)
+            record = None if unit is None else reader.look(unit.physical_offset)
+            if record is None:
+                queue.skip(max(queue.position + 1, reader.min_offset(self._topic, number)))
+            else:
+                queue.add(self._understood(record))
+        return True
+
+    def _understood(self, record: Record) -> CheckPoint | Acks | None:
+        try:
+            return read_record(record.properties, record.body, self._own_name)
+        except RemoteProtocolError as error:
+            self._log.log(
+                "error", "revive_record_illegal", offset=record.physical_offset, reason=str(error)
+            )
+            return None
+
+    async def _revive_due(self, queue: ReviveQueue, delivered_ms: int) -> None:
+        """Write what is left of every check point that is over; it is done when that is safe."""
+        end, written = 0, []
+        for due in queue.due(delivered_ms)[:REVIVE_MAX]:
+            end = max(end, self._revive(due))
+            written.append(due)
+        while end and not await self._writer.settle(end):
+            await self._broker.clock.sleep(LOOK_MS)
+        for due in written:
+            queue.done(due)
+
+    def _revive(self, due: Due) -> int:
+        """Write the messages once more; where the last one ends, 0 for none."""
+        point, broker = due.point, self._broker
+        if not due.offsets:
+            return 0
+        # A slave that took over may not have copied a young topic or group yet: what can be read
+        # is delivered.
+        group = broker.groups.find(point.group, may_write=True)
+        if group is None or point.broker_name != self._own_name:
+            self._log.log(
+                "warning", "check_point_dropped", topic=point.topic, group=point.group,
+                broker=point.broker_name, messages=len(due.offsets),
+            )  # fmt: skip
+            return 0
+        topic = self._retry_topic(point)
+        end = 0
+        for offset in due.offsets:
+            end = max(end, self._write(point, offset, topic))
+        return end
+
+    def _write(self, point: CheckPoint, offset: int, topic: str) -> int:
+        reader = self._broker.store.reader
+        unit = reader.unit(point.topic, point.queue_id, offset)
+        record = None if unit is None else reader.look(unit.physical_offset)
+        if record is None:
+            self._log.log("warning", "popped_message_expired", topic=point.topic, offset=offset)
+            return 0
+        try:
+            result = self._writer.append(revived_message(record, topic, point.pop_ms, self._host))
+        except MessageIllegal as error:
+            self._log.log("error", "popped_message_illegal", offset=offset, reason=str(error))
+            return 0
+        self.revived += 1
+        self._broker.statistics.put(topic, 1, result.size)
+        return result.end
+
+    def _retry_topic(self, point: CheckPoint) -> str:
+        """The group's retry topic of the topic, made where it misses, read from its start."""
+        broker, name = self._broker, retry_topic_of(point.topic, point.group)
+        if broker.topics.table.get(name) is None:
+            wall_ms = broker.clock.wall_ms()
+            broker.topics.table.put(TopicConfig(name, 1, 1), wall_ms)
+            broker.topics_changed()
+            if broker.offsets.table.query(point.group, name, 0) is None:
+                broker.offsets.table.commit(point.group, name, 0, 0, wall_ms)
+                broker.offsets.changed()
+        return name
+
+    def _keep(self, number: int, queue: ReviveQueue) -> None:
+        offsets = self._broker.offsets
+        known = offsets.table.query(REVIVE_GROUP, self._topic, number)
+        if queue.kept >= 0 and (known is None or queue.kept > known):
+            wall_ms = self._broker.clock.wall_ms()
+            offsets.table.commit(REVIVE_GROUP, self._topic, number, queue.kept, wall_ms)
+            offsets.changed()
+
+
+def revived_message(record: Record, topic: str, pop_ms: int, store_host: bytes) -> Message:
+    """A popped message for its next delivery."""
+    message = record.message()
+    properties = message.properties
+    if not record.reconsume_times or props.find(properties, FIRST_POP_TIME) is None:
+        properties = props.put(properties, FIRST_POP_TIME, b"%d" % pop_ms)
+    return message._replace(
+        topic=topic, queue_id=0, properties=properties, store_host=store_host,
+        reconsume_times=record.reconsume_times + 1, prepared_transaction_offset=0,
+    )  # fmt: skip

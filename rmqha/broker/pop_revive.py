@@ -1,0 +1,292 @@
+"""What was handed out and not acknowledged: check points, acknowledgements, and their merging.
+
+Both are messages of the revive topic, in Java's own form, and reach it through the timers when
+their invisible time is over: so they survive a kill and a failover, and a Java replica of the same
+set goes on with them. Whoever reads the topic finds a check point first and the acknowledgements
+that belong to it behind it; what has none by then is delivered once more.
+
+Source: PopCheckPoint, AckMsg, BatchAckMsg and PopReviveService of RocketMQ 5.0 to 5.5.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.bodies import json_array, number, read_object, text
+from rmqha.remoting import fastjson
+from rmqha.store import properties as props
+from rmqha.store.record import Message
+
+REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_"
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+ACK_INTERVAL_MS = 1_000
+"""A check point comes this long before the acknowledgements that it may have."""
+
+REVIVE_DELAY_MS = 2 * ACK_INTERVAL_MS
+"""Acknowledgements of the last moment are waited for so long after the invisible time."""
+
+_CHECK_POINT, _ACK, _BATCH_ACK = "ck", "ack", "bAck"
+
+Key = tuple[str, str, int, int, int, str]
+
+
+class CheckPoint(NamedTuple):
+    """Messages of one queue that a group was handed at once.
+
+    Attributes:
+        offsets: of the messages, in the queue.
+        repeated: how often its revival has failed.
+    """
+
+    topic: str
+    group: str
+    queue_id: int
+    start_offset: int
+    pop_ms: int
+    invisible_ms: int
+    broker_name: str
+    offsets: tuple[int, ...]
+    repeated: int = 0
+
+    @property
+    def revive_ms(self) -> int:
+        """When what is not acknowledged becomes visible again."""
+        return self.pop_ms + self.invisible_ms
+
+    @property
+    def key(self) -> Key:
+        """What its acknowledgements name it by."""
+        return (
+            self.topic, self.group, self.queue_id, self.start_offset, self.pop_ms, self.broker_name,
+        )  # fmt: skip
+
+    def encode(self) -> bytes:
+        """The body of its message."""
+        members: dict[str, Any] = {
+            "bm": 0,
+            "bn": self.broker_name,
+            "c": self.group,
+            "d": [offset - self.start_offset for offset in self.offsets],
+            "it": self.invisible_ms,
+            "n": len(self.offsets),
+            "pt": self.pop_ms,
+            "q": self.queue_id,
+            "ro": 0,
+            "so": self.start_offset,
+            "t": self.topic,
+        }
+        if self.repeated:
+            members["rp"] = str(self.repeated)
+        return fastjson.dumps(members)
+
+    @classmethod
+    def decode(cls, body: bytes, own_name: str) -> CheckPoint:
+        """Read a body; raises RemoteProtocolError."""
+        members = read_object(body, "a check point")
+        start = number(members, "so", 0)
+        diffs = json_array(members.get("d"), "d") or list(range(number(members, "n", 0)))
+        if not all(type(one) is int for one in diffs):
+            raise RemoteProtocolError("a check point holds other than numbers")
+        repeated = text(members, "rp", "0")
+        return cls(
+            text(members, "t"), text(members, "c"), number(members, "q", 0), start,
+            number(members, "pt", 0), number(members, "it", 0), text(members, "bn", own_name),
+            tuple(start + one for one in diffs), int(repeated) if repeated.isdigit() else 0,
+        )  # fmt: skip
+
+    def message(self, revive_topic: str, revive_queue: int, host: bytes, wall_ms: int) -> Message:
+        """Its message, which the timers deliver a second before it is over."""
+        unique = "@".join(
+            (
+                self.topic, str(self.queue_id), str(self.start_offset), self.group,
+                str(self.pop_ms), self.broker_name, _CHECK_POINT,
+            )
+        )  # fmt: skip
+        due_ms = self.revive_ms - ACK_INTERVAL_MS
+        return _message(
+            revive_topic, revive_queue, self.encode(), _CHECK_POINT, unique, due_ms, host, wall_ms
+        )
+
+
+class Acks(NamedTuple):
+    """Acknowledged messages of one check point."""
+
+    topic: str
+    group: str
+    queue_id: int
+    start_offset: int
+    pop_ms: int
+    broker_name: str
+    offsets: tuple[int, ...]
+
+    @property
+    def key(self) -> Key:
+        """The check point's."""
+        return self[:6]
+
+    def encode(self) -> bytes:
+        """The body of its message: one message in Java's old form, several in its batch form."""
+        members: dict[str, Any] = {
+            "ao": self.offsets[0] if len(self.offsets) == 1 else -1,
+            "bn": self.broker_name,
+            "c": self.group,
+            "pt": self.pop_ms,
+            "q": self.queue_id,
+            "so": self.start_offset,
+            "t": self.topic,
+        }
+        if len(self.offsets) != 1:
+            members["aol"] = list(self.offsets)
+        return fastjson.dumps(members)
+
+    @classmethod
+    def decode(cls, body: bytes, own_name: str, *, batch: bool) -> Acks:
+        """Read a body; raises RemoteProtocolError."""
+        members = read_object(body, "an acknowledgement")
+
+        def count(short: str, long: str) -> int:
+            return number(members, short if short in members else long, 0)
+
+        def name(short: str, long: str, default: str | None = None) -> str:
+            return text(members, short if short in members else long, default)
+
+        offsets = [count("ao", "ackOffset")]
+        if batch:
+            offsets = json_array(members.get("aol", members.get("ackOffsetList")), "aol")
+        if not all(type(one) is int for one in offsets):
+            raise RemoteProtocolError("an acknowledgement holds other than numbers")
+        return cls(
+            name("t", "topic"), name("c", "consumerGroup"), count("q", "queueId"),
+            count("so", "startOffset"), count("pt", "popTime"),
+            name("bn", "brokerName", own_name) or own_name, tuple(offsets),
+        )  # fmt: skip
+
+    def message(
+        self, revive_topic: str, revive_queue: int, invisible_ms: int, host: bytes, wall_ms: int
+    ) -> Message:
+        """Its message, which the timers deliver when the invisible time is over."""
+        tag = _ACK if len(self.offsets) == 1 else _BATCH_ACK
+        which = str(self.offsets[0]) if len(self.offsets) == 1 else str(list(self.offsets))
+        unique = "@".join(
+            (
+                self.topic, str(self.queue_id), which, self.group, str(self.pop_ms),
+                self.broker_name, tag,
+            )
+        )  # fmt: skip
+        due_ms = self.pop_ms + invisible_ms
+        return _message(
+            revive_topic, revive_queue, self.encode(), tag, unique, due_ms, host, wall_ms
+        )
+
+
+def _message(
+    topic: str, queue: int, body: bytes, tag: str, unique: str, due_ms: int, host: bytes,
+    wall_ms: int,
+) -> Message:  # fmt: skip
+    properties = props.encode({"TAGS": tag, "UNIQ_KEY": unique, "TIMER_DELIVER_MS": str(due_ms)})
+    return Message(topic, queue, body, properties, wall_ms, host, host)
+
+
+def read_record(properties: bytes, body: bytes, own_name: str) -> CheckPoint | Acks | None:
+    """What a message of the revive topic says; None for one of an unknown kind.
+
+    Raises:
+        RemoteProtocolError: its body is malformed.
+    """
+    tag = (props.find(properties, b"TAGS") or b"").decode("utf-8", "replace")
+    if tag == _CHECK_POINT:
+        return CheckPoint.decode(body, own_name)
+    if tag in (_ACK, _BATCH_ACK):
+        return Acks.decode(body, own_name, batch=tag == _BATCH_ACK)
+    return None
+
+
+@dataclass(slots=True)
+class _Open:
+    """A check point that waits, and what of it is acknowledged."""
+
+    point: CheckPoint
+    record_offset: int
+    acked: set[int] = field(default_factory=set)
+
+
+class Due(NamedTuple):
+    """What a check point leaves to be delivered once more; often nothing."""
+
+    point: CheckPoint
+    record_offset: int
+    offsets: tuple[int, ...]
+
+
+class ReviveQueue:
+    """One queue of the revive topic, from where the group's offset stands.
+
+    Args:
+        first: the queue offset to read first.
+        open_max: check points that wait at a time; while there are so many, nothing is read.
+
+    Attributes:
+        position: the queue offset to read next.
+    """
+
+    def __init__(self, first: int, open_max: int) -> None:
+        self.position = first
+        self._open: OrderedDict[Key, _Open] = OrderedDict()
+        self._max = open_max
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def is_full(self) -> bool:
+        """Some must be over before more are read."""
+        return len(self._open) >= self._max
+
+    def add(self, found: CheckPoint | Acks | None) -> None:
+        """Take the record at :attr:`position`; None for what is none."""
+        at = self.position
+        self.position = at + 1
+        match found:
+            case CheckPoint():
+                self._open[found.key] = _Open(found, at)
+                self._open.move_to_end(found.key)
+            case Acks():
+                known = self._open.get(found.key)
+                if known is not None:
+                    known.acked.update(found.offsets)
+            case None:
+                pass
+
+    def skip(self, position: int) -> None:
+        """Records before ``position`` are gone."""
+        self.position = max(self.position, position)
+
+    def due(self, delivered_ms: int) -> list[Due]:
+        """The check points that no acknowledgement can reach in time any more, oldest first.
+
+        They stay until :meth:`done`; one that is not due yet keeps those behind it, so that the
+        position which survives a crash never passes it.
+
+        Args:
+            delivered_ms: all timers that were due before it are in the revive topic.
+        """
+        found = []
+        for one in self._open.values():
+            if delivered_ms - one.point.revive_ms <= REVIVE_DELAY_MS:
+                break
+            left = tuple(o for o in one.point.offsets if o not in one.acked)
+            found.append(Due(one.point, one.record_offset, left))
+        return found
+
+    def done(self, due: Due) -> None:
+        """What was left of it is written and safe."""
+        self._open.pop(due.point.key, None)
+
+    @property
+    def kept(self) -> int:
+        """The offset of the last record that is of no use any more; -1 when all are."""
+        first = next(iter(self._open.values()), None)
+        return (self.position if first is None else first.record_offset) - 1
