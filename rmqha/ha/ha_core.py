@@ -97,12 +97,13 @@ class HaCore:
     @property
     def next_deadline_ms(self) -> int | None:
         """When to send ``Ticked`` next."""
-        due = [session.next_deadline_ms for session in self.sessions.values()]
+        serving = self.is_serving
+        due = [one.next_deadline_ms(serving=serving) for one in self.sessions.values()]
         if self.client is not None and self.client.next_deadline_ms is not None:
             due.append(self.client.next_deadline_ms)
         if self.members.waits.next_deadline_ms is not None:
             due.append(self.members.waits.next_deadline_ms)
-        if self.is_serving:
+        if serving:
             due.append(self._next_check_ms)
         return min(due, default=None)
 

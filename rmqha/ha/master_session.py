@@ -246,11 +246,10 @@ class MasterSession:
             return self.last_write_ms + settings.confirm_delay_ms
         return self.last_write_ms + settings.ha_send_heartbeat_interval_ms
 
-    @property
-    def next_deadline_ms(self) -> int:
+    def next_deadline_ms(self, *, serving: bool) -> int:
         """When :meth:`tick` has something to do."""
         silent = self.last_read_ms + self._ha.settings.ha_housekeeping_interval_ms + 1
-        if self.state is not ConnectionState.TRANSFER or self._busy:
+        if not serving or self.state is not ConnectionState.TRANSFER or self._busy:
             return silent
         behind = self.next_offset is not None and self.next_offset < self._ha.log.max_offset
         due = self._meter_ms + _METER_MS if behind else self._heartbeat_ms

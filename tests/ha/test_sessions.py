@@ -183,6 +183,18 @@ def test_heartbeats_and_silence_of_a_slave() -> None:
     assert closed(core.step(20_001, ev.Ticked())) == [1]
 
 
+def test_time_passes_while_a_master_that_stays_master_takes_up_a_new_epoch() -> None:
+    """Its sessions stay open, but no heartbeat may leave yet: a deadline for it would spin."""
+    core = reigning()
+    joined(core, 1, 2, 4_000)
+    core.step(100, ev.ChangedToMaster(core.ha.epochs.last_epoch + 1, frozenset({1}), 2))
+    assert not core.is_serving
+    assert core.sessions
+    core.step(6_000, ev.Ticked())
+    assert core.next_deadline_ms is not None
+    assert core.next_deadline_ms > 6_000
+
+
 def test_flow_control_sends_so_much_in_a_second() -> None:
     """haFlowControlEnable: headers count; the next second has a new allowance."""
     settings = HaSettings(ha_flow_control_enable=True, max_ha_transfer_byte_in_second=300)
