@@ -15,7 +15,9 @@ from rmqha.remoting.codes import VERSION_CURRENT, VERSION_ORDINALS, ResponseCode
 from rmqha.runtime.properties import parse_properties
 
 SECRET_WORDS = ("password", "secret", "credential")
-BLACK_LIST = frozenset({"configBlackList", "configStorePath", "storePathRootDir"})
+BLACK_LIST = frozenset({
+    "brokerConfigPath", "configBlackList", "configStorePath", "rocketmqHome", "storePathRootDir",
+})  # fmt: skip
 
 _QUEUES = ("send", "pull", "ack", "query", "litePull")
 _NO_TIMERS = (
