@@ -23,17 +23,24 @@ FAST_PORT_DISTANCE = 2
 """A broker's second port lies two below its first, as in Java."""
 
 
-def bind(port: int = 0) -> socket.socket:
+def bind(port: int = 0, *, again: bool = False) -> socket.socket:
     """Bind a loopback socket; 0 takes any port.
+
+    Args:
+        port: which.
+        again: it was ours until now: connections that have ended there do not matter.
 
     Raises:
         OSError: the port is somebody else's.
     """
     found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if again:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.setblocking(False)
         found.bind((LOOPBACK, port))
+        # Only now: before, two that do not listen yet could be given the same port.
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     except BaseException:
         found.close()
         raise
@@ -81,7 +88,7 @@ class Reserved:
     def renew(self, port: int) -> None:
         """Close a socket that has listened, and bind its port anew at once."""
         self._sockets[port].close()
-        self._sockets[port] = bind(port)
+        self._sockets[port] = bind(port, again=True)
 
     def close(self) -> None:
         """Give all ports back."""
