@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
+
+from rmqha.ha.aio import client
 from rmqha.ha.aio.client import ACK_DELAY_BYTES_MAX, FULL_BODY_BYTES_MIN, MasterConnection
 from rmqha.ha.events import BodyReceived
 from rmqha.ha.frames import MasterFrameParser, TransferHeader, encode_ack, encode_transfer_header
@@ -47,6 +50,12 @@ class Line:
             await asyncio.sleep(0)
 
 
+@pytest.fixture
+def no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the timer of a late acknowledgement would come before the frames."""
+    monkeypatch.setattr(client, "ACK_DELAY_S", 3_600)
+
+
 async def test_small_frames_are_acknowledged_at_once() -> None:
     """A put waits for this one: equal sizes do not make a flood."""
     line = Line()
@@ -54,6 +63,7 @@ async def test_small_frames_are_acknowledged_at_once() -> None:
     assert line.written == [encode_ack(1_000), encode_ack(2_000), encode_ack(3_000)]
 
 
+@pytest.mark.usefixtures("no_timer")
 async def test_full_frames_share_an_acknowledgement_with_the_one_that_ends_them() -> None:
     """Java cuts its batches at 32 KiB: an ack for each would cost as much as the data."""
     line = Line()
@@ -63,6 +73,7 @@ async def test_full_frames_share_an_acknowledgement_with_the_one_that_ends_them(
     assert line.written == [encode_ack(5 * FULL + 10)]
 
 
+@pytest.mark.usefixtures("no_timer")
 async def test_a_flood_is_acknowledged_every_mebibyte() -> None:
     """The master's set and puts must not wait for the end of a catch-up."""
     line = Line()
