@@ -34,6 +34,8 @@ from tests.cli.nodes import (
     run,
 )
 
+pytestmark = pytest.mark.slow
+
 FAILED, CONFIG, STORE, PORT = 1, 2, 3, 4
 AT_ONCE_S = 1.0
 
