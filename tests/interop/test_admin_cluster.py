@@ -167,8 +167,7 @@ def heartbeat(group: str, kind: str, tags: list[str]) -> bytes:
 def prepare(stage: Stage, side: Side) -> None:
     """The topic, its messages, and groups of every kind: online, filtered, pulling, offline."""
     stage.ours(side, "updateTopic", "-c", "{c}", "-t", TOPIC, "-r", str(QUEUES), "-w", str(QUEUES))
-    with wire.Connection(side.servers) as connection:
-        wait_until(lambda: wire.broker_addresses(connection, TOPIC, BROKER), 20.0, "the route")
+    wait_for_route(side, TOPIC)
     for number in range(MESSAGES):
         sent = stage.ours(
             side, "sendMessage", "-t", TOPIC, "-p", f"body-{number}", "-k", f"key-{number} all",
@@ -193,13 +192,17 @@ def prepare(stage: Stage, side: Side) -> None:
             lambda: connection.invoke(203, {"consumerGroup": "Offline"}).code == 206, 20.0,
             "the group to be offline",
         )  # fmt: skip
-    with wire.Connection(side.servers) as connection:
-        for group in ("Pushed", "Filtered", "Pulling", "Offline"):
-            wait_until(
-                lambda name=f"%RETRY%{group}": wire.broker_addresses(connection, name, BROKER),
-                20.0, f"the retry topic of {group}",
-            )  # fmt: skip
+    for group in ("Pushed", "Filtered", "Pulling", "Offline"):
+        wait_for_route(side, f"%RETRY%{group}")
     wait_until(lambda: len(json.loads(_found(side))) == MESSAGES, 20.0, "the index of the messages")
+
+
+def wait_for_route(side: Side, topic: str) -> None:
+    """Wait until the name server knows a topic: our broker tells it after it has answered."""
+    with wire.Connection(side.servers) as connection:
+        wait_until(
+            lambda: wire.broker_addresses(connection, topic, BROKER), 20.0, f"a route of {topic}"
+        )
 
 
 def _found(side: Side) -> str:
@@ -320,6 +323,7 @@ def test_changes_when_made_by_either_then_the_cluster_has_them(stage: Stage) -> 
     for side in stage.sides.values():
         for made, make, look in (("Ua", stage.ours, stage.real), ("Ub", stage.real, stage.ours)):
             make(side, "updateTopic", "-b", "{b}", "-t", made, "-r", "5", "-w", "5", "-p", "4")
+            wait_for_route(side, made)
             row = look(side, "topicRoute", "-t", made, "-l").splitlines()[1].split()
             assert row[-3:] == ["5", "5", "4"], side.name
             make(side, "wipeWritePerm", "-b", BROKER)
@@ -337,6 +341,7 @@ def test_sent_by_either_when_consumed_by_the_other_then_whole(stage: Stage) -> N
     """310 of both tools, and the other's 11."""
     for side in stage.sides.values():
         stage.ours(side, "updateTopic", "-b", "{b}", "-t", "Sent", "-r", "1", "-w", "1")
+        wait_for_route(side, "Sent")
         outputs = [
             tool(side, "sendMessage", "-t", "Sent", "-p", "grüße", "-k", "k1 k2", "-c", "tag",
                  "-b", BROKER, "-i", "0")
