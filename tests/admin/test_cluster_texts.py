@@ -15,7 +15,7 @@ from rmqha.admin.spec import Here
 from rmqha.remoting import fastjson
 from rmqha.remoting.command import RemotingCommand
 from tests.admin.driving import run
-from tests.admin.golden import CLUSTER, Captured
+from tests.admin.golden import CLUSTER, NAME_SERVER, Captured, last_answer, printed
 
 _RATES = re.compile(r"((?:Tps|TPS|runtime|Latency\S*|putRate) *: ).*")
 _UNKNOWN = re.compile(r"(trackType=UNKNOWN, exceptionDesc=).*?(?=\]\n)", re.DOTALL)
@@ -64,6 +64,44 @@ def test_text_is_javas(captured: Captured) -> None:
     assert report.plain.endswith("\n")
     assert not report.failures
     assert fastjson.loads(fastjson.dumps(report.data)) is not None
+
+
+def test_text_of_a_cluster_with_a_slave_is_javas() -> None:
+    """The other capture: a master with one slave, in controller mode."""
+
+    def answer(call: Call) -> RemotingCommand:
+        return last_answer(call.address, call.command.code)
+
+    report, _ = run("haStatus -b 127.0.0.1:30911", answer)
+    assert report.plain == printed("haStatus") + "\n"
+    assert report.data[0]["slaves"][0]["inSync"] is True
+    report, _ = run(f"topicRoute -n {NAME_SERVER} -t TopicA", answer)
+    assert report.plain == printed("topicRoute") + "\n"
+    report, _ = run(f"clusterList -n {NAME_SERVER}", answer)
+    theirs, ours = printed("clusterList").splitlines(), report.plain.splitlines()
+    assert ours[0].split() == theirs[0].split()
+    # The age of the oldest message is that of our clock.
+    rows = [[line.split()[:-3], line.split()[-2:]] for line in (*ours[1:], *theirs[1:])]
+    assert rows[:2] == rows[2:]
+
+
+def test_text_of_a_slave_names_its_master_and_times() -> None:
+    """What Java prints where the asked broker is none."""
+    info = {
+        "master": False,
+        "haClientRuntimeInfo": {
+            "masterAddr": "10.0.0.1:10912", "maxOffset": 9, "transferredByteInSecond": 2048,
+            "lastReadTimestamp": 1005, "lastWriteTimestamp": 2007, "masterFlushOffset": 8,
+        },
+    }  # fmt: skip
+    report, _ = run(
+        "haStatus -b b:1", lambda call: call.command.reply(0, body=fastjson.dumps(info))
+    )
+    assert report.plain == (
+        "\n#MasterAddr\t10.0.0.1:10912\n#CommitLogMaxOffset\t9\n#TransferSpeed(KB/s)\t2.00\n"
+        "#LastReadTime\t1970-01-01 00:00:01,005\n#LastWriteTime\t1970-01-01 00:00:02,007\n"
+        "#MasterFlushOffset\t8\n"
+    )
 
 
 def data_of(*line: str) -> Any:
