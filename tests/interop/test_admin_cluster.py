@@ -399,6 +399,24 @@ def test_settings_when_asked_and_changed_by_either_then_the_same(stage: Stage) -
         assert expected.items() <= values.items(), side.name
 
 
+COMMANDS = sorted(
+    {line.split()[0] for line in (*READING, *WRITING)}
+    | {"brokerStatus", "getBrokerConfig", "sendMessage"}
+)
+_FLAG = re.compile(r"^ (?:-(\w+),)?(?:--(\w+)| *-(\w+) )", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_flags_when_java_has_them_then_ours_has_them_too(stage: Stage, name: str) -> None:
+    """Short and long: scripts use either."""
+    help_text = base64.b64decode(stage.peer.ask(f"help\t{name}")).decode()
+    theirs = {f"-{one[0] or one[2]}" for one in _FLAG.findall(help_text) if one[0] or one[2]}
+    theirs |= {f"--{one[1]}" for one in _FLAG.findall(help_text) if one[1]}
+    assert {"-n", "--namesrvAddr", "-h", "--help"} <= theirs, help_text
+    ours = {flag for option in main.commands[name].params for flag in option.opts}
+    assert theirs - ours - {"-h", "--help"} == set()
+
+
 ERRORS = [
     ("topicRoute -t Nobody", 17), ("topicStatus -t Nobody", 17), ("consumerProgress -g Nobody", 17),
     (f"resetOffsetByTime -g Nobody -t {TOPIC} -s 0", 26),
