@@ -156,7 +156,7 @@ class ReservedListener:
         self._life = life
         self._loop = asyncio.get_running_loop()
         self._is_closed = self._is_reading = False
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening: dict[asyncio.Task[None], socket.socket] = {}
         found.listen(BACKLOG)
         self._forget = life.watch(self._changed)
         self._changed()
@@ -183,17 +183,17 @@ class ReservedListener:
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             task = self._loop.create_task(self._open(accepted), name=f"accept {self._port}")
-            self._opening.add(task)
-            task.add_done_callback(self._opening.discard)
+            self._opening[task] = accepted
+            task.add_done_callback(self._opened)
 
     async def _open(self, accepted: socket.socket) -> None:
-        try:
-            await self._loop.connect_accepted_socket(self._factory, accepted)
-        except OSError:
+        await self._loop.connect_accepted_socket(self._factory, accepted)
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        """A task that is cancelled before it begins cleans nothing up itself."""
+        accepted = self._opening.pop(task)
+        if task.cancelled() or task.exception() is not None:
             accepted.close()
-        except asyncio.CancelledError:
-            accepted.close()
-            raise
 
     def close(self) -> None:
         """Stop listening; the port stays reserved."""

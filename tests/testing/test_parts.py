@@ -270,6 +270,22 @@ async def test_a_dead_nodes_port_refuses_and_stays_reserved() -> None:
     reserved.close()
 
 
+async def test_a_node_that_dies_while_it_accepts_leaves_no_socket_open() -> None:
+    """The task that was to take the connection is cancelled before it begins."""
+    asyncio.get_running_loop().set_task_factory(task_factory)  # type: ignore[arg-type]
+    reserved, life = Reserved(), Life()
+    port = reserved.take()
+    network = NodeNetwork(Links(), life, reserved)
+    listener = await life.context().run(network.listen, "127.0.0.1", port, Peer)
+    client = Peer()
+    await TcpNetwork().connect("127.0.0.1", port, lambda: client, timeout_ms=500)
+    life.context().run(listener._accept)  # type: ignore[attr-defined]
+    network.kill()
+    await life.end()
+    await client.until(lambda: client.lost)
+    reserved.close()
+
+
 def test_logs_are_merged_by_time_and_what_is_no_log_line_is_kept(tmp_path: Path) -> None:
     """A traceback in a process's log is what one looks for first."""
     times = iter((2000, 1000, 3000))
