@@ -74,6 +74,7 @@ class CheckPoint(NamedTuple):
             "n": len(self.offsets),
             "pt": self.pop_ms,
             "q": self.queue_id,
+            "reviveTime": self.revive_ms,
             "ro": 0,
             "so": self.start_offset,
             "t": self.topic,

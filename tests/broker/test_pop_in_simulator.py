@@ -328,7 +328,10 @@ def test_revive_log_when_written_then_it_has_javas_form(cluster: ReplicaCluster)
         seen.append((record.property_map()["TAGS"], json.loads(record.body)))
     pop_ms, invisible_ms = (int(one) for one in found.key.split(" ")[1:3])
     common = {"bn": NAME, "c": GROUP, "pt": pop_ms, "q": found.queue_id, "so": 0, "t": TOPIC}
-    point = {**common, "bm": 0, "d": [0], "it": invisible_ms, "n": 1, "ro": 0}
+    point = {
+        **common, "bm": 0, "d": [0], "it": invisible_ms, "n": 1, "ro": 0,
+        "reviveTime": pop_ms + invisible_ms,
+    }  # fmt: skip
     assert seen == [("ck", point), ("ack", {**common, "ao": 0})]
 
 
