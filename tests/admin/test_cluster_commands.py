@@ -218,6 +218,26 @@ def test_pushed_when_group_and_client_are_given_then_the_consumers_word_is_shown
     assert (calls[-1].address, calls[-1].command.ext_fields["clientId"]) == (BROKER, "c")  # type: ignore[index]
 
 
+def test_resent_when_asked_then_as_a_new_message_with_its_properties() -> None:
+    """Also what the producer had put there; only the id is another."""
+    unique = "B" * 32
+    found = stored(b"x", properties=f"KEYS\x01k\x02UNIQ_KEY\x01{unique}\x02mine\x011\x02".encode())
+    table = {105: route("a"), 12: reply(0, found), 310: reply(queueId=1, queueOffset=9)}
+    report, calls = run(f"queryMsgById {SERVERS} -t T -i {unique} -s true", by_code(table))
+    fields = calls[-1].command.ext_fields or {}
+    assert (fields["a"], calls[-1].command.body) == ("ReSendMsgById", b"x")
+    assert "mine\x011\x02" in fields["i"]
+    assert unique not in fields["i"]
+    assert report.data[0]["originalMsgId"] == unique
+    assert "SEND_OK" in report.plain
+    shown, calls = run(
+        f"queryMsgById {SERVERS} -t T -i {unique} -s false",
+        by_code({**table, 300: reply(0, {"groupList": []})}),
+    )
+    assert 310 not in [call.command.code for call in calls]
+    assert "WARN: No Consumer" in shown.plain
+
+
 # -- sending and consuming ---------------------------------------------------------------------------
 
 
@@ -364,6 +384,37 @@ def test_progress_when_asked_for_clients_then_each_queue_has_its_own() -> None:
     table[203] = reply(206)
     offline, _ = run(f"consumerProgress {SERVERS} -g G -s true", by_code(table))
     assert [one["clientIP"] for one in offline.data["queues"]] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("version", "shown"), [(479, "V5_3_3"), (409, "V4_9_8"), (399, "V4_9_3"), (317, "317")]
+)
+def test_progress_of_all_when_members_are_of_several_releases_then_the_oldest(
+    version: int, shown: str
+) -> None:
+    """It is what holds a group back; a release that we cannot name keeps its number."""
+    online = {
+        "connectionSet": [{"clientId": "a", "version": 513}, {"clientId": "b", "version": version}],
+        "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+    }  # fmt: skip
+    table = {
+        206: reply(0, {"topicList": ["%RETRY%G", "T"]}), 105: route("a"), 203: reply(0, online),
+        208: reply(0, b'{"offsetTable":{}}'),
+    }  # fmt: skip
+    report, _ = run(f"consumerProgress {SERVERS}", by_code(table))
+    (group,) = report.data
+    assert (group["group"], group["count"], group["version"]) == ("G", 2, shown)
+
+
+def test_topics_by_cluster_when_a_broker_does_not_answer_then_the_topic_stays_listed() -> None:
+    """Its consumers are unknown then, and the exit code tells."""
+    table = {
+        206: reply(0, {"topicList": ["T"]}), 105: route("a"), 106: cluster("a"),
+        300: Unreachable("a:1 is down"),
+    }  # fmt: skip
+    report, _ = run(f"topicList -c {SERVERS}", by_code(table))
+    assert report.data == [{"topic": "T", "clusterName": "C", "consumerGroups": []}]
+    assert [type(failure) for failure in report.failures] == [Unreachable]
 
 
 # -- ordered topics ----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import click
 
-from rmqha.admin.bodies import QueueKey
+from rmqha.admin.bodies import QueueKey, TopicRoute
 from rmqha.admin.commands.brokers import need_broker, topic_route
 from rmqha.admin.commands.message_calls import TOOLS_GROUP, offset_at, pull
 from rmqha.admin.exchange import Exchange
@@ -125,23 +125,33 @@ def run(
     if end_ms and begin_ms > end_ms:
         raise click.UsageError("-s is later than -e")
     route = yield from topic_route(servers, topic)
+    if broker_name:
+        need_broker(route, topic, broker_name)
     reader = _Reader(group or TOOLS_GROUP, topic, count, begin_ms, end_ms)
+    living = dict(route.brokers())
+    for key in _queues(route, topic, broker_name, queue_id):
+        if reader.left > 0:
+            of_many = queue_id is None
+            yield from reader.read(living[key.broker_name], key, offset or 0, of_many=of_many)
+    return _report(topic, reader)
+
+
+def _queues(
+    route: TopicRoute, topic: str, broker_name: str | None, queue_id: int | None
+) -> list[QueueKey]:
+    """The queue that is meant, or all readable ones in order."""
     if broker_name and queue_id is not None:
-        address = need_broker(route, topic, broker_name)
-        key = QueueKey(topic, broker_name, queue_id)
-        yield from reader.read(address, key, offset or 0, of_many=False)
-    else:
-        if broker_name:
-            need_broker(route, topic, broker_name)
-        living = dict(route.brokers())
-        for key in sorted(
-            QueueKey(topic, queue.broker_name, number)
-            for queue in route.queues
-            if queue.broker_name in living and broker_name in {None, queue.broker_name}
-            for number in range(queue.read_queue_nums)
-        ):
-            if reader.left > 0:
-                yield from reader.read(living[key.broker_name], key, 0, of_many=True)
+        return [QueueKey(topic, broker_name, queue_id)]
+    living = dict(route.brokers())
+    return sorted(
+        QueueKey(topic, queue.broker_name, number)
+        for queue in route.queues
+        if queue.broker_name in living and broker_name in {None, queue.broker_name}
+        for number in range(queue.read_queue_nums)
+    )
+
+
+def _report(topic: str, reader: _Reader) -> Report:
     rows = [
         (
             one.broker_name, one.stored.queue_id, one.stored.queue_offset, one.message_id, one.tags,

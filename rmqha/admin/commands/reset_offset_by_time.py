@@ -85,28 +85,31 @@ def run(
     if broker_address is not None and queue_id is not None:
         return (yield from _one_queue(wish, broker_address, queue_id, offset))
     route = yield from topic_route(need_name_servers(name_servers), cluster_name or topic)
-    found: dict[QueueKey, int] = {}
     try:
-        for _, address in route.brokers():
-            fields = ext_fields(
-                topic=topic, group=group, timestamp=stamp_ms, isForce=force, queueId=_NONE,
-                offset=_NONE,
-            )  # fmt: skip
-            answer = yield from ask(
-                address,
-                RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext_fields=fields),
-            )
-            found |= decode_reset(answer.body)
+        return (yield from _online(wish, route))
     except Refused as error:
         if error.code != _OFFLINE:
             raise
-        return (yield from _offline(wish, route))
+    return (yield from _offline(wish, route))
+
+
+def _online(wish: _Wish, route: TopicRoute) -> Exchange[Report]:
+    """Have every broker set of the topic set the group, and tell its members."""
+    found: dict[QueueKey, int] = {}
+    for _, address in route.brokers():
+        fields = ext_fields(
+            topic=wish.topic, group=wish.group, timestamp=wish.stamp_ms, isForce=wish.force,
+            queueId=_NONE, offset=_NONE,
+        )  # fmt: skip
+        request = RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext_fields=fields)
+        answer = yield from ask(address, request)
+        found |= decode_reset(answer.body)
     rows = [
         (clipped(key.broker_name, 32), key.queue_id, value) for key, value in sorted(found.items())
     ]
     plain = (
-        f"start reset consumer offset by specified, group[{group}], topic[{topic}], "
-        f"force[{yes_no(force)}], {wish.words}\n"
+        f"start reset consumer offset by specified, group[{wish.group}], topic[{wish.topic}], "
+        f"force[{yes_no(wish.force)}], {wish.words}\n"
         + _FORMAT % tuple(f"#{column}" for column in _COLUMNS)
         + "".join(_FORMAT % row for row in rows)
     )
