@@ -68,6 +68,7 @@ def test_a_slave_that_is_cut_off_from_its_master_leaves_the_set(rmq_cluster: Rmq
     rmq_cluster.assert_nothing_lost()
 
 
+@pytest.mark.slow
 def test_the_leading_controller_is_killed_with_the_master(rmq_cluster: RmqCluster) -> None:
     """Raft comes first, then the election."""
     leader, master = rmq_cluster.wait_for_leader(), rmq_cluster.wait_for_master()
@@ -111,6 +112,7 @@ def test_everybody_dies_and_returns(rmq_cluster: RmqCluster) -> None:
     rmq_cluster.assert_nothing_lost()
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_shut_down_leaves_a_clean_store(rmq_cluster: RmqCluster) -> None:
     """In order is not like a kill: the abort file goes, and the name server hears of it."""
     node = rmq_cluster.shut_down(rmq_cluster.wait_for_master())
@@ -118,6 +120,7 @@ def test_a_broker_that_is_shut_down_leaves_a_clean_store(rmq_cluster: RmqCluster
     assert rmq_cluster.wait_for_master() is not node
 
 
+@pytest.mark.slow
 def test_produce_says_why_nothing_is_acknowledged(rmq_cluster_factory: Factory) -> None:
     """A test that fails must tell what the cluster said last."""
     cluster = rmq_cluster_factory(controllers=1, replicas=1)
@@ -130,6 +133,7 @@ def test_produce_says_why_nothing_is_acknowledged(rmq_cluster_factory: Factory) 
         cluster.kill("broker-9")
 
 
+@pytest.mark.slow
 def test_missing_finds_a_message_that_is_not_there(rmq_cluster: RmqCluster) -> None:
     """The check behind every failover test must be able to fail."""
     (one,) = rmq_cluster.produce(b"here")
