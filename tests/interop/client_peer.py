@@ -7,6 +7,7 @@ push NAME GROUP SERVERS TOPIC EXPRESSION  start a push consumer; MODEL is cluste
   MODEL LISTENER FROM                     broadcasting, LISTENER concurrent or orderly, FROM first
                                           or last; ``~`` stands for a blank in EXPRESSION
 got NAME, count NAME, forget NAME         what a push consumer has received since it was started
+take NAME                                 the same, and forget just that
 queues NAME                               the queue ids that it holds
 puller NAME GROUP SERVERS                 start a pull consumer
 drain NAME TOPIC EXPRESSION               everything there is, by plain pulls

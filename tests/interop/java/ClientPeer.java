@@ -61,6 +61,7 @@ public class ClientPeer {
             case "push": return push(words);
             case "got": return String.join(",", copy(words[1]));
             case "count": return String.valueOf(copy(words[1]).size());
+            case "take": return String.join(",", take(words[1]));
             case "forget": received.get(words[1]).clear(); return "";
             case "queues": return queues(words[1]);
             case "puller": return puller(words[1], words[2], words[3]);
@@ -155,6 +156,15 @@ public class ClientPeer {
         List<String> bodies = received.get(name);
         synchronized (bodies) {
             return new ArrayList<>(bodies);
+        }
+    }
+
+    private List<String> take(String name) {
+        List<String> bodies = received.get(name);
+        synchronized (bodies) {
+            List<String> taken = new ArrayList<>(bodies);
+            bodies.clear();
+            return taken;
         }
     }
 
