@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting import fastjson
+from rmqha.remoting.headers import parse_number
 
 INT64_LIMIT = 1 << 63
 
@@ -78,8 +79,20 @@ def text(members: Mapping[str, Any], name: str, default: str | None = None) -> s
 def number(members: Mapping[str, Any], name: str, default: int) -> int:
     """A 64-bit number member; raises RemoteProtocolError for anything else."""
     value = members.get(name)
-    if value is None:
-        return default
+    return default if value is None else whole_number(value, name)
+
+
+def whole_number(value: object, name: str) -> int:
+    """A 64-bit number, also in quotes: fastjson reads such, and Go clients write codeSet so.
+
+    Raises:
+        RemoteProtocolError: it is none.
+    """
+    if isinstance(value, str):
+        parsed = parse_number(value, INT64_LIMIT - 1)
+        if parsed is None:
+            raise RemoteProtocolError(f"{name} is no whole number")
+        return parsed
     if not isinstance(value, int) or isinstance(value, bool):
         raise RemoteProtocolError(f"{name} is no whole number")
     if not -INT64_LIMIT <= value < INT64_LIMIT:

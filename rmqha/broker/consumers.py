@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import ConnectionId
-from rmqha.broker.bodies import boolean, json_array, json_object, number, text
+from rmqha.broker.bodies import boolean, json_array, json_object, number, text, whole_number
 from rmqha.broker.clients import Client, Memberships
 from rmqha.store import properties as props
 
@@ -61,8 +61,7 @@ class Subscription:
             raise RemoteProtocolError(f"a subscription with more than {SUBSCRIPTIONS_MAX} tags")
         if not all(isinstance(tag, str) for tag in tags):
             raise RemoteProtocolError("tagsSet holds other than texts")
-        if not all(isinstance(code, int) and not isinstance(code, bool) for code in codes):
-            raise RemoteProtocolError("codeSet holds other than numbers")
+        codes = [whole_number(code, "codeSet's item") for code in codes]
         found = subscription(
             text(members, "topic"),
             text(members, "subString", ALL_TAGS),

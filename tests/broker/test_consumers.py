@@ -323,6 +323,31 @@ def test_bodies_when_they_are_garbage_then_one_error_is_raised_and_nothing_chang
             assert offsets.members() == before
 
 
+def test_heartbeat_when_from_go_then_its_codes_in_quotes_are_numbers() -> None:
+    """client-go writes codeSet's numbers as texts; fastjson reads them, and so must a broker."""
+    body = (
+        b'{"clientID":"c@1","producerDataSet":[],"consumerDataSet":[{"groupName":"G",'
+        b'"consumeType":"CONSUME_PASSIVELY","messageModel":"CLUSTERING",'
+        b'"consumeFromWhere":"CONSUME_FROM_FIRST_OFFSET","unitMode":false,'
+        b'"subscriptionDataSet":[{"classFilterMode":false,"topic":"T","subString":"TagA || TagB",'
+        b'"tagsSet":["TagA","TagB"],"codeSet":["2598919","2598920"],'
+        b'"subVersion":1795279451000000000,"expressionType":"TAG"}]}]}'
+    )
+    (group,) = Heartbeat.decode(body).consumers
+    (wanted,) = group.subscriptions
+    assert wanted.hashes == {2598919, 2598920}
+    assert wanted.members()["codeSet"] == [2598919, 2598920]
+
+
+@pytest.mark.parametrize("code", ["x", "", "1.0", str(1 << 63), None, True, 1.5, []])
+def test_heartbeat_when_a_code_is_no_number_then_refused(code: object) -> None:
+    """Not skipped: a filter with a hole in it would hide messages."""
+    subscribed = {"topic": "T", "subString": "A", "codeSet": [code]}
+    data = {"groupName": "G", "subscriptionDataSet": [subscribed]}
+    with pytest.raises(RemoteProtocolError):
+        Heartbeat.decode(fastjson.dumps({"clientID": "c", "consumerDataSet": [data]}))
+
+
 def _groups(body: bytes) -> GroupTable:
     value = fastjson.loads(body)
     return GroupTable.of(value if isinstance(value, dict) else {})
