@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rmqha.broker.topics import DataVersion, TopicTable
+from rmqha.broker.topics import PERM_READ, PERM_WRITE, DataVersion, TopicTable
 from rmqha.remoting import fastjson
 from rmqha.remoting.headers import ext_fields, text_field
 
@@ -39,10 +39,22 @@ class MasterKnown(NamedTuple):
     ha_address: str
 
 
-def registration_body(table: TopicTable, wall_ms: int) -> bytes:
-    """The body of 103: every topic, and the version by which its news are judged."""
+def registration_body(
+    table: TopicTable, wall_ms: int, broker_permission: int = PERM_READ | PERM_WRITE
+) -> bytes:
+    """The body of 103: every topic, and the version by which its news are judged.
+
+    Args:
+        broker_permission: no topic is shown with more than the broker itself allows.
+    """
+    members = table.members()
+    if broker_permission & (PERM_READ | PERM_WRITE) != PERM_READ | PERM_WRITE:
+        members["topicConfigTable"] = {
+            name: {**topic, "perm": topic["perm"] & broker_permission}
+            for name, topic in members["topicConfigTable"].items()
+        }
     wrapper = {
-        **table.members(),
+        **members,
         # Java makes it anew at every registration as well: nobody compares it.
         "mappingDataVersion": DataVersion(0, wall_ms, 0).members(),
         "topicQueueMappingDetailMap": {},

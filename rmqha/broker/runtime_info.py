@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rmqha.base.errors import ConfigInvalid
 from rmqha.broker.statistics import SHORT, Statistics
-from rmqha.remoting.codes import VERSION_CURRENT, VERSION_ORDINALS, ResponseCode
-from rmqha.runtime.properties import parse_properties
+from rmqha.remoting.codes import VERSION_CURRENT, VERSION_ORDINALS
 
 SECRET_WORDS = ("password", "secret", "credential")
 BLACK_LIST = frozenset({
@@ -114,32 +112,3 @@ def config_text(values: Mapping[str, str]) -> bytes:
         hidden = value and any(word in key.lower() for word in SECRET_WORDS)
         lines.append(f"{key}={'******' if hidden else value}\n")
     return "".join(lines).encode()
-
-
-class ConfigRefused(NamedTuple):
-    """Why a 25 changes nothing."""
-
-    code: int
-    remark: str
-
-
-def read_update(body: bytes, known: Mapping[str, str]) -> dict[str, str] | ConfigRefused:
-    """What a 25 asks for: none of the keys can be changed while a broker runs.
-
-    Java changes some at once, some never, and answers success to both; here an operator hears
-    which keys need the file and a restart. The same value again is no change, and unknown keys
-    are passed over, as in Java.
-    """
-    try:
-        asked = parse_properties(bytes(body).decode())
-    except (UnicodeDecodeError, ConfigInvalid):
-        return ConfigRefused(ResponseCode.SYSTEM_ERROR, "string2Properties error")
-    if any(key in BLACK_LIST for key in asked):
-        return ConfigRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-    changed = sorted(k for k, v in asked.items() if k in known and known[k] != v.strip())
-    if changed:
-        return ConfigRefused(
-            ResponseCode.NO_PERMISSION,
-            f"{', '.join(changed)}: read at start only; change the file and restart the broker",
-        )
-    return {}

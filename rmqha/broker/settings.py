@@ -149,7 +149,7 @@ class BrokerConfig:
         broker_path_identity, epoch_path: where the identity and epoch files are.
     """
 
-    values: Mapping[str, str]
+    values: dict[str, str]
     unknown: tuple[str, ...]
     cluster_name: str
     broker_name: str
@@ -186,6 +186,10 @@ class BrokerConfig:
         period_ms = self.integer("registerNameServerPeriod")
         return min(max(period_ms, REGISTER_PERIOD_MS_MIN), REGISTER_PERIOD_MS_MAX)
 
+    def change(self, values: Mapping[str, str]) -> None:
+        """Take other values, checked, of keys that may change (``live_config.LIVE``)."""
+        self.values.update(values)
+
     def integer(self, key: str) -> int:
         """A key's number, checked when the file was read."""
         return int(self.values[key])
@@ -220,7 +224,7 @@ def load_config(
     ):
         values[key] = values[key] or default
     values["brokerIP2"] = values["brokerIP2"] or values["brokerIP1"]
-    _check(values)
+    check_values(values)
     port = int(values["listenPort"])
     if int(values["haListenPort"]) <= 0:
         values["haListenPort"] = str(port + 1)
@@ -287,7 +291,8 @@ _POSITIVE = (
 )  # fmt: skip
 
 
-def _check(values: Mapping[str, str]) -> None:
+def check_values(values: Mapping[str, str]) -> None:
+    """Look at each value by itself; raises ConfigInvalid with the first that cannot be used."""
     _check_kinds(values)
     for key in _POSITIVE:
         if int(values[key]) < 1:

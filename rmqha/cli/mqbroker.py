@@ -70,7 +70,7 @@ def main(
                 print(f"{key}={config.values[key]}")
         return
     configure_logs(level=config.values["logLevel"], style=config.values["logStyle"])
-    sys.exit(run(serve(config)))
+    sys.exit(run(serve(config, config_file)))
 
 
 def read_config(path: str | None, namesrv: str | None) -> BrokerConfig:
@@ -118,7 +118,16 @@ def read_boot_id() -> str:
     return ""
 
 
-async def serve(config: BrokerConfig) -> int:
+def memory_size() -> int:
+    """Bytes of this machine's memory; 8 GiB where the system does not tell."""
+    try:
+        size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        size = 0
+    return size if size > 0 else 1 << 33
+
+
+async def serve(config: BrokerConfig, path: str | None = None) -> int:
     """Run until a signal or a failure; returns the exit code."""
     log = Logger(broker=config.broker_name, address=config.address)
     if config.unknown:
@@ -151,6 +160,8 @@ async def serve(config: BrokerConfig) -> int:
             process_id=os.getpid(),
             on_fatal=fatal,
             used_ratio=partial(used_ratio, root),
+            config_path=os.path.abspath(path) if path else "",
+            memory_bytes=memory_size(),
         )
     except (StoreInUse, DiskFailed) as error:
         print(f"mqbroker: {error}", file=sys.stderr)

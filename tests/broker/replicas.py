@@ -106,12 +106,16 @@ class ReplicaCluster(SimCluster):
     Args:
         seed: decides everything.
         replicas: how many.
+        config_path: of the file that a replica was started with.
         keys: further properties of every replica.
     """
 
-    def __init__(self, seed: int, replicas: int = 3, **keys: object) -> None:
+    def __init__(
+        self, seed: int, replicas: int = 3, *, config_path: str = "", **keys: object
+    ) -> None:
         super().__init__(seed, SimOptions(broker_sets=0, replicas=replicas))
         self.keys = keys
+        self.config_path = config_path
         self.broker_hosts = [f"10.0.0.{number}" for number in range(1, replicas + 1)]
         for host in self.broker_hosts:
             self.disks[host] = SimDisk(random.Random(self.rng.random()))
@@ -147,6 +151,7 @@ class ReplicaCluster(SimCluster):
         replica = BrokerReplica(
             make_config(host, controllers, **self.keys),
             boot_id=f"life-{self.power_lives[host]}",
+            config_path=self.config_path,
             on_fatal=self.loop.errors.append,
             on_role=lambda role, epoch: self.roles.append((host, role, epoch)),
             **ports,

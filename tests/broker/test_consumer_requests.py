@@ -732,18 +732,3 @@ def test_runtime_info_when_messages_flow_then_mqadmin_finds_every_key_and_its_co
 def wire_tps(body: bytes) -> float:
     """topicPutTps of a 202."""
     return float(body.rpartition(b'"topicPutTps":')[2].rstrip(b"}"))
-
-
-def test_config_when_changed_over_the_wire_then_a_running_broker_says_what_needs_a_restart(
-    alone: ReplicaCluster,
-) -> None:
-    """25 and 26: a change that silently does nothing is found out in the next incident."""
-    client = connect(alone)
-    shown = dict(line.split("=", 1) for line in client.ask(26).body.decode().splitlines())
-    assert shown["brokerName"] == "broker-a"
-    assert client.ask(25, body=b"slaveReadEnable=" + shown["slaveReadEnable"].encode()).code == 0
-    assert client.ask(25, body=b"noSuchKey=1").code == 0
-    refused = client.ask(25, body=b"slaveReadEnable=true")
-    assert (refused.code, "slaveReadEnable" in (refused.remark or "")) == (16, True)
-    assert client.ask(25, body=b"storePathRootDir=/elsewhere").code == 16
-    assert client.ask(25, body=b"\xff").code == 1

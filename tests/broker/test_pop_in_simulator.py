@@ -450,7 +450,7 @@ def held_count(cluster: ReplicaCluster) -> int:
     """What 200055 would say, without asking."""
     master = cluster.master()
     assert master is not None
-    return master.pops.held_count
+    return master.pop.pops.held_count
 
 
 def test_send_fields_are_those_of_the_topic() -> None:

@@ -244,3 +244,11 @@ def test_registration_when_compared_with_javas_then_fields_and_shape_are_the_sam
             assert ours["topicConfigTable"][name] == topic
     common = set(ours["topicConfigTable"]) & set(theirs["topicConfigTable"])
     assert {"TBW102", "broker-a", "DefaultCluster", "SCHEDULE_TOPIC_XXXX"} <= common
+
+
+def test_epochs_when_there_are_no_controllers_then_javas_refusal() -> None:
+    """1007 of a broker alone: its epoch means nothing to anybody."""
+    with ReplicaCluster(seed=5, replicas=1, enableControllerMode="false") as one:
+        one.boot_all()
+        answer = one.ask(address(one), 1007)
+        assert (answer.code, answer.remark) == (1, "this request only for controllerMode ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rmqha.broker.aio.config_file import ConfigFile
@@ -22,7 +22,9 @@ class GroupFile:
         table: the groups; whoever changes them calls :meth:`changed`.
     """
 
-    def __init__(self, disk: Disk, clock: Clock, path: str, *, auto_create: bool) -> None:
+    def __init__(
+        self, disk: Disk, clock: Clock, path: str, *, auto_create: Callable[[], bool]
+    ) -> None:
         self.table = GroupTable()
         self._clock = clock
         self._auto_create = auto_create
@@ -49,7 +51,7 @@ class GroupFile:
         group = self.table.get(name)
         if group is not None:
             return group
-        if not (self._auto_create or name.startswith(SYSTEM_PREFIX)) or group_error(name):
+        if not (self._auto_create() or name.startswith(SYSTEM_PREFIX)) or group_error(name):
             return None
         group = GroupConfig(name)
         if may_write:

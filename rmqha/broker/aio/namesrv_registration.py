@@ -33,6 +33,7 @@ class NamesrvRegistration:
         client, clock, log: as everywhere.
         who: who to register as; None while this broker may not be seen yet.
         table: the topics to register.
+        permission: what the broker allows at all, as bits.
         period_ms: between two registrations without a change.
         timeout_ms: for one registration.
         on_master: told what a name server answers a slave.
@@ -47,6 +48,7 @@ class NamesrvRegistration:
         log: Logger,
         who: Callable[[], Registered | None],
         table: Callable[[], TopicTable],
+        permission: Callable[[], int],
         period_ms: int,
         timeout_ms: int,
         on_master: Callable[[MasterKnown], None],
@@ -57,6 +59,7 @@ class NamesrvRegistration:
         self._log = log
         self._who = who
         self._table = table
+        self._permission = permission
         self._period_ms = period_ms
         self._timeout_ms = timeout_ms
         self._on_master = on_master
@@ -87,7 +90,7 @@ class NamesrvRegistration:
                 timer = self._clock.call_later(delay_ms, changed.set)
 
     async def _register(self, server: str, broker: Registered) -> bool:
-        body = registration_body(self._table(), self._clock.wall_ms())
+        body = registration_body(self._table(), self._clock.wall_ms(), self._permission())
         fields = registration_fields(broker, body)
         command = RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=fields, body=body)
         try:

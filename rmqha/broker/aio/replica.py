@@ -14,6 +14,7 @@ from rmqha.broker import events as ev
 from rmqha.broker.aio.arrivals import Arrivals
 from rmqha.broker.aio.boot_file import BOOT_FILE, lost_power
 from rmqha.broker.aio.clients import ClientConnections
+from rmqha.broker.aio.config_file import ConfigText
 from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.delay_sync import DelaySync
 from rmqha.broker.aio.namesrv_registration import NamesrvRegistration
@@ -79,6 +80,7 @@ class BrokerReplica:
         used_ratio: see ``MessageStore``.
         memory_bytes: of the machine; with accessMessageInMemoryMaxRatio it says which messages
             count as recent.
+        config_path: of the properties file that request 25 may change; empty without one.
         connection_ids: numbers for connections.
     """
 
@@ -97,6 +99,7 @@ class BrokerReplica:
         on_role: Callable[[Role, int], None] | None = None,
         used_ratio: Callable[[], float] | None = None,
         memory_bytes: int = 1 << 33,
+        config_path: str = "",
         connection_ids: Iterator[int] = CONNECTION_IDS,
     ) -> None:
         self.config = config
@@ -123,8 +126,9 @@ class BrokerReplica:
         self._tail_may_be_lost = False
         remoting = RemotingSettings(invoke_timeout_ms=config.replicas.invoke_timeout_ms)
         self._client = RemotingClient(
-            network, clock, remoting, on_lost=self._peer_lost, connection_ids=connection_ids
-        )
+            network, clock, remoting, on_lost=lambda address: self.manager.lost(address),
+            connection_ids=connection_ids,
+        )  # fmt: skip
         self.replicas = ReplicasCore(config.replicas)
         self.manager: ReplicasManager | StandaloneManager
         if config.controllers:
@@ -146,6 +150,7 @@ class BrokerReplica:
             log=log,
             who=self._registered_as,
             table=lambda: self.topics.table,
+            permission=lambda: self.config.integer("brokerPermission"),
             period_ms=config.register_name_server_period_ms,
             timeout_ms=config.integer("registerBrokerTimeoutMills"),
             on_master=self._master_known,
@@ -158,7 +163,7 @@ class BrokerReplica:
         self.locks = QueueLocks(config.integer("queueLocksMax"))
         self.groups = GroupFile(
             disk, clock, config.store.path("config", "subscriptionGroup.json"),
-            auto_create=config.boolean("autoCreateSubscriptionGroup"),
+            auto_create=lambda: config.boolean("autoCreateSubscriptionGroup"),
         )  # fmt: skip
         self.offsets = OffsetFile(
             disk, clock, config.store.path("config", "consumerOffset.json"),
@@ -168,8 +173,7 @@ class BrokerReplica:
         self.clients = ClientConnections(clock, config.integer("clientRequestsPendingMax"))
         self._clients = ClientProcessor(self, log)
         self.services = MasterServices(self, disk, unique_ids, log, self._failed)
-        self._pop = PopParts(self, self.services, self._client, disk)
-        self.pops = self._pop.pops
+        self.pop = PopParts(self, self.services, self._client, disk)
         self._slave_sync = SlaveSync(
             client=self._client,
             clock=clock,
@@ -180,7 +184,7 @@ class BrokerReplica:
             offsets=self.offsets,
             period_ms=config.integer("syncSlaveMetadataPeriod"),
             more=(
-                (RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, "request modes", self._pop.take_modes),
+                (RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, "request modes", self.pop.take_modes),
             ),
         )
         self._delay_sync = DelaySync(
@@ -197,6 +201,8 @@ class BrokerReplica:
             log,
             AdminProcessor(
                 self,
+                log,
+                ConfigText(disk, config_path),
                 used_ratio=used_ratio,
                 held_pulls=lambda: self._pull.held_count,
                 waiting_sends=lambda: self._send.waiting_count,
@@ -207,7 +213,7 @@ class BrokerReplica:
             ProducerProcessor(self, self.services).handlers(),
             QueryProcessor(self).handlers(),
             self._pull.handlers(),
-            self._pop.handlers(),
+            self.pop.handlers(),
             self._clients.handlers(),
             OffsetProcessor(self).handlers(),
             GroupProcessor(self).handlers(),
@@ -215,7 +221,7 @@ class BrokerReplica:
             on_closed=(
                 self._clients.closed,
                 self._pull.closed,
-                self.pops.closed,
+                self.pop.pops.closed,
                 self._send.closed,
             ),
         )
@@ -251,14 +257,14 @@ class BrokerReplica:
         )
         await self.groups.load()
         await self.offsets.load()
-        await self._pop.load()
+        await self.pop.load()
         await self.services.load()
         for port, server in self._servers.items():
             await server.start(config.values["bindAddress"], port)
         self.tasks.start(self.topics.run(), name="topics file")
         self.tasks.start(self.groups.file.run(), name="groups file")
         self.tasks.start(self.offsets.file.run(), name="offsets file")
-        self.tasks.start(self._pop.file.run(), name="request modes file")
+        self.tasks.start(self.pop.file.run(), name="request modes file")
         self.tasks.start(self._watch_clients(), name="clients")
         self.tasks.start(self._registration.run(), name="name servers")
         self.tasks.start(self._slave_sync.run(), name="slave sync")
@@ -277,7 +283,7 @@ class BrokerReplica:
         await self.services.close()
         self.manager.close()
         self._pull.close()
-        self.pops.close()
+        self.pop.pops.close()
         await self.tasks.close()
         for server in self._servers.values():
             await server.close(CLOSE_GRACE_MS)
@@ -294,7 +300,7 @@ class BrokerReplica:
         try:
             await self.groups.file.save()
             await self.offsets.file.save()
-            await self._pop.file.save()
+            await self.pop.file.save()
         except DiskFailed as error:
             self._log.log("error", "consumers_not_saved", reason=str(error))
 
@@ -440,12 +446,11 @@ class BrokerReplica:
         self._serving = role
         if role is Role.MASTER:
             self.services.start()
+            self.offsets.cut(self.store.queues.next_offsets, self._log)
         else:
             self.services.stop()
-        if role is Role.MASTER:
-            self.offsets.cut(self.store.queues.next_offsets, self._log)
         self._pull.role_changed()
-        self.pops.role_changed()
+        self.pop.pops.role_changed()
         self.topics.table.advance(epoch, self.clock.wall_ms())
         self.topics_changed()
         self._log.log("info", "role_taken_up", role=role.value, epoch=epoch)
@@ -456,9 +461,6 @@ class BrokerReplica:
         """The controllers elect nobody else until then."""
         if self.ha is not None:
             self.ha.granted(until_ms)
-
-    def _peer_lost(self, address: str) -> None:
-        self.manager.lost(address)
 
     def log_fields(self) -> dict[str, str]:
         """What a heartbeat says of the log; the election looks at it."""

@@ -63,14 +63,25 @@ class TransactionService:
         self._rules = rules
         self._unique_ids = unique_ids
         self._log = log
-        self._timeout_ms = config.integer("transactionTimeOut")
-        self._checks_max = config.integer("transactionCheckMax")
-        self._interval_ms = config.integer("transactionCheckInterval")
         self._open_max = config.integer("transactionsOpenMax")
         self._store_host = pack_host(config.host, config.port)
         self._keep_ms = config.store.file_reserved_time * HOUR_MS
         self._check_ms = 0
         self.open = OpenTransactions(0, 0, self._open_max)
+
+    # These may change while the broker runs (live_config.LIVE).
+
+    @property
+    def _timeout_ms(self) -> int:
+        return self._broker.config.integer("transactionTimeOut")
+
+    @property
+    def _checks_max(self) -> int:
+        return self._broker.config.integer("transactionCheckMax")
+
+    @property
+    def _interval_ms(self) -> int:
+        return self._broker.config.integer("transactionCheckInterval")
 
     # -- 37 ----------------------------------------------------------------------------------------
 

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rmqha.base.errors import DiskFailed
+from rmqha.broker.aio.config_file import ConfigText
 from rmqha.broker.aio.processors import Broker, Handlers
-from rmqha.broker.runtime_info import (
-    ConfigRefused,
-    Facts,
-    config_text,
-    read_update,
-    runtime_table,
-)
+from rmqha.broker.live_config import ConfigRefused, read_update
+from rmqha.broker.runtime_info import Facts, config_text, runtime_table
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
+from rmqha.runtime.logs import Logger
 
 
 class AdminProcessor:
     """Answers mqadmin.
 
     Args:
+        file: keeps what 25 changes.
         used_ratio: of the disk; None where nobody can tell.
         held_pulls, waiting_sends: how many there are now.
     """
@@ -31,12 +30,16 @@ class AdminProcessor:
     def __init__(
         self,
         broker: Broker,
+        log: Logger,
+        file: ConfigText,
         *,
         used_ratio: Callable[[], float] | None,
         held_pulls: Callable[[], int],
         waiting_sends: Callable[[], int],
     ) -> None:
         self._broker = broker
+        self._log = log
+        self._file = file
         self._used_ratio = used_ratio
         self._held_pulls = held_pulls
         self._waiting_sends = waiting_sends
@@ -57,12 +60,39 @@ class AdminProcessor:
         body = config_text(broker.config.values)
         return request.reply(ResponseCode.SUCCESS, None, ext_fields(version=version), body)
 
-    def update_config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """25."""
+    def update_config(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """25: first the file, then the broker, then the answer."""
         found = read_update(request.body, self._broker.config.values)
         if isinstance(found, ConfigRefused):
             return request.reply(found.code, found.remark)
-        return request.reply(ResponseCode.SUCCESS)
+        if not found:
+            return request.reply(ResponseCode.SUCCESS)
+        self._broker.tasks.start(self._change(connection, request, found), name="config")
+        return None
+
+    async def _change(
+        self, connection: Connection, request: RemotingCommand, changed: dict[str, str]
+    ) -> None:
+        broker, code, remark = self._broker, int(ResponseCode.SUCCESS), None
+        try:
+            await self._file.change(changed)
+        except (DiskFailed, OSError) as error:
+            code, remark = int(ResponseCode.SYSTEM_ERROR), f"nothing is changed: {error}"
+        else:
+            broker.config.change(changed)
+            if "brokerPermission" in changed:
+                # Only a newer version makes name servers look at the permissions again.
+                epoch = broker.topics.table.version.state_version
+                broker.topics.table.advance(epoch, broker.clock.wall_ms())
+                broker.topics_changed()
+        self._log.log(
+            "warning", "config_changed", by=connection.peer, changed=changed, code=code,
+            reason=remark,
+        )  # fmt: skip
+        if not request.is_oneway:
+            connection.send(request.reply(code, remark))
 
     def runtime_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """28."""

@@ -97,8 +97,6 @@ class PopProcessor:
         self._revive_queues = config.integer("reviveQueueNum")
         self._host = pack_host(config.host, config.port)
         self._poll_ms_max = config.integer("heldPullTimeMax")
-        self._resets = config.boolean("useServerSideResetOffset")
-        self._may_read = bool(config.integer("brokerPermission") & PERM_READ)
         self._offsets = PopOffsets()
         self._settling = False
         self._timer: TimerHandle | None = None
@@ -179,7 +177,7 @@ class PopProcessor:
             return Refusal(SERVICE_NOT_AVAILABLE, FENCED)
         if role is Role.SLAVE:
             return Refusal(ResponseCode.SYSTEM_BUSY, SLAVE_REFUSES)
-        if not self._may_read:
+        if not self._broker.config.integer("brokerPermission") & PERM_READ:
             return Refusal(NO_PERMISSION, "the broker pop message is forbidden")
         if not self._services.rules.timers:
             return Refusal(
@@ -355,7 +353,8 @@ class PopProcessor:
     def _position(self, key: OffsetKey, init_mode: int) -> int:
         group, topic, queue_id = key
         table = self._broker.offsets.table
-        moved = table.take_reset(group, topic, queue_id) if self._resets else None
+        resets = self._broker.config.boolean("useServerSideResetOffset")
+        moved = table.take_reset(group, topic, queue_id) if resets else None
         if moved is not None:
             self._offsets.reset(key)
             self._keep(key, moved)

@@ -51,8 +51,6 @@ class ProducerProcessor:
         self._broker = broker
         self._services = services
         self._store_host = pack_host(config.host, config.port)
-        self._recalls = config.boolean("recallMessageEnable")
-        self._may_write = bool(config.integer("brokerPermission") & PERM_WRITE)
         self._turn = 0
 
     def handlers(self) -> Handlers:
@@ -64,6 +62,10 @@ class ProducerProcessor:
             RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
             RequestCode.RECALL_MESSAGE: self.recall,
         }
+
+    @property
+    def _may_write(self) -> bool:
+        return bool(self._broker.config.integer("brokerPermission") & PERM_WRITE)
 
     def _later(self, connection: Connection, request: RemotingCommand, end: int,
                fields: dict[str, str] | None = None) -> None:  # fmt: skip
@@ -247,7 +249,7 @@ class ProducerProcessor:
     ) -> tuple[int, str] | Refusal:
         """Where the recall's record ends, and the UNIQ_KEY of what it recalls."""
         broker, rules = self._broker, self._services.rules
-        if not self._recalls:
+        if not broker.config.boolean("recallMessageEnable"):
             return Refusal(NO_PERMISSION, "recall failed, operation is forbidden")
         if broker.role is not Role.MASTER:
             return Refusal(SLAVE_NOT_AVAILABLE, "recall failed, broker service not available")

@@ -24,7 +24,8 @@ from rmqha.broker.pull import (
     status_code,
     suggest_broker,
 )
-from rmqha.broker.send import SERVICE_NOT_AVAILABLE, Refusal
+from rmqha.broker.send import NO_PERMISSION, SERVICE_NOT_AVAILABLE, Refusal
+from rmqha.broker.topics import PERM_READ
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -64,9 +65,6 @@ class PullProcessor:
         self._told = self._arrived
         self._timer: TimerHandle | None = None
         self._timer_ms = 0
-        self._slave_reads = config.boolean("slaveReadEnable")
-        self._long_polling = config.boolean("longPollingEnable")
-        self._resets = config.boolean("useServerSideResetOffset")
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -74,6 +72,24 @@ class PullProcessor:
             RequestCode.PULL_MESSAGE: self.pull,
             RequestCode.LITE_PULL_MESSAGE: self.pull,
         }
+
+    # These may change while the broker runs (live_config.LIVE).
+
+    @property
+    def _slave_reads(self) -> bool:
+        return self._broker.config.boolean("slaveReadEnable")
+
+    @property
+    def _long_polling(self) -> bool:
+        return self._broker.config.boolean("longPollingEnable")
+
+    @property
+    def _resets(self) -> bool:
+        return self._broker.config.boolean("useServerSideResetOffset")
+
+    @property
+    def _may_read(self) -> bool:
+        return bool(self._broker.config.integer("brokerPermission") & PERM_READ)
 
     @property
     def held_count(self) -> int:
@@ -100,6 +116,8 @@ class PullProcessor:
             self._answer_now(held)
 
     def _closed(self) -> Refusal | None:
+        if not self._may_read:
+            return Refusal(NO_PERMISSION, "the broker pulling message is forbidden")
         role = self._broker.role
         if role is None:
             return Refusal(SERVICE_NOT_AVAILABLE, FENCED)

@@ -36,6 +36,8 @@ class ReplicationProcessor:
     def epochs(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """1007."""
         broker = self._broker
+        if not broker.config.controllers:
+            return request.reply(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode ")
         if broker.ha_core is None:
             return request.reply(ResponseCode.SYSTEM_ERROR, NOT_STARTED)
         config = broker.config

@@ -54,8 +54,6 @@ class SendProcessor:
         self._store_host = pack_host(config.host, config.port)
         self._body_max = config.store.max_message_size
         self._in_flight_max = config.integer("sendsInFlightMax")
-        self._no_transactions = config.boolean("rejectTransactionMessage")
-        self._may_write = bool(config.integer("brokerPermission") & PERM_WRITE)
         self._in_flight = 0
         self._turn = 0
         self._peers: dict[int, bytes] = {}
@@ -99,6 +97,10 @@ class SendProcessor:
         self._in_flight += 1
         self._broker.tasks.start(self._finish(connection, request, ha, end, fields), name="send")
         return None
+
+    @property
+    def _may_write(self) -> bool:
+        return bool(self._broker.config.integer("brokerPermission") & PERM_WRITE)
 
     @property
     def waiting_count(self) -> int:
@@ -153,7 +155,8 @@ class SendProcessor:
         """Topic and queue, after all checks in Java's order."""
         broker = self._broker
         topic = broker.topics.table.get(parsed.topic)
-        if not self._may_write and topic is not None and topic.order:
+        may_write = topic is None or not topic.order or self._may_write
+        if not may_write:
             return Refusal(NO_PERMISSION, "sending to this broker is forbidden")
         refusal = name_refusal(parsed.topic)
         if refusal is not None:
@@ -206,7 +209,7 @@ class SendProcessor:
     ) -> tuple[int, dict[str, str]] | Refusal:
         properties = message.properties
         if b"TRAN_MSG" in properties and self._is_half(message):
-            if self._no_transactions:
+            if self._broker.config.boolean("rejectTransactionMessage"):
                 return Refusal(NO_PERMISSION, "this broker takes no transactions")
             message = half_message(message)
         elif b"DELAY" in properties or b"TIMER_D" in properties:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.services import MasterServices
+from rmqha.broker.pop import retry_topic_of
 from rmqha.broker.send import INVALID_PARAMETER, TOPIC_NOT_EXIST, Refusal
 from rmqha.broker.topic_requests import check_name, parse_topic, parse_topics
 from rmqha.broker.topics import DataVersion, TopicConfig
@@ -90,9 +91,19 @@ class TopicProcessor:
             return request.reply(refusal.code, refusal.remark)
         if self._broker.topics.table.delete(name, self._broker.clock.wall_ms()):
             self._broker.topics_changed()
-        if self._broker.offsets.table.forget_topic(name):
-            self._broker.offsets.changed()
+        self._forget(name)
         return request.reply(ResponseCode.SUCCESS)
+
+    def _forget(self, name: str) -> None:
+        """What groups have stored of a topic goes, and with it where they would pop it again."""
+        broker = self._broker
+        offsets, wall_ms = broker.offsets.table, broker.clock.wall_ms()
+        retries = [retry_topic_of(name, group) for group in offsets.groups_of(name)]
+        for gone in (name, *(one for one in retries if one != name)):
+            if gone != name and broker.topics.table.delete(gone, wall_ms):
+                broker.topics_changed()
+            if offsets.forget_topic(gone):
+                broker.offsets.changed()
 
     def all_topics(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """21: what a slave copies; static topics do not exist here."""

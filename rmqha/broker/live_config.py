@@ -1,0 +1,106 @@
+"""Configuration that changes while a broker runs: request 25, and the file that keeps it.
+
+Only keys of :data:`LIVE` change; whoever caches one of them is told. The file is the one that the
+broker was started with: lines of other keys, and remarks, stay as they are.
+
+Source: AdminBrokerProcessor.updateBrokerConfig and Configuration of RocketMQ 5.1.1 to 5.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.broker.settings import check_values
+from rmqha.remoting.codes import ResponseCode
+from rmqha.runtime.properties import format_properties, parse_properties
+
+BLACK_LIST = frozenset(
+    {"brokerConfigPath", "configBlackList", "configStorePath", "storePathRootDir"}
+)
+LIVE = frozenset(
+    {
+        "autoCreateSubscriptionGroup", "brokerPermission", "longPollingEnable",
+        "recallMessageEnable", "rejectTransactionMessage", "slaveReadEnable",
+        "transactionCheckInterval", "transactionCheckMax", "transactionTimeOut",
+        "useServerSideResetOffset",
+    }
+)  # fmt: skip
+"""Keys that take effect at once."""
+
+
+class ConfigRefused(NamedTuple):
+    """Why a 25 changes nothing."""
+
+    code: int
+    remark: str
+
+
+def read_update(body: bytes, known: Mapping[str, str]) -> dict[str, str] | ConfigRefused:
+    """What a 25 changes: all that it asks for, or nothing.
+
+    Java changes some keys at once, some never, and answers success to both; here an operator
+    hears which keys need the file and a restart. The same value again is no change, and unknown
+    keys are passed over, as in Java.
+    """
+    try:
+        asked = parse_properties(bytes(body).decode())
+    except (UnicodeDecodeError, ConfigInvalid):
+        return ConfigRefused(ResponseCode.SYSTEM_ERROR, "string2Properties error")
+    listed = {key.strip() for key in known.get("configBlackList", "").split(";")} | BLACK_LIST
+    if any(key in listed for key in asked):
+        return ConfigRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+    changed = {k: v.strip() for k, v in asked.items() if k in known and known[k] != v.strip()}
+    fixed = sorted(key for key in changed if key not in LIVE)
+    if fixed:
+        return ConfigRefused(
+            ResponseCode.NO_PERMISSION,
+            f"{', '.join(fixed)}: read at start only; change the file and restart the broker",
+        )
+    try:
+        check_values({**known, **changed})
+    except ConfigInvalid as error:
+        return ConfigRefused(ResponseCode.SYSTEM_ERROR, str(error))
+    return changed
+
+
+def edited(text: str, changed: Mapping[str, str]) -> str:
+    """The text of a properties file with other values.
+
+    A key that stands alone on its line is changed there, any other at the end: of several lines
+    with one key the last counts.
+    """
+    left = dict(changed)
+    lines = text.splitlines(keepends=True)
+    last: dict[str, int] = {}
+    for at, line in enumerate(lines):
+        if line.rstrip("\r\n").endswith("\\") or (
+            at and lines[at - 1].rstrip("\r\n").endswith("\\")
+        ):
+            continue
+        for key in _keys(line):
+            last[key] = at
+    for key, at in last.items():
+        if key in left:
+            lines[at] = format_properties({key: left.pop(key)})
+    found = "".join(lines)
+    if left and found and not found.endswith("\n"):
+        found += "\n"
+    found += format_properties(left)
+    wrong = {key: value for key, value in changed.items() if _value(found, key) != value}
+    return found + format_properties(wrong)
+
+
+def _keys(line: str) -> list[str]:
+    try:
+        return list(parse_properties(line))
+    except ConfigInvalid:
+        return []
+
+
+def _value(text: str, key: str) -> str | None:
+    try:
+        return parse_properties(text).get(key)
+    except ConfigInvalid:
+        return None

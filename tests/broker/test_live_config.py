@@ -1,0 +1,170 @@
+"""Request 25: what changes at once, what needs a restart, and the file that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.base.errors import DiskFailed
+from rmqha.broker.aio.replica import BrokerReplica
+from rmqha.broker.live_config import LIVE, ConfigRefused, edited, read_update
+from rmqha.broker.settings import DEFAULTS
+from rmqha.runtime.properties import parse_properties
+from tests.broker.replicas import TOPIC, ReplicaCluster
+from tests.broker.subscriber import pull_fields
+
+PATH = "/etc/broker.conf"
+FILE = b"""# written by hand
+brokerName=broker-a
+slaveReadEnable = false
+transactionTimeOut=\\
+  6000
+"""
+
+
+@pytest.fixture
+def cluster() -> Iterator[ReplicaCluster]:
+    """One replica that was started with a file."""
+    with ReplicaCluster(seed=31, replicas=1, config_path=PATH) as one:
+        disk = one.disks[one.broker_hosts[0]]
+        one.loop.run_until_complete(disk.make_dirs("/etc"))
+        one.loop.run_until_complete(disk.write_atomic(PATH, FILE))
+        one.boot_all()
+        yield one
+
+
+def master_of(cluster: ReplicaCluster) -> BrokerReplica:
+    """The master."""
+    found = cluster.master()
+    assert found is not None
+    return found
+
+
+def update(cluster: ReplicaCluster, text: bytes) -> Any:
+    """Send 25."""
+    return cluster.ask(master_of(cluster).config.address, 25, {}, text)
+
+
+def file_of(cluster: ReplicaCluster) -> str:
+    """What the file says now."""
+    disk = cluster.disks[cluster.broker_hosts[0]]
+    return bytes(cluster.loop.run_until_complete(disk.read(PATH))).decode()
+
+
+def shown(cluster: ReplicaCluster) -> dict[str, str]:
+    """The answer to 26."""
+    body = cluster.ask(master_of(cluster).config.address, 26).body.decode()
+    return dict(line.split("=", 1) for line in body.splitlines())
+
+
+def test_update_when_a_key_may_change_then_it_takes_effect_and_the_file_keeps_it(
+    cluster: ReplicaCluster,
+) -> None:
+    """The lines of other keys, and remarks, stay."""
+    assert update(cluster, b"slaveReadEnable=true\ntransactionTimeOut=9000\n").code == 0
+    assert shown(cluster)["slaveReadEnable"] == "true"
+    text = file_of(cluster)
+    assert text.startswith("# written by hand\nbrokerName=broker-a\nslaveReadEnable=true\n")
+    assert parse_properties(text)["transactionTimeOut"] == "9000"
+    before = text
+    assert update(cluster, b"slaveReadEnable=true").code == 0
+    assert update(cluster, b"noSuchKey=1").code == 0
+    assert file_of(cluster) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "words"),
+    [
+        (b"storePathRootDir=/elsewhere", 16, "black list"),
+        (b"listenPort=1\nslaveReadEnable=true", 16, "listenPort: read at start only"),
+        (b"transactionCheckMax=many", 1, "transactionCheckMax=many is not a number"),
+        (b"transactionCheckMax=0", 1, "must be positive"),
+        (b"slaveReadEnable=perhaps", 1, "neither true nor false"),
+        (b"\xff", 1, "string2Properties error"),
+    ],
+)
+def test_update_when_refused_then_nothing_changes(text: bytes, code: int, words: str) -> None:
+    """All or nothing: a change that silently does half is found out in the next incident."""
+    found = read_update(text, DEFAULTS)
+    assert isinstance(found, ConfigRefused)
+    assert (found.code, words in found.remark) == (code, True)
+
+
+def test_update_when_the_file_cannot_be_written_then_nothing_changes(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change that a restart would undo must not look like one."""
+    disk = cluster.disks[cluster.broker_hosts[0]]
+    write = disk.write_atomic
+
+    async def read_only(path: str, data: bytes) -> None:
+        if path == PATH:
+            raise DiskFailed("read-only file system")
+        await write(path, data)
+
+    monkeypatch.setattr(disk, "write_atomic", read_only)
+    answer = update(cluster, b"slaveReadEnable=true")
+    assert answer.code == 1
+    assert "nothing is changed" in answer.remark
+    assert shown(cluster)["slaveReadEnable"] == "false"
+
+
+def test_broker_permission_when_taken_away_then_clients_and_name_servers_see_it(
+    cluster: ReplicaCluster,
+) -> None:
+    """4 takes writes away in routes; 2 takes pulls away as well; 6 gives all back."""
+    cluster.send_many(2)
+    address = master_of(cluster).config.address
+
+    def perm() -> int:
+        _, body = cluster.name_server.registered[-1]
+        return int(body["topicConfigSerializeWrapper"]["topicConfigTable"][TOPIC]["perm"])
+
+    def pull() -> int:
+        fields = pull_fields("G", TOPIC, sysFlag=4)
+        return cluster.ask(address, 11, {name: str(value) for name, value in fields.items()}).code
+
+    cluster.until(lambda: perm() == 6, "registration")
+    assert pull() in (0, 19)
+    assert update(cluster, b"brokerPermission=4").code == 0
+    cluster.until(lambda: perm() == 4, "registration without writes")
+    assert pull() in (0, 19)
+    assert update(cluster, b"brokerPermission=2").code == 0
+    cluster.until(lambda: perm() == 2, "registration without reads")
+    assert pull() == 16
+    assert cluster.ask(address, 200050, {
+        "consumerGroup": "G", "topic": TOPIC, "queueId": "-1", "maxMsgNums": "1",
+        "invisibleTime": "9000", "pollTime": "0", "initMode": "0",
+    }).code == 16  # fmt: skip
+    assert update(cluster, b"brokerPermission=6").code == 0
+    cluster.until(lambda: perm() == 6, "registration with all")
+    assert master_of(cluster).topics.table.topics[TOPIC].perm == 6
+
+
+def test_live_keys_are_known() -> None:
+    """A key that is renamed would be refused for ever."""
+    assert set(DEFAULTS) >= LIVE
+
+
+WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=12)
+
+
+@given(
+    before=st.dictionaries(st.sampled_from("abc"), WORDS), extra=WORDS,
+    changed=st.dictionaries(st.sampled_from("abd"), WORDS.map(str.strip)),
+    style=st.sampled_from(["{k}={v}\n", "{k} : {v}\r\n", "{k}\\\n  ={v}\n"]),
+)  # fmt: skip
+def test_files_when_edited_then_other_keys_and_remarks_stay(
+    before: dict[str, str], extra: str, changed: dict[str, str], style: str
+) -> None:
+    """Whatever people have written there."""
+    plain = {key: "".join(c for c in value if c.isalnum()) for key, value in before.items()}
+    remark = "# " + "".join(c for c in extra if c.isalnum()) + "\n"
+    text = remark + "".join(style.format(k=key, v=value) for key, value in plain.items())
+    after = edited(text, changed)
+    assert parse_properties(after) == plain | changed
+    assert after.startswith(remark)
