@@ -59,7 +59,9 @@ class GoPeer(ClientPeer):
 
     def __init__(self, binary: Path, home: Path) -> None:
         super().__init__(home, name="go")
-        self.child = Child("go", [str(binary)], home / "go.log", piped=True)
+        # Broadcasting groups keep their offsets under HOME, also from one run to the next.
+        command = ["env", f"HOME={home}", str(binary)]
+        self.child = Child("go", command, home / "go.log", piped=True)
 
 
 class Consumed(NamedTuple):
