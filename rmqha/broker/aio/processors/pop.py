@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqha.base.errors import DiskFailed, MessageIllegal
+from rmqha.broker.aio.popped import records_of, shown_as
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.pull import FENCED
 from rmqha.broker.aio.services import MasterServices
@@ -24,13 +25,10 @@ from rmqha.broker.pop import (
     POLLING_FULL,
     POLLING_TIMEOUT,
     Handed,
-    PopKey,
     PopRequest,
     check_pop,
-    encode_key,
     parse_pop,
     pop_fields,
-    retry_mark,
     retry_topic_of,
 )
 from rmqha.broker.pop_offsets import Key as OffsetKey
@@ -45,16 +43,14 @@ from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.runtime.ports import TimerHandle
-from rmqha.store import properties as props
 from rmqha.store.aio.pulling import Pulled, Pulling
-from rmqha.store.record import encode_into, encoded_size, pack_host
+from rmqha.store.record import pack_host
 
 SLAVE_REFUSES = "[REJECTREQUEST]system busy, start flow control for a while: pop at the master"
 RETRY_FIRST_EVERY = 5
 """One pop in so many looks for messages to retry before others; Java's 20 %."""
 
 SETTLE_PAUSE_MS = 50
-_SIZE, _QUEUE_OFFSET_AT, _PLACE_AT = 4, 20, 28
 _MOVED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY", "NO_MATCHED_LOGIC_QUEUE")
 
 
@@ -278,7 +274,11 @@ class PopProcessor:
                    self._write(point, taken.revive_queue))  # fmt: skip
         taken.handed.append(Handed(topic, queue_id, offset, offsets))
         retried = topic != pop.topic
-        taken.parts += self._shown(found, point, taken, pop.topic) if retried else found.parts
+        taken.parts += (
+            shown_as(broker.store.reader, found.parts, point, taken.revive_queue, pop.topic)
+            if retried
+            else found.parts
+        )
         taken.count += found.messages
         taken.size += found.size
         broker.statistics.got(topic, pop.consumer_group, found.messages, found.size)
@@ -290,35 +290,6 @@ class PopProcessor:
         if isinstance(placed, Refusal):
             raise MessageIllegal(placed.remark)
         return self._services.writer.append(placed).end
-
-    def _shown(
-        self, found: Pulled, point: CheckPoint, taken: Taken, topic: str
-    ) -> Iterator[memoryview]:
-        """Messages of the retry topic, under the topic that the consumer knows."""
-        for at, physical, stored in records_of(found.parts):
-            record = self._broker.store.reader.look(physical)
-            if record is None:
-                continue
-            key = PopKey(
-                point.start_offset, point.pop_ms, point.invisible_ms, taken.revive_queue,
-                retry_mark(point.topic), point.broker_name, point.queue_id, at,
-            )  # fmt: skip
-            message = record.message()
-            shown = message._replace(
-                topic=topic,
-                properties=props.put(message.properties, b"POP_CK", encode_key(key).encode()),
-            )
-            try:
-                body = bytearray(encoded_size(shown, property_crc=False))
-            except MessageIllegal:
-                # No room for another property; clients understand the retry topic as well.
-                yield stored
-                continue
-            encode_into(
-                body, 0, shown, size=len(body), queue_offset=at, physical_offset=physical,
-                store_timestamp=record.store_timestamp,
-            )  # fmt: skip
-            yield memoryview(body)
 
     def _answer(self, asked: Asked, taken: Taken) -> None:
         fields = ext_fields(
@@ -479,17 +450,3 @@ class PopProcessor:
         for held in self._held.due(self._broker.clock.now_ms()):
             self._answer_now(held)
         self._arm()
-
-
-def records_of(parts: list[memoryview]) -> Iterator[tuple[int, int, memoryview]]:
-    """Queue offset, physical offset and bytes of each record in slices of the log."""
-    for part in parts:
-        at = 0
-        while at < len(part):
-            size = int.from_bytes(part[at : at + _SIZE])
-            yield (
-                int.from_bytes(part[at + _QUEUE_OFFSET_AT : at + _PLACE_AT]),
-                int.from_bytes(part[at + _PLACE_AT : at + _PLACE_AT + 8]),
-                part[at : at + size],
-            )
-            at += size

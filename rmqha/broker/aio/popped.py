@@ -1,0 +1,59 @@
+"""Popped messages as they go out: slices of the log, or, of a retry topic, under another name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rmqha.base.errors import MessageIllegal
+from rmqha.broker.pop import PopKey, encode_key, retry_mark
+from rmqha.broker.pop_revive import CheckPoint
+from rmqha.store import properties as props
+from rmqha.store.aio.reader import Reader
+from rmqha.store.record import encode_into, encoded_size
+
+_SIZE, _QUEUE_OFFSET_AT, _PLACE_AT, _PLACE_END = 4, 20, 28, 36
+
+
+def records_of(parts: list[memoryview]) -> Iterator[tuple[int, int, memoryview]]:
+    """Queue offset, physical offset and bytes of each record in slices of the log."""
+    for part in parts:
+        at = 0
+        while at < len(part):
+            size = int.from_bytes(part[at : at + _SIZE])
+            yield (
+                int.from_bytes(part[at + _QUEUE_OFFSET_AT : at + _PLACE_AT]),
+                int.from_bytes(part[at + _PLACE_AT : at + _PLACE_END]),
+                part[at : at + size],
+            )
+            at += size
+
+
+def shown_as(
+    reader: Reader, parts: list[memoryview], point: CheckPoint, revive_queue: int, topic: str
+) -> Iterator[memoryview]:
+    """Messages of a retry topic, under the topic that the consumer knows.
+
+    Their key says where they really are; clients cannot tell from the topic.
+    """
+    for at, physical, stored in records_of(parts):
+        record = reader.look(physical)
+        if record is None:
+            continue
+        key = PopKey(
+            point.start_offset, point.pop_ms, point.invisible_ms, revive_queue,
+            retry_mark(point.topic), point.broker_name, point.queue_id, at,
+        )  # fmt: skip
+        message = record.message()
+        properties = props.put(message.properties, b"POP_CK", encode_key(key).encode())
+        shown = message._replace(topic=topic, properties=properties)
+        try:
+            body = bytearray(encoded_size(shown, property_crc=False))
+        except MessageIllegal:
+            # No room for another property; clients understand the retry topic as well.
+            yield stored
+            continue
+        encode_into(
+            body, 0, shown, size=len(body), queue_offset=at, physical_offset=physical,
+            store_timestamp=record.store_timestamp,
+        )  # fmt: skip
+        yield memoryview(body)
