@@ -47,30 +47,37 @@ class Statistics:
 
     def __init__(self, names_max: int) -> None:
         self._max = names_max
-        self.totals = Totals()
+        # Plain numbers: a message or two of every send and pull counts here.
+        self._put = self._put_bytes = self._got = self._got_bytes = self._hits = self._misses = 0
         self._samples: deque[tuple[int, Totals]] = deque(maxlen=LONG + 1)
         self._counts: dict[Name, int] = {}
         self._count_samples: deque[tuple[int, dict[Name, int]]] = deque(maxlen=MEDIUM + 1)
         self._day: int | None = None
         self.yesterday_morning = self.today_morning = Totals()
 
+    @property
+    def totals(self) -> Totals:
+        """Everything counted since the start."""
+        return Totals(
+            self._put, self._put_bytes, self._got, self._got_bytes, self._hits, self._misses
+        )
+
     def put(self, topic: str, count: int, size: int) -> None:
         """Messages were written."""
-        totals = self.totals
-        self.totals = totals._replace(put=totals.put + count, put_bytes=totals.put_bytes + size)
+        self._put += count
+        self._put_bytes += size
         self._count((TOPIC_PUT, topic, ""), count)
 
     def got(self, topic: str, group: str, count: int, size: int) -> None:
         """Messages were given to a consumer."""
-        totals = self.totals
-        self.totals = totals._replace(
-            got=totals.got + count, got_bytes=totals.got_bytes + size, hits=totals.hits + 1
-        )
+        self._got += count
+        self._got_bytes += size
+        self._hits += 1
         self._count((GROUP_GET, topic, group), count)
 
     def missed(self) -> None:
         """A pull found nothing."""
-        self.totals = self.totals._replace(misses=self.totals.misses + 1)
+        self._misses += 1
 
     def _count(self, name: Name, count: int) -> None:
         if name in self._counts or len(self._counts) < self._max:
