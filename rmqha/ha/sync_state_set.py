@@ -95,6 +95,8 @@ class SyncStateSet:
     @property
     def smallest_size(self) -> int:
         """Members of the smallest set that the controller may hold."""
+        if not self.asked and not self.joining:
+            return len(self.ids)  # every put asks
         return min(len(ids) for ids in self.possible)
 
     @property
