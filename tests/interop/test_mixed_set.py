@@ -99,7 +99,7 @@ def create_everywhere(cluster: Cluster, topic: str) -> None:
 
 
 def kill_master(cluster: Cluster, producer: Producer, rng: random.Random) -> str:
-    """kill -9 it; half of the time it is back before anybody else may have been elected."""
+    """kill -9 it; half of the time it starts again without waiting for an election."""
     before = cluster.controllers.wait_for_master(NAME)
     master = cluster.broker(before.master_id)
     at_once = rng.random() < 0.5
@@ -112,7 +112,7 @@ def kill_master(cluster: Cluster, producer: Producer, rng: random.Random) -> str
 
 
 def kill_slave(cluster: Cluster, rng: random.Random) -> str:
-    """kill -9 a slave; half of the time it is back before the master misses it."""
+    """kill -9 a slave; half of the time it starts again before the set has shrunk."""
     before = cluster.controllers.wait_for_master(NAME)
     slave = rng.choice(cluster.slaves())
     at_once = rng.random() < 0.5
