@@ -1,6 +1,7 @@
 """Fixtures of the interop tests.
 
-Run: ``.venv/bin/python -m pytest tests/interop`` (add ``-n 2 --dist loadfile`` for two workers).
+Run: ``.venv/bin/python -m pytest tests/interop``; with ``-m "not alone"`` two workers may share it
+(``-n 2 --dist loadfile``).
 ``RMQHA_INTEROP_CONTROLLERS=rmqha|dledger|jraft`` chooses whose controllers are under test (ours by
 default); the brokers, the name server and mqadmin are always Java. ``RMQHA_INTEROP_JAVA_LOG=INFO``
 makes the Java processes log more; ``RMQHA_INTEROP_KEEP`` names a folder that keeps all logs.
@@ -20,6 +21,11 @@ from rmqha.testing.real.controllers import selected_kind
 from tests.interop import required
 
 HERE = Path(__file__).parent
+ALONE = {
+    "test_controllers", "test_embedded_controllers", "test_failover", "test_join",
+    "test_mixed_set", "test_namesrv", "test_python_replica", "test_versions",
+}  # fmt: skip
+"""Modules that look at seconds, or whose clusters need both cores: never beside another."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,6 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.interop)
+            if item.path.stem in ALONE:
+                item.add_marker(pytest.mark.alone)
             item.add_marker(pytest.mark.timeout(240))
 
 
