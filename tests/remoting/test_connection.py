@@ -133,6 +133,30 @@ async def test_peer_that_does_not_read_is_cut_off() -> None:
         assert "100000 bytes" in str(error)
 
 
+async def test_unsent_bytes_never_pass_the_bound_whether_gathered_or_in_the_transport() -> None:
+    """What is gathered comes on top of what the transport holds already: one bound for both."""
+    bound, held = 1_000_000, list[int]()
+    settings = RemotingSettings(write_buffer_bytes_max=bound)
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        asyncio.get_running_loop().call_soon(pour, connection)
+
+    def pour(connection: Connection) -> None:
+        if not connection.is_closing:
+            for _ in range(7):  # one turn of the loop gathers these
+                connection.send_parts(RemotingCommand(11), [memoryview(bytes(90_000))])
+                held.append(connection.unsent_bytes)
+            asyncio.get_running_loop().call_soon(pour, connection)
+
+    async with pair(react, settings) as under_test:
+        with socket.socket() as silent:
+            silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            silent.connect(("127.0.0.1", under_test.server.port))
+            silent.send(encode(RemotingCommand(1005)))
+            assert isinstance(await under_test.handler.closes.get(), ConnectionLost)
+        assert bound - 100_000 < max(held) <= bound
+
+
 async def test_requests_wait_while_the_peer_does_not_read() -> None:
     """Reading on would queue answers up to the cut-off; waiting lets a slow peer recover."""
     paused = asyncio.Event()

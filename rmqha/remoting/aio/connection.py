@@ -1,7 +1,7 @@
 """One connection, of a server or a client: bytes in, batches of commands out, gathered writes.
 
 Sends made while a chunk is handled leave in one write when the handler returns; sends made at other
-times are gathered until the loop's next turn. A peer that does not read is cut off when its
+times are gathered until the loop's next turn. A peer that does not read is cut off before its
 unsent bytes pass ``write_buffer_bytes_max``.
 """
 
@@ -107,6 +107,13 @@ class Connection(asyncio.Protocol):
         """Whether the peer reads more slowly than this side writes; a hint for producers."""
         return self._paused
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Bytes that wait here for the peer to read; never over ``write_buffer_bytes_max``."""
+        if self._transport is None:
+            return 0
+        return self._out_bytes + self._transport.get_write_buffer_size()
+
     def send(self, command: RemotingCommand) -> None:
         """Send a command; dropped when the connection is closing.
 
@@ -124,21 +131,33 @@ class Connection(asyncio.Protocol):
         """
         size = sum(map(len, parts))
         head = encode_head(command, size, self._settings.frame_bytes_max)
-        self.frames_out += 1
-        self.send_bytes(b"".join((head, *parts)))
+        if self._makes_room(len(head) + size):
+            self.frames_out += 1
+            self.send_bytes(b"".join((head, *parts)))
 
     def send_bytes(self, data: bytes) -> None:
         """Send whole frames that are encoded already; dropped when the connection is closing."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
+        if not self._makes_room(len(data)):
             return
         self._out.append(data)
         self._out_bytes += len(data)
-        if self._out_bytes > self._settings.write_buffer_bytes_max:
-            self._flush()
-        elif not self._corked and not self._flush_scheduled and self._loop is not None:
+        if not self._corked and not self._flush_scheduled and self._loop is not None:
             self._flush_scheduled = True
             self._loop.call_soon(self._flush_soon)
+
+    def _makes_room(self, size: int) -> bool:
+        """Whether so many bytes may be sent; a peer that left too much unread is cut off here."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        limit = self._settings.write_buffer_bytes_max
+        if self._out_bytes + transport.get_write_buffer_size() + size <= limit:
+            return True
+        self._flush()  # the kernel may take some of it
+        if transport.get_write_buffer_size() + size <= limit:
+            return True
+        self.abort(ConnectionLost(f"peer {self.peer} left over {limit} bytes unread"))
+        return False
 
     def send_frames(self, frames: list[bytes]) -> None:
         """Send several encoded frames."""
@@ -237,9 +256,6 @@ class Connection(asyncio.Protocol):
         self.bytes_out += size
         self._last_activity_ms = self._clock.now_ms()
         transport.write(out[0] if len(out) == 1 else b"".join(out))
-        limit = self._settings.write_buffer_bytes_max
-        if transport.get_write_buffer_size() > limit:
-            self.abort(ConnectionLost(f"peer {self.peer} left over {limit} bytes unread"))
 
     def _fail(self, error: RemoteProtocolError) -> None:
         self._close_error = error
