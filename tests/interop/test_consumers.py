@@ -1,26 +1,26 @@
-"""Real Java consumers of every kind against one broker of ours."""
+"""Real Java consumers of every kind against one broker of ours.
+
+``RMQHA_INTEROP_JAVA_BROKER=1`` runs the same against Java's name server and broker as well.
+"""
 
 from __future__ import annotations
 
 import itertools
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from rmqha.testing.real import wire
 from rmqha.testing.real.java import JavaBroker
 from rmqha.testing.real.mqadmin import mqadmin
-from rmqha.testing.real.name_servers import PythonNameServer
-from rmqha.testing.real.processes import Child, allocate_ports, wait_until
+from rmqha.testing.real.processes import wait_until
 from tests.interop import required
+from tests.interop.alone import BROKER, KINDS, Alone
 from tests.interop.client_peer import ClientPeer
 from tests.interop.peers import PeerError
 
-BROKER = "broker-a"
 QUEUES = 4
 NOT_SERVING = 14
 SHARE_S = 40.0
@@ -29,28 +29,11 @@ SHARE_S = 40.0
 _numbers = itertools.count(1)
 
 
-class AloneBroker(JavaBroker):
-    """``bin/mqbroker`` without controllers."""
-
-    def __init__(self, home: Path, name_server: str, **settings: object) -> None:
-        alone = {
-            "enableControllerMode": False, "brokerRole": "ASYNC_MASTER", "brokerId": 0,
-            "flushConsumerOffsetInterval": 500,
-        }  # fmt: skip
-        super().__init__(
-            home, allocate_ports(), 1, name_server, "", broker_name=BROKER,
-            settings={**alone, **settings},
-        )  # fmt: skip
-        config = self.home / "broker.properties"
-        command = [sys.executable, "-m", "rmqha.cli.mqbroker", "-c", str(config)]
-        self.child = Child("python1", command, self.home / "out.log")
-
-
 @dataclass
 class Stage:
     """One broker, its name server, and clients of one release."""
 
-    broker: AloneBroker
+    broker: JavaBroker
     servers: str
     clients: ClientPeer
 
@@ -83,31 +66,26 @@ class Stage:
         return set(filter(None, self.clients.ask(f"queues {name}").split(",")))
 
 
+@pytest.fixture(scope="module", params=KINDS)
+def alone(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Alone]:
+    """All of one kind but the clients."""
+    required.require_classpath()
+    with Alone(request.param, tmp_path_factory.mktemp("consumers")) as running:
+        yield running
+
+
 @pytest.fixture(scope="module", params=["5.3.3", "4.9.8"])
 def stage(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    alone: Alone, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:
-    """All of ours but the clients."""
+    """Clients of one release."""
     version = request.param
     required.require_classpath(version)
-    folder = tmp_path_factory.mktemp("consumers")
-    name_server = PythonNameServer(folder / "namesrv", allocate_ports()[0])
-    broker = AloneBroker(folder / "broker", name_server.address)
-    try:
-        name_server.start()
-        name_server.wait_ready()
-        broker.start()
-        broker.wait_ready()
-        with ClientPeer(folder / "clients", version) as clients:
-            with wire.Connection(name_server.address) as connection:
-                wait_until(
-                    lambda: wire.broker_addresses(connection, BROKER, BROKER), 20.0, "the broker"
-                )
-            clients.ask(f"producer P PG {name_server.address}")
-            yield Stage(broker, name_server.address, clients)
-    finally:
-        broker.child.kill()
-        name_server.child.kill()
+    with ClientPeer(tmp_path_factory.mktemp("clients"), version) as clients:
+        clients.ask(f"producer P PG {alone.servers}")
+        yield Stage(alone.broker, alone.servers, clients)
 
 
 def expected(prefix: str, count: int) -> set[str]:

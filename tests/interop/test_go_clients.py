@@ -37,8 +37,8 @@ from rmqha.testing.real.java import JavaBroker, NameServer
 from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import Child, allocate_ports, wait_until
 from tests.interop import required
+from tests.interop.alone import BROKER, AloneBroker
 from tests.interop.client_peer import ClientPeer
-from tests.interop.test_consumers import BROKER, AloneBroker
 
 PROGRAM = Path(__file__).parent / "go"
 BUILD_TIMEOUT_S = 200

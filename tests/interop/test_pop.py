@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,8 +26,8 @@ from rmqha.testing.real.mqadmin import mqadmin
 from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import allocate_ports, wait_until
 from tests.interop import required
+from tests.interop.alone import BROKER, KINDS, AloneBroker, JavaAlone
 from tests.interop.client_peer import ClientPeer, Received
-from tests.interop.test_consumers import BROKER, AloneBroker
 
 SOURCE = Path(__file__).parent / "java" / "PopPeer.java"
 INVISIBLE_MS = 5_000
@@ -36,19 +35,6 @@ INVISIBLE_MS = 5_000
 
 REVIVED_S = 40.0
 _numbers = itertools.count(1)
-
-
-class JavaAlone(JavaBroker):
-    """A Java broker without controllers."""
-
-    def __init__(self, home: Path, name_server: str, **settings: object) -> None:
-        super().__init__(
-            home, allocate_ports(), 1, name_server, "", broker_name=BROKER,
-            settings={
-                "enableControllerMode": False, "brokerRole": "ASYNC_MASTER", "brokerId": 0,
-                "flushConsumerOffsetInterval": 500, **settings,
-            },
-        )  # fmt: skip
 
 
 @dataclass
@@ -89,9 +75,6 @@ class Stage:
             return wanted <= {one.body for one in self.got(name) if one.queue_id == times}
 
         wait_until(all_there, timeout_s, f"{len(wanted)} deliveries at {name}")
-
-
-KINDS = ["python", "java"] if os.environ.get("RMQHA_INTEROP_JAVA_BROKER") else ["python"]
 
 
 @pytest.fixture(scope="module", params=KINDS)

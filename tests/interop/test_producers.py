@@ -1,5 +1,6 @@
 """Real Java producers of every kind against one broker of ours: what they send is what is consumed.
 
+``RMQHA_INTEROP_JAVA_BROKER=1`` runs the same against Java's name server and broker as well.
 Lines of ``java/ProducerPeer.java``; sends answer ``queue:offset:msgId:offsetMsgId:recallHandle``:
 
 =============================================  =================================================
@@ -29,16 +30,16 @@ from typing import NamedTuple
 import pytest
 
 from rmqha.testing.real import wire
+from rmqha.testing.real.java import JavaBroker
 from rmqha.testing.real.mqadmin import mqadmin
-from rmqha.testing.real.name_servers import PythonNameServer
-from rmqha.testing.real.processes import allocate_ports, wait_until
+from rmqha.testing.real.processes import wait_until
 from tests.interop import required
+from tests.interop.alone import BROKER, KINDS, Alone
 from tests.interop.client_peer import SOURCE, ClientPeer
-from tests.interop.test_consumers import BROKER, AloneBroker
 
 QUEUES = 4
 PROGRAM = SOURCE.with_name("ProducerPeer.java")
-SETTINGS = {
+SETTINGS: dict[str, object] = {
     "messageIndexEnable": True, "timerWheelEnable": True, "recallMessageEnable": True,
     "messageDelayLevel": "1s 2s 3s 4s", "transactionTimeOut": 1000,
     "transactionCheckInterval": 2000,
@@ -73,11 +74,12 @@ class Consumed(NamedTuple):
 
 @dataclass
 class Stage:
-    """One broker of ours, our name server, Java's clients."""
+    """One broker, its name server, Java's clients of one release."""
 
-    broker: AloneBroker
+    broker: JavaBroker
     servers: str
     peer: ClientPeer
+    batch_shares_key: bool
 
     def topic(self) -> str:
         """A topic of its own for a test."""
@@ -125,28 +127,29 @@ class Stage:
         return self.got(name)
 
 
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """All of ours but the clients."""
+@pytest.fixture(scope="module", params=KINDS)
+def alone(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Alone]:
+    """All of one kind but the clients."""
     required.require_classpath()
-    folder = tmp_path_factory.mktemp("producers")
-    name_server = PythonNameServer(folder / "namesrv", allocate_ports()[0])
-    broker = AloneBroker(folder / "broker", name_server.address, **SETTINGS)
-    try:
-        name_server.start()
-        name_server.wait_ready()
-        broker.start()
-        broker.wait_ready()
-        with ClientPeer(folder / "clients", name="producers", source=PROGRAM) as peer:
-            with wire.Connection(name_server.address) as connection:
-                wait_until(
-                    lambda: wire.broker_addresses(connection, BROKER, BROKER), 20.0, "the broker"
-                )
-            peer.ask(f"start {name_server.address}")
-            yield Stage(broker, name_server.address, peer)
-    finally:
-        broker.child.kill()
-        name_server.child.kill()
+    with Alone(request.param, tmp_path_factory.mktemp("producers"), **SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=["5.3.3", "4.9.8"])
+def stage(
+    alone: Alone, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    """Clients of one release."""
+    version = request.param
+    required.require_classpath(version)
+    home = tmp_path_factory.mktemp("clients")
+    with ClientPeer(home, version, "producers", PROGRAM) as peer:
+        peer.ask(f"start {alone.servers}")
+        # #9416: brokers up to 5.3.3 give each message the key of its batch, which 5.x clients set.
+        shares_key = alone.kind == "java" and version == "5.3.3"
+        yield Stage(alone.broker, alone.servers, peer, shares_key)
 
 
 def test_sync_when_sent_then_the_answer_names_where_it_is(stage: Stage) -> None:
@@ -183,7 +186,8 @@ def test_many_when_sent_then_each_is_consumed_once(stage: Stage, kind: str) -> N
     answer = stage.peer.ask(f"{kind} {topic} 100 m")
     got = stage.wait_for(stage.consume(topic), 100)
     assert sorted(one.body for one in got) == sorted(f"m-{n}" for n in range(100))
-    assert len({one.msg_id for one in got}) == 100
+    shares_key = kind == "batch" and stage.batch_shares_key
+    assert len({one.msg_id for one in got}) == (1 if shares_key else 100)
     if kind == "batch":
         first = int(answer.split(":")[1])
         ordered = sorted(got, key=lambda one: one.queue_offset)
@@ -221,6 +225,7 @@ def test_delayed_when_sent_then_not_before_its_level(stage: Stage) -> None:
     assert 3_000 <= one.stored_ms - began_ms < 4_500
 
 
+@pytest.mark.parametrize("stage", ["5.3.3"], indirect=True)  # 4.9.8 has neither
 def test_timer_when_sent_then_at_its_time_unless_recalled(stage: Stage) -> None:
     """Seconds and moments; what is recalled in time never comes."""
     topic = stage.topic()

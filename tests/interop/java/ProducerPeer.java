@@ -1,5 +1,6 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
+import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -71,6 +72,8 @@ public class ProducerPeer {
                 } else {
                     answer = "ok " + peer.run(words);
                 }
+            } catch (InvocationTargetException problem) {
+                answer = "error " + String.valueOf(problem.getCause()).replace('\n', ' ');
             } catch (Throwable problem) {
                 answer = "error " + String.valueOf(problem).replace('\n', ' ');
             }
@@ -87,7 +90,7 @@ public class ProducerPeer {
             case "batch": return batch(words[1], Integer.parseInt(words[2]), words[3]);
             case "ordered": return ordered(words[1], Integer.parseInt(words[2]), Integer.parseInt(words[3]));
             case "big": return big(words[1], Integer.parseInt(words[2]));
-            case "recall": return producer.recallMessage(words[1], words[2]);
+            case "recall": return recall(words[1], words[2]);
             case "transaction": return transaction(words[1], words[2], words[3]);
             case "checks": return String.valueOf(checks.getOrDefault(words[1], new AtomicInteger()).get());
             case "responder": return responder(words[1]);
@@ -102,12 +105,31 @@ public class ProducerPeer {
         return new Message(topic, "TagA", "key-" + body, body.getBytes(StandardCharsets.UTF_8));
     }
 
-    private static String shown(SendResult result) {
+    private static String shown(SendResult result) throws Exception {
         if (result.getSendStatus() != SendStatus.SEND_OK) {
             throw new IllegalStateException("send answered " + result);
         }
         return result.getMessageQueue().getQueueId() + ":" + result.getQueueOffset() + ":" + result.getMsgId()
-            + ":" + result.getOffsetMsgId() + ":" + result.getRecallHandle();
+            + ":" + result.getOffsetMsgId() + ":" + recallHandle(result);
+    }
+
+    /** Clients before 5.3.1 know no handle; whatever else goes wrong here is an error. */
+    private static Object recallHandle(SendResult result) throws Exception {
+        try {
+            return SendResult.class.getMethod("getRecallHandle").invoke(result);
+        } catch (NoSuchMethodException old) {
+            return null;
+        }
+    }
+
+    /** Timers came with 5.0: the compiler must not see the call when an older client is under test. */
+    private static void setTimer(Message message, String setter, String value) throws Exception {
+        Message.class.getMethod(setter, long.class).invoke(message, Long.parseLong(value));
+    }
+
+    private String recall(String topic, String handle) throws Exception {
+        return (String) DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class)
+            .invoke(producer, topic, handle);
     }
 
     /** sync TOPIC BODY [delay=LEVEL] [seconds=N] [at=MS]. */
@@ -117,8 +139,8 @@ public class ProducerPeer {
             String[] pair = words[i].split("=");
             switch (pair[0]) {
                 case "delay": message.setDelayTimeLevel(Integer.parseInt(pair[1])); break;
-                case "seconds": message.setDelayTimeSec(Long.parseLong(pair[1])); break;
-                case "at": message.setDeliverTimeMs(Long.parseLong(pair[1])); break;
+                case "seconds": setTimer(message, "setDelayTimeSec", pair[1]); break;
+                case "at": setTimer(message, "setDeliverTimeMs", pair[1]); break;
                 default: throw new IllegalArgumentException(words[i]);
             }
         }
