@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pytest
 
 from rmqha.testing.real import wire
-from rmqha.testing.real.java import JavaBroker
+from rmqha.testing.real.java import BOOT_TIMEOUT_S, JavaBroker
 from rmqha.testing.real.mqadmin import mqadmin
 from rmqha.testing.real.processes import wait_until
 from tests.interop import required
@@ -235,7 +235,9 @@ def test_offsets_when_the_broker_is_killed_then_a_consumer_goes_on_where_it_was(
     stage.broker.start()
     with wire.Connection(stage.broker.address) as connection:
         wait_until(
-            lambda: stage.broker.child.alive and _serves(connection, topic), 20.0, "the broker"
+            lambda: stage.broker.child.alive and _serves(connection, topic),
+            BOOT_TIMEOUT_S,
+            "the broker",
         )
     # A client notices at its next request that its connection is gone.
     other = stage.topic(1)
