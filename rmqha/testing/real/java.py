@@ -145,6 +145,8 @@ class JavaBroker:
             "traceTopicEnable": False,
             "sendMessageThreadPoolNums": 4,
             "transientStorePoolEnable": False,
+            # By default a broker that got no processor for 200 ms refuses what has waited so long.
+            "waitTimeMillsInSendQueue": 5000,
             **(settings or {}),
         }
         config = home / "broker.properties"
