@@ -208,6 +208,7 @@ REFUSED = [
     ({"brokerCloseGraceMs": "101"}, "brokerCloseGraceMs must be at most 100"),
     ({"metricsPromExporterPort": "65536"}, "metricsPromExporterPort must be at most 65535"),
     ({"logLevel": "loud"}, "logLevel=loud is not a level"),
+    ({"statusPagePort": "x"}, "statusPagePort=x is not a port"),
     ({"logStyle": "xml"}, "logStyle=xml is not a style"),
     ({"raftHeartbeatMs": "0"}, "raftHeartbeatMs=0 must be below raftLeaseMs=90"),
     ({"raftLeaseMs": "100"}, "raftLeaseMs=100 must be below raftVoteGuardMs=100"),

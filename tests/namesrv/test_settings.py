@@ -9,7 +9,7 @@ from rmqha.namesrv.settings import DEFAULTS, MUTABLE, POSITIVE, RouteSettings, l
 
 OWN = {
     "brokersMax", "connectionsMax", "kvBytesMax", "logLevel", "logStyle", "nameLengthMax",
-    "registrationBytesMax", "routesMax",
+    "registrationBytesMax", "routesMax", "statusPageHost", "statusPagePort",
 }  # fmt: skip
 # What mqadmin getNamesrvConfig shows of a Java 5.3.3 name server, but for paths.
 JAVA = """
@@ -68,6 +68,7 @@ def test_settings_when_keys_are_unknown_then_they_are_kept_and_named() -> None:
         ("serverWorkerThreads", str(2**31), "is too large"),
         ("clusterTest", "yes", "is neither true nor false"),
         ("logLevel", "loud", "is not a level"),
+        ("statusPagePort", "65536", "is not a port"),
         ("logStyle", "pretty", "is not a style"),
         *((key, "0", "must be at least 1") for key in POSITIVE),
     ],
