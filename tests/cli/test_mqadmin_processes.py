@@ -14,6 +14,8 @@ from rmqha.runtime.properties import parse_properties
 from rmqha.testing.real import wire
 from tests.cli.nodes import CLUSTER, ROOT, Group, Node, broker_address, group, join, replica_info
 
+pytestmark = pytest.mark.slow
+
 REFUSED, UNREACHABLE = 1, 3
 
 

@@ -14,6 +14,8 @@ from rmqha.runtime.properties import format_properties, parse_properties
 from rmqha.testing.real import wire
 from rmqha.testing.real.processes import Child, allocate_ports
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG, STORE, PORT = 2, 3, 4
 START_S = 30.0

@@ -16,6 +16,8 @@ from rmqha.testing.real import wire
 from rmqha.testing.real.processes import Child, allocate_ports, wait_until
 from tests.namesrv.node import broker_fields, registration_body, topic
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 BOOT_LINE = "The Name Server boot success. serializeType=JSON, address 127.0.0.1:{port}"
 CONTROLLER_BOOT_LINE = "The ControllerManager boot success. serializeType=JSON"

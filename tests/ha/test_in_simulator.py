@@ -26,6 +26,8 @@ from rmqha.verify.durability import DurabilityProperty
 from rmqha.verify.logs import LogSnapshot, check_converged
 from tests.ha.memory_log import MemoryLog
 
+pytestmark = pytest.mark.slow
+
 PORT = 10912
 SETTINGS = HaSettings(all_ack_in_sync_state_set=True, ack_flushed_data=True)
 

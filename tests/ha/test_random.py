@@ -20,6 +20,8 @@ from rmqha.ha.slave_session import SlaveSession
 from rmqha.verify.logs import check_converged
 from tests.ha.cluster import Cluster
 
+pytestmark = pytest.mark.slow
+
 IDS = st.sampled_from([1, 2, 3])
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from rmqha.sim.replica_swarm import run_replica_seed
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 512
 SEEDS_PER_TEST = 16
 # Seeds that once found a bug: 144 (a master that lost power wrote a second history of its epoch),

@@ -10,6 +10,8 @@ import pytest
 
 from rmqha.sim.swarm import run_seed
 
+pytestmark = pytest.mark.slow
+
 SEEDS = 240
 SEEDS_PER_TEST = 8
 # Seeds that once found a bug stay in the list for ever: 8 (a snapshot whose index left no-ops out).

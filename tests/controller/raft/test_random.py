@@ -12,6 +12,8 @@ from rmqha.controller.raft import messages as m
 from rmqha.controller.raft.settings import RaftSettings
 from tests.controller.raft.cluster import Cluster
 
+pytestmark = pytest.mark.slow
+
 
 def shake(cluster: Cluster, rounds: int) -> list[bytes]:
     """Propose while things break; everything applied anywhere is checked by the watch."""
