@@ -5,6 +5,7 @@ Source: AdminBrokerProcessor.prepareRuntimeInfo of RocketMQ 5.1.1 to 5.5 (broker
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import NamedTuple
 
 from rmqha.remoting import fastjson
@@ -46,6 +47,7 @@ def read_figures(body: bytes) -> Figures:
 
 def _number(text: object) -> float | None:
     try:
-        return float(str(text).split()[0])
+        number = float(str(text).split()[0])
     except (ValueError, IndexError):
         return None
+    return number if isfinite(number) else None

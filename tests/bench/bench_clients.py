@@ -27,6 +27,7 @@ from rmqha.testing.real import maven, wire
 from rmqha.testing.real.java import JavaBroker, NameServer
 from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import Child, allocate_ports, wait_until
+from tests.bench.ending import end_children_when_terminated
 from tests.bench.java_program import command, compiled
 from tests.bench.tables import machine, markdown, ratio, spread, write_json
 
@@ -135,6 +136,7 @@ class Client:
 
 def main() -> None:
     """Run the rounds and print the table."""
+    end_children_when_terminated()
     options = _options()
     kinds: list[str] = options.kinds.split(",")
     rows: dict[str, dict[str, list[float]]] = {}

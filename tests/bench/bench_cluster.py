@@ -31,6 +31,7 @@ from typing import Any
 
 import psutil
 
+from tests.bench.ending import end_children_when_terminated
 from tests.bench.tables import machine, markdown, spread, write_json
 
 MIB = 1 << 20
@@ -49,6 +50,7 @@ Figures = dict[str, float]
 
 def main() -> None:
     """Measure what was asked for and print the table."""
+    end_children_when_terminated()
     options = _options()
     if options.worker:
         print(json.dumps(_WORKERS[options.worker](Path(options.folder))))

@@ -26,6 +26,7 @@ import uvloop
 
 from rmqha.testing.real.controllers import KINDS, Controllers
 from tests.bench.agents import Agents
+from tests.bench.ending import end_children_when_terminated
 from tests.bench.load import Constant, Flip, Result, Worker, measure
 from tests.bench.tables import machine, markdown, number, ratio, spread, write_json
 
@@ -87,6 +88,7 @@ WORKS = (
 
 def main() -> None:
     """Run the rounds and print the table."""
+    end_children_when_terminated()
     options = _options()
     kinds: list[str] = options.kinds.split(",")
     figures = {kind: Figures() for kind in kinds}

@@ -27,6 +27,7 @@ from rmqha.testing.real.cluster import Cluster
 from rmqha.testing.real.controllers import ReplicaInfo
 from rmqha.testing.real.processes import WaitTimeout, wait_until
 from rmqha.testing.real.producer import Producer, missing, read_back
+from tests.bench.ending import end_children_when_terminated
 from tests.bench.tables import machine, markdown, number, ratio, write_json
 
 NAME = "broker-a"
@@ -76,6 +77,7 @@ class Outcome:
 
 def main() -> None:
     """Run everything that was asked for and print the table."""
+    end_children_when_terminated()
     options = _options()
     kinds: list[str] = options.kinds.split(",")
     modes = [mode for mode in MODES if mode.startswith(options.mode)]

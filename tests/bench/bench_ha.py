@@ -28,6 +28,7 @@ from pathlib import Path
 
 from rmqha.testing.real.processes import wait_until
 from tests.bench import ha_bare
+from tests.bench.ending import end_children_when_terminated
 from tests.bench.tables import machine, markdown, number, ratio, spread, write_json
 from tests.interop.peers import JAVA, PYTHON, Peer
 
@@ -206,6 +207,7 @@ def report(figures: dict[str, Figures]) -> str:
 
 def main() -> None:
     """Run, print markdown, and keep the raw figures when asked to."""
+    end_children_when_terminated()
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument(
         "--megabytes", type=int, default=940, help="of bodies of 1 KB; the log is an eighth larger"

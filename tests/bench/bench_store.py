@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rmqha.testing.real.maven import DEFAULT_VERSION
+from tests.bench.ending import end_children_when_terminated
 from tests.bench.java_program import command, compiled
 from tests.bench.tables import machine, markdown, ratio, spread, write_json
 
@@ -80,6 +81,7 @@ class Sides:
 
 def main() -> None:
     """Run the rounds and print the table."""
+    end_children_when_terminated()
     options = _options()
     figures = {kind: Figures() for kind in KINDS}
     folder = Path(tempfile.mkdtemp(prefix="bench-store-", dir=options.folder))

@@ -17,7 +17,7 @@ from rmqha.testing.real.java import BOOT_TIMEOUT_S, JavaBroker
 from rmqha.testing.real.mqadmin import mqadmin
 from rmqha.testing.real.processes import wait_until
 from tests.interop import required
-from tests.interop.alone import BROKER, KINDS, Alone
+from tests.interop.alone import BROKER, KINDS, Alone, new_topic
 from tests.interop.client_peer import ClientPeer
 from tests.interop.peers import PeerError
 
@@ -40,12 +40,7 @@ class Stage:
     def topic(self, queues: int = QUEUES) -> str:
         """A topic of its own for a test."""
         name = f"Consumed{next(_numbers)}"
-        with wire.Connection(self.broker.address) as connection:
-            wire.create_topic(connection, name, queues)
-        with wire.Connection(self.servers) as connection:
-            wait_until(
-                lambda: wire.broker_addresses(connection, name, BROKER), 15.0, f"a route of {name}"
-            )
+        new_topic(self.broker, self.servers, name, queues)
         return name
 
     def send(self, topic: str, count: int, prefix: str, *, queue: int = -1, tag: str = "") -> None:

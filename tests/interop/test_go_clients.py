@@ -33,11 +33,10 @@ from typing import NamedTuple
 import pytest
 
 from rmqha.testing.real import wire
-from rmqha.testing.real.java import JavaBroker, NameServer
-from rmqha.testing.real.name_servers import PythonNameServer
-from rmqha.testing.real.processes import Child, allocate_ports, wait_until
+from rmqha.testing.real.java import JavaBroker
+from rmqha.testing.real.processes import Child, wait_until
 from tests.interop import required
-from tests.interop.alone import BROKER, AloneBroker
+from tests.interop.alone import Alone, new_topic
 from tests.interop.client_peer import ClientPeer
 
 PROGRAM = Path(__file__).parent / "go"
@@ -83,12 +82,7 @@ class Stage:
     def topic(self, queues: int = QUEUES) -> str:
         """A topic of its own for a test."""
         name = f"Go{next(_numbers)}"
-        with wire.Connection(self.broker.address) as connection:
-            wire.create_topic(connection, name, queues)
-        with wire.Connection(self.servers) as connection:
-            wait_until(
-                lambda: wire.broker_addresses(connection, name, BROKER), 15.0, f"a route of {name}"
-            )
+        new_topic(self.broker, self.servers, name, queues)
         return name
 
     def push(
@@ -132,40 +126,19 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=["ours", "java"])
+@pytest.fixture(scope="module", params=["python", "java"])
 def stage(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, binary: Path
 ) -> Iterator[Stage]:
     """Everything of one kind but the clients."""
     required.require_classpath()
     folder = tmp_path_factory.mktemp(f"go-{request.param}")
-    port = allocate_ports()[0]
-    server: NameServer | PythonNameServer
-    if request.param == "ours":
-        server = PythonNameServer(folder / "namesrv", port)
-        broker: JavaBroker = AloneBroker(folder / "broker", server.address, **SETTINGS)
-    else:
-        server = NameServer(folder / "namesrv", port)
-        alone = {"enableControllerMode": False, "brokerRole": "ASYNC_MASTER", "brokerId": 0}
-        broker = JavaBroker(
-            folder / "broker", allocate_ports(), 1, server.address, "", broker_name=BROKER,
-            settings={**alone, **SETTINGS},
-        )  # fmt: skip
-    try:
-        server.start()
-        server.wait_ready()
-        broker.start()
-        broker.wait_ready()
-        with wire.Connection(server.address) as connection:
-            wait_until(
-                lambda: wire.broker_addresses(connection, BROKER, BROKER), 40.0, "the broker"
-            )
-        with GoPeer(binary, folder / "clients") as peer:
-            peer.ask(f"start {server.address}")
-            yield Stage(broker, server.address, peer)
-    finally:
-        broker.child.kill()
-        server.child.kill()
+    with (
+        Alone(request.param, folder, **SETTINGS) as alone,
+        GoPeer(binary, folder / "clients") as peer,
+    ):
+        peer.ask(f"start {alone.servers}")
+        yield Stage(alone.broker, alone.servers, peer)
 
 
 def bodies(consumed: list[Consumed]) -> list[str]:

@@ -26,7 +26,7 @@ from rmqha.testing.real.mqadmin import mqadmin
 from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import allocate_ports, wait_until
 from tests.interop import required
-from tests.interop.alone import BROKER, KINDS, AloneBroker, JavaAlone
+from tests.interop.alone import BROKER, KINDS, AloneBroker, JavaAlone, new_topic
 from tests.interop.client_peer import ClientPeer, Received
 
 SOURCE = Path(__file__).parent / "java" / "PopPeer.java"
@@ -48,16 +48,12 @@ class Stage:
     def topic(self) -> str:
         """A topic, and a group of the same name that pops it, as mqadmin setConsumeMode makes it."""
         name = f"Popped{next(_numbers)}"
+        new_topic(self.broker, self.servers, name, 4)
         with wire.Connection(self.broker.address) as connection:
-            wire.create_topic(connection, name, 4)
             group = json.dumps({"groupName": name}).encode()
             connection.ask(200, {}, group)
             mode = {"topic": name, "consumerGroup": name, "mode": "POP", "popShareQueueNum": 0}
             connection.ask(401, {}, json.dumps(mode).encode())
-        with wire.Connection(self.servers) as connection:
-            wait_until(
-                lambda: wire.broker_addresses(connection, name, BROKER), 15.0, f"a route of {name}"
-            )
         return name
 
     def pop(self, name: str, topic: str, how: str = "ok", invisible_ms: int = 60_000) -> None:

@@ -29,12 +29,11 @@ from typing import NamedTuple
 
 import pytest
 
-from rmqha.testing.real import wire
 from rmqha.testing.real.java import JavaBroker
 from rmqha.testing.real.mqadmin import mqadmin
 from rmqha.testing.real.processes import wait_until
 from tests.interop import required
-from tests.interop.alone import BROKER, KINDS, Alone
+from tests.interop.alone import KINDS, Alone, new_topic
 from tests.interop.client_peer import SOURCE, ClientPeer
 
 QUEUES = 4
@@ -84,12 +83,7 @@ class Stage:
     def topic(self) -> str:
         """A topic of its own for a test."""
         name = f"Produced{next(_numbers)}"
-        with wire.Connection(self.broker.address) as connection:
-            wire.create_topic(connection, name, QUEUES)
-        with wire.Connection(self.servers) as connection:
-            wait_until(
-                lambda: wire.broker_addresses(connection, name, BROKER), 15.0, f"a route of {name}"
-            )
+        new_topic(self.broker, self.servers, name, QUEUES)
         return name
 
     def send(self, line: str) -> Sent:

@@ -5,8 +5,13 @@ What clients send goes through ``processors/send.py``; this is for what the brok
 
 from __future__ import annotations
 
+from rmqha.base.errors import DiskFailed
 from rmqha.broker.aio.processors import Broker
+from rmqha.broker.send import SERVICE_NOT_AVAILABLE
 from rmqha.ha.events import PutStatus, Role
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.command import RemotingCommand
 from rmqha.store.aio.commit_log import AppendResult
 from rmqha.store.record import Message
 
@@ -55,3 +60,27 @@ class Writer:
         if ha is None or broker.role is not Role.MASTER:
             return False
         return await ha.wait_put(end) is PutStatus.PUT_OK
+
+    def answer_when_safe(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        end: int,
+        fields: dict[str, str] | None = None,
+    ) -> None:
+        """Answer a request once what it had written, up to ``end``, is safe, or surely is not."""
+        work = self._answer(connection, request, end, fields)
+        self._broker.tasks.start(work, name="answer")
+
+    async def _answer(
+        self, connection: Connection, request: RemotingCommand, end: int,
+        fields: dict[str, str] | None,
+    ) -> None:  # fmt: skip
+        code, remark = int(ResponseCode.SUCCESS), None
+        try:
+            if not await self.settle(end):
+                code, remark = int(ResponseCode.SYSTEM_ERROR), "FLUSH_SLAVE_TIMEOUT"
+        except DiskFailed as error:
+            code, remark = SERVICE_NOT_AVAILABLE, str(error)
+        if not request.is_oneway:
+            connection.send(request.reply(code, remark, fields))

@@ -142,18 +142,5 @@ class AckProcessor:
             return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
         if not end:
             return request.reply(ResponseCode.SUCCESS, None, fields)
-        self._broker.tasks.start(self._settle(connection, request, end, fields), name="ack")
+        self._services.writer.answer_when_safe(connection, request, end, fields)
         return None
-
-    async def _settle(
-        self, connection: Connection, request: RemotingCommand, end: int,
-        fields: dict[str, str] | None,
-    ) -> None:  # fmt: skip
-        code, remark = int(ResponseCode.SUCCESS), None
-        try:
-            if not await self._services.writer.settle(end):
-                code, remark = int(ResponseCode.SYSTEM_ERROR), "FLUSH_SLAVE_TIMEOUT"
-        except DiskFailed as error:
-            code, remark = SERVICE_NOT_AVAILABLE, str(error)
-        if not request.is_oneway:
-            connection.send(request.reply(code, remark, fields))

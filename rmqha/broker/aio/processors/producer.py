@@ -67,24 +67,6 @@ class ProducerProcessor:
     def _may_write(self) -> bool:
         return bool(self._broker.config.integer("brokerPermission") & PERM_WRITE)
 
-    def _later(self, connection: Connection, request: RemotingCommand, end: int,
-               fields: dict[str, str] | None = None) -> None:  # fmt: skip
-        """Answer once what was written is safe."""
-        self._broker.tasks.start(self._settle(connection, request, end, fields), name="answer")
-
-    async def _settle(
-        self, connection: Connection, request: RemotingCommand, end: int,
-        fields: dict[str, str] | None,
-    ) -> None:  # fmt: skip
-        code, remark = int(ResponseCode.SUCCESS), None
-        try:
-            if not await self._services.writer.settle(end):
-                code, remark = int(ResponseCode.SYSTEM_ERROR), "FLUSH_SLAVE_TIMEOUT"
-        except DiskFailed as error:
-            code, remark = SERVICE_NOT_AVAILABLE, str(error)
-        if not request.is_oneway:
-            connection.send(request.reply(code, remark, fields))
-
     # -- 36 ----------------------------------------------------------------------------------------
 
     def send_back(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
@@ -98,7 +80,7 @@ class ProducerProcessor:
             return request.reply(end.code, end.remark)
         if not end:
             return request.reply(ResponseCode.SUCCESS)
-        self._later(connection, request, end)
+        self._services.writer.answer_when_safe(connection, request, end)
         return None
 
     def _send_back(self, back: BackRequest, version: int) -> int | Refusal:
@@ -168,7 +150,7 @@ class ProducerProcessor:
         done = self._services.transactions.end(end)
         if isinstance(done, Refusal):
             return request.reply(done.code, done.remark)
-        self._later(connection, request, done)
+        self._services.writer.answer_when_safe(connection, request, done)
         return None
 
     # -- 324, 325 ----------------------------------------------------------------------------------
@@ -241,7 +223,7 @@ class ProducerProcessor:
         if isinstance(written, Refusal):
             return request.reply(written.code, written.remark)
         end, key = written
-        self._later(connection, request, end, {"msgId": key})
+        self._services.writer.answer_when_safe(connection, request, end, {"msgId": key})
         return None
 
     def _recall(
