@@ -10,9 +10,9 @@ remoting; fastjson's maps with object keys (reference broker-namesrv 8).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from rmqha.base.dataclass import dataclass
 from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import BrokerMemberGroup
 from rmqha.remoting.values import as_array, as_float, as_number, as_object, as_text

@@ -7,9 +7,9 @@ into the generator when nobody answered, so that the command can go on with anot
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
 from typing import TypeVar
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import RmqhaError
 from rmqha.remoting.codes import RequestCode, ResponseCode, response_name
 from rmqha.remoting.command import RemotingCommand

@@ -11,9 +11,10 @@ import base64
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rmqha.admin.java_text import PROPERTIES_BUCKETS, bytes_text, map_text, null, time_of
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting.address import format_address
 from rmqha.store import properties as props

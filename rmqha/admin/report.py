@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import RmqhaError
 
 

@@ -7,12 +7,12 @@ ids in another, where the name is ``-bn``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import click
 
 from rmqha.admin.exchange import Exchange
 from rmqha.admin.report import Report
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import ConfigInvalid
 from rmqha.remoting.address import parse_address, split_addresses
 from rmqha.remoting.headers import INT64_MAX

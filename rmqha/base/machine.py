@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Protocol, TypeVar
+
+from rmqha.base.dataclass import dataclass
 
 EventT = TypeVar("EventT", contravariant=True)
 EffectT = TypeVar("EffectT")

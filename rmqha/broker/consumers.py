@@ -6,9 +6,10 @@ broker-namesrv 2.4).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import ConnectionId
 from rmqha.broker.bodies import boolean, json_array, json_object, number, text, whole_number

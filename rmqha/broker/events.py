@@ -9,9 +9,9 @@ the same token. Offsets are bytes, epochs are the controller's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.machine import Note
 from rmqha.broker.registration import RemoveTemporary, WriteIdentity, WriteTemporary
 from rmqha.ha.events import Role

@@ -6,8 +6,7 @@ broker-namesrv 2.4).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.bodies import boolean, json_array, json_object, number, read_object, text
 from rmqha.broker.consumers import ConsumerData

@@ -6,9 +6,9 @@ Source: PullRequestHoldService of RocketMQ 5.1.1 to 5.5 (reference broker-namesr
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.ids import ConnectionId
 
 Key = tuple[bytes, int]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
+from rmqha.base.dataclass import dataclass
 from rmqha.broker.controllers import backoff_ms
 
 

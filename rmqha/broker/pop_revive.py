@@ -11,9 +11,10 @@ Source: PopCheckPoint, AckMsg, BatchAckMsg and PopReviveService of RocketMQ 5.0 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.bodies import json_array, number, read_object, text
 from rmqha.remoting import fastjson

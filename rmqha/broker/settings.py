@@ -13,9 +13,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import ip_address
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import ConfigInvalid
 from rmqha.broker.jobs import ReplicasSettings
 from rmqha.ha.settings import HaSettings, load_ha_settings

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting.data_version import DataVersion as DataVersion  # rooms above take it from here
 

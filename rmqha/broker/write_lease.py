@@ -20,9 +20,9 @@ Source: pain #7017; decision 7 of the design page. Java has nothing like it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, assert_never
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.machine import Note
 
 NEVER = -1

@@ -11,10 +11,11 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import click
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import (
     ConfigInvalid,
     DiskFailed,

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.fields import broker_id_field, int_field, long_field
 

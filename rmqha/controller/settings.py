@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import ConfigInvalid
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.remoting.address import format_address, parse_address

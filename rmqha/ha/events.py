@@ -18,10 +18,10 @@ Offsets are physical, in bytes. ``conn`` numbers a connection and is never reuse
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.machine import Note
 from rmqha.ha.epochs import EpochEntry
 from rmqha.ha.frames import MasterFrame, SlaveFrame

@@ -6,9 +6,10 @@ Source: MessageStoreConfig and BrokerConfig of RocketMQ 5.1.1 to 5.5 (reference 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import ConfigInvalid
 
 JAVA_READ_BUFFER_BYTES = 4 * 1024 * 1024

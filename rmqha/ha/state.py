@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rmqha.base.dataclass import dataclass
 from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note
 from rmqha.ha.epochs import EpochCache

@@ -10,7 +10,8 @@ Source: RIP-44, "SyncStateSet"; AutoSwitchHAService of RocketMQ 5.1.1 to 5.5.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from rmqha.base.dataclass import dataclass
 
 ASKED_MAX = 8
 """Different sets that may be asked for before the controller's answer settles one."""

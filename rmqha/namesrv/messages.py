@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.machine import Note
 from rmqha.remoting.data_version import DataVersion
 

@@ -9,9 +9,10 @@ Source: RouteInfoManager, RocketMQ namesrv (reference broker-namesrv 1.2, 1.3).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.machine import Note
 from rmqha.namesrv.messages import (
     MASTER_ID,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import ConfigInvalid
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS

@@ -11,9 +11,10 @@ EpochEntryCache, RocketMQ remoting.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting import fastjson
 from rmqha.remoting.values import as_array, as_number, as_object, as_text

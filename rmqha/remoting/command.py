@@ -5,8 +5,7 @@ Source: RemotingCommand, RocketMQ remoting.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rmqha.base.dataclass import dataclass
 from rmqha.remoting.codes import VERSION_CURRENT
 
 FLAG_RESPONSE = 1

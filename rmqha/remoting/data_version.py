@@ -5,8 +5,7 @@ Source: DataVersion, RocketMQ remoting.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import RemoteProtocolError
 
 

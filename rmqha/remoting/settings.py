@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from rmqha.base.dataclass import dataclass
 
 FRAME_BYTES_MAX = 16_777_216
 """The Java default of ``com.rocketmq.remoting.frameMaxLength``; counts the length prefix."""

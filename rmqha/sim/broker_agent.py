@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import orjson
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import InvariantBroken, RmqhaError
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.connection import Connection

@@ -6,8 +6,8 @@ import asyncio
 import contextvars
 import itertools
 import random
-from dataclasses import dataclass
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import DiskFailed
 from rmqha.base.ids import BrokerId
 from rmqha.base.machine import Note

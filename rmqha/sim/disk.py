@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import DiskFailed
 
 

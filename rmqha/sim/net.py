@@ -10,9 +10,9 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import ConnectFailed
 from rmqha.sim.loop import HOST, SimLoop
 

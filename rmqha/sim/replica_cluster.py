@@ -11,9 +11,9 @@ import asyncio
 import contextvars
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import DiskFailed, InvariantBroken, RmqhaError
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.settings import load_config

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.invariants import invariant
 from rmqha.sim.cluster import SimCluster, SimOptions
 from rmqha.sim.net import Weather

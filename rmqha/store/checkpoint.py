@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass
+
+from rmqha.base.dataclass import dataclass
 
 SIZE = 4096
 MARK = b"RHA1"

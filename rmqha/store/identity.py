@@ -9,8 +9,7 @@ Source: persistent-broker-id design; protocol fact (ha-store 6).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import ConfigInvalid, StoreCorrupted
 
 FILE_NAME = "brokerIdentity"

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import StoreDamaged
 from rmqha.store.checkpoint import Checkpoint
 from rmqha.store.record import Head, check_record

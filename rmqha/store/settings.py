@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import ConfigInvalid
 from rmqha.store.consume_queue import BATCH_UNIT, UNIT
 

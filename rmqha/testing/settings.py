@@ -6,9 +6,10 @@ A test that wants production's values gives them; everything here can be overrid
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from rmqha.base.dataclass import dataclass
 from rmqha.testing.sockets import LOOPBACK
 
 CLUSTER_NAME = "TestCluster"

@@ -8,8 +8,9 @@ Source: RIP-44, "A solution without losing messages"; decision 7 of the design p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.invariants import invariant
 from rmqha.verify.logs import LogSnapshot
 

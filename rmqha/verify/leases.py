@@ -10,9 +10,9 @@ Source: pain #7017; ADR 0016.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.invariants import invariant
 from rmqha.verify.logs import LogSnapshot
 

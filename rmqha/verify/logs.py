@@ -9,8 +9,9 @@ Source: RIP-44, "Election Truncation Algorithm" and "ConfirmOffset"; RIP-34.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.invariants import invariant
 
 _CHUNK_BYTES = 1 << 20

@@ -6,9 +6,11 @@ positions bytes, rates messages per second.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import orjson
+
+from rmqha.base.dataclass import dataclass
 
 ELECTIONS_SHOWN_MAX = 50
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import compileall
 import json
 import shutil
 import subprocess
@@ -31,6 +32,7 @@ from typing import Any
 
 import psutil
 
+import rmqha
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.tables import machine, markdown, spread, write_json
 
@@ -56,6 +58,8 @@ def main() -> None:
         print(json.dumps(_WORKERS[options.worker](Path(options.folder))))
         return
     kinds: list[str] = options.kinds.split(",")
+    # Whoever installs the package has its bytecode, too; here it may be older than the source.
+    compileall.compile_dir(str(Path(rmqha.__file__).parent), quiet=2)
     found: dict[str, list[Figures]] = {kind: [] for kind in kinds}
     for number in range(max(options.rounds, options.java_rounds)):
         for kind in kinds:

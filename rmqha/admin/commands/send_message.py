@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import click
@@ -21,6 +20,7 @@ from rmqha.admin.spec import (
     text_option,
     topic_option,
 )
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import MessageIllegal
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand

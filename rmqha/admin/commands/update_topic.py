@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import click
 
@@ -22,6 +22,7 @@ from rmqha.admin.spec import (
     text_option,
     topic_option,
 )
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import RmqhaError
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.headers import INT32_MAX, FieldValue

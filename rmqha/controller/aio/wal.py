@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import DiskFailed
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.events import HardState, Persist, SnapshotMeta

@@ -23,8 +23,7 @@ Source: Java 5.3.3 ControllerManager#notifyBrokerRoleChanged, which tells all at
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rmqha.base.dataclass import dataclass
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import LiveTable

@@ -8,9 +8,10 @@ Source: Java 5.3.3 ReplicasInfoManager#applyEvent, without its two tables that c
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.ids import BrokerId
 from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note

@@ -11,10 +11,10 @@ brokers' epoch files refuse, #6586).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import orjson
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import Context, Decision, LiveInfo

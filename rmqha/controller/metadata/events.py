@@ -11,10 +11,11 @@ Source: RIP-44; Java 5.3.3 org.apache.rocketmq.controller.impl.event.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from operator import attrgetter
 from typing import TypeAlias
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import StoreCorrupted
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.packing import pack, unpack

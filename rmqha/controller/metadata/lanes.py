@@ -7,8 +7,8 @@ each other. What does not live here: any decision.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
+from rmqha.base.dataclass import dataclass
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.messages import RequestReceived
 

@@ -7,9 +7,10 @@ Source: RIP-44 for the requests and the 1008 notification; the rest is this proj
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple, TypeAlias
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.machine import Note
 
 

@@ -8,8 +8,9 @@ Source: RIP-44, persistent-broker-id design; Java 5.3.3 ReplicasInfoManager.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import StoreCorrupted
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decision import Decision

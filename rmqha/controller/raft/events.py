@@ -11,9 +11,9 @@ The shell's contract, on which safety rests:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.machine import Note
 from rmqha.controller.raft.messages import Entry, Message
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
+from rmqha.base.dataclass import dataclass
 from rmqha.controller.raft.events import SnapshotMeta
 
 

@@ -24,10 +24,11 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import msgpack
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import StoreCorrupted, StoreMismatch
 from rmqha.controller.raft.events import HardState, SnapshotMeta
 from rmqha.controller.raft.messages import Entry

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import ConnectFailed, DiskFailed
 from rmqha.base.machine import Note
 from rmqha.ha import events as ev

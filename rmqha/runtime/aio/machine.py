@@ -7,8 +7,8 @@ with links that can be cut and a disk that can be slow.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from rmqha.base.dataclass import dataclass
 from rmqha.runtime.aio.disk import SystemDisk
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.ports import Disk, Network

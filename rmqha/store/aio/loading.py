@@ -5,8 +5,7 @@ Source: protocol fact (ha-store 5.10); what may be cut is decided by ``store/rec
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import StoreDamaged
 from rmqha.runtime.ports import Disk, MappedFile
 from rmqha.store import checkpoint as cp

@@ -10,10 +10,10 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rmqha.base.dataclass import dataclass
 from rmqha.testing.real import java, maven, wire
 from rmqha.testing.real.processes import Child, allocate_ports, wait_until
 

@@ -13,8 +13,10 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Self
+
+from rmqha.base.dataclass import dataclass
 
 SEND_MESSAGE = 10
 PULL_MESSAGE = 11
