@@ -2,8 +2,9 @@
 
 A process of rmqha has some 170 dataclasses, nearly all of them frozen and with slots. The standard
 library compiles six functions for each: the classes alone were a third of the time that a broker,
-or a test's first cluster, needed to start. Here one function is compiled, ``__init__``; comparing,
-hashing, printing and refusing is the same code for all. Type checkers see the original.
+or a test's first cluster, needed to start. Here ``__init__`` is compiled once for all classes of one
+shape; comparing, hashing, printing and refusing is the same code for all. Type checkers see the
+original.
 
 Whatever is out of the ordinary is given to the original: bases, ``__post_init__``, class variables,
 fields that are more than a default or a factory. A test holds the two equal.
@@ -14,7 +15,9 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
 from operator import attrgetter
+from types import CellType, CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 _FROM_FACTORY: Any = object()
@@ -95,34 +98,57 @@ def _init(
     cls: type, annotations: Mapping[str, str], given: Mapping[str, Any], *, frozen: bool
 ) -> Callable[..., None]:
     """``__init__``; of a frozen class it sets the slots themselves."""
-    outer: dict[str, Any] = {"_FROM_FACTORY": _FROM_FACTORY}
-    lines = []
-    for name in annotations:
-        value = name
-        if isinstance(given.get(name), dataclasses.Field):
-            outer[f"_make_{name}"] = given[name].default_factory
-            value = f"_make_{name}() if {name} is _FROM_FACTORY else {name}"
-        if frozen:
-            outer[f"_set_{name}"] = cls.__dict__[name].__set__
-            lines.append(f"  _set_{name}(self, {value})")
-        else:
-            lines.append(f"  self.{name} = {value}")
-    text = (
-        f"def _outer({', '.join(outer)}):\n def __init__({', '.join(('self', *annotations))}):\n"
-        + ("\n".join(lines) or "  pass")
-        + "\n return __init__"
+    names = tuple(annotations)
+    factories = [isinstance(given.get(name), dataclasses.Field) for name in names]
+    outer: dict[str, Any] = {"absent": _FROM_FACTORY}
+    for number, name in enumerate(names):
+        outer[f"set_{number}"] = cls.__dict__[name].__set__
+        if factories[number]:
+            outer[f"make_{number}"] = given[name].default_factory
+    code = _template(tuple(factories), frozen)
+    code = code.replace(
+        co_varnames=("self", *names),
+        co_names=tuple(names[int(word[2:])] for word in code.co_names),
     )
     module = sys.modules.get(cls.__module__)
-    found: dict[str, Any] = {}
-    exec(text, {} if module is None else module.__dict__, found)
-    made: Any = found["_outer"](**outer)
-    made.__defaults__ = tuple(
-        _FROM_FACTORY if isinstance(value, dataclasses.Field) else value for value in given.values()
-    )
+    made: Any = FunctionType(
+        code,
+        {} if module is None else module.__dict__,
+        "__init__",
+        tuple(_FROM_FACTORY if isinstance(value, dataclasses.Field) else value
+              for value in given.values()),
+        tuple(CellType(outer[word]) for word in code.co_freevars),
+    )  # fmt: skip
     made.__annotations__ = {**annotations, "return": None}
     made.__qualname__ = f"{cls.__qualname__}.__init__"
     made.__module__ = cls.__module__
     return made  # type: ignore[no-any-return]
+
+
+@cache
+def _template(factories: tuple[bool, ...], frozen: bool) -> CodeType:
+    """``__init__`` of all classes of one shape, compiled once; the fields are called p_0, p_1."""
+    count = range(len(factories))
+    lines = [
+        f"  set_{number}(self, {value})" if frozen else f"  self.p_{number} = {value}"
+        for number in count
+        for value in (
+            f"make_{number}() if p_{number} is absent else p_{number}"
+            if factories[number]
+            else f"p_{number}",
+        )
+    ]
+    outer = ["absent", *(f"{word}_{number}" for number in count for word in ("set", "make"))]
+    text = (
+        f"def outer({', '.join(outer)}):\n"
+        f" def __init__({', '.join(('self', *(f'p_{number}' for number in count)))}):\n"
+        + ("\n".join(lines) or "  pass")
+        + "\n return __init__"
+    )
+    found: dict[str, Any] = {}
+    exec(text, found)  # the original does, too
+    code: CodeType = found["outer"](*outer).__code__
+    return code
 
 
 class _Original:
