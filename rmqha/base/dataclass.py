@@ -163,14 +163,19 @@ class _Original:
             (name, kind, self._given[name]) if name in self._given else (name, kind)
             for name, kind in owner.__annotations__.items()
         ]
-        made = dataclasses.make_dataclass(owner.__name__, parts, frozen=_is_frozen(owner))
+        made = dataclasses.make_dataclass(owner.__name__, parts, **self._wanted(owner))
         found = getattr(made, self._name)
         setattr(owner, self._name, found)
         return found
 
-
-def _is_frozen(cls: type) -> bool:
-    return cls.__dict__.get("__setattr__") is _refuse_to_set
+    def _wanted(self, owner: type) -> dict[str, bool]:
+        if self._name == "__dataclass_params__":
+            return {
+                "frozen": "__setattr__" in owner.__dict__,
+                "eq": "__eq__" in owner.__dict__,
+            }
+        # Fields are made without any of the functions.
+        return {"init": False, "repr": False, "eq": False}
 
 
 def _values(names: tuple[str, ...]) -> Callable[[Any], Any]:
