@@ -168,7 +168,7 @@ class _Original:
         setattr(owner, self._name, found)
         return found
 
-    def _wanted(self, owner: type) -> dict[str, bool]:
+    def _wanted(self, owner: type) -> dict[str, Any]:
         if self._name == "__dataclass_params__":
             return {
                 "frozen": "__setattr__" in owner.__dict__,
