@@ -47,6 +47,8 @@ COUNT_MAX = 32
 """Messages of one pop: a check point has 32 bits."""
 
 ORDER_REVIVE_QUEUE = 999
+"""What stands for one where messages were popped in order: they have no check point."""
+
 FIRST_OF_QUEUE = 0
 """initMode: a group without an offset begins at a queue's beginning, not at its end."""
 
@@ -56,7 +58,14 @@ _ACKS_MAX = 10_000
 
 
 class PopRequest(NamedTuple):
-    """The fields of 200050; 200054 has the same, as far as they concern it. Times are ms."""
+    """The fields of 200050; 200054 and 200052 have the same, as far as they concern them.
+
+    Times are ms.
+
+    Attributes:
+        order: nothing more of a queue while something of it is in flight.
+        attempt_id: of an order; who asks again by the same one is answered again.
+    """
 
     consumer_group: str
     topic: str
@@ -68,6 +77,7 @@ class PopRequest(NamedTuple):
     expression_type: str
     expression: str
     order: bool
+    attempt_id: str | None = None
 
 
 class PopKey(NamedTuple):
@@ -157,6 +167,7 @@ def parse_pop(fields: Mapping[str, str] | None) -> PopRequest:
         expression_type=text_field(fields, "expType", TAG) or TAG,
         expression=text_field(fields, "exp", "") or "*",
         order=bool_field(fields, "order"),
+        attempt_id=text_field(fields, "attemptId", None),
     )
 
 
@@ -192,8 +203,6 @@ def check_pop(
 
 
 def _wanted(pop: PopRequest, invisible_max_ms: int) -> Subscription | Refusal:
-    if pop.order:
-        return Refusal(ResponseCode.SYSTEM_ERROR, "this broker does not pop in order")
     if pop.expression_type != TAG:
         return Refusal(
             ResponseCode.SYSTEM_ERROR,
@@ -266,8 +275,9 @@ def check_ack(
             f"offset is illegal, key:{ack.topic}@{ack.queue_id}, commit:{ack.offset}, "
             f"store:{low}~{high}",
         )
-    if not 0 <= ack.key.revive_queue < revive_queues:
-        return Refusal(MESSAGE_ILLEGAL, f"revive queue {ack.key.revive_queue} does not exist")
+    revive_queue = ack.key.revive_queue
+    if revive_queue != ORDER_REVIVE_QUEUE and not 0 <= revive_queue < revive_queues:
+        return Refusal(MESSAGE_ILLEGAL, f"revive queue {revive_queue} does not exist")
     return None
 
 
@@ -342,7 +352,13 @@ def msg_offset_info(handed: Sequence[Handed]) -> str:
 
 
 def pop_fields(
-    handed: Sequence[Handed], *, pop_ms: int, invisible_ms: int, revive_queue: int, rest: int
+    handed: Sequence[Handed],
+    *,
+    pop_ms: int,
+    invisible_ms: int,
+    revive_queue: int,
+    rest: int,
+    order_counts: str | None = None,
 ) -> dict[str, Any]:
     """The response fields, before they become texts."""
     return {
@@ -352,4 +368,5 @@ def pop_fields(
         "restNum": rest,
         "startOffsetInfo": start_offset_info(handed),
         "msgOffsetInfo": msg_offset_info(handed),
+        "orderCountInfo": order_counts,
     }

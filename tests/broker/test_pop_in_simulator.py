@@ -270,7 +270,6 @@ BAD_POPS: list[tuple[dict[str, object], int]] = [
     ({"invisibleTime": -1}, 29),
     ({"invisibleTime": 10**12}, 29),
     ({"expType": "SQL92", "exp": "a > 1"}, 1),
-    ({"order": "true"}, 1),
     ({"consumerGroup": "no group"}, 26),
 ]
 

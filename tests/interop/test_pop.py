@@ -6,6 +6,10 @@ Lines that ``PopPeer`` takes, beside ``producer`` and ``send NAME TOPIC COUNT PR
 ``pop NAME GROUP SERVERS TOPIC ok|later|stuck INVISIBLE_MS`` starts a consumer whose broker assigns
 queues; it acknowledges everything, or wants each message once more, or hangs at the first
 delivery. ``got NAME`` lists ``times:offset:body`` of every delivery.
+
+``poporder P BROKER TOPIC GROUP QUEUE COUNT INVISIBLE_MS POLL_MS ATTEMPT`` pops in order, as proxies do
+through the same client; ``ackorder P TOPIC GROUP OFFSET`` and ``laterorder P TOPIC GROUP OFFSET MS``
+acknowledge what came last at an offset, or want it at another time.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from typing import NamedTuple
 
 import pytest
 
+from rmqha.remoting import fastjson
 from rmqha.testing.real import wire
 from rmqha.testing.real.java import JavaBroker
 from rmqha.testing.real.mqadmin import mqadmin
@@ -71,6 +76,19 @@ class Stage:
             return wanted <= {one.body for one in self.got(name) if one.queue_id == times}
 
         wait_until(all_there, timeout_s, f"{len(wanted)} deliveries at {name}")
+
+    def in_order(
+        self, topic: str, count: int, *, invisible_ms: int = 60_000, poll_ms: int = 0,
+        attempt: str = "-",
+    ) -> list[Received]:  # fmt: skip
+        """Pop queue 0 in order; ``queue_id`` as above."""
+        return self.clients.messages(
+            f"poporder P {BROKER} {topic} {topic} 0 {count} {invisible_ms} {poll_ms} {attempt}"
+        )
+
+    def ack_in_order(self, topic: str, offset: int) -> None:
+        """Acknowledge what came last at an offset."""
+        assert self.clients.ask(f"ackorder P {topic} {topic} {offset}") == "OK"
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -191,6 +209,75 @@ def test_consume_mode_when_set_by_mqadmin_then_the_broker_assigns_pops(stage: St
         }  # fmt: skip
         wait_until(lambda: assigned() == [wanted], 10.0, "an assignment to pop")
         stage.clients.ask("stop M")
+
+
+def test_order_when_popped_by_javas_client_then_the_queue_waits_for_each_message(
+    stage: Stage,
+) -> None:
+    """What proxies do for FIFO consumers: blocked, acknowledged, wanted later, over, attempts."""
+    topic = stage.topic()
+    with wire.Connection(stage.broker.address) as connection:
+        for number in range(6):
+            body, key = f"o-{number}".encode(), f"K{number}"
+            wire.send_message(connection, topic, 0, body, keys=key, default_queues=1)
+    stage.clients.ask(f"send P {stage.topic()} 1 route")  # then the client knows the broker
+
+    def popped(*texts: str) -> list[tuple[int, int]]:
+        found = stage.in_order(topic, 2)
+        assert [one.body for one in found] == list(texts)
+        return [(one.queue_id, one.queue_offset) for one in found]
+
+    wait_until(lambda: stage.in_order(topic, 2, attempt="same"), 10.0, "the first two")
+    assert popped() == []
+    assert [one.queue_offset for one in stage.in_order(topic, 2, attempt="same")] == [0, 1]
+    stage.ack_in_order(topic, 1)
+    assert popped() == []
+    stage.ack_in_order(topic, 0)
+    assert popped("o-2", "o-3") == [(0, 2), (0, 3)]
+    stage.ack_in_order(topic, 2)
+    assert stage.clients.ask(f"laterorder P {topic} {topic} 3 1500") == "OK"
+    assert popped() == []
+    begun = time.monotonic()
+    # What is held is answered when the time is over.
+    (again, *_) = stage.in_order(topic, 2, poll_ms=8_000)
+    assert (again.queue_id, again.queue_offset) == (1, 3)
+    assert 1.0 < time.monotonic() - begun < 5.0
+    stage.ack_in_order(topic, 3)
+    stage.ack_in_order(topic, 4)
+    assert popped("o-5") == [(0, 5)]
+    kept = stage.broker.store / "config" / "consumerOrderInfo.json"
+    wait_until(kept.exists, 15.0, "the file")
+    table = fastjson.loads(kept.read_bytes())["table"]
+    assert set(table[f"{topic}@{topic}"]["0"]) >= {"cm", "i", "l", "o", "popTime"}
+
+
+def test_peek_when_asked_then_messages_are_shown_and_stay(stage: Stage) -> None:
+    """200052 by hand, for no client of Java has it."""
+    topic = stage.topic()
+    fields = {"consumerGroup": topic, "topic": topic, "queueId": 0, "maxMsgNums": 2}
+    with wire.Connection(stage.broker.address) as connection:
+        nothing = connection.invoke(200052, fields)
+        assert (nothing.code, nothing.remark) == (19, "NO_MESSAGE_IN_QUEUE")
+        for number in range(3):
+            body, key = f"p-{number}".encode(), f"K{number}"
+            wire.send_message(connection, topic, 0, body, keys=key, default_queues=1)
+
+        def shown() -> list[bytes]:
+            answer = connection.invoke(200052, fields)
+            assert answer.code in (0, 19)
+            return [one.body for one in wire.parse_messages(answer.body)]
+
+        wait_until(lambda: shown() == [b"p-0", b"p-1"], 10.0, "two messages")
+        assert shown() == [b"p-0", b"p-1"]
+        answer = connection.invoke(200052, fields)
+        assert {name: answer.ext[name] for name in ("restNum", "popTime", "reviveQid")} == {
+            "restNum": "3", "popTime": "0", "reviveQid": "0",
+        }  # fmt: skip
+        codes = [
+            connection.invoke(200052, {**fields, **more}).code
+            for more in ({"topic": "Nowhere"}, {"queueId": 9}, {"consumerGroup": "no group"})
+        ]
+        assert codes == [17, 29, 26]
 
 
 class Handed(NamedTuple):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from rmqha.broker.aio.config_file import ConfigFile
+from rmqha.broker.aio.ordered_pops import OrderedPops
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.acks import AckProcessor
 from rmqha.broker.aio.processors.assignments import AssignmentProcessor
+from rmqha.broker.aio.processors.peek import PeekProcessor
 from rmqha.broker.aio.processors.pop import PopProcessor
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.request_modes import RequestMode, RequestModes
@@ -21,6 +24,7 @@ class PopParts:
     Attributes:
         modes: who consumes how; a slave's are its master's.
         file: ``config/messageRequestMode.json``.
+        orders: what groups that pop in order have in flight.
         pops: holds and hands out.
     """
 
@@ -33,8 +37,10 @@ class PopParts:
         self.modes = RequestModes(config.integer("requestModesMax"), default)
         path = config.store.path("config", "messageRequestMode.json")
         self.file = ConfigFile(disk, broker.clock, path, self.modes.members)
-        self.pops = PopProcessor(broker, services)
-        self._acks = AckProcessor(broker, services)
+        self.orders = OrderedPops(broker, disk)
+        self.pops = PopProcessor(broker, services, self.orders)
+        self._acks = AckProcessor(broker, services, self.orders)
+        self._peeks = PeekProcessor(broker, self.pops.popped_to)
         self._assignments = AssignmentProcessor(broker, self.modes, self.file, client)
 
     def handlers(self) -> Handlers:
@@ -42,12 +48,23 @@ class PopParts:
         return {
             **self.pops.handlers(),
             **self._acks.handlers(),
+            **self._peeks.handlers(),
             **self._assignments.handlers(),
         }
 
     async def load(self) -> None:
-        """Read the file; raises as ``ConfigFile.read``."""
+        """Read the files; raises as ``ConfigFile.read``."""
         await self.file.read(self._load)
+        await self.orders.load()
+
+    async def run(self) -> None:
+        """Write the files after changes, for ever; raises DiskFailed."""
+        await asyncio.gather(self.file.run(), self.orders.file.run())
+
+    async def save(self) -> None:
+        """Write now what has changed; raises DiskFailed."""
+        await self.file.save()
+        await self.orders.file.save()
 
     def _load(self, value: dict[str, Any]) -> None:
         self.modes.load(value)

@@ -264,7 +264,7 @@ class BrokerReplica:
         self.tasks.start(self.topics.run(), name="topics file")
         self.tasks.start(self.groups.file.run(), name="groups file")
         self.tasks.start(self.offsets.file.run(), name="offsets file")
-        self.tasks.start(self.pop.file.run(), name="request modes file")
+        self.tasks.start(self.pop.run(), name="files of pop mode")
         self.tasks.start(self._watch_clients(), name="clients")
         self.tasks.start(self._registration.run(), name="name servers")
         self.tasks.start(self._slave_sync.run(), name="slave sync")
@@ -300,7 +300,7 @@ class BrokerReplica:
         try:
             await self.groups.file.save()
             await self.offsets.file.save()
-            await self.pop.file.save()
+            await self.pop.save()
         except DiskFailed as error:
             self._log.log("error", "consumers_not_saved", reason=str(error))
 

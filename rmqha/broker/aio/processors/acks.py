@@ -1,17 +1,28 @@
 """Requests 200051, 200151 and 200053: popped messages are done, or wanted later than was said.
 
-Each becomes a message of the revive topic; the answer waits until that is safe.
+Each becomes a message of the revive topic; the answer waits until that is safe. What was popped in
+order has no check point: the group's offset moves, and the table of what is in flight.
 """
 
 from __future__ import annotations
 
 from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
+from rmqha.broker.aio.ordered_pops import OrderedPops
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.delays import place
-from rmqha.broker.pop import NO_MESSAGE, AckRequest, BatchAck, check_ack, parse_ack, parse_batch
+from rmqha.broker.pop import (
+    NO_MESSAGE,
+    ORDER_REVIVE_QUEUE,
+    AckRequest,
+    BatchAck,
+    check_ack,
+    parse_ack,
+    parse_batch,
+)
 from rmqha.broker.pop_revive import REVIVE_TOPIC, Acks, CheckPoint
-from rmqha.broker.send import INVALID_PARAMETER, SERVICE_NOT_AVAILABLE, Refusal
+from rmqha.broker.send import INVALID_PARAMETER, MESSAGE_ILLEGAL, SERVICE_NOT_AVAILABLE, Refusal
+from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -22,9 +33,10 @@ from rmqha.store.record import Message, pack_host
 class AckProcessor:
     """Writes what consumers say of messages that they have popped."""
 
-    def __init__(self, broker: Broker, services: MasterServices) -> None:
+    def __init__(self, broker: Broker, services: MasterServices, orders: OrderedPops) -> None:
         config = broker.config
         self._broker = broker
+        self._orders = orders
         self._services = services
         self._revive_topic = REVIVE_TOPIC + config.cluster_name
         self._revive_queues = config.integer("reviveQueueNum")
@@ -45,6 +57,10 @@ class AckProcessor:
         ack = self._parsed(request)
         if isinstance(ack, Refusal):
             return request.reply(ack.code, ack.remark)
+        if ack.key.revive_queue == ORDER_REVIVE_QUEUE:
+            refusal = self._in_order(ack.topic, ack.consumer_group, ack.queue_id, ack.key.pop_ms,
+                                     (ack.offset,))  # fmt: skip
+            return request.reply(*(refusal or (ResponseCode.SUCCESS, None)))
         return self._write(connection, request, [self._ack_message(ack)])
 
     def batch_ack(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
@@ -55,6 +71,14 @@ class AckProcessor:
             return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
         if not entries:
             return request.reply(NO_MESSAGE)
+        ordered = [one for one in entries if one.revive_queue == ORDER_REVIVE_QUEUE]
+        for entry in ordered:
+            refusal = self._in_order(entry.topic, entry.consumer_group, entry.queue_id,
+                                     entry.pop_ms, self._existing(entry))  # fmt: skip
+            if refusal is not None:
+                return request.reply(*refusal)
+        if len(ordered) == len(entries):
+            return request.reply(ResponseCode.SUCCESS)
         found = [self._batch_message(entry, name) for entry in entries]
         return self._write(connection, request, [one for one in found if one is not None])
 
@@ -69,6 +93,8 @@ class AckProcessor:
                 INVALID_PARAMETER,
                 f"an invisible time of {ack.invisible_ms} ms is not from 0 to {most_ms}",
             )
+        if ack.key.revive_queue == ORDER_REVIVE_QUEUE:
+            return self._change_in_order(request, ack)
         point = CheckPoint(
             ack.topic, ack.consumer_group, ack.queue_id, ack.offset, wall_ms, ack.invisible_ms,
             ack.key.broker_name, (ack.offset,),
@@ -105,8 +131,7 @@ class AckProcessor:
         return self._message(acks, key.revive_queue, key.invisible_ms)
 
     def _batch_message(self, entry: BatchAck, name: str) -> Message | None:
-        low, high = self._ends(entry.topic, entry.queue_id)
-        offsets = tuple(one for one in entry.offsets if low <= one < high)
+        offsets = self._existing(entry)
         if not offsets or not 0 <= entry.revive_queue < self._revive_queues:
             return None
         acks = Acks(
@@ -114,6 +139,43 @@ class AckProcessor:
             name or self._broker.config.broker_name, offsets,
         )  # fmt: skip
         return self._message(acks, entry.revive_queue, entry.invisible_ms)
+
+    def _existing(self, entry: BatchAck) -> tuple[int, ...]:
+        low, high = self._ends(entry.topic, entry.queue_id)
+        return tuple(one for one in entry.offsets if low <= one < high)
+
+    def _in_order(
+        self, topic: str, group: str, queue_id: int, pop_ms: int, offsets: tuple[int, ...]
+    ) -> Refusal | None:
+        """Acknowledge what was popped in order; why the last that counts for nothing does so."""
+        refusal = self._not_master()
+        for offset in () if refusal is not None else offsets:
+            acked = self._orders.acknowledge((topic, group, queue_id), offset, pop_ms)
+            if acked.illegal:
+                refusal = Refusal(
+                    MESSAGE_ILLEGAL,
+                    f"offset is illegal, key:{topic}@{group}@{queue_id}, commit:{offset}",
+                )
+        return refusal
+
+    def _change_in_order(self, request: RemotingCommand, ack: AckRequest) -> RemotingCommand:
+        refusal = self._not_master()
+        if refusal is not None:
+            return request.reply(refusal.code, refusal.remark)
+        visible_ms = self._orders.change(ack)
+        pop_ms = ack.key.pop_ms
+        if visible_ms is None:  # it is done: Java's zeros
+            visible_ms = pop_ms = 0
+        fields = ext_fields(
+            popTime=pop_ms, invisibleTime=visible_ms - pop_ms,
+            reviveQid=ORDER_REVIVE_QUEUE if pop_ms else 0,
+        )  # fmt: skip
+        return request.reply(ResponseCode.SUCCESS, None, fields)
+
+    def _not_master(self) -> Refusal | None:
+        if self._broker.role is Role.MASTER:
+            return None
+        return Refusal(SERVICE_NOT_AVAILABLE, "this broker cannot be written to now")
 
     def _message(self, acks: Acks, revive_queue: int, invisible_ms: int) -> Message:
         wall_ms = self._broker.clock.wall_ms()

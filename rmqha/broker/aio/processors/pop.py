@@ -2,7 +2,8 @@
 
 What is handed out is in a check point first, which is a message of the broker's own; then the
 group's offset moves on. A pop that finds nothing is held like a pull, until any of its queues, or
-the group's retry topic, has something.
+the group's retry topic, has something. What is popped in order has no check point and moves no
+offset: see ``broker/pop_order.py``.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqha.base.errors import DiskFailed, MessageIllegal
+from rmqha.broker.aio.ordered_pops import OrderedPops
 from rmqha.broker.aio.popped import records_of, shown_as
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.pull import FENCED
@@ -22,6 +24,7 @@ from rmqha.broker.held_pulls import Held, Key
 from rmqha.broker.offsets import starts_at_zero
 from rmqha.broker.pop import (
     FIRST_OF_QUEUE,
+    ORDER_REVIVE_QUEUE,
     POLLING_FULL,
     POLLING_TIMEOUT,
     Handed,
@@ -72,6 +75,7 @@ class Taken:
         self.revive_queue = revive_queue
         self.handed: list[Handed] = []
         self.parts: list[memoryview] = []
+        self.order_counts: list[str] = []
         self.count = 0
         self.size = 0
         self.rest = 0
@@ -80,7 +84,7 @@ class Taken:
 class PopProcessor:
     """Hands messages out."""
 
-    def __init__(self, broker: Broker, services: MasterServices) -> None:
+    def __init__(self, broker: Broker, services: MasterServices, orders: OrderedPops) -> None:
         config, store = broker.config, broker.store
         self._broker = broker
         self._services = services
@@ -89,6 +93,8 @@ class PopProcessor:
         )
         self._pulling = Pulling(store.commit_log, store.queues, store.limit)
         self._told = self._arrived
+        self._orders = orders
+        orders.on_free = lambda topic, queue_id: self._arrived([(topic.encode(), queue_id)])
         self._revive_topic = REVIVE_TOPIC + config.cluster_name
         self._revive_queues = config.integer("reviveQueueNum")
         self._host = pack_host(config.host, config.port)
@@ -112,6 +118,10 @@ class PopProcessor:
         """Pops that wait."""
         return len(self._held)
 
+    def popped_to(self, key: OffsetKey) -> int | None:
+        """Where the next pop of a queue begins; None where the kept offset says so."""
+        return self._offsets.at(key)
+
     def close(self) -> None:
         """Forget held pops; their connections are closing."""
         for held in self._held.all():
@@ -119,6 +129,7 @@ class PopProcessor:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._orders.close()
 
     def closed(self, connection: Connection) -> None:
         """A connection has ended."""
@@ -199,7 +210,7 @@ class PopProcessor:
         table = self._broker.topics.table
         retry = table.get(retry_topic_of(pop.topic, pop.consumer_group))
         retries = [] if retry is None else [(retry.name, n) for n in range(retry.read_queue_nums)]
-        if pop.topic.startswith(RETRY_PREFIX):
+        if pop.order or pop.topic.startswith(RETRY_PREFIX):
             retries = []
         topic = table.get(pop.topic)
         nums = 0 if topic is None else topic.read_queue_nums
@@ -217,7 +228,8 @@ class PopProcessor:
         """Answer if there is something; raises MessageIllegal, DiskFailed."""
         pop = asked.pop
         self._turn += 1
-        taken = Taken(self._broker.clock.wall_ms(), self._turn % self._revive_queues)
+        revive_queue = ORDER_REVIVE_QUEUE if pop.order else self._turn % self._revive_queues
+        taken = Taken(self._broker.clock.wall_ms(), revive_queue)
         for topic, queue_id in self._queues(pop, self._turn):
             self._take(asked, taken, topic, queue_id)
             if taken.count and asked.tells:
@@ -234,6 +246,8 @@ class PopProcessor:
         pop = asked.pop
         key = (pop.consumer_group, topic, queue_id)
         offset = self._position(key, pop.init_mode)
+        if pop.order and self._orders.is_blocked((topic, pop.consumer_group, queue_id), pop):
+            return
         found = self._read(asked, taken, topic, queue_id, offset)
         if found.status in _MOVED and found.next_offset != offset:
             # Files have expired, or the log was cut: the kept offset points nowhere.
@@ -266,6 +280,9 @@ class PopProcessor:
         """Write the check point of what was read, and collect it."""
         pop, broker = asked.pop, self._broker
         offsets = tuple(at for at, _, _ in records_of(found.parts))
+        if pop.order:
+            self._hand_in_order(pop, taken, Handed(topic, queue_id, offset, offsets), found)
+            return
         point = CheckPoint(
             topic, pop.consumer_group, queue_id, offset, taken.pop_ms, pop.invisible_ms,
             broker.config.broker_name, offsets,
@@ -279,9 +296,20 @@ class PopProcessor:
             if retried
             else found.parts
         )
+        self._count(pop, taken, topic, found)
+
+    def _hand_in_order(self, pop: PopRequest, taken: Taken, handed: Handed, found: Pulled) -> None:
+        """The group's offset stays: without an acknowledgement the queue gives it all again."""
+        key = (handed.topic, pop.consumer_group, handed.queue_id)
+        taken.order_counts.append(self._orders.handed(key, pop, taken.pop_ms, handed.offsets))
+        taken.handed.append(handed)
+        taken.parts += found.parts
+        self._count(pop, taken, handed.topic, found)
+
+    def _count(self, pop: PopRequest, taken: Taken, topic: str, found: Pulled) -> None:
         taken.count += found.messages
         taken.size += found.size
-        broker.statistics.got(topic, pop.consumer_group, found.messages, found.size)
+        self._broker.statistics.got(topic, pop.consumer_group, found.messages, found.size)
 
     def _write(self, point: CheckPoint, revive_queue: int) -> int:
         wall_ms = self._broker.clock.wall_ms()
@@ -296,6 +324,7 @@ class PopProcessor:
             **pop_fields(
                 taken.handed, pop_ms=taken.pop_ms, invisible_ms=asked.pop.invisible_ms,
                 revive_queue=taken.revive_queue, rest=taken.rest,
+                order_counts=";".join(taken.order_counts) if asked.pop.order else None,
             )
         )  # fmt: skip
         answer = asked.request.reply(ResponseCode.SUCCESS, "FOUND", fields)
@@ -308,7 +337,7 @@ class PopProcessor:
         self._broker.statistics.missed()
         fields = pop_fields(
             (), pop_ms=self._broker.clock.wall_ms(), invisible_ms=asked.pop.invisible_ms,
-            revive_queue=0, rest=0,
+            revive_queue=ORDER_REVIVE_QUEUE if asked.pop.order else 0, rest=0,
         )  # fmt: skip
         asked.connection.send(
             asked.request.reply(code, "NO_MESSAGE_IN_QUEUE", ext_fields(**fields))
@@ -328,6 +357,7 @@ class PopProcessor:
         moved = table.take_reset(group, topic, queue_id) if resets else None
         if moved is not None:
             self._offsets.reset(key)
+            self._orders.forget((topic, group, queue_id))
             self._keep(key, moved)
             return moved
         kept = table.query(group, topic, queue_id)

@@ -1,0 +1,123 @@
+"""Request 200052: what a pop would bring, without taking it. No offset moves, nobody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.aio.processors.pull import FENCED, SLAVE_REFUSES
+from rmqha.broker.pop import COUNT_MAX, PopRequest, check_pop, parse_pop, retry_topic_of
+from rmqha.broker.pop_offsets import Key
+from rmqha.broker.pull import BYTES_MAX, PULL_NOT_FOUND, SCAN_MAX
+from rmqha.broker.send import NO_PERMISSION, SERVICE_NOT_AVAILABLE, Refusal
+from rmqha.broker.topics import PERM_READ, RETRY_PREFIX
+from rmqha.ha.events import Role
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import ext_fields
+from rmqha.store.aio.pulling import Pulling
+
+RETRY_FIRST_EVERY = 5
+_MOVED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY")
+
+
+class PeekProcessor:
+    """Shows messages to whoever may pop them.
+
+    Args:
+        popped: where the next pop of a queue begins, where that is not the kept offset.
+    """
+
+    def __init__(self, broker: Broker, popped: Callable[[Key], int | None]) -> None:
+        store = broker.store
+        self._broker = broker
+        self._popped = popped
+        self._pulling = Pulling(store.commit_log, store.queues, store.limit)
+        self._turn = 0
+
+    def handlers(self) -> Handlers:
+        """By request code."""
+        return {RequestCode.PEEK_MESSAGE: self.peek}
+
+    def peek(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        """200052."""
+        pop = parse_pop(request.ext_fields)
+        # What a pop would be refused for does not count here.
+        pop = pop._replace(max_msg_nums=min(pop.max_msg_nums, COUNT_MAX), invisible_ms=0)
+        refusal = self._closed() or self._checked(pop)
+        if refusal is not None:
+            return request.reply(refusal.code, refusal.remark)
+        self._turn += 1
+        parts, rest = self._look(pop)
+        fields = ext_fields(popTime=0, invisibleTime=0, reviveQid=0, restNum=rest)
+        if not parts:
+            return request.reply(PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", fields)
+        connection.send_parts(request.reply(ResponseCode.SUCCESS, "FOUND", fields), parts)
+        return None
+
+    def _closed(self) -> Refusal | None:
+        config, role = self._broker.config, self._broker.role
+        if not config.integer("brokerPermission") & PERM_READ:
+            return Refusal(NO_PERMISSION, "the broker peeking message is forbidden")
+        if role is None:
+            return Refusal(SERVICE_NOT_AVAILABLE, FENCED)
+        if role is Role.SLAVE and not config.boolean("slaveReadEnable"):
+            return Refusal(ResponseCode.SYSTEM_BUSY, SLAVE_REFUSES)
+        return None
+
+    def _checked(self, pop: PopRequest) -> Refusal | None:
+        broker = self._broker
+        group = broker.groups.find(pop.consumer_group, may_write=broker.role is Role.MASTER)
+        checked = check_pop(pop, group, broker.topics.table.get(pop.topic), 0)
+        return checked if isinstance(checked, Refusal) else None
+
+    def _look(self, pop: PopRequest) -> tuple[list[memoryview], int]:
+        """Slices of the log, and how many messages the group has not popped yet."""
+        parts: list[memoryview] = []
+        count = size = rest = 0
+        for topic, queue_id in self._queues(pop):
+            offset = self._offset(pop.consumer_group, topic, queue_id)
+            rest += max(0, self._broker.store.reader.max_offset(topic, queue_id) - offset)
+            if count >= pop.max_msg_nums or size >= BYTES_MAX:
+                continue
+            found = self._read(topic, queue_id, offset, pop.max_msg_nums - count, BYTES_MAX - size)
+            parts += found[0]
+            count, size = count + found[1], size + found[2]
+            self._broker.statistics.got(topic, pop.consumer_group, found[1], found[2])
+        return parts, rest
+
+    def _read(
+        self, topic: str, queue_id: int, offset: int, count_max: int, bytes_max: int
+    ) -> tuple[list[memoryview], int, int]:
+        for _ in range(2):
+            found = self._pulling.read(
+                topic, queue_id, offset, None, count_max=count_max, bytes_max=bytes_max,
+                scan_max=SCAN_MAX,
+            )  # fmt: skip
+            if found.status not in _MOVED:
+                break
+            offset = found.next_offset
+        return found.parts, found.messages, found.size
+
+    def _queues(self, pop: PopRequest) -> Iterator[tuple[str, int]]:
+        table = self._broker.topics.table
+        retry = table.get(retry_topic_of(pop.topic, pop.consumer_group))
+        retries = [] if retry is None else [(retry.name, n) for n in range(retry.read_queue_nums)]
+        if pop.topic.startswith(RETRY_PREFIX):
+            retries = []
+        topic = table.get(pop.topic)
+        nums = 0 if topic is None else topic.read_queue_nums
+        queues = [pop.queue_id] if pop.queue_id >= 0 else range(nums)
+        first = retries if self._turn % RETRY_FIRST_EVERY == 0 else []
+        yield from first
+        for step in range(len(queues)):
+            yield pop.topic, queues[(self._turn + step) % len(queues)]
+        yield from [] if first else retries
+
+    def _offset(self, group: str, topic: str, queue_id: int) -> int:
+        kept = self._broker.offsets.table.query(group, topic, queue_id)
+        popped = self._popped((group, topic, queue_id))
+        if kept is None and popped is None:
+            return max(0, self._broker.store.reader.min_offset(topic, queue_id))
+        return max(kept or 0, popped or 0)
