@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any, Protocol, TypeVar
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
 
 EventT = TypeVar("EventT", contravariant=True)
 EffectT = TypeVar("EffectT")
@@ -18,8 +17,7 @@ class Machine(Protocol[EventT, EffectT]):
         """Take one event and return what the shell must do, in this order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """A transition worth a line in the log; cores return it and shells write it.
 
     Attributes:

@@ -18,7 +18,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Mapping
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.fields import broker_id_field, int_field, long_field
 
@@ -31,8 +32,7 @@ Identity = tuple[str, str, BrokerId]
 """(clusterName, brokerName, brokerId)."""
 
 
-@dataclass(slots=True, eq=False)
-class LiveBroker:
+class LiveBroker(Struct, eq=False):
     """One broker as this node hears it; satisfies ``LiveInfo``.
 
     Attributes:

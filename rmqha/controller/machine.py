@@ -16,8 +16,9 @@ Source: RIP-44; Java 5.3.3 ControllerManager, DLedgerController.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import assert_never
+
+from msgspec.structs import replace
 
 from rmqha.base.ids import BrokerId
 from rmqha.base.machine import Note

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import field
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import ConfigInvalid
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.remoting.address import format_address, parse_address
@@ -115,8 +115,7 @@ PORT_MAX = 65535
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """A controller of the group: its id and where it listens."""
 
     id: str
@@ -129,8 +128,7 @@ class Peer:
         return format_address(self.host, self.port)
 
 
-@dataclass(slots=True)
-class ControllerConfig:
+class ControllerConfig(Struct):
     """A checked configuration.
 
     Attributes:
@@ -147,7 +145,7 @@ class ControllerConfig:
     peers: tuple[Peer, ...]
     store_path: str
     style: str = "DLedger"
-    unknown: tuple[str, ...] = field(default=())
+    unknown: tuple[str, ...] = ()
 
     @property
     def this(self) -> Peer:

@@ -9,9 +9,11 @@ Source: RemotingSerializable (fastjson 1), RocketMQ remoting.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import orjson
+from msgspec import Meta, Struct
 
 from rmqha.base.errors import HeaderMalformed, LocalProtocolError
 from rmqha.remoting.codes import LANGUAGE_CODES, LANGUAGE_UNKNOWN
@@ -19,6 +21,23 @@ from rmqha.remoting.command import SERIALIZE_JSON, RemotingCommand
 
 INT32_MIN = -0x80000000
 INT32_MAX = 0x7FFFFFFF
+
+_Int32 = Annotated[int, Meta(ge=INT32_MIN, le=INT32_MAX)]
+
+
+class _Header(Struct, rename={"ext_fields": "extFields"}):
+    """What nearly every header is: each member of its own type, so that one call reads it."""
+
+    code: _Int32 = 0
+    opaque: _Int32 = 0
+    flag: _Int32 = 0
+    version: _Int32 = 0
+    language: str = "JAVA"
+    remark: str | None = None
+    ext_fields: dict[str, str] | None = None
+
+
+_decode_header = msgspec.json.Decoder(_Header).decode
 
 
 def encode_header(command: RemotingCommand) -> bytes:
@@ -50,6 +69,21 @@ def decode_command(header: bytes, body: bytes) -> RemotingCommand:
         HeaderMalformed: not a JSON object, or a member that cannot be what it must.
     """
     try:
+        known = _decode_header(header)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _decode_leniently(header, body)
+    language = known.language
+    if language not in LANGUAGE_CODES:
+        language = LANGUAGE_UNKNOWN
+    return RemotingCommand(
+        known.code, known.opaque, known.flag, language, known.version, known.remark,
+        known.ext_fields, body, SERIALIZE_JSON,
+    )  # fmt: skip
+
+
+def _decode_leniently(header: bytes, body: bytes) -> RemotingCommand:
+    """The same for a header with other types, as fastjson coerces them, and for what is none."""
+    try:
         fields = orjson.loads(header)
         get = fields.get
     except (orjson.JSONDecodeError, AttributeError) as error:
@@ -57,16 +91,9 @@ def decode_command(header: bytes, body: bytes) -> RemotingCommand:
     code, opaque = get("code", 0), get("opaque", 0)
     flag, version = get("flag", 0), get("version", 0)
     language, remark, ext_fields = get("language", "JAVA"), get("remark"), get("extFields")
-    # One chained comparison instead of four: this line is passed by every frame.
-    if not (type(code) is type(opaque) is type(flag) is type(version) is int):
-        code, opaque = _java_int(code, "code"), _java_int(opaque, "opaque")
-        flag, version = _java_int(flag, "flag"), _java_int(version, "version")
-    if not (
-        INT32_MIN <= code <= INT32_MAX
-        and INT32_MIN <= opaque <= INT32_MAX
-        and INT32_MIN <= flag <= INT32_MAX
-        and INT32_MIN <= version <= INT32_MAX
-    ):
+    code, opaque = _java_int(code, "code"), _java_int(opaque, "opaque")
+    flag, version = _java_int(flag, "flag"), _java_int(version, "version")
+    if not all(INT32_MIN <= number <= INT32_MAX for number in (code, opaque, flag, version)):
         raise HeaderMalformed("a header number does not fit 32 bits")
     if type(language) is not str or language not in LANGUAGE_CODES:
         language = LANGUAGE_UNKNOWN
@@ -75,10 +102,7 @@ def decode_command(header: bytes, body: bytes) -> RemotingCommand:
     if ext_fields is not None:
         if type(ext_fields) is not dict:
             raise HeaderMalformed("extFields is not a JSON object")
-        for value in ext_fields.values():
-            if type(value) is not str:
-                ext_fields = _java_texts(ext_fields)
-                break
+        ext_fields = _java_texts(ext_fields)
     return RemotingCommand(
         code, opaque, flag, language, version, remark, ext_fields, body, SERIALIZE_JSON
     )

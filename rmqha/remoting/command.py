@@ -5,7 +5,8 @@ Source: RemotingCommand, RocketMQ remoting.
 
 from __future__ import annotations
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.remoting.codes import VERSION_CURRENT
 
 FLAG_RESPONSE = 1
@@ -15,8 +16,7 @@ SERIALIZE_JSON = 0
 SERIALIZE_ROCKETMQ = 1
 
 
-@dataclass(slots=True)
-class RemotingCommand:
+class RemotingCommand(Struct):
     """A request or a response. Mutable and unchecked, because every frame makes one.
 
     Attributes:

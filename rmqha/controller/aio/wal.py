@@ -9,7 +9,8 @@ import asyncio
 import os
 from collections.abc import Callable
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import DiskFailed
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.events import HardState, Persist, SnapshotMeta
@@ -19,8 +20,7 @@ from rmqha.runtime.ports import AppendFile, Disk
 SEGMENT_SUFFIX = ".wal"
 
 
-@dataclass(frozen=True, slots=True)
-class WalContent:
+class WalContent(Struct, frozen=True):
     """What a node finds on disk when it starts."""
 
     hard_state: HardState
@@ -114,7 +114,9 @@ class Wal:
         self._may_block = may_block
         if persist.hard_state is not None:
             self._queue.append((layout.HARD, *persist.hard_state))
-        self._queue.extend((layout.ENTRY, *entry) for entry in persist.entries)
+        self._queue.extend(
+            (layout.ENTRY, one.log_index, one.term, one.data) for one in persist.entries
+        )
         self._queued_seq = persist.seq
         self._pump()
 

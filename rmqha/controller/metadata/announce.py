@@ -23,7 +23,8 @@ Source: Java 5.3.3 ControllerManager#notifyBrokerRoleChanged, which tells all at
 
 from __future__ import annotations
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import LiveTable
@@ -37,8 +38,7 @@ from rmqha.controller.metadata.messages import (
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(Struct, frozen=True):
     """How long slaves wait.
 
     Attributes:
@@ -52,8 +52,7 @@ class Patience:
     watch_ms: int = 0
 
 
-@dataclass(slots=True)
-class _Pending:
+class _Pending(Struct):
     master_epoch: int
     due_ms: int
     due_blind_ms: int

@@ -8,10 +8,11 @@ Source: Java 5.3.3 ReplicasInfoManager#applyEvent, without its two tables that c
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import assert_never
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from rmqha.base.ids import BrokerId
 from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note
@@ -26,8 +27,7 @@ from rmqha.controller.metadata.events import (
 from rmqha.controller.metadata.state import BrokerSet, MetadataState, Replica
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """Whether an event took effect, and what to tell people about it, if anything."""
 
     changed: bool

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import orjson
+from msgspec import Struct
 
-from rmqha.base.dataclass import dataclass
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import Context, Decision, LiveInfo
@@ -28,8 +28,7 @@ HEARTBEAT_EPOCH_MAX = 2**30
 """A heartbeat epoch above this is not believed: the next ones must still fit Java's int."""
 
 
-@dataclass(frozen=True, slots=True)
-class ElectRequest:
+class ElectRequest(Struct, frozen=True):
     """Who asks for a master.
 
     Attributes:

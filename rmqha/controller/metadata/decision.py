@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.events import Event
 
 
-class Decision(NamedTuple):
+class Decision(Struct, frozen=True):
     """The answer to one request, and what must be committed before it may be sent.
 
     Attributes:
@@ -21,7 +23,7 @@ class Decision(NamedTuple):
 
     code: int
     remark: str | None = None
-    ext_fields: dict[str, str] = {}  # noqa: RUF012 - shared by all, as documented
+    ext_fields: dict[str, str] = {}
     body: bytes = b""
     event: Event | None = None
 
@@ -52,7 +54,7 @@ class LiveTable(Protocol):
         """What it said last, alive or not; None when never heard."""
 
 
-class Context(NamedTuple):
+class Context(Struct, frozen=True):
     """Everything a decision may read besides the state and the request.
 
     Attributes:

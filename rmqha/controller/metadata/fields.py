@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import orjson
+from msgspec import Struct
 
 from rmqha.base.ids import BrokerId
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX, bool_field, parse_number
 
-_INTEGERS = frozenset({int})
+
+class _SyncStateSet(Struct, rename={"ids": "syncStateSet", "epoch": "syncStateSetEpoch"}):
+    """The body as brokers write it."""
+
+    ids: list[BrokerId]
+    epoch: int = 0
+
+
+_decode_sync_state_set = msgspec.json.Decoder(_SyncStateSet).decode
 
 
 def long_field(ext_fields: Mapping[str, str], name: str) -> int | None:
@@ -47,19 +57,23 @@ def parse_sync_state_set(body: bytes) -> tuple[tuple[BrokerId, ...], int] | None
         no such object.
     """
     try:
+        known = _decode_sync_state_set(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _parse_leniently(body)
+    return tuple(sorted(set(known.ids))), known.epoch
+
+
+def _parse_leniently(body: bytes) -> tuple[tuple[BrokerId, ...], int] | None:
+    try:
         parsed = orjson.loads(body)
     except orjson.JSONDecodeError:
         return None
     if not isinstance(parsed, dict):
         return None
     ids = parsed.get("syncStateSet")
-    epoch = parsed.get("syncStateSetEpoch", 0)
-    if type(epoch) is not int:
-        epoch = _json_integer(epoch)
+    epoch = _json_integer(parsed.get("syncStateSetEpoch", 0))
     if type(ids) is not list or epoch is None:
         return None
-    if _INTEGERS.issuperset(map(type, ids)):
-        return tuple(sorted(set(ids))), epoch
     numbers = [_json_integer(value) for value in ids]
     known = {BrokerId(number) for number in numbers if number is not None}
     return (tuple(sorted(known)), epoch) if None not in numbers else None

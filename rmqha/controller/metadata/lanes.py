@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.messages import RequestReceived
 
 
-@dataclass(slots=True, eq=False)
-class Work:
+class Work(Struct, eq=False):
     """A request, or an election that the controller wants itself (``request`` None).
 
     Attributes:

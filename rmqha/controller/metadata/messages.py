@@ -1,21 +1,18 @@
 """What goes into the controller's machine and what comes out of it.
 
-What every request makes is a named tuple: it is made in a third of a frozen dataclass's time.
-
 Source: RIP-44 for the requests and the 1008 notification; the rest is this project's shape.
 """
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
+
 from rmqha.base.machine import Note
 
 
-@dataclass(frozen=True, slots=True)
-class MachineSettings:
+class MachineSettings(Struct, frozen=True):
     """Settings of the controller's core, changeable at run time.
 
     Attributes:
@@ -59,7 +56,7 @@ class MachineSettings:
     live_brokers_max: int = 100_000
 
 
-class RequestReceived(NamedTuple):
+class RequestReceived(Struct, frozen=True):
     """A request frame came in; ``token`` comes back in its one ``Reply``."""
 
     token: int
@@ -69,20 +66,17 @@ class RequestReceived(NamedTuple):
     body: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionClosed:
+class ConnectionClosed(Struct, frozen=True):
     """A broker's or client's connection ended, for whatever reason."""
 
     connection: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
+class Ticked(Struct, frozen=True):
     """Time passed; due whenever ``next_deadline_ms`` is reached."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeadershipChanged:
+class LeadershipChanged(Struct, frozen=True):
     """This node may decide from now on, or no longer.
 
     Attributes:
@@ -94,8 +88,7 @@ class LeadershipChanged:
     term: int
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(Struct, frozen=True):
     """A log entry is committed; every node sees all of them, in order.
 
     Attributes:
@@ -107,39 +100,34 @@ class Committed:
     record: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ProposalDropped:
+class ProposalDropped(Struct, frozen=True):
     """A proposal of this node will never commit; ``token`` is the one of its ``Propose``."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotLoaded:
+class SnapshotLoaded(Struct, frozen=True):
     """The state is replaced by a snapshot that covers the log up to ``index``."""
 
     index: int
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RouteFollowed:
+class RouteFollowed(Struct, frozen=True):
     """A name server answers, and does not name the master of ``WatchRoute`` yet."""
 
     broker_name: str
     master_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class RouteUpdated:
+class RouteUpdated(Struct, frozen=True):
     """Every name server that answers names the master of ``WatchRoute``."""
 
     broker_name: str
     master_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class RouteUnknown:
+class RouteUnknown(Struct, frozen=True):
     """What ``WatchRoute`` asked for cannot be seen, or not in time."""
 
     broker_name: str
@@ -160,7 +148,7 @@ ControllerEvent: TypeAlias = (
 )
 
 
-class Reply(NamedTuple):
+class Reply(Struct, frozen=True):
     """Answer a request; the shell drops it when the request was one-way or its peer is gone."""
 
     token: int
@@ -170,15 +158,14 @@ class Reply(NamedTuple):
     body: bytes
 
 
-class Propose(NamedTuple):
+class Propose(Struct, frozen=True):
     """Append ``record`` to the log; ``token`` is this machine's, for ``ProposalDropped``."""
 
     token: int
     record: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Notify:
+class Notify(Struct, frozen=True):
     """Send a one-way 1008 NOTIFY_BROKER_ROLE_CHANGED to a broker's registered address.
 
     Attributes:
@@ -192,8 +179,7 @@ class Notify:
     body: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchRoute:
+class WatchRoute(Struct, frozen=True):
     """See when the new master's name servers name it: ``RouteFollowed``, if that takes a while,
     and in the end ``RouteUpdated`` or ``RouteUnknown``. A newer one of the same set replaces it.
 

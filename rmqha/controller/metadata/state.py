@@ -8,17 +8,17 @@ Source: RIP-44, persistent-broker-id design; Java 5.3.3 ReplicasInfoManager.
 
 from __future__ import annotations
 
-from dataclasses import field
+import dataclasses
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
+
 from rmqha.base.errors import StoreCorrupted
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decision import Decision
 from rmqha.remoting.bodies import SyncStateSet
 
 
-@dataclass(frozen=True, slots=True)
-class Replica:
+class Replica(Struct, frozen=True):
     """One registered broker.
 
     Attributes:
@@ -30,7 +30,7 @@ class Replica:
     register_check_code: str
 
 
-@dataclass(slots=True)
+@dataclasses.dataclass(slots=True)
 class BrokerSet:
     """All replicas of one brokerName and which of them is master.
 
@@ -50,13 +50,15 @@ class BrokerSet:
     broker_name: str
     last_issued_id: int = 0
     retired_ids: tuple[BrokerId, ...] = ()
-    replicas: dict[BrokerId, Replica] = field(default_factory=dict)
+    replicas: dict[BrokerId, Replica] = dataclasses.field(default_factory=dict)
     master_epoch: int = 0
     sync_state_set_epoch: int = 0
     sync_state_set: tuple[BrokerId, ...] = ()
     master_broker_id: BrokerId | None = None
-    cached_replica_info: Decision | None = field(default=None, compare=False, repr=False)
-    cached_body: bytes | None = field(default=None, compare=False, repr=False)
+    cached_replica_info: Decision | None = dataclasses.field(
+        default=None, compare=False, repr=False
+    )
+    cached_body: bytes | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def changed(self) -> None:
         """Drop cached answers; apply calls this after every change."""
@@ -80,8 +82,7 @@ def sync_state_set_body(ids: tuple[BrokerId, ...], epoch: int) -> bytes:
     return SyncStateSet(ids, epoch).encode()
 
 
-@dataclass(slots=True)
-class MetadataState:
+class MetadataState(Struct):
     """Every broker set by brokerName, which is the only key (clusters are just stored)."""
 
     sets: dict[str, BrokerSet] = field(default_factory=dict)

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.machine import Note
 from rmqha.controller.raft.messages import Entry, Message
 
@@ -36,69 +37,59 @@ class SnapshotMeta(NamedTuple):
 # -- events ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """A message from another node."""
 
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
+class Ticked(Struct, frozen=True):
     """A deadline may have passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proposed:
+class Proposed(Struct, frozen=True):
     """Append these records, if this node leads."""
 
     records: tuple[bytes, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Persisted:
+class Persisted(Struct, frozen=True):
     """The persist with this number, and so every one before it, is durable."""
 
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRequested:
+class ReadRequested(Struct, frozen=True):
     """Tell me when a read of the applied state is linearizable."""
 
     token: int
 
 
-@dataclass(frozen=True, slots=True)
-class PeerLost:
+class PeerLost(Struct, frozen=True):
     """The connection from a peer was closed or reset."""
 
     peer: str
 
 
-@dataclass(frozen=True, slots=True)
-class TransferRequested:
+class TransferRequested(Struct, frozen=True):
     """Hand leadership to the peer that is furthest, or to ``target``."""
 
     target: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotTaken:
+class SnapshotTaken(Struct, frozen=True):
     """A snapshot of the applied state is durable; the log before it may go."""
 
     meta: SnapshotMeta
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotInstalled:
+class SnapshotInstalled(Struct, frozen=True):
     """The snapshot asked for by ``InstallSnapshot`` is durable and loaded."""
 
     meta: SnapshotMeta
 
 
-@dataclass(frozen=True, slots=True)
-class DiskBroken:
+class DiskBroken(Struct, frozen=True):
     """A write failed: this node must not take part any more."""
 
 

@@ -1,21 +1,20 @@
 """What Raft nodes say to each other, and its msgpack form.
 
-Tuples, not dataclasses: a leader makes one per peer and batch, and msgpack packs them as they
-are. Every message starts with the sender's term and id. Source: Raft dissertation chapters 3
+A message is the list ``[kind, term, sender, ...]`` of its kind (the class's tag) and its fields as
+they are declared. Every message starts with the sender's term and id. Source: Raft dissertation chapters 3
 (append, vote), 4.2.3 (disruptive servers), 6.4 (reads), 7 (snapshots), 9.6 (pre-vote), 3.10
 (leadership transfer).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
-import msgpack
+import msgspec
+from msgspec import Struct
 
 from rmqha.base.errors import RemoteProtocolError
 
 
-class Entry(NamedTuple):
+class Entry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One log entry; empty ``data`` is the no-op with which a leader opens its term."""
 
     log_index: int
@@ -23,7 +22,7 @@ class Entry(NamedTuple):
     data: bytes
 
 
-class PreVoteRequest(NamedTuple):
+class PreVoteRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=0):
     """Would you vote for me in ``term``? Binds nobody."""
 
     term: int
@@ -32,7 +31,7 @@ class PreVoteRequest(NamedTuple):
     last_term: int
 
 
-class PreVoteResponse(NamedTuple):
+class PreVoteResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
     """``term`` is the asked one when granted, the answering node's own when not."""
 
     term: int
@@ -40,7 +39,7 @@ class PreVoteResponse(NamedTuple):
     granted: bool
 
 
-class VoteRequest(NamedTuple):
+class VoteRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=2):
     """``transfer``: the old leader asked for this election, so it may disturb it."""
 
     term: int
@@ -50,7 +49,7 @@ class VoteRequest(NamedTuple):
     transfer: bool
 
 
-class VoteResponse(NamedTuple):
+class VoteResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
     """The vote is durable before this leaves."""
 
     term: int
@@ -58,7 +57,7 @@ class VoteResponse(NamedTuple):
     granted: bool
 
 
-class AppendRequest(NamedTuple):
+class AppendRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=4):
     """Entries after ``prev_index``; empty as a heartbeat. ``round`` comes back in the answer."""
 
     term: int
@@ -70,7 +69,7 @@ class AppendRequest(NamedTuple):
     round: int
 
 
-class AppendResponse(NamedTuple):
+class AppendResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=5):
     """``match_index``: durable up to here when ``success``, else where the logs may still agree."""
 
     term: int
@@ -81,7 +80,7 @@ class AppendResponse(NamedTuple):
     round: int
 
 
-class SnapshotRequest(NamedTuple):
+class SnapshotRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=6):
     """``data`` is the part of the snapshot at ``offset``; ``size`` is the whole."""
 
     term: int
@@ -94,7 +93,7 @@ class SnapshotRequest(NamedTuple):
     round: int
 
 
-class SnapshotResponse(NamedTuple):
+class SnapshotResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=7):
     """``next_offset``: the first byte still missing; equal to the size when all is held."""
 
     term: int
@@ -104,7 +103,7 @@ class SnapshotResponse(NamedTuple):
     round: int
 
 
-class TimeoutNow(NamedTuple):
+class TimeoutNow(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=8):
     """The leader asks this node to take over at once."""
 
     term: int
@@ -123,47 +122,13 @@ Message = (
     | TimeoutNow
 )
 
-KINDS: tuple[type[Message], ...] = (
-    PreVoteRequest,
-    PreVoteResponse,
-    VoteRequest,
-    VoteResponse,
-    AppendRequest,
-    AppendResponse,
-    SnapshotRequest,
-    SnapshotResponse,
-    TimeoutNow,
-)
-KIND_OF: dict[type[Message], int] = {kind: number for number, kind in enumerate(KINDS)}
-FIELD_TYPES: dict[str, type] = {
-    "term": int,
-    "sender": str,
-    "last_index": int,
-    "last_term": int,
-    "granted": bool,
-    "transfer": bool,
-    "prev_index": int,
-    "prev_term": int,
-    "entries": list,
-    "commit_index": int,
-    "round": int,
-    "success": bool,
-    "match_index": int,
-    "rejected_prev": int,
-    "offset": int,
-    "size": int,
-    "data": bytes,
-    "next_offset": int,
-}
-SHAPES: tuple[tuple[type, ...], ...] = tuple(
-    tuple(FIELD_TYPES[name] for name in kind._fields) for kind in KINDS
-)
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Message).decode
 
 
 def encode_message(message: Message) -> bytes:
     """Pack as ``[kind, *fields]``."""
-    packed: bytes = msgpack.packb((KIND_OF[type(message)], *message), use_bin_type=True)
-    return packed
+    return _encode(message)
 
 
 def decode_message(data: bytes) -> Message:
@@ -173,23 +138,7 @@ def decode_message(data: bytes) -> Message:
         RemoteProtocolError: anything else.
     """
     try:
-        kind, *fields = msgpack.unpackb(data, raw=False, use_list=True)
-        shape = SHAPES[kind]
-        if kind < 0 or tuple(map(type, fields)) != shape:
-            raise RemoteProtocolError(f"raft message of kind {kind} has wrong fields")
-        cls = KINDS[kind]
-        if cls is AppendRequest:
-            fields[4] = tuple(_entry(item) for item in fields[4])
-        message: Message = cls(*fields)
+        message: Message = _decode(data)
         return message
-    except RemoteProtocolError:
-        raise
-    except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RemoteProtocolError(f"raft message cannot be read: {error}") from error
-
-
-def _entry(item: Any) -> Entry:
-    log_index, term, data = item
-    if type(log_index) is not int or type(term) is not int or type(data) is not bytes:
-        raise RemoteProtocolError("raft entry has wrong fields")
-    return Entry(log_index, term, data)

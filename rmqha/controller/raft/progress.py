@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import field
 from enum import Enum
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
+
 from rmqha.controller.raft.events import SnapshotMeta
 
 
@@ -21,8 +21,7 @@ class Mode(Enum):
     """It is behind the compacted prefix: chunk by chunk."""
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(Struct):
     """A follower as its leader sees it.
 
     Attributes:

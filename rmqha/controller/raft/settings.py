@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import ConfigInvalid
 
 
-@dataclass(frozen=True, slots=True)
-class RaftSettings:
+class RaftSettings(Struct, frozen=True):
     """All durations are milliseconds.
 
     Attributes:

@@ -24,11 +24,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import field
 
 import msgpack
+from msgspec import Struct, field
 
-from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import StoreCorrupted, StoreMismatch
 from rmqha.controller.raft.events import HardState, SnapshotMeta
 from rmqha.controller.raft.messages import Entry
@@ -76,8 +75,7 @@ def open_record(cluster: str, node: str, hard_state: HardState) -> Record:
     return (OPEN, FORMAT, cluster, node, hard_state.term, hard_state.vote)
 
 
-@dataclass(slots=True)
-class Segment:
+class Segment(Struct):
     """A segment that recovery has read."""
 
     name: str
@@ -85,8 +83,7 @@ class Segment:
     """The highest entry index in it, 0 when it holds none."""
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(Struct):
     """What the segments say, record by record in order.
 
     Attributes:
