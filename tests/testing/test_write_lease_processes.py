@@ -1,0 +1,114 @@
+"""The write lease with real processes, clocks and signals: no master writes behind the next one's back.
+
+``tests/broker/test_write_lease_in_simulator.py`` has the rules in virtual time. Here SIGSTOP stops a
+process in the middle of whatever it does, and links are cut between processes; clients still reach
+the master, and nobody waits for slaves (``allAckInSyncStateSet=false``, Java's default).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from rmqha.testing.cluster import RmqCluster
+from rmqha.testing.nodes import Node
+from rmqha.testing.real import wire
+
+pytestmark = pytest.mark.slow
+
+TIMEOUT_MS = 3_000
+"""controllerHeartBeatTimeoutMills; the lease is four fifths of it."""
+
+UNSAFE = 14
+EXPIRED = "the write lease has expired"
+ELECTED_S = 20.0
+TOPIC = "Leased"
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RmqCluster]:
+    """One cluster for the module."""
+    settings = {
+        "allAckInSyncStateSet": False,
+        "controllerHeartBeatTimeoutMills": TIMEOUT_MS,
+        # A slave that is connected and acknowledges nothing counts as gone after so long.
+        "slaveTimeout": 1_000,
+    }
+    with RmqCluster(
+        tmp_path_factory.mktemp("lease"), replicas=2, processes=True, broker_settings=settings
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared: RmqCluster) -> RmqCluster:
+    """The cluster, mended."""
+    shared.heal()
+    return shared
+
+
+def send(connection: wire.Connection, timeout_s: float = 10.0) -> wire.Answer:
+    """One message, to this broker and no other."""
+    number = next(_numbers)
+    return wire.send_message(
+        connection, TOPIC, 0, b"%d" % number, keys=f"K{number}", default_queues=4,
+        timeout_s=timeout_s,
+    )  # fmt: skip
+
+
+def others_than(cluster: RmqCluster, master: Node) -> list[Node]:
+    """Everybody who could tell a master that it is none any more."""
+    return [node for node in cluster.nodes if node is not master]
+
+
+def elected(cluster: RmqCluster) -> str | None:
+    """The master by the leading controller's word."""
+    found = cluster.set_info()
+    return None if found is None else found.master_address
+
+
+def test_7017_master_when_cut_off_then_it_refuses_while_it_still_is_the_master(
+    cluster: RmqCluster,
+) -> None:
+    """Writes go on until the lease ends, are refused then, and only later somebody else is elected."""
+    old = cluster.wait_for_master()
+    with wire.Connection(old.place.address) as connection:
+        assert send(connection).code == 0
+        cluster.partition(old, others_than(cluster, old))
+        acknowledged = 0
+        while (answer := send(connection)).code == 0:
+            acknowledged += 1
+            assert elected(cluster) == old.place.address, "two masters took writes"
+        assert elected(cluster) == old.place.address, "refused too late"
+        assert (answer.code, EXPIRED in answer.remark) == (UNSAFE, True), answer.remark
+        assert acknowledged, "a master may write for as long as its lease lasts"
+        new = cluster.wait_for_master(other_than=old, timeout_s=ELECTED_S)
+        assert elected(cluster) == new.place.address
+        assert send(connection).code == UNSAFE
+    with wire.Connection(new.place.address) as connection:
+        assert send(connection).code == 0
+
+
+def test_master_when_it_was_stopped_for_too_long_then_its_first_write_is_refused(
+    cluster: RmqCluster,
+) -> None:
+    """SIGSTOP: what waited in its socket meets a lease that ended while it could not look."""
+    old = cluster.wait_for_master()
+    with wire.Connection(old.place.address) as connection:
+        assert send(connection).code == 0
+        # Nobody is to tell it: the lease alone must stop it.
+        cluster.partition(old, others_than(cluster, old))
+        cluster.stop(old)
+        with ThreadPoolExecutor(1) as pool:
+            # The kernel takes the request; the process sees it when it goes on.
+            waiting = pool.submit(send, connection, timeout_s=3 * ELECTED_S)
+            try:
+                cluster.wait_for_master(other_than=old, timeout_s=ELECTED_S)
+            finally:
+                cluster.cont(old)
+            answer = waiting.result()
+    assert (answer.code, EXPIRED in answer.remark) == (UNSAFE, True), answer.remark
