@@ -25,8 +25,12 @@ from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, Network, Rng, TimerHandle
 
 ROUNDS_MAX = 2
-"""Groups of proposals under way at a time: while one is being synced the next is gathered. More
-would only be smaller, and a group costs its nodes as much as many entries."""
+"""Groups of proposals under way at a time. A group costs its nodes as much as twenty entries, so
+the next one is gathered while one is under way, and leaves before that has committed only when it
+takes long."""
+
+OVERLAP_AFTER_MS = 3
+"""So long a group is waited for: longer than a quick disk and two hops take."""
 
 PROPOSALS_HELD_MAX = 1024
 """So many are never held back, whatever is under way; the core then limits what it takes."""
@@ -130,7 +134,8 @@ class RaftNode:
         self._stepping = False
         self._proposals: list[bytes] = []
         self._flush_scheduled = False
-        self._rounds: deque[int] = deque()
+        self._rounds: deque[tuple[int, int]] = deque()  # last index, and when it left
+        self._overlap_timer: TimerHandle | None = None
         self._held: deque[tuple[int, bool, list[ev.Effect]]] = deque()
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
@@ -189,8 +194,9 @@ class RaftNode:
     async def close(self) -> None:
         """Flush the log and stop taking part."""
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._overlap_timer):
+            if timer is not None:
+                timer.cancel()
         await self._tasks.close()
         await self.peers.close()
         await self.wal.close()
@@ -220,16 +226,26 @@ class RaftNode:
     def flush(self) -> None:
         """Send the gathered proposals, now or when a group that is under way has committed."""
         self._flush_scheduled = False
-        while self._rounds and self._rounds[0] <= self.applied_index:
+        while self._rounds and self._rounds[0][0] <= self.applied_index:
             self._rounds.popleft()
         if not self._proposals or self.core is None:
             return
-        if len(self._rounds) >= ROUNDS_MAX and len(self._proposals) < PROPOSALS_HELD_MAX:
-            return
+        now_ms = self._clock.now_ms()
+        if self._rounds and len(self._proposals) < PROPOSALS_HELD_MAX:
+            wait_ms = self._rounds[-1][1] + OVERLAP_AFTER_MS - now_ms
+            if wait_ms > 0 and self._overlap_timer is None:
+                self._overlap_timer = self._clock.call_later(wait_ms, self._overlap)
+            if wait_ms > 0 or len(self._rounds) >= ROUNDS_MAX:
+                return
         records, self._proposals = tuple(self._proposals), []
         self.give(ev.Proposed(records))
         if self.leads():
-            self._rounds.append(self.core.node.log.last_index)
+            self._rounds.append((self.core.node.log.last_index, now_ms))
+
+    def _overlap(self) -> None:
+        """The group under way takes long: the next need not wait for it."""
+        self._overlap_timer = None
+        self.flush()
 
     def request_read(self, token: int) -> None:
         """Ask for a linearizable read; ``reads_ready`` or ``refused`` answers."""
