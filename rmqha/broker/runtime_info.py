@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from rmqha.broker.latencies import readable_bytes
 from rmqha.broker.statistics import SHORT, Statistics
 from rmqha.remoting.codes import VERSION_CURRENT, VERSION_ORDINALS
 
@@ -18,9 +19,22 @@ BLACK_LIST = frozenset({
 })  # fmt: skip
 
 _QUEUES = ("send", "pull", "ack", "query", "litePull")
-_NO_TIMERS = (
-    "timerReadBehind", "timerOffsetBehind", "timerCongestNum", "timerEnqueueTps", "timerDequeueTps",
-)  # fmt: skip
+_NO_POOL = 2**31 - 1
+"""remainTransientStoreBufferNumbs of a broker without a transient store pool, as Java says it."""
+
+
+class TimerFigures(NamedTuple):
+    """How far timers are.
+
+    Attributes:
+        read_behind_s: seconds that the delivery is behind.
+        unread: timers in the log that were not read yet.
+        held: that wait for their time.
+    """
+
+    read_behind_s: int = 0
+    unread: int = 0
+    held: int = 0
 
 
 class Facts(NamedTuple):
@@ -28,8 +42,12 @@ class Facts(NamedTuple):
 
     Attributes:
         active: this broker serves as master.
-        used_ratio: of the disk, 0 to 1.
+        used_ratio, disk_space: of the disk, 0 to 1; and its bytes, all and free, None where nobody
+            can tell.
         earliest_ms: store time of the oldest message; -1 without one.
+        sends_waiting_max, pulls_held_max: what bounds them.
+        oldest_send_ms: how long the oldest of the waiting sends has waited.
+        delays: by level, the offset to deliver next and the end of the level's queue.
         lease: whether the write lease is held, and how often it was lost; None without one.
     """
 
@@ -42,9 +60,15 @@ class Facts(NamedTuple):
     dispatched_offset: int
     confirm_offset: int
     used_ratio: float
+    disk_space: tuple[int, int] | None
     earliest_ms: int
     sends_waiting: int
+    sends_waiting_max: int
+    oldest_send_ms: int
     pulls_held: int
+    pulls_held_max: int
+    timers: TimerFigures
+    delays: Mapping[int, tuple[int, int]]
     store_path: str
     lease: tuple[bool, int] | None = None
 
@@ -58,15 +82,20 @@ def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
         "brokerActive": str(facts.active).lower(),
         "brokerVersion": VERSION_CURRENT,
         "brokerVersionDesc": "V" + desc.replace(".", "_"),
-        "commitLogDirCapacity": facts.store_path,
+        "commitLogDirCapacity": _capacity(facts.disk_space),
         "commitLogDiskRatio": facts.used_ratio,
         "commitLogDiskRatio_" + facts.store_path: facts.used_ratio,
         "commitLogMaxOffset": facts.max_offset,
         "commitLogMinOffset": max(0, facts.min_offset),
         "confirmOffset": facts.confirm_offset,
         "consumeQueueDiskRatio": facts.used_ratio,
+        # Every request is worked on when it is read: no queue, nothing that waits for a transaction.
+        "EndTransactionQueueSize": 0,
+        "EndTransactionThreadPoolQueueCapacity": 0,
+        "dispatchMaxBuffer": 0,
         "dispatchBehindBytes": max(0, facts.confirm_offset - facts.dispatched_offset),
         "earliestMessageTimeStamp": facts.earliest_ms,
+        "getMessageEntireTimeMax": statistics.slowest_read_ms,
         "getFoundTps": statistics.rates("hits"),
         "getMissTps": statistics.rates("misses"),
         "getTotalTps": statistics.rates("got"),
@@ -79,23 +108,44 @@ def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
         "msgPutTotalTodayNow": totals.put,
         "msgPutTotalYesterdayMorning": statistics.yesterday_morning.put,
         "pageCacheLockTimeMills": 0,
+        "putLatency99": f"{statistics.puts.percentile_ms(0.99):.2f}",
+        "putLatency999": f"{statistics.puts.percentile_ms(0.999):.2f}",
+        "putMessageDistributeTime": statistics.puts.spread(),
+        "putMessageEntireTimeMax": statistics.puts.slowest_ms,
+        "putMessageFailedTimes": statistics.puts_failed,
         "putMessageAverageSize": totals.put_bytes / totals.put if totals.put else 0.0,
         "putMessageSizeTotal": totals.put_bytes,
         "putMessageTimesTotal": totals.put,
         "putTps": statistics.rates("put"),
-        "remainHowManyDataToFlush": f"{max(0, facts.max_offset - facts.flushed_offset)} B",
+        "remainHowManyDataToFlush": readable_bytes(max(0, facts.max_offset - facts.flushed_offset)),
+        "remainTransientStoreBufferNumbs": _NO_POOL,
         "runtime": _duration(facts.now_ms - facts.boot_ms),
         "startAcceptSendRequestTimeStamp": 0,
-        **dict.fromkeys(_NO_TIMERS, 0),
+        "timerCongestNum": facts.timers.held,
+        "timerDequeueTps": statistics.rate("timers_out", SHORT),
+        "timerEnqueueTps": statistics.rate("timers_in", SHORT),
+        "timerOffsetBehind": facts.timers.unread,
+        "timerReadBehind": facts.timers.read_behind_s,
     }
+    capacities = {"send": facts.sends_waiting_max, "pull": facts.pulls_held_max}
     for name in _QUEUES:
-        table[f"{name}ThreadPoolQueueSize"] = facts.sends_waiting if name == "send" else 0
-        table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = 0
+        sends = name == "send"
+        table[f"{name}ThreadPoolQueueSize"] = facts.sends_waiting if sends else 0
+        table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = facts.oldest_send_ms if sends else 0
+        table[f"{name}ThreadPoolQueueCapacity"] = capacities.get(name, 0)
+    for level, (offset, end) in facts.delays.items():
+        table[f"scheduleMessageOffset_{level}"] = f"{offset},{end}"
     if facts.lease is not None:
         table["writeLeaseHeld"] = str(facts.lease[0]).lower()
         table["writeLeaseLosses"] = facts.lease[1]
     table["putRate"] = statistics.rate("put", SHORT)
     return {key: str(value) for key, value in sorted(table.items())}
+
+
+def _capacity(space: tuple[int, int] | None) -> str:
+    """As Java writes it: ``Total : 252.0 GiB, Free : 234.9 GiB.``"""
+    total, free = space or (0, 0)
+    return f"Total : {readable_bytes(total)}, Free : {readable_bytes(free)}."
 
 
 def _duration(ms: int) -> str:

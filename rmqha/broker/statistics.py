@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from rmqha.broker.latencies import Latencies
+
 SAMPLE_MS = 10_000
 SHORT, MEDIUM, LONG = 1, 6, 60
 """Samples that a rate looks back: 10 s, a minute, ten minutes."""
@@ -27,6 +29,7 @@ class Totals(NamedTuple):
         put, put_bytes: messages written, and their bodies.
         got, got_bytes: messages given to consumers, and their bytes.
         hits, misses: pulls that found something, and pulls that did not.
+        timers_in, timers_out: timers read from the log, and delivered.
     """
 
     put: int = 0
@@ -35,6 +38,8 @@ class Totals(NamedTuple):
     got_bytes: int = 0
     hits: int = 0
     misses: int = 0
+    timers_in: int = 0
+    timers_out: int = 0
 
 
 class Statistics:
@@ -43,6 +48,12 @@ class Statistics:
     Args:
         names_max: topics, and groups by topic, with a rate of their own; others count in the
             totals only.
+
+    Attributes:
+        puts: how long puts took that waited for the disk or for replicas.
+        puts_failed: that the store refused.
+        slowest_read_ms: of one pull.
+        timers_in, timers_out: see ``Totals``.
     """
 
     def __init__(self, names_max: int) -> None:
@@ -53,14 +64,17 @@ class Statistics:
         self._counts: dict[Name, int] = {}
         self._count_samples: deque[tuple[int, dict[Name, int]]] = deque(maxlen=MEDIUM + 1)
         self._day: int | None = None
+        self.puts = Latencies()
+        self.puts_failed = self.slowest_read_ms = self.timers_in = self.timers_out = 0
         self.yesterday_morning = self.today_morning = Totals()
 
     @property
     def totals(self) -> Totals:
         """Everything counted since the start."""
         return Totals(
-            self._put, self._put_bytes, self._got, self._got_bytes, self._hits, self._misses
-        )
+            self._put, self._put_bytes, self._got, self._got_bytes, self._hits, self._misses,
+            self.timers_in, self.timers_out,
+        )  # fmt: skip
 
     def put(self, topic: str, count: int, size: int) -> None:
         """Messages were written."""
@@ -68,12 +82,27 @@ class Statistics:
         self._put_bytes += size
         self._count((TOPIC_PUT, topic, ""), count)
 
+    def put_one(self, name: Name, size: int) -> None:
+        """One message was written, of a topic with the name (``TOPIC_PUT``, topic, "")."""
+        self._put += 1
+        self._put_bytes += size
+        count = self._counts.get(name)
+        if count is None:
+            self._count(name, 1)
+        else:
+            self._counts[name] = count + 1
+
     def got(self, topic: str, group: str, count: int, size: int) -> None:
         """Messages were given to a consumer."""
         self._got += count
         self._got_bytes += size
         self._hits += 1
         self._count((GROUP_GET, topic, group), count)
+
+    def read_took(self, ms: int) -> None:
+        """A pull has looked for so long."""
+        if ms > self.slowest_read_ms:
+            self.slowest_read_ms = ms
 
     def missed(self) -> None:
         """A pull found nothing."""
@@ -93,6 +122,7 @@ class Statistics:
             self.yesterday_morning = self.today_morning
             self.today_morning = self.totals if self._day is not None else Totals()
             self._day = day
+        self.puts.sample(now_ms, self._put)
         self._samples.append((now_ms, self.totals))
         self._count_samples.append((now_ms, dict(self._counts)))
         if len(self._count_samples) > MEDIUM:

@@ -12,7 +12,6 @@ import os
 import signal
 import socket
 import sys
-from functools import partial
 from pathlib import Path
 
 import click
@@ -37,7 +36,7 @@ from rmqha.cli.process import (
 )
 from rmqha.cli.status_page import Page, start_status_page
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
-from rmqha.runtime.aio.disk import lock_first_byte, used_ratio
+from rmqha.runtime.aio.disk import SystemDiskUse, lock_first_byte
 from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.machine import MACHINE
 from rmqha.runtime.logs import Logger, configure_logs
@@ -159,7 +158,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
             boot_id=read_boot_id(),
             process_id=os.getpid(),
             on_fatal=fatal,
-            used_ratio=partial(used_ratio, root),
+            used_ratio=SystemDiskUse(root),
             config_path=os.path.abspath(path) if path else "",
             memory_bytes=memory_size(),
         )

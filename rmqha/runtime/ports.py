@@ -38,6 +38,16 @@ class Clock(Protocol):
         """Wait for ``delay_ms``."""
 
 
+class DiskUse(Protocol):
+    """How full a disk is; calling it gives the share in use, 0.0 to 1.0."""
+
+    def __call__(self) -> float:
+        """The share."""
+
+    def space(self) -> tuple[int, int]:
+        """All bytes of the disk, and the free ones."""
+
+
 class Rng(Protocol):
     """Random numbers; seeded in the simulator."""
 

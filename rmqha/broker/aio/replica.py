@@ -57,7 +57,7 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.ports import Clock, Disk, Network, Rng
+from rmqha.runtime.ports import Clock, Disk, DiskUse, Network, Rng
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.aio.small_files import IdentityFiles
 
@@ -97,7 +97,7 @@ class BrokerReplica:
         process_id: int = 0,
         on_fatal: Callable[[BaseException], None] | None = None,
         on_role: Callable[[Role, int], None] | None = None,
-        used_ratio: Callable[[], float] | None = None,
+        used_ratio: DiskUse | None = None,
         memory_bytes: int = 1 << 33,
         config_path: str = "",
         connection_ids: Iterator[int] = CONNECTION_IDS,
@@ -203,9 +203,10 @@ class BrokerReplica:
                 self,
                 log,
                 ConfigText(disk, config_path),
-                used_ratio=used_ratio,
+                disk_use=used_ratio,
+                services=self.services,
                 held_pulls=lambda: self._pull.held_count,
-                waiting_sends=lambda: self._send.waiting_count,
+                waiting_sends=lambda: (self._send.waiting_count, self._send.oldest_wait_ms),
             ).handlers(),
             ReplicationProcessor(self).handlers(),
             TopicProcessor(self, self.services).handlers(),

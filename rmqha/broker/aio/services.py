@@ -14,7 +14,8 @@ from rmqha.broker.aio.revive import ReviveService
 from rmqha.broker.aio.timers import TimerMarkFile, TimerService
 from rmqha.broker.aio.transactions import TransactionService
 from rmqha.broker.aio.writer import Writer
-from rmqha.broker.delays import DelayRules
+from rmqha.broker.delays import SCHEDULE_TOPIC, DelayRules
+from rmqha.broker.runtime_info import TimerFigures
 from rmqha.broker.settings import BrokerConfig
 from rmqha.broker.unique_ids import UniqueIds
 from rmqha.runtime.aio.tasks import Tasks
@@ -82,6 +83,20 @@ class MasterServices:
         """
         await self.delay_offsets.load()
         await self.timer_mark.load()
+
+    @property
+    def timers(self) -> TimerFigures:
+        """How far timers are; nothing waits where they do not run."""
+        return self._timers.figures() if self._running else TimerFigures()
+
+    @property
+    def delays(self) -> dict[int, tuple[int, int]]:
+        """How far each delay level is: the offset to deliver next, and its queue's end."""
+        reader = self._broker.store.reader
+        return {
+            level: (offset, reader.max_offset(SCHEDULE_TOPIC, level - 1))
+            for level, offset in sorted(self.delay_offsets.offsets.kept.items())
+        }
 
     def start(self) -> None:
         """This broker serves as a master now; one that was elected again goes on."""

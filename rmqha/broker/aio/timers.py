@@ -18,6 +18,7 @@ from rmqha.broker.delays import (
     timer_key,
     timer_out_ms,
 )
+from rmqha.broker.runtime_info import TimerFigures
 from rmqha.broker.timers import Due, TimerMark, TimerTable
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Disk
@@ -114,6 +115,14 @@ class TimerService:
                 await self._file.save()
             await clock.sleep(0 if more or read else self._pause_ms())
 
+    def figures(self) -> TimerFigures:
+        """For request 28."""
+        wall_ms = self._broker.clock.wall_ms()
+        behind_ms = wall_ms - self.delivered_ms if self.delivered_ms else 0
+        high = self._broker.store.reader.max_offset(TIMER_TOPIC, TIMER_QUEUE)
+        unread = max(0, high - self._table.position) if self.delivered_ms else 0
+        return TimerFigures(behind_ms // 1000, unread, len(self._table))
+
     def keep(self) -> None:
         """The role ends in order: the mark of this moment is worth keeping."""
         self._file.mark = self._table.mark(self._broker.clock.wall_ms())
@@ -156,6 +165,7 @@ class TimerService:
             self._table.skip(at + 1)
             return
         recalls = props.find(record.properties, DELETE_KEY) or b""
+        self._broker.statistics.timers_in += 1
         self._table.add(Due(out_ms, at, record.physical_offset), recalls.decode("utf-8", "replace"))
 
     def _deliver(self) -> tuple[int, bool]:
@@ -163,6 +173,7 @@ class TimerService:
         if not self._writer.is_open:
             return 0, False
         found = self._table.take(self._broker.clock.wall_ms(), BATCH_MAX)
+        self._broker.statistics.timers_out += len(found)
         end = 0
         for timer in found:
             end = self._write(timer) or end

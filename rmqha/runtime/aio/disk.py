@@ -98,11 +98,22 @@ def lock_first_byte(path: str) -> int:
     return fd
 
 
-def used_ratio(path: str) -> float:
-    """Share of a file system that is in use, 0.0 to 1.0, as ``df`` counts it."""
-    found = os.statvfs(path)
-    used = found.f_blocks - found.f_bfree
-    return used / max(1, used + found.f_bavail)
+class SystemDiskUse:
+    """DiskUse port: the file system of a path."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __call__(self) -> float:
+        """Share that is in use, 0.0 to 1.0, as ``df`` counts it."""
+        found = os.statvfs(self._path)
+        used = found.f_blocks - found.f_bfree
+        return used / max(1, used + found.f_bavail)
+
+    def space(self) -> tuple[int, int]:
+        """All bytes, and the free ones."""
+        found = os.statvfs(self._path)
+        return found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize
 
 
 class SystemMappedFile:

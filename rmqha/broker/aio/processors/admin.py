@@ -7,6 +7,7 @@ from collections.abc import Callable
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.aio.config_file import ConfigText
 from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.live_config import ConfigRefused, read_update
 from rmqha.broker.runtime_info import Facts, config_text, runtime_table
 from rmqha.ha.events import Role
@@ -16,6 +17,7 @@ from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import DiskUse
 
 
 class AdminProcessor:
@@ -23,8 +25,10 @@ class AdminProcessor:
 
     Args:
         file: keeps what 25 changes.
-        used_ratio: of the disk; None where nobody can tell.
-        held_pulls, waiting_sends: how many there are now.
+        disk_use: of the store's disk; None where nobody can tell.
+        services: tell how far timers and delays are.
+        held_pulls: how many there are now.
+        waiting_sends: how many there are, and for how long the oldest waits, in ms.
     """
 
     def __init__(
@@ -33,14 +37,16 @@ class AdminProcessor:
         log: Logger,
         file: ConfigText,
         *,
-        used_ratio: Callable[[], float] | None,
+        disk_use: DiskUse | None,
+        services: MasterServices,
         held_pulls: Callable[[], int],
-        waiting_sends: Callable[[], int],
+        waiting_sends: Callable[[], tuple[int, int]],
     ) -> None:
         self._broker = broker
         self._log = log
         self._file = file
-        self._used_ratio = used_ratio
+        self._disk_use = disk_use
+        self._services = services
         self._held_pulls = held_pulls
         self._waiting_sends = waiting_sends
         self._boot_ms = broker.clock.wall_ms()
@@ -103,6 +109,7 @@ class AdminProcessor:
         broker = self._broker
         store = broker.store
         first = store.reader.look(max(0, store.min_offset))
+        waiting, oldest_ms = self._waiting_sends()
         return Facts(
             active=broker.role is Role.MASTER,
             boot_ms=self._boot_ms,
@@ -112,10 +119,16 @@ class AdminProcessor:
             flushed_offset=store.flushed_offset,
             dispatched_offset=store.dispatched_offset,
             confirm_offset=store.confirm_offset,
-            used_ratio=-1.0 if self._used_ratio is None else self._used_ratio(),
+            used_ratio=-1.0 if self._disk_use is None else self._disk_use(),
+            disk_space=None if self._disk_use is None else self._disk_use.space(),
             earliest_ms=-1 if first is None else first.store_timestamp,
-            sends_waiting=self._waiting_sends(),
+            sends_waiting=waiting,
+            sends_waiting_max=broker.config.integer("sendsInFlightMax"),
+            oldest_send_ms=oldest_ms,
             pulls_held=self._held_pulls(),
+            pulls_held_max=broker.config.integer("heldPullsMax"),
+            timers=self._services.timers,
+            delays=self._services.delays,
             store_path=store.settings.store_path_commit_log,
             lease=broker.lease_facts,
         )

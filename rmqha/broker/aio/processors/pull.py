@@ -182,8 +182,9 @@ class PullProcessor:
             offsets.changed()
 
     def _read(self, asked: Asked, offset: int) -> Pulled:
-        pull = asked.pull
-        return self._pulling.read(
+        pull, clock = asked.pull, self._broker.clock
+        begun_ms = clock.now_ms()
+        found = self._pulling.read(
             pull.topic,
             pull.queue_id,
             offset,
@@ -192,6 +193,8 @@ class PullProcessor:
             bytes_max=max(1, min(pull.max_msg_bytes, BYTES_MAX)),
             scan_max=SCAN_MAX,
         )
+        self._broker.statistics.read_took(clock.now_ms() - begun_ms)
+        return found
 
     def _answer(self, asked: Asked, found: Pulled) -> None:
         """Say what was found; on a slave everything but messages sends the consumer back."""

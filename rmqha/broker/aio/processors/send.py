@@ -55,6 +55,8 @@ class SendProcessor:
         self._body_max = config.store.max_message_size
         self._in_flight_max = config.integer("sendsInFlightMax")
         self._in_flight = 0
+        self._begun_ms: dict[int, int] = {}
+        self._finishes = 0
         self._turn = 0
         self._peers: dict[int, bytes] = {}
         ha = config.ha
@@ -107,6 +109,12 @@ class SendProcessor:
         """Messages that wait for the disk or for replicas."""
         return self._in_flight
 
+    @property
+    def oldest_wait_ms(self) -> int:
+        """How long the oldest of these has waited."""
+        begun_ms = next(iter(self._begun_ms.values()), None)
+        return 0 if begun_ms is None else self._broker.clock.now_ms() - begun_ms
+
     def closed(self, connection: Connection) -> None:
         """A connection has ended."""
         self._peers.pop(connection.id, None)
@@ -145,8 +153,10 @@ class SendProcessor:
                 return self._put_batch(message, unique_key[0])
             return self._put(message, queue_id, unique_key[0])
         except MessageIllegal as error:
+            self._broker.statistics.puts_failed += 1
             return Refusal(MESSAGE_ILLEGAL, str(error))
         except DiskFailed as error:
+            self._broker.statistics.puts_failed += 1
             return Refusal(SERVICE_NOT_AVAILABLE, str(error))
 
     def _accepted(
@@ -255,6 +265,9 @@ class SendProcessor:
     ) -> None:
         """Answer when the disk and enough replicas have the record, or its time is over."""
         store = self._broker.store
+        self._finishes += 1
+        turn = self._finishes
+        self._begun_ms[turn] = self._broker.clock.now_ms()
         try:
             if store.settings.sync_flush:
                 await store.flush(end)
@@ -265,6 +278,8 @@ class SendProcessor:
             return
         finally:
             self._in_flight -= 1
+            begun_ms = self._begun_ms.pop(turn)
+            self._broker.statistics.puts.took(self._broker.clock.now_ms() - begun_ms)
         if status is PutStatus.SERVICE_NOT_AVAILABLE:
             # This replica stopped before anybody could say what has become of the record.
             status = PutStatus.FLUSH_SLAVE_TIMEOUT

@@ -1,0 +1,93 @@
+"""The figures of request 28: how long puts took, sizes as Java writes them, and all of Java's keys."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqha.broker.latencies import WINDOW_MS, Latencies, readable_bytes
+from rmqha.remoting import fastjson
+from tests.broker.replicas import ReplicaCluster
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "5.3.3" / "mqadmin_cluster.jsonl"
+
+
+def keys_of_java() -> set[str]:
+    """What a Java 5.3.3 broker says, but for its path."""
+    for line in GOLDEN.read_text().splitlines():
+        for text in json.loads(line).values():
+            if isinstance(text, str) and text.startswith("EndTransactionQueueSize"):
+                return {key for key in re.findall(r"(?m)^(\S+?)\s*: ", text) if "/" not in key}
+    raise AssertionError("no brokerStatus among the recordings")
+
+
+def test_table_when_asked_then_it_has_every_key_of_javas() -> None:
+    """Dashboards read by name."""
+    with ReplicaCluster(seed=41, replicas=1) as cluster:
+        cluster.boot_all()
+        master = cluster.master()
+        assert master is not None
+        table = fastjson.loads(cluster.ask(master.config.address, 28).body)["table"]
+    missing = keys_of_java() - table.keys()
+    assert len(keys_of_java()) > 50
+    assert not missing
+
+
+@pytest.mark.slow
+def test_figures_when_replicas_are_waited_for_then_the_time_is_theirs() -> None:
+    """Two replicas that acknowledge over a slow link; delays and timers wait as well."""
+    with ReplicaCluster(seed=42, replicas=2) as cluster:
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "SyncStateSet")
+        master = cluster.master()
+        assert master is not None
+        cluster.send_many(20)
+        assert cluster.send(1, i="DELAY\x015\x02") is not None
+        assert cluster.send(2, i="TIMER_DELAY_SEC\x01600\x02") is not None
+        cluster.run_for(WINDOW_MS + 21_000)
+        table = fastjson.loads(cluster.ask(master.config.address, 28).body)["table"]
+    assert int(table["putMessageEntireTimeMax"]) > 0
+    assert float(table["putLatency999"]) >= float(table["putLatency99"]) >= 0
+    assert sum(map(int, re.findall(r":(\d+) ", table["putMessageDistributeTime"]))) >= 22
+    assert table["scheduleMessageOffset_5"] == "1,1"
+    assert table["timerCongestNum"] == "1"
+    assert (table["timerOffsetBehind"], table["timerReadBehind"]) == ("0", "0")
+    assert table["putMessageFailedTimes"] == "0"
+
+
+@settings(max_examples=50)
+@given(times=st.lists(st.integers(-5, 30_000), max_size=50), quick=st.integers(0, 100))
+def test_latencies_when_a_window_is_over_then_each_put_is_counted_once(
+    times: list[int], quick: int
+) -> None:
+    """Those that did not wait count as 0 ms; the percentile is no smaller than what it stands for."""
+    latencies = Latencies()
+    latencies.sample(0, 0)
+    for ms in times:
+        latencies.took(ms)
+    total = quick + len(times)
+    latencies.sample(WINDOW_MS - 1, total)
+    assert latencies.spread() == "null"
+    latencies.sample(WINDOW_MS, total)
+    assert sum(int(one.rpartition(":")[2]) for one in latencies.spread().split()) == total
+    real = sorted([0] * quick + [max(0, ms) for ms in times])
+    if real:
+        assert latencies.slowest_ms == max(0, *real)
+        at = real[max(0, -(-len(real) * 99 // 100) - 1)]
+        assert at <= latencies.percentile_ms(0.99) <= max(at * 2 + 1, latencies.slowest_ms)
+    latencies.sample(2 * WINDOW_MS, total)
+    assert latencies.percentile_ms(0.99) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (252 << 30, "252.0 GiB"), (1 << 62, "4.0 EiB")],
+)  # fmt: skip
+def test_size_when_shown_then_it_is_as_javas(count: int, text: str) -> None:
+    """``remainHowManyDataToFlush`` and ``commitLogDirCapacity``."""
+    assert readable_bytes(count) == text
