@@ -11,6 +11,7 @@ after a plain integer can then only mean the same request with that integer for 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import orjson
 
@@ -38,10 +39,18 @@ class HeaderCache:
     """Parsed JSON headers by their bytes without the opaque; shared by a server's connections.
 
     The ``ext_fields`` of repeated commands are one dict: nobody may change it.
+
+    Args:
+        decode_message: makes the commands of headers that never come again, messages first of all.
     """
 
-    def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
+    def __init__(
+        self,
+        entries_max: int = ENTRIES_MAX,
+        decode_message: Callable[[bytes, bytes], RemotingCommand] = codec_json.decode_command,
+    ) -> None:
         self._entries_max = entries_max
+        self._decode_message = decode_message
         self._entries: dict[bytes, _Parsed] = {}
         # Hashes of headers that came once: most of a busy broker's never come again, and keeping
         # them all would cost memory for nothing.
@@ -54,9 +63,9 @@ class HeaderCache:
         Raises:
             HeaderMalformed: see ``codec_json.decode_command``.
         """
-        if _TIME in header:
-            return codec_json.decode_command(header, body)
         if header.startswith(_NEVER_AGAIN):
+            return self._decode_message(header, body)
+        if _TIME in header:
             return codec_json.decode_command(header, body)
         at = header.find(_MEMBER)
         start = at + len(_MEMBER)

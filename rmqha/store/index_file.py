@@ -9,20 +9,37 @@ Source: protocol fact (ha-store 5.7); IndexFile, IndexHeader and IndexService of
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import lru_cache
 from operator import mul
 from typing import NamedTuple
 
 from rmqha.store.properties import find, java_hash
+from rmqha.store.record import (
+    BORN_HOST_V6,
+    MAGIC_V1,
+    MIN_SIZE,
+    STORE_HOST_V6,
+    TRANSACTION_MASK,
+)
 
 _HEADER = struct.Struct(">qqqqii")
 _SLOT = struct.Struct(">i")
 _UNIT = struct.Struct(">iqii")
+_pack_unit, _pack_slot, _unpack_slot = _UNIT.pack, _SLOT.pack_into, _SLOT.unpack_from
+# total size, magic, physical offset, sys flag, store timestamp, body length
+_RECORD_HEAD = struct.Struct(">iI20xqi16xq20xi")
+_UNUSUAL = TRANSACTION_MASK | BORN_HOST_V6 | STORE_HOST_V6
+_UNIQUE, _KEYS = b"UNIQ_KEY\x01", b"KEYS\x01"
+_PAIR_END = 2
 HEADER_SIZE = _HEADER.size
 UNIT_SIZE = _UNIT.size
 INT_MIN = -(1 << 31)
 INT_MAX = (1 << 31) - 1
+
+
+KeyPlace = tuple[int, int, int]
+"""The hash of a key, and the physical offset and store timestamp of its message."""
 
 
 class IndexHeader(NamedTuple):
@@ -139,29 +156,40 @@ class IndexWriter:
         self.begin_timestamp = self.end_timestamp = timestamp
         self.begin_physical_offset = self.end_physical_offset = physical_offset
 
-    def put(self, hashes: Iterable[int], physical_offset: int, timestamp: int) -> int:
-        """Put keys of one message; returns how many fitted."""
-        buffer, done = self._buffer, 0
-        for value in hashes:
-            number = self._count
-            if number >= self._units:
-                break
-            if number == 1:
-                self.begin_timestamp, self.begin_physical_offset = timestamp, physical_offset
-            slot_at = HEADER_SIZE + _SLOT.size * (value % self._slots)
-            (previous,) = _SLOT.unpack_from(buffer, slot_at)
-            if not 0 <= previous < number:
-                previous = self._counted(previous, number)
-            seconds = min(max((timestamp - self.begin_timestamp) // 1_000, 0), INT_MAX)
-            at = self._units_at + UNIT_SIZE * number
-            _UNIT.pack_into(buffer, at, value, physical_offset, seconds, previous)
-            _SLOT.pack_into(buffer, slot_at, number)
-            if not previous:
-                self._used += 1
-            self._count = number + 1
-            done += 1
-        self.end_physical_offset, self.end_timestamp = physical_offset, timestamp
-        return done
+    def put(self, keys: Sequence[KeyPlace]) -> int:
+        """Put keys of messages, in the order of the log; returns how many fitted."""
+        buffer, slots, number = self._buffer, self._slots, self._count
+        keys = keys[: self._units - number]
+        if not keys:
+            return 0
+        if number == 1:
+            _, self.begin_physical_offset, self.begin_timestamp = keys[0]
+        begin = self.begin_timestamp
+        units: list[bytes] = []
+        newest: dict[int, int] = {}
+        for value, physical_offset, timestamp in keys:
+            slot_at = HEADER_SIZE + _SLOT.size * (value % slots)
+            previous = newest.get(slot_at)
+            if previous is None:
+                (previous,) = _unpack_slot(buffer, slot_at)
+                if not 0 <= previous < number:
+                    previous = self._counted(previous, number)
+                if not previous:
+                    self._used += 1
+            newest[slot_at] = number
+            seconds = (timestamp - begin) // 1_000
+            if not 0 <= seconds <= INT_MAX:
+                seconds = min(max(seconds, 0), INT_MAX)
+            units.append(_pack_unit(value, physical_offset, seconds, previous))
+            number += 1
+        at = self._units_at + UNIT_SIZE * self._count
+        buffer[at : at + UNIT_SIZE * len(units)] = b"".join(units)
+        # A slot never names a unit that is not there, whenever the process is killed.
+        for slot_at, newest_number in newest.items():
+            _pack_slot(buffer, slot_at, newest_number)
+        self._count = number
+        _, self.end_physical_offset, self.end_timestamp = keys[-1]
+        return len(keys)
 
     def _counted(self, number: int, limit: int) -> int:
         """The newest unit of a chain below ``limit``; the ones above were never published."""
@@ -184,17 +212,61 @@ class IndexWriter:
 
 
 KEY_LENGTH_QUICK = 64
+UNIQUE_KEY_SIZE, _PRODUCER_SIZE = 32, 20
+"""Of the keys that clients on IPv4 hosts make: address, process and class loader, then time and
+number."""
 
-_POWERS: tuple[tuple[int, ...], ...] = tuple(
-    tuple(pow(31, size - 1 - place, 1 << 32) for place in range(size))
+_POWERS: tuple[tuple[int, tuple[int, ...]], ...] = tuple(
+    (pow(31, size, 1 << 32), tuple(pow(31, size - 1 - place, 1 << 32) for place in range(size)))
     for size in range(KEY_LENGTH_QUICK + 1)
 )
-"""By the length of a key: what each of its characters is multiplied by."""
+"""By the length of a key: what all before it is multiplied by, and each of its characters."""
 
 
 def file_size(slots: int, units: int) -> int:
     """Bytes of a file."""
     return HEADER_SIZE + _SLOT.size * slots + UNIT_SIZE * units
+
+
+def gather_keys(
+    buffer: memoryview, position: int, end: int, base: int, *, count_max: int
+) -> tuple[int, list[KeyPlace]]:
+    """The keys of the records from ``position`` on, as far as these are like nearly all.
+
+    They are known to be whole. :func:`key_hashes` is for any other record; a test holds the two
+    equal.
+
+    Args:
+        end: where the last whole record ends.
+        base: physical offset of the buffer's first byte.
+        count_max: records to pass at most.
+
+    Returns:
+        Where the first record stands that was not passed, and the keys.
+    """
+    found: list[KeyPlace] = []
+    for _ in range(count_max):
+        if end - position < MIN_SIZE:
+            break
+        size, magic, offset, sys_flag, timestamp, body_size = _RECORD_HEAD.unpack_from(
+            buffer, position
+        )
+        if magic != MAGIC_V1 or offset != base + position or sys_flag & _UNUSUAL:
+            break
+        tail = bytes(buffer[position + _RECORD_HEAD.size + body_size : position + size])
+        position += size
+        topic_end = 1 + tail[0]
+        properties_at = topic_end + 2
+        at = tail.rfind(_UNIQUE, properties_at)
+        stop = tail.find(b"\x02", at)
+        usual = at == properties_at or (at > 0 and tail[at - 1] == _PAIR_END)
+        if not usual or stop < 0 or _KEYS in tail:
+            hashes = key_hashes(tail[1:topic_end], tail[properties_at:])
+            found += [(value, offset, timestamp) for value in hashes]
+        elif stop > at + len(_UNIQUE):
+            prefix = _prefix(tail[1:topic_end])
+            found.append((_hash(prefix, tail[at + len(_UNIQUE) : stop]), offset, timestamp))
+    return position, found
 
 
 def key_hashes(topic: bytes, properties: bytes) -> list[int]:
@@ -219,18 +291,28 @@ def _prefix(topic: bytes) -> int:
 def _hash(prefix: int, key: bytes) -> int:
     """The hash of ``topic#key`` without its sign, from that of ``topic#``."""
     size = len(key)
-    if key.isascii() and size <= KEY_LENGTH_QUICK:
-        # The polynomial at once: every message has a key of about 32 characters, and a turn of a
-        # loop for each of them was the largest part of a send.
-        powers = _POWERS[size]
-        value = (prefix * powers[0] * 31 + sum(map(mul, key, powers))) if size else prefix
-        value &= 0xFFFFFFFF
-    else:
+    if not key.isascii() or size > KEY_LENGTH_QUICK:
         value = prefix
         units = key.decode("utf-8", "replace").encode("utf-16-be", "surrogatepass")
         for at in range(0, len(units), 2):
             value = (31 * value + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    elif size == UNIQUE_KEY_SIZE:
+        # Every message has such a key. It begins with what names its producer.
+        value = _polynomial(_hash_of_start(prefix, key[:_PRODUCER_SIZE]), key[_PRODUCER_SIZE:])
+    else:
+        value = _polynomial(prefix, key)
     if value & 0x80000000:
         value = (1 << 32) - value
         return 0 if value > INT_MAX else value
     return value
+
+
+def _polynomial(start: int, key: bytes) -> int:
+    """Java's hash of a text that begins with one whose hash is ``start``, all at once: a turn of a
+    loop for each of 32 characters was the largest part of a send."""
+    factor, powers = _POWERS[len(key)]
+    value: int = (start * factor + sum(map(mul, key, powers))) & 0xFFFFFFFF
+    return value
+
+
+_hash_of_start = lru_cache(maxsize=1_024)(_polynomial)

@@ -8,10 +8,10 @@ Source: protocol fact (ha-store 5.2 to 5.6); the drawing is ``layout.RECORD``.
 from __future__ import annotations
 
 import struct
-import zlib
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
+from zlib import crc32
 
 from rmqha.base.errors import MessageIllegal
 from rmqha.store import properties as props
@@ -46,6 +46,7 @@ _PREFIX = struct.Struct(">iI")
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
 _FIXED_SIZE = _FIXED.size
+_PLAIN_SIZE = _HEAD_V4.size + _I16.size
 MIN_SIZE = 91
 PAGE_BITS = 12
 JOINED_MAX = 1 << 16
@@ -218,7 +219,7 @@ def encode_into(
      reconsume_times, prepared) = message  # fmt: skip
     magic, _, topic_bytes = topic_field(topic)
     body_size = len(body)
-    crc = zlib.crc32(body) & CRC_MASK
+    crc = crc32(body) & CRC_MASK
     sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
     if len(born_host) == 8 and len(store_host) == 8:
         head = _HEAD_V4.pack(
@@ -247,6 +248,25 @@ def encode_into(
         buffer[at + body_size : position + size] = b"".join(tail)
     if property_crc:
         props.fill_crc(buffer, position, size)
+
+
+def plain_size(body: bytes, topic_bytes: bytes, properties: bytes) -> int:
+    """Bytes of :func:`plain_record`."""
+    return _PLAIN_SIZE + len(body) + len(topic_bytes) + len(properties)
+
+
+def plain_record(
+    size: int, magic: int, queue_id: int, queue_offset: int, physical_offset: int, sys_flag: int,
+    born_timestamp: int, born_host: bytes, store_timestamp: int, store_host: bytes, body: bytes,
+    topic_bytes: bytes, properties: bytes,
+) -> bytes:  # fmt: skip
+    """What :func:`encode_into` writes for a message like most: IPv4 hosts, no flag of the
+    producer, never retried, of no transaction, and with properties that are known to fit."""
+    head = _HEAD_V4.pack(
+        size, magic, crc32(body) & CRC_MASK, queue_id, 0, queue_offset, physical_offset, sys_flag,
+        born_timestamp, born_host, store_timestamp, store_host, 0, 0, len(body),
+    )  # fmt: skip
+    return b"".join((head, body, topic_bytes, _I16.pack(len(properties)), properties))
 
 
 def write_blank(buffer: memoryview | bytearray, position: int, left: int) -> None:
@@ -336,7 +356,7 @@ def _damage(
     buffer: memoryview | bytes | bytearray, body_at: int, body_size: int, crc: int, end: int
 ) -> str:
     body_end = body_at + body_size
-    if zlib.crc32(buffer[body_at:body_end]) & CRC_MASK != crc:
+    if crc32(buffer[body_at:body_end]) & CRC_MASK != crc:
         return "CRC of the body does not match"
     if not buffer[end - 1] or page_missing(buffer, body_end, end):
         return "a page of its topic and properties was not written"

@@ -17,12 +17,15 @@ from rmqha.store.index_file import (
     IndexFile,
     IndexWriter,
     file_size,
+    gather_keys,
     key_hash,
     key_hashes,
 )
+from rmqha.store.record import Message, encode_into, encoded_size, pack_host
 from tests.store.harness import TOPIC, message, new_disk, real_store, sim_store, simulate
 
 SLOTS, UNITS = 8, 40
+HOST = pack_host("10.0.0.1", 10911)
 INDEXED: dict[str, Any] = {
     "message_index_enable": True, "max_hash_slot_num": SLOTS, "max_index_num": UNITS,
 }  # fmt: skip
@@ -52,9 +55,10 @@ def test_hashes_when_made_from_properties_then_those_of_java(topic: str, keys: l
     ),
     crash_at=st.integers(0, 60),
     published=st.integers(0, 60),
+    group=st.integers(1, 20),
 )
 def test_file_when_written_then_read_as_it_was_put(
-    puts: list[tuple[str, int]], crash_at: int, published: int
+    puts: list[tuple[str, int]], crash_at: int, published: int, group: int
 ) -> None:
     """Whatever was published before a crash: putting the rest again gives the very same file."""
     buffers = [bytearray(file_size(SLOTS, UNITS)) for _ in range(2)]
@@ -71,7 +75,7 @@ def test_file_when_written_then_read_as_it_was_put(
         _put(writer, one)
     if published >= len(stored[:crash_at]):
         writer.publish()
-    _put_all(buffers[1], stored[published:])
+    _put_all(buffers[1], stored[published:], group)
     assert buffers[0] == buffers[1]
     index = IndexFile(bytes(buffers[1]), SLOTS)
     fitted = stored[: UNITS - 1]
@@ -86,14 +90,62 @@ def test_file_when_written_then_read_as_it_was_put(
 
 def _put(writer: IndexWriter, one: tuple[str, int, int]) -> None:
     if not writer.is_full:
-        writer.put([key_hash("T", one[0])], one[1], one[2])
+        assert writer.put([(key_hash("T", one[0]), *one[1:])]) == 1
 
 
-def _put_all(buffer: bytearray, stored: list[tuple[str, int, int]]) -> None:
+def _put_all(buffer: bytearray, stored: list[tuple[str, int, int]], group: int = 1) -> None:
+    """So many at a time."""
     writer = IndexWriter(buffer, SLOTS, UNITS)
-    for one in stored:
-        _put(writer, one)
+    keys = [(key_hash("T", key), *rest) for key, *rest in stored]
+    for at in range(0, len(keys), group):
+        put = writer.put(keys[at : at + group])
+        assert put == len(keys[at : at + group]) or writer.is_full
     writer.publish()
+
+
+@given(
+    records=st.lists(
+        st.tuples(
+            st.sampled_from(["T", "%RETRY%g", "ü"]),
+            st.sampled_from([
+                "UNIQ_KEY\x01{}\x02", "A\x01b\x02UNIQ_KEY\x01{}\x02WAIT\x01true", "UNIQ_KEY\x01{}",
+                "KEYS\x01k {}\x02UNIQ_KEY\x01{}\x02", "", "XUNIQ_KEY\x01{}\x02", "UNIQ_KEY\x01\x02{}",
+                "UNIQ_KEY\x01{}\x02UNIQ_KEY\x01second\x02",
+            ]),
+            st.text(alphabet="0123456789ABCDEF", min_size=32, max_size=32)
+            | st.text(alphabet="aä", max_size=20),
+            st.sampled_from([0, 1, 4, 8]),
+        ),
+        max_size=12,
+    ),
+    count_max=st.integers(1, 14),
+)  # fmt: skip
+def test_keys_when_gathered_from_a_run_then_those_of_each_record(
+    records: list[tuple[str, str, str, int]], count_max: int
+) -> None:
+    """A run ends at the first record of a transaction, and misses no other key."""
+    log, expected, base = bytearray(), [], 3 << 20
+    usual = True
+    for number, (topic, pairs, key, sys_flag) in enumerate(records):
+        properties = pairs.format(key, key).encode()
+        one = Message(topic, 1, b"body", properties, 5, HOST, HOST, sys_flag)
+        size = encoded_size(one, property_crc=False)
+        usual = usual and not sys_flag & 0xC and number < count_max
+        if usual:
+            expected += [
+                (value, base + len(log), 1_000 + number)
+                for value in key_hashes(topic.encode(), properties)
+            ]
+            end = len(log) + size
+        at = len(log)
+        log += bytes(size)
+        encode_into(
+            log, at, one, size=size, queue_offset=0, physical_offset=base + at,
+            store_timestamp=1_000 + number,
+        )  # fmt: skip
+    stop, keys = gather_keys(memoryview(log), 0, len(log), base, count_max=count_max)
+    assert keys == expected
+    assert stop == (end if expected or (records and not records[0][3] & 0xC) else 0)
 
 
 def keyed(number: int) -> Any:

@@ -37,6 +37,7 @@ from rmqha.broker.aio.standalone import StandaloneManager
 from rmqha.broker.aio.topics import TopicFile
 from rmqha.broker.consumers import ConsumerTable
 from rmqha.broker.namesrv import MASTER_ID, MasterKnown, Registered
+from rmqha.broker.plain_send import decode_message
 from rmqha.broker.producers import ProducerTable
 from rmqha.broker.queue_locks import QueueLocks
 from rmqha.broker.replicas import ReplicasCore
@@ -54,6 +55,7 @@ from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.repeats import HeaderCache
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
@@ -226,8 +228,11 @@ class BrokerReplica:
                 self._send.closed,
             ),
         )
+        headers = HeaderCache(decode_message=decode_message)
         self._servers = {
-            port: RemotingServer(network, clock, remoting, router, connection_ids=connection_ids)
+            port: RemotingServer(
+                network, clock, remoting, router, connection_ids=connection_ids, headers=headers
+            )
             for port in (config.port, config.fast_port)
         }
 

@@ -123,6 +123,11 @@ class Connection(asyncio.Protocol):
         self.frames_out += 1
         self.send_bytes(encode(command, self._settings.frame_bytes_max))
 
+    def send_frame(self, frame: bytes) -> None:
+        """Send one frame that is encoded already; dropped when the connection is closing."""
+        self.frames_out += 1
+        self.send_bytes(frame)
+
     def send_parts(self, command: RemotingCommand, parts: Sequence[memoryview]) -> None:
         """Send a command whose body is in parts, now: they are copied once, and not kept.
 

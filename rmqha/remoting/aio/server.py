@@ -49,6 +49,7 @@ class RemotingServer:
         *,
         on_protocol_error: OnProtocolError | None = None,
         connection_ids: Iterator[int] = CONNECTION_IDS,
+        headers: HeaderCache | None = None,
     ) -> None:
         """Prepare a server; :meth:`start` opens the port.
 
@@ -59,6 +60,7 @@ class RemotingServer:
             handler: gets commands and closes.
             on_protocol_error: told about malformed input; that connection alone is closed.
             connection_ids: numbers for connections; never two equal ones in a process.
+            headers: reads JSON headers; one of the server's own by default.
         """
         self._network = network
         self._clock = clock
@@ -69,7 +71,7 @@ class RemotingServer:
         self._connections: dict[ConnectionId, Connection] = {}
         self._listener: Listener | None = None
         self._drained: asyncio.Event | None = None
-        self._headers = HeaderCache()
+        self._headers = HeaderCache() if headers is None else headers
         self.refused_count = 0
 
     @property

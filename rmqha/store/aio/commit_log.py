@@ -27,6 +27,8 @@ from rmqha.store.record import (
     encode_into,
     encoded_size,
     message_id,
+    plain_record,
+    plain_size,
     write_blank,
 )
 from rmqha.store.recovery import Segment
@@ -130,10 +132,36 @@ class CommitLog:
         """
         size = encoded_size(message, property_crc=self._property_crc)
         if self._cutting or len(message.body) > self._body_max or size > self._size_max:
-            self._refuse(message)
+            self._refuse(len(message.body))
         if self.max_offset + size > self._room_end:
             self._roll(size)
         return self._write(message, size, queue_offset)
+
+    def append_plain(
+        self, magic: int, queue_id: int, queue_offset: int, sys_flag: int, born_timestamp: int,
+        born_host: bytes, store_host: bytes, body: bytes, topic_bytes: bytes, properties: bytes,
+    ) -> tuple[int, int]:  # fmt: skip
+        """Write what ``record.plain_record`` describes; its offset and its size.
+
+        Raises:
+            MessageIllegal, DiskFailed, LocalProtocolError: as :meth:`append`.
+        """
+        size = plain_size(body, topic_bytes, properties)
+        if self._cutting or len(body) > self._body_max or size > self._size_max:
+            self._refuse(len(body))
+        if self.max_offset + size > self._room_end:
+            self._roll(size)
+        offset, at = self.max_offset, self.max_offset - self._tail_start
+        timestamp = self._clock.wall_ms()
+        if timestamp < self.last_timestamp:
+            timestamp = self.last_timestamp
+        self._tail[at : at + size] = plain_record(
+            size, magic, queue_id, queue_offset, offset, sys_flag, born_timestamp, born_host,
+            timestamp, store_host, body, topic_bytes, properties,
+        )  # fmt: skip
+        self.last_timestamp = timestamp
+        self.max_offset = self._whole_end = offset + size
+        return offset, size
 
     def append_batch(self, messages: Sequence[Message], queue_offset: int) -> list[AppendResult]:
         """Write the records of one client batch, all into one file.
@@ -144,7 +172,7 @@ class CommitLog:
         sizes = [encoded_size(message, property_crc=self._property_crc) for message in messages]
         for message, size in zip(messages, sizes, strict=True):
             if self._cutting or len(message.body) > self._body_max or size > self._size_max:
-                self._refuse(message)
+                self._refuse(len(message.body))
         total = sum(sizes)
         if self.max_offset + total > self._room_end:
             self._roll(total)
@@ -153,10 +181,10 @@ class CommitLog:
             for number, (message, size) in enumerate(zip(messages, sizes, strict=True))
         ]
 
-    def _refuse(self, message: Message) -> NoReturn:
+    def _refuse(self, body_size: int) -> NoReturn:
         if self._cutting:
             raise LocalProtocolError("append while the log is being cut")
-        raise MessageIllegal(f"message of {len(message.body)} bytes, at most {self._body_max}")
+        raise MessageIllegal(f"message of {body_size} bytes, at most {self._body_max}")
 
     def _write(self, message: Message, size: int, queue_offset: int) -> AppendResult:
         offset = self.max_offset

@@ -16,13 +16,17 @@ from datetime import UTC, datetime, timedelta
 from rmqha.base.errors import DiskFailed
 from rmqha.runtime.ports import Clock, Disk, MappedFile
 from rmqha.store.aio.commit_log import CommitLog
-from rmqha.store.index_file import HEADER_SIZE, IndexFile, IndexWriter, file_size, key_hashes
-from rmqha.store.record import MAGIC_V1, MIN_SIZE, TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rmqha.store.index_file import (
+    HEADER_SIZE,
+    IndexFile,
+    IndexWriter,
+    KeyPlace,
+    file_size,
+    gather_keys,
+    key_hashes,
+)
+from rmqha.store.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqha.store.settings import StoreSettings
-
-# total size, magic, physical offset, sys flag, store timestamp, body length
-_HEAD = struct.Struct(">iI20xqi16xq20xi")
-_UNUSUAL = TRANSACTION_MASK | 0x10 | 0x20
 
 BATCH_MAX = 256
 GATHER_MS = 20
@@ -140,57 +144,54 @@ class IndexFiles:
         Raises:
             DiskFailed: no room for the next file.
         """
-        limit = self._limit()
-        for _ in range(BATCH_MAX):
-            if self.position >= limit:
-                break
+        limit, done = self._limit(), 0
+        while done < BATCH_MAX and self.position < limit:
             if self.position < self._log.min_offset:
                 self.position = self._log.min_offset
-            found = self._usual() or self._any()
-            if found is None:
+            before = self.position
+            following, keys = self._usual(limit) or self._any()
+            if not await self._put(keys) or following == before:
                 break
-            following, timestamp, hashes = found
-            if hashes:
-                await self._put(hashes, self.position, timestamp)
             self.position = following
+            done += len(keys) or 1
         if self._writer is not None:
             self._writer.publish()
 
-    def _usual(self) -> tuple[int, int, list[int]] | None:
-        """What :meth:`_any` says, for a record like nearly all; None for another one.
+    def _usual(self, limit: int) -> tuple[int, list[KeyPlace]] | None:
+        """Where the records like nearly all end that come next, and their keys; None for others.
 
-        The dispatcher has passed it, so it is known to be whole.
+        The dispatcher has passed them, so they are known to be whole.
         """
         buffer, start = self._log.file_of(self.position)
-        at = self.position - start
-        if len(buffer) - at < MIN_SIZE:
-            return None
-        size, magic, offset, sys_flag, timestamp, body_size = _HEAD.unpack_from(buffer, at)
-        if magic != MAGIC_V1 or offset != self.position or sys_flag & _UNUSUAL:
-            return None
-        tail = bytes(buffer[at + _HEAD.size + body_size : at + size])
-        topic_end = 1 + tail[0]
-        return offset + size, timestamp, key_hashes(tail[1:topic_end], tail[topic_end + 2 :])
+        end = min(limit - start, len(buffer))
+        stop, keys = gather_keys(buffer, self.position - start, end, start, count_max=BATCH_MAX)
+        return None if start + stop == self.position else (start + stop, keys)
 
-    def _any(self) -> tuple[int, int, list[int]] | None:
-        """Where the record at ``position`` ends, its timestamp, its keys; None without a record."""
+    def _any(self) -> tuple[int, list[KeyPlace]]:
+        """Where the record at ``position`` ends, and its keys; its start without a record."""
         buffer, head = self._log.check(self.position)
         if head.size < 0:
-            return None
+            return self.position, []
         if not head.size:
-            return self._log.file_end(self.position), 0, []
+            return self._log.file_end(self.position), []
         hashes: list[int] = []
         if head.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
             at = head.properties_at
             hashes = key_hashes(head.topic, bytes(buffer[at : at + head.properties_size]))
-        return head.offset + head.size, head.store_timestamp, hashes
+        keys = [(value, head.offset, head.store_timestamp) for value in hashes]
+        return head.offset + head.size, keys
 
-    async def _put(self, hashes: list[int], offset: int, timestamp: int) -> None:
-        while hashes:
+    async def _put(self, keys: list[KeyPlace]) -> bool:
+        """Put keys; whether the log has not been cut meanwhile."""
+        position = self.position
+        while keys:
             writer = self._writer
             if writer is None or writer.is_full:
                 writer = await self._next_file()
-            hashes = hashes[writer.put(hashes, offset, timestamp) :]
+                if self.position != position:
+                    return False
+            keys = keys[writer.put(keys) :]
+        return True
 
     async def _next_file(self) -> IndexWriter:
         """Finish the file that is full, durably, and begin the next one."""

@@ -23,6 +23,7 @@ from rmqha.store.aio.dispatcher import Dispatcher
 from rmqha.store.aio.flush import Flusher
 from rmqha.store.aio.index_files import IndexFiles
 from rmqha.store.aio.loading import Loaded, Loader
+from rmqha.store.aio.plain_appends import PlainAppends
 from rmqha.store.aio.reader import Reader
 from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Message, topic_field
 from rmqha.store.settings import StoreSettings
@@ -43,7 +44,8 @@ class MessageStore:
         used_ratio: share of the disk in use, 0 to 1; None leaves the disk's use out of account.
 
     Attributes:
-        commit_log, queues, flusher, dispatcher, reader: the parts; ``reader`` is the way to read.
+        commit_log, queues, flusher, dispatcher, plain, reader: the parts; ``reader`` is the way to
+            read, ``plain`` the quick way to write what most messages are.
         loaded: what :meth:`open` found.
         failed: what stopped the store, or None.
     """
@@ -89,6 +91,7 @@ class MessageStore:
             clock, disk, self.commit_log, settings,
             limit=lambda: self.dispatcher.offset, on_full=self._index_full,
         )  # fmt: skip
+        self.plain = PlainAppends(self)
         self.reader = Reader(self.commit_log, self.queues, self.indexes, self.limit)
 
     # -- life
@@ -213,7 +216,8 @@ class MessageStore:
         wrapped = error if isinstance(error, RmqhaError) else RmqhaError(repr(error))
         self._fail(wrapped)
 
-    def _check_alive(self) -> None:
+    def check_alive(self) -> None:
+        """Raise DiskFailed once the store has stopped."""
         if self.failed is not None:
             raise DiskFailed(f"the store has stopped: {self.failed}") from self.failed
 
@@ -227,7 +231,7 @@ class MessageStore:
             DiskFailed: the disk is full, or the store has stopped; nothing was written.
         """
         if self.failed is not None:
-            self._check_alive()
+            self.check_alive()
         key = (topic_field(message.topic)[1], message.queue_id)
         table = self.queues.next_offsets
         if message.sys_flag & TRANSACTION_MASK in (0x4, 0xC):
@@ -251,7 +255,7 @@ class MessageStore:
         Raises:
             MessageIllegal, DiskFailed: as :meth:`append`.
         """
-        self._check_alive()
+        self.check_alive()
         messages = batches.split_client_batch(batch, messages_max=self.settings.client_batch_max)
         key = (topic_field(batch.topic)[1], batch.queue_id)
         base = self.queues.next_offsets.get(key, 0)
@@ -336,7 +340,7 @@ class MessageStore:
         byte. Raises ValueError otherwise, and DiskFailed when the disk is full.
         """
         if self.failed is not None:
-            self._check_alive()
+            self.check_alive()
         return self.commit_log.reserve(offset, length)
 
     def write(self, offset: int, data: memoryview) -> None:
@@ -383,7 +387,7 @@ class MessageStore:
         Raises:
             DiskFailed: the store has stopped.
         """
-        self._check_alive()
+        self.check_alive()
         log = self.commit_log
         if offset >= log.max_offset and not log.has_leftovers:
             return

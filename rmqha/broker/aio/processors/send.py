@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 from rmqha.base.errors import DiskFailed, MessageIllegal, RmqhaError
 from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.aio.processors.plain_send import PlainSends
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.delays import delay_level, handle_of, place
+from rmqha.broker.plain_send import PlainSend
 from rmqha.broker.retry import dead_letter_topic, group_refusal, reconsume_max
 from rmqha.broker.send import (
     MESSAGE_ILLEGAL,
@@ -32,7 +36,7 @@ from rmqha.ha.events import PutStatus, Role
 from rmqha.remoting.address import parse_address
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
-from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.store import properties as props
 from rmqha.store.record import Message, message_id, pack_host
 
@@ -59,6 +63,7 @@ class SendProcessor:
         self._finishes = 0
         self._turn = 0
         self._peers: dict[int, bytes] = {}
+        self._plain = PlainSends(broker, self._store_host, self._stamps)
         ha = config.ha
         # A put that needs nobody but this broker is answered without a task of its own.
         self._alone = (
@@ -81,6 +86,10 @@ class SendProcessor:
         refusal = self._closed_for(ha)
         if refusal is not None or ha is None:
             return _refused(request, refusal or Refusal(SERVICE_NOT_AVAILABLE, NOT_SERVING))
+        if isinstance(request, PlainSend):
+            if self._took_plain(connection, request, ha):
+                return None
+            request.general()
         parsed = parse_send(request.code, request.ext_fields)
         if isinstance(parsed, Refusal):
             return _refused(request, parsed)
@@ -99,6 +108,26 @@ class SendProcessor:
         self._in_flight += 1
         self._broker.tasks.start(self._finish(connection, request, ha, end, fields), name="send")
         return None
+
+    def _took_plain(self, connection: Connection, request: PlainSend, ha: HaService) -> bool:
+        """Write a message like most and see to its answer; False when it goes the long way."""
+        born_host = self._peers.get(connection.id) or self._peer(connection)
+        try:
+            written = self._plain.write(request, born_host, ha)
+        except (MessageIllegal, DiskFailed):
+            return False  # what is wrong comes up again there
+        if written is None:
+            return False
+        end, frame = written
+        ha.appended()
+        if self._alone and ha.is_leased:
+            if not request.flag & FLAG_ONEWAY:
+                connection.send_frame(frame)
+            return True
+        self._in_flight += 1
+        fields = json.loads(frame[8:])["extFields"]
+        self._broker.tasks.start(self._finish(connection, request, ha, end, fields), name="send")
+        return True
 
     @property
     def _may_write(self) -> bool:
@@ -177,7 +206,8 @@ class SendProcessor:
                 return made
             topic = made[0]
             broker.topics_changed()
-        self._turn += 1
+        if parsed.queue_id < 0:
+            self._turn += 1
         queue_id = choose_queue(topic, parsed.queue_id, self._turn)
         if isinstance(queue_id, Refusal):
             return queue_id

@@ -1,0 +1,207 @@
+"""The quick way through the broker for what nearly every message is.
+
+Request 310 for a topic that exists and has nothing special, with plain numbers, and with no property
+that means something to the broker but its UNIQ_KEY. What does not depend on the single message is
+worked out once: the topic's bytes, the answer but for its numbers, and whether the other properties
+are harmless. Everything else, and everything that is to be refused, goes the long way
+(``send.py``), which gives the same records and the same answers; a test holds the two equal.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from msgspec import Struct
+
+from rmqha.broker.aio.processors import Broker
+from rmqha.broker.plain_send import PlainSend
+from rmqha.broker.send import Stamps, name_refusal, stored_fields, waits_for_store
+from rmqha.broker.statistics import TOPIC_PUT, Name
+from rmqha.broker.topics import RETRY_PREFIX, TopicConfig
+from rmqha.ha.aio.service import HaService
+from rmqha.ha.events import PutStatus
+from rmqha.remoting.codec_json import encode_header
+from rmqha.remoting.codes import VERSION_CURRENT
+from rmqha.remoting.command import FLAG_RESPONSE, RemotingCommand
+from rmqha.store.aio.consume_queues import Key
+from rmqha.store.record import (
+    BORN_HOST_V6,
+    INNER_BATCH,
+    JOINED_MAX,
+    PROPERTIES_MAX,
+    STORE_HOST_V6,
+    TRANSACTION_MASK,
+    topic_field,
+)
+
+HOST_V4_SIZE = 8
+TOPICS_KEPT_MAX = 4096
+RESTS_KEPT_MAX = 1024
+REST_SIZE_MAX = 256
+BORN_DIGITS_MAX = 18
+"""Numbers of so many digits surely fit into 64 bits."""
+
+_PUT_OK = PutStatus.PUT_OK
+_PAIR_END = 2
+_UNIQUE = b"UNIQ_KEY\x01"
+_UNIQUE_SIZE = len(_UNIQUE)
+_FLAGS = {
+    str(flag): flag
+    for flag in range(1 << 12)
+    if not flag & (TRANSACTION_MASK | BORN_HOST_V6 | STORE_HOST_V6 | INNER_BATCH)
+}
+"""Of the producer's sys flags those that change nothing but how consumers read the body."""
+_SPECIAL = b"DELAY", b"TIMER_", b"TRAN_MSG", b"POP_CK", b"INNER_NUM"
+"""Any property with one of these in its name may mean that a message goes somewhere else."""
+_NUMBERS = ("/OFFSET/", "/QUEUE_OFFSET/", "/UNIQUE/")
+_OPAQUE = b'"opaque":0'
+_PREFIX = struct.Struct(">II")
+
+
+class _Queue(Struct, gc=False):
+    """One queue of a topic: its key, and the answer's header with places for four numbers."""
+
+    key: Key
+    answer: bytes
+
+
+class _Topic(Struct):
+    """A topic that takes plain messages, as long as its configuration is this very one."""
+
+    config: TopicConfig
+    name: Name
+    magic: int
+    encoded: bytes
+    with_size: bytes
+    queues: dict[str, _Queue]
+
+
+class PlainSends:
+    """Writes plain messages.
+
+    Args:
+        store_host: of the records.
+        stamps: what the broker adds to all properties.
+    """
+
+    def __init__(self, broker: Broker, store_host: bytes, stamps: Stamps) -> None:
+        self._broker = broker
+        self._append = broker.store.plain.append
+        self._statistics = broker.statistics
+        self._store_host = store_host
+        self._stamps = stamps
+        self._body_max = min(broker.config.store.max_message_size, JOINED_MAX)
+        self._properties_max = PROPERTIES_MAX - len(stamps.encoded) - 1
+        self._usable = (
+            len(store_host) == HOST_V4_SIZE and not broker.config.store.enabled_append_prop_crc
+        )
+        self._topics: dict[str, _Topic] = {}
+        self._rests: set[bytes] = set()
+
+    def write(
+        self, request: PlainSend, born_host: bytes, ha: HaService
+    ) -> tuple[int, bytes] | None:
+        """Write the message, if it is one like most and nothing is in its way; else None.
+
+        Args:
+            born_host: the producer's address as records carry it.
+
+        Returns:
+            Where its record ends, and the frame of the answer if enough hold it.
+
+        Raises:
+            MessageIllegal, DiskFailed: nothing was written.
+        """
+        sent, body = request.sent, request.body
+        if sent is None or not self._usable:
+            return None
+        topic = self._topics.get(sent.b)
+        if topic is None or topic.config is not self._broker.topics.table.topics.get(sent.b):
+            topic = self._look_at(sent.b)
+            if topic is None:
+                return None
+        queue = topic.queues.get(sent.e) or self._queue(topic, sent.e)
+        flags, born = _FLAGS.get(sent.f), sent.g
+        plain = sent.h == "0" == sent.j and sent.m == "false" and born.isdigit() and born.isascii()
+        if queue is None or flags is None or not plain or len(born) > BORN_DIGITS_MAX:
+            return None
+        properties = sent.i.encode("utf-8", "replace")
+        at = properties.rfind(_UNIQUE)
+        stop = properties.find(b"\x02", at)
+        unique = properties[at + _UNIQUE_SIZE : stop]
+        if at < 0 or stop < 0 or (at and properties[at - 1] != _PAIR_END) or not unique.isalnum():
+            return None
+        if not self._is_harmless(properties[:at] + properties[stop:], len(properties)):
+            return None
+        if not 0 < len(body) <= self._body_max or len(born_host) != HOST_V4_SIZE:
+            return None
+        if ha.check_put() is not _PUT_OK:
+            return None
+        if properties[-1] != _PAIR_END:
+            properties += b"\x02"
+        offset, size, queue_offset = self._append(
+            queue.key, topic.magic, flags, int(born), born_host, self._store_host, body,
+            topic.with_size, properties + self._stamps.encoded,
+        )  # fmt: skip
+        self._statistics.put_one(topic.name, size)
+        header = queue.answer % (offset, queue_offset, unique, request.opaque)
+        length = len(header)
+        return offset + size, _PREFIX.pack(length + 4, length) + header
+
+    def _is_harmless(self, rest: bytes, size: int) -> bool:
+        """Whether the properties beside UNIQ_KEY mean nothing to the broker."""
+        if rest in self._rests:
+            return True
+        if size > self._properties_max or any(word in rest for word in _SPECIAL):
+            return False
+        if not waits_for_store(rest):
+            return False
+        if len(rest) <= REST_SIZE_MAX:
+            if len(self._rests) >= RESTS_KEPT_MAX:
+                self._rests.clear()
+            self._rests.add(rest)
+        return True
+
+    def _look_at(self, name: str) -> _Topic | None:
+        """Keep what can be known of a topic; None for one of which nothing can."""
+        self._topics.pop(name, None)
+        config = self._broker.topics.table.topics.get(name)
+        if (
+            config is None
+            or config.order
+            or config.topic_filter_type != "SINGLE_TAG"
+            or name.startswith(RETRY_PREFIX)
+            or name_refusal(name) is not None
+        ):
+            return None
+        if len(self._topics) >= TOPICS_KEPT_MAX:
+            self._topics.clear()
+        magic, encoded, with_size = topic_field(name)
+        topic = _Topic(config, (TOPIC_PUT, name, ""), magic, encoded, with_size, {})
+        self._topics[name] = topic
+        return topic
+
+    def _queue(self, topic: _Topic, text: str) -> _Queue | None:
+        """A queue by the text of its number, if that is how the number is written."""
+        queues = max(topic.config.read_queue_nums, topic.config.write_queue_nums)
+        if not text.isdecimal() or len(text) > len(str(queues)) or not int(text) < queues:
+            return None
+        if text != str(int(text)):
+            return None
+        number = int(text)
+        queue = _Queue((topic.encoded, number), self._answer(number))
+        topic.queues[text] = queue
+        return queue
+
+    def _answer(self, queue_id: int) -> bytes:
+        """The header of the answer to a message of this queue, to be filled in with %."""
+        fields = stored_fields(_NUMBERS[0], queue_id, 0, _NUMBERS[2], self._stamps)
+        fields["queueOffset"] = _NUMBERS[1]
+        command = RemotingCommand(0, 0, FLAG_RESPONSE, "PYTHON", VERSION_CURRENT, None, fields, b"")
+        header = encode_header(command).replace(b"%", b"%%")
+        host = self._store_host.hex().upper().encode()
+        for word, place in zip(_NUMBERS, (host + b"%016X", b"%d", b"%b"), strict=True):
+            header = header.replace(b'"' + word.encode() + b'"', b'"' + place + b'"')
+        # The fields come before the opaque, and no number in them is called so.
+        start, _, end = header.rpartition(_OPAQUE)
+        return start + b'"opaque":%d' + end
