@@ -7,6 +7,7 @@ processes make of it is theirs); without it every run takes other ones, and prin
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import time
@@ -27,6 +28,7 @@ from tests.interop.client_peer import ClientPeer, Received
 from tests.interop.test_python_replica import PythonBroker, epochs, max_offset
 
 NAME = "broker-a"
+POP_SOURCE = Path(__file__).parent / "java" / "PopPeer.java"
 MASTER, SLAVE, LEADER = "master", "slave", "controller leader"
 VICTIMS = [MASTER] * 7 + [SLAVE] * 2 + [LEADER]
 ACKS_BETWEEN = (20, 150)
@@ -42,14 +44,29 @@ class Consumer:
 
     def __init__(self, clients: ClientPeer, cluster: Cluster, topic: str) -> None:
         self._clients = clients
+        self._servers = cluster.name_server.address
+        self._topic = topic
+        self._starts = 0
         self.times: Counter[Received] = Counter()
         self.bodies: set[bytes] = set()
-        servers = cluster.name_server.address
-        clients.ask(f"push C G-{topic} {servers} {topic} * clustering concurrent first")
+        self._start()
+
+    def _start(self) -> None:
+        self._starts += 1
+        self._clients.ask(
+            f"push C{self._starts} G-{self._topic} {self._servers} {self._topic} "
+            "* clustering concurrent first"
+        )
+
+    def restart(self) -> None:
+        """Shut it down and start another of its group; the master may be away meanwhile."""
+        self._clients.ask(f"stop C{self._starts}", SET_TIMEOUT_S)
+        self.take()
+        self._start()
 
     def take(self) -> None:
         """Fetch what came since the last call."""
-        new = self._clients.messages("take C")
+        new = self._clients.messages(f"take C{self._starts}")
         self.times.update(new)
         self.bodies.update(one.body.encode() for one in new)
 
@@ -74,7 +91,7 @@ class Consumer:
 def shared_cluster(folder: Path) -> Iterator[Cluster]:
     """A Java 5.3.3 broker and two of ours, on our controllers and our name server."""
     required.require_classpath()
-    settings = {**FAST_BROKER, "mappedFileSizeCommitLog": FILE_SIZE}
+    settings = {**FAST_BROKER, "mappedFileSizeCommitLog": FILE_SIZE, "timerWheelEnable": True}
     with Cluster(folder, "rmqha", brokers=0, broker_settings=settings) as cluster:
         cluster.name_server = PythonNameServer(folder / "namesrv", allocate_ports()[0])  # type: ignore[assignment]  # same interface
         cluster.add_broker()
@@ -188,7 +205,10 @@ def assert_logs_are_equal(cluster: Cluster) -> int:
 def test_mixed_set_when_ten_are_killed_then_everything_acked_is_consumed_and_logs_are_equal(
     cluster: Cluster, topic: str, folder: Path
 ) -> None:
-    """The master mostly, of either kind; each time all must be in one log again."""
+    """The master mostly, of either kind; each time all must be in one log again.
+
+    After one of the kills the consumer is restarted as well.
+    """
     seed = int(os.environ.get("RMQHA_INTEROP_SEED") or random.randrange(1 << 32))
     print(f"RMQHA_INTEROP_SEED={seed}")
     rng = random.Random(seed)
@@ -200,13 +220,17 @@ def test_mixed_set_when_ten_are_killed_then_everything_acked_is_consumed_and_log
         Producer(servers, topic, pause_s=PAUSE_S) as producer,
     ):
         consumer = Consumer(clients, cluster, topic)
-        for victim in victims:
+        restarted = rng.randrange(len(victims))
+        for number, victim in enumerate(victims):
             producer.wait_for_acks(rng.randint(*ACKS_BETWEEN))
             moment = time.monotonic()
             if victim == MASTER:
                 what = kill_master(cluster, producer, rng)
             else:
                 what = kill_slave(cluster, rng) if victim == SLAVE else kill_leader(cluster)
+            if number == restarted:
+                consumer.restart()
+                what += ", the consumer restarted"
             producer.wait_for_write_after(time.monotonic())
             wait_caught_up(cluster)
             in_sync = time.monotonic()
@@ -228,6 +252,64 @@ def test_mixed_set_when_ten_are_killed_then_everything_acked_is_consumed_and_log
             f"{len(acked)} acked, all consumed, {again} times one of them again; "
             f"{len(consumer.bodies - acked)} consumed without an answer; log {end} bytes"
         )
+
+
+POP_KILLS = 3
+POP_TIMEOUT_S = 90.0
+INVISIBLE_MS = 5_000
+
+
+@pytest.mark.timeout(300)
+def test_mixed_set_when_masters_are_killed_then_a_pop_consumer_gets_everything_acked(
+    cluster: Cluster, folder: Path
+) -> None:
+    """Check points of a Java master are revived by a Python one and the other way round."""
+    seed = int(os.environ.get("RMQHA_INTEROP_SEED") or random.randrange(1 << 32))
+    print(f"RMQHA_INTEROP_SEED={seed}")
+    rng = random.Random(seed)
+    topic = "Popped"
+    create_everywhere(cluster, topic)
+    pop_everywhere(cluster, topic)
+    servers = cluster.name_server.address
+    given: Counter[bytes] = Counter()
+    with (
+        ClientPeer(folder / "pops", name="pops", source=POP_SOURCE) as clients,
+        Producer(servers, topic, pause_s=PAUSE_S) as producer,
+    ):
+        for name in ("A", "B"):
+            clients.ask(f"pop {name} {topic} {servers} {topic} ok {INVISIBLE_MS}")
+        for _ in range(POP_KILLS):
+            producer.wait_for_acks(rng.randint(*ACKS_BETWEEN))
+            print(kill_master(cluster, producer, rng))
+            producer.wait_for_write_after(time.monotonic())
+            cluster.wait_in_sync(SET_TIMEOUT_S)
+        producer.stop()
+        acked = {one.body for one in producer.acked}
+
+        def missing() -> set[bytes]:
+            given.clear()
+            given.update(b for name in "AB" for b in map(str.encode, clients.bodies(f"got {name}")))
+            return acked - given.keys()
+
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: not missing(), POP_TIMEOUT_S, "the pop consumers", interval_s=0.3)
+        lost = sorted(body.removesuffix(PAYLOAD) for body in missing())
+        assert not lost, f"{len(lost)} of {len(acked)} acked were never popped: {lost[:3]}"
+        again = sum(given.values()) - len(given)
+        print(f"{len(acked)} acked, all popped, {again} times one of them again")
+
+
+def pop_everywhere(cluster: Cluster, topic: str) -> None:
+    """Make a group of the topic's name that pops, and wait until all replicas assign so."""
+    mode = {"topic": topic, "consumerGroup": topic, "mode": "POP", "popShareQueueNum": 0}
+    with wire.Connection(cluster.master().address) as master:
+        master.ask(200, {}, json.dumps({"groupName": topic}).encode())
+        master.ask(401, {}, json.dumps(mode).encode())
+    for broker in cluster.brokers:
+        wait_until(
+            lambda b=broker: topic.encode() in wire.invoke(b.address, 402).body,
+            SET_TIMEOUT_S, f"{broker.child.name} to pop {topic}",
+        )  # fmt: skip
 
 
 def assert_given_is_in_the_log(cluster: Cluster, consumer: Consumer, topic: str) -> None:
