@@ -209,9 +209,13 @@ class TopicTable:
 
 
 def system_topics(
-    cluster_name: str, broker_name: str, *, auto_create: bool, default_queues: int
+    cluster_name: str, broker_name: str, *, auto_create: bool, default_queues: int, timers: bool
 ) -> list[TopicConfig]:
-    """The topics that every broker has from its start; a Java slave copies them from its master."""
+    """The topics that every broker has from its start; a Java slave copies them from its master.
+
+    Args:
+        timers: timerWheelEnable.
+    """
     everything = PERM_READ | PERM_WRITE | PERM_INHERIT
     found = [TopicConfig(AUTO_CREATE_TOPIC, default_queues, default_queues, everything)]
     if not auto_create:
@@ -220,9 +224,11 @@ def system_topics(
         ("SELF_TEST_TOPIC", 1), ("BenchmarkTest", 1024), ("OFFSET_MOVED_EVENT", 1),
         ("SCHEDULE_TOPIC_XXXX", 18), (f"{cluster_name}_REPLY_TOPIC", 1),
         (f"rmq_sys_REVIVE_LOG_{cluster_name}", 8), ("RMQ_SYS_TRANS_HALF_TOPIC", 1),
-        ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1), ("rmq_sys_wheel_timer", 1),
+        ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
     ):  # fmt: skip
         found.append(TopicConfig(name, queues, queues))
+    if timers:
+        found.append(TopicConfig("rmq_sys_wheel_timer", 1, 1))
     found.append(TopicConfig(cluster_name, 16, 16, everything))
     found.append(TopicConfig(broker_name, 1, 1, everything))
     found.append(TopicConfig(f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}", 1, 1, PERM_INHERIT))

@@ -227,7 +227,7 @@ def test_registration_when_compared_with_javas_then_fields_and_shape_are_the_sam
     (java,) = FrameDecoder().feed(bytes.fromhex(line["hex"]))
     theirs = fastjson.loads(java.body)["topicConfigSerializeWrapper"]
     table = TopicTable(
-        system_topics("DefaultCluster", "broker-a", auto_create=True, default_queues=8)
+        system_topics("DefaultCluster", "broker-a", auto_create=True, default_queues=8, timers=True)
     )
     body = registration_body(table, 0)
     ours = fastjson.loads(body)["topicConfigSerializeWrapper"]

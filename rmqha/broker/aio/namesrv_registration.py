@@ -64,12 +64,34 @@ class NamesrvRegistration:
         self._timeout_ms = timeout_ms
         self._on_master = on_master
         self._changed = {server: asyncio.Event() for server in servers}
+        self._changes = 0
+        self._told = dict.fromkeys(servers, 0)
+        self._progress = asyncio.Event()
         self._listed: Registered | None = None
 
     def changed(self) -> None:
         """Role or topics have changed: register soon. Several changes may become one request."""
+        self._changes += 1
         for event in self._changed.values():
             event.set()
+
+    async def told(self, timeout_ms: int) -> bool:
+        """Wait until every name server has been told of all changes so far, or could not be.
+
+        Returns:
+            Whether that came about in time.
+        """
+        changes, end_ms = self._changes, self._clock.now_ms() + timeout_ms
+        timer = self._clock.call_later(timeout_ms, self._progress.set)
+        try:
+            while min(self._told.values(), default=changes) < changes:
+                if self._clock.now_ms() >= end_ms:
+                    return False
+                self._progress.clear()
+                await self._progress.wait()
+            return True
+        finally:
+            timer.cancel()
 
     async def run(self) -> None:
         """Register for ever; each name server at its own pace, so that a dead one delays nobody."""
@@ -81,6 +103,7 @@ class NamesrvRegistration:
         while True:
             await changed.wait()
             changed.clear()
+            changes = self._changes
             if timer is not None:
                 timer.cancel()
             broker = self._who()
@@ -88,6 +111,8 @@ class NamesrvRegistration:
                 done = await self._register(server, broker)
                 delay_ms = self._period_ms if done else FAILED_RETRY_MS
                 timer = self._clock.call_later(delay_ms, changed.set)
+            self._told[server] = changes
+            self._progress.set()
 
     async def _register(self, server: str, broker: Registered) -> bool:
         body = registration_body(self._table(), self._clock.wall_ms(), self._permission())

@@ -211,7 +211,7 @@ class BrokerReplica:
                 waiting_sends=lambda: (self._send.waiting_count, self._send.oldest_wait_ms),
             ).handlers(),
             ReplicationProcessor(self).handlers(),
-            TopicProcessor(self, self.services).handlers(),
+            TopicProcessor(self, self.services, self._registration.told).handlers(),
             self._send.handlers(),
             ProducerProcessor(self, self.services).handlers(),
             QueryProcessor(self).handlers(),
@@ -259,6 +259,7 @@ class BrokerReplica:
                 config.broker_name,
                 auto_create=config.boolean("autoCreateTopicEnable"),
                 default_queues=config.integer("defaultTopicQueueNums"),
+                timers=config.boolean("timerWheelEnable"),
             )
         )
         await self.groups.load()

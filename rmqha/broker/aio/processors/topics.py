@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rmqha.base.errors import RemoteProtocolError
+from collections.abc import Awaitable, Callable
+
+from rmqha.base.errors import DiskFailed, RemoteProtocolError
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.pop import retry_topic_of
@@ -16,12 +18,22 @@ from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import text_field
 
+TOLD_MS = 2_000
+"""How long an answer waits for name servers; mqadmin waits 5 s for it, and Java's brokers 24 s."""
+
 
 class TopicProcessor:
-    """Answers mqadmin and slaves about topics."""
+    """Answers mqadmin and slaves about topics.
 
-    def __init__(self, broker: Broker, services: MasterServices) -> None:
+    Args:
+        told: returns once the name servers know of all changes, or after so many milliseconds.
+    """
+
+    def __init__(
+        self, broker: Broker, services: MasterServices, told: Callable[[int], Awaitable[object]]
+    ) -> None:
         self._broker = broker
+        self._told = told
         self._services = services
         self._protect = broker.config.boolean("validateSystemTopicWhenUpdateTopic")
 
@@ -42,7 +54,7 @@ class TopicProcessor:
             return None
         return request.reply(ResponseCode.SYSTEM_ERROR, "topics are changed at the master only")
 
-    def put_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def put_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """17; a topic that is as asked for changes nothing."""
         refused = self._not_master(request)
         if refused is not None:
@@ -51,9 +63,11 @@ class TopicProcessor:
         topic = parse_topic(request.ext_fields, get, protect_system=self._protect)
         if isinstance(topic, Refusal):
             return request.reply(topic.code, topic.remark)
-        return self._put(request, [topic])
+        return self._put(connection, request, [topic])
 
-    def put_topics(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def put_topics(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
         """18; all or none."""
         refused = self._not_master(request)
         if refused is not None:
@@ -65,16 +79,32 @@ class TopicProcessor:
             return request.reply(INVALID_PARAMETER, str(error))
         if isinstance(topics, Refusal):
             return request.reply(topics.code, topics.remark)
-        return self._put(request, topics)
+        return self._put(connection, request, topics)
 
-    def _put(self, request: RemotingCommand, topics: list[TopicConfig]) -> RemotingCommand:
+    def _put(
+        self, connection: Connection, request: RemotingCommand, topics: list[TopicConfig]
+    ) -> RemotingCommand | None:
         table, wall_ms = self._broker.topics.table, self._broker.clock.wall_ms()
         changed = [topic.name for topic in topics if table.put(topic, wall_ms)]
         if changed:
             self._broker.topics_changed()
         if any(table.get(topic.name) != topic for topic in topics):
             return request.reply(ResponseCode.SYSTEM_ERROR, "there is no room for more topics")
-        return request.reply(ResponseCode.SUCCESS)
+        if not changed:
+            return request.reply(ResponseCode.SUCCESS)
+        self._broker.tasks.start(self._publish(connection, request), name="topics changed")
+        return None
+
+    async def _publish(self, connection: Connection, request: RemotingCommand) -> None:
+        """Answer once the change is on disk, and clients find it."""
+        answer = request.reply(ResponseCode.SUCCESS)
+        try:
+            await self._broker.topics.save()
+            await self._told(TOLD_MS)
+        except DiskFailed as error:
+            answer = request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        if not request.is_oneway:
+            connection.send(answer)
 
     def delete_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """215: the topic goes, with what groups have stored of it; messages expire with the log."""
