@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import BrokerMemberGroup
 from rmqha.remoting.values import as_array, as_float, as_number, as_object, as_text
@@ -38,8 +39,7 @@ class QueueKey(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class QueueData:
+class QueueData(Struct, frozen=True):
     """How many queues a topic has in a broker set."""
 
     broker_name: str
@@ -49,8 +49,7 @@ class QueueData:
     topic_sys_flag: int
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRoute:
+class TopicRoute(Struct, frozen=True):
     """Where a topic is.
 
     Attributes:
@@ -187,8 +186,7 @@ class ConsumeOffset(NamedTuple):
         return self.pull_offset - self.consumer_offset
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumeStats:
+class ConsumeStats(Struct, frozen=True):
     """How far a group is in all its queues."""
 
     offset_table: Mapping[QueueKey, ConsumeOffset]
@@ -252,8 +250,7 @@ def queue_key(value: object) -> QueueKey:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerConnection:
+class ConsumerConnection(Struct, frozen=True):
     """The living members of a group.
 
     Attributes:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import TypeVar
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import RmqhaError
 from rmqha.remoting.codes import RequestCode, ResponseCode, response_name
 from rmqha.remoting.command import RemotingCommand
@@ -49,8 +50,7 @@ class Refused(RmqhaError):
         self.remark = remark
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A request to one address.
 
     Attributes:

@@ -11,10 +11,11 @@ import base64
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rmqha.admin.java_text import PROPERTIES_BUCKETS, bytes_text, map_text, null, time_of
-from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting.address import format_address
 from rmqha.store import properties as props
@@ -30,8 +31,7 @@ _ZLIB = (0x000, 0x300)
 _FILE_NAME = re.compile(r"[0-9A-Za-z_-]{1,255}")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(Struct, frozen=True):
     """One message.
 
     Attributes:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Any
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
+
 from rmqha.base.errors import RmqhaError
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """Rows for people; ``None`` is shown as a dash."""
 
     title: str
@@ -19,8 +18,7 @@ class Table:
     rows: Sequence[Sequence[object]]
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """A command's outcome.
 
     Attributes:

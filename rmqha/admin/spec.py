@@ -9,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import click
+from msgspec import Struct
 
 from rmqha.admin.exchange import Exchange
 from rmqha.admin.report import Report
-from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import ConfigInvalid
 from rmqha.remoting.address import parse_address, split_addresses
 from rmqha.remoting.headers import INT64_MAX
 
 
-@dataclass(frozen=True, slots=True)
-class Here:
+class Here(Struct, frozen=True):
     """What a command cannot know by itself.
 
     Attributes:
@@ -31,8 +30,7 @@ class Here:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class CommandSpec:
+class CommandSpec(Struct, frozen=True):
     """One mqadmin command.
 
     Attributes:

@@ -6,10 +6,10 @@ broker-namesrv 2.4).
 
 from __future__ import annotations
 
-from dataclasses import field
 from typing import Any, NamedTuple
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
+
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import ConnectionId
 from rmqha.broker.bodies import boolean, json_array, json_object, number, text, whole_number
@@ -23,8 +23,7 @@ SUBSCRIPTIONS_MAX = 10_000
 """Topics of one group, and tags of one subscription."""
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(Struct, frozen=True):
     """What a group wants of one topic.
 
     Attributes:
@@ -91,8 +90,7 @@ def subscription(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerData:
+class ConsumerData(Struct, frozen=True):
     """A group as one of its members describes it in a heartbeat."""
 
     group: str
@@ -119,8 +117,7 @@ class ConsumerData:
         )
 
 
-@dataclass(slots=True)
-class ConsumerGroup:
+class ConsumerGroup(Struct):
     """What the members of a group have agreed on; the newest heartbeat counts.
 
     Attributes:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.machine import Note
 from rmqha.broker.registration import RemoveTemporary, WriteIdentity, WriteTemporary
 from rmqha.ha.events import Role
@@ -20,8 +21,7 @@ from rmqha.store.identity import Identity
 # -- events --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(Struct, frozen=True):
     """The process begins.
 
     Attributes:
@@ -34,13 +34,11 @@ class Started:
     temporary: Identity | None
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
+class Ticked(Struct, frozen=True):
     """A deadline may have passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """A response to ``Ask``."""
 
     token: int
@@ -50,8 +48,7 @@ class Answered:
     remark: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Unanswered:
+class Unanswered(Struct, frozen=True):
     """No response; ``sent`` tells whether the peer may have acted on the request."""
 
     token: int
@@ -59,35 +56,30 @@ class Unanswered:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Notified:
+class Notified(Struct, frozen=True):
     """A controller sent 1008."""
 
     fields: Mapping[str, str] | None
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class TemporaryWritten:
+class TemporaryWritten(Struct, frozen=True):
     """The temporary identity file is durable."""
 
     identity: Identity
 
 
-@dataclass(frozen=True, slots=True)
-class TemporaryRemoved:
+class TemporaryRemoved(Struct, frozen=True):
     """The temporary identity file is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class IdentityWritten:
+class IdentityWritten(Struct, frozen=True):
     """The final identity file is durable."""
 
     identity: Identity
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicationStarted:
+class ReplicationStarted(Struct, frozen=True):
     """The HA service listens and takes commands.
 
     Attributes:
@@ -97,24 +89,21 @@ class ReplicationStarted:
     lost_epoch: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class RoleSettled:
+class RoleSettled(Struct, frozen=True):
     """A role change has ended; refused when the log knows a newer epoch."""
 
     epoch: int
     accepted: bool
 
 
-@dataclass(frozen=True, slots=True)
-class AlterWanted:
+class AlterWanted(Struct, frozen=True):
     """Replication wants the controller to hold this set instead of the one of ``set_epoch``."""
 
     ids: frozenset[int]
     set_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class NameServerAnswered:
+class NameServerAnswered(Struct, frozen=True):
     """What a name server knows of the master; empty texts when it knows none."""
 
     master_address: str

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from typing import Any
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
+
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.bodies import boolean, json_object, number, text
 from rmqha.broker.topics import RETRY_PREFIX, DataVersion
@@ -30,8 +30,7 @@ _SYSTEM_GROUPS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupConfig(Struct, frozen=True):
     """One group.
 
     Attributes:

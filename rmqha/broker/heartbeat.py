@@ -6,7 +6,8 @@ broker-namesrv 2.4).
 
 from __future__ import annotations
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.bodies import boolean, json_array, json_object, number, read_object, text
 from rmqha.broker.consumers import ConsumerData
@@ -15,8 +16,7 @@ GROUPS_MAX = 10_000
 """Groups that one client may speak for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
+class Heartbeat(Struct, frozen=True):
     """A client's life sign.
 
     Attributes:

@@ -8,15 +8,15 @@ from __future__ import annotations
 import heapq
 from typing import Generic, TypeVar
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.ids import ConnectionId
 
 Key = tuple[bytes, int]
 AskedT = TypeVar("AskedT")
 
 
-@dataclass(slots=True, eq=False)
-class Held(Generic[AskedT]):
+class Held(Struct, Generic[AskedT], eq=False):
     """One pull that waits.
 
     Attributes:

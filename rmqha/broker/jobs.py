@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from enum import Enum
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.broker.controllers import backoff_ms
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicasSettings:
+class ReplicasSettings(Struct, frozen=True):
     """Who the broker is and how often it speaks; the defaults are Java's where Java has the period.
 
     Attributes:

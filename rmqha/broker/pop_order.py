@@ -10,10 +10,10 @@ Source: ConsumerOrderInfoManager and ExtraInfoUtil of RocketMQ 5.1 to 5.5.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from typing import Any, NamedTuple
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
+
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.bodies import json_array, json_object, number, text
 from rmqha.broker.pop import COUNT_MAX, retry_mark
@@ -27,8 +27,7 @@ Key = tuple[str, str, int]
 """(topic, group, queue id)."""
 
 
-@dataclass(slots=True)
-class InFlight:
+class InFlight(Struct):
     """The last messages that a queue gave.
 
     Attributes:

@@ -11,10 +11,10 @@ Source: PopCheckPoint, AckMsg, BatchAckMsg and PopReviveService of RocketMQ 5.0 
 from __future__ import annotations
 
 from collections import OrderedDict
-from dataclasses import field
 from typing import Any, NamedTuple
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
+
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.bodies import json_array, number, read_object, text
 from rmqha.remoting import fastjson
@@ -206,8 +206,7 @@ def read_record(properties: bytes, body: bytes, own_name: str) -> CheckPoint | A
     return None
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """A check point that waits, and what of it is acknowledged."""
 
     point: CheckPoint

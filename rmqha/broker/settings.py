@@ -13,10 +13,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from ipaddress import ip_address
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+from msgspec.structs import replace
+
 from rmqha.base.errors import ConfigInvalid
 from rmqha.broker.jobs import ReplicasSettings
 from rmqha.ha.settings import HaSettings, load_ha_settings
@@ -139,8 +140,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _NAME = re.compile(r"[|%a-zA-Z0-9_.:-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerConfig:
+class BrokerConfig(Struct, frozen=True):
     """A checked configuration.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from rmqha.broker.statistics import SHORT, Statistics
 from rmqha.ha.events import Role

@@ -7,7 +7,8 @@ TopicAttributes of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.2).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.send import INVALID_PARAMETER, Refusal

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
 from typing import Any
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting.data_version import DataVersion as DataVersion  # rooms above take it from here
 
@@ -46,8 +47,7 @@ SYSTEM_PREFIX = "rmq_sys_"
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
+class TopicConfig(Struct, frozen=True):
     """One topic."""
 
     name: str

@@ -22,24 +22,22 @@ from __future__ import annotations
 
 from typing import NamedTuple, assert_never
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.machine import Note
 
 NEVER = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Reigned:
+class Reigned(Struct, frozen=True):
     """This broker is the set's master from here on, or still."""
 
 
-@dataclass(frozen=True, slots=True)
-class Deposed:
+class Deposed(Struct, frozen=True):
     """It is not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Vouched:
+class Vouched(Struct, frozen=True):
     """A controller answered a heartbeat with success.
 
     Attributes:
@@ -50,8 +48,7 @@ class Vouched:
     sent_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmed:
+class Confirmed(Struct, frozen=True):
     """The leading controller said that this broker is master, in its newest known epoch.
 
     Attributes:
@@ -61,22 +58,19 @@ class Confirmed:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     """The connection to a controller has ended: it may miss this broker from now on."""
 
     controller: str
 
 
-@dataclass(frozen=True, slots=True)
-class Led:
+class Led(Struct, frozen=True):
     """A controller leads, as far as this broker knows."""
 
     controller: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
+class Ticked(Struct, frozen=True):
     """The lease may have run out."""
 
 

@@ -11,11 +11,10 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import field
 
 import click
+from msgspec import Struct
 
-from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import (
     ConfigInvalid,
     DiskFailed,
@@ -50,8 +49,7 @@ BOOT_LINE = "The Name Server boot success. serializeType=JSON, address {host}:{p
 CONTROLLER_BOOT_LINE = "The ControllerManager boot success. serializeType=JSON"
 
 
-@dataclass(frozen=True, slots=True)
-class Configs:
+class Configs(Struct, frozen=True):
     """What one file configures.
 
     Attributes:
@@ -61,7 +59,7 @@ class Configs:
 
     namesrv: NamesrvConfig
     controller: ControllerConfig | None
-    unknown: tuple[str, ...] = field(default=())
+    unknown: tuple[str, ...] = ()
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

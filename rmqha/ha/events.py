@@ -21,7 +21,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import NamedTuple
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.machine import Note
 from rmqha.ha.epochs import EpochEntry
 from rmqha.ha.frames import MasterFrame, SlaveFrame
@@ -73,13 +74,11 @@ _REMARKS = {
 # -- events: commands ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
+class Ticked(Struct, frozen=True):
     """A deadline may have passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedToMaster:
+class ChangedToMaster(Struct, frozen=True):
     """The controller elected this replica; ends in ``RoleChanged`` or ``RoleRefused``."""
 
     epoch: int
@@ -87,8 +86,7 @@ class ChangedToMaster:
     sync_state_set_epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChangedToSlave:
+class ChangedToSlave(Struct, frozen=True):
     """The controller elected another replica, or none yet (``master_id`` None)."""
 
     epoch: int
@@ -96,40 +94,34 @@ class ChangedToSlave:
     master_address: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MasterFound:
+class MasterFound(Struct, frozen=True):
     """The master's HA address ``host:port`` is known now, or has changed."""
 
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class SyncStateSetConfirmed:
+class SyncStateSetConfirmed(Struct, frozen=True):
     """The controller's set and its epoch: the answer to an alteration, or a poll."""
 
     ids: frozenset[int]
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class AlterRefused:
+class AlterRefused(Struct, frozen=True):
     """The controller answered that it did not apply the alteration."""
 
 
-@dataclass(frozen=True, slots=True)
-class AlterLost:
+class AlterLost(Struct, frozen=True):
     """No answer: the controller may hold either set."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicasKnown:
+class ReplicasKnown(Struct, frozen=True):
     """Broker ids that the controller has registered; before it any id may connect."""
 
     ids: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseGranted:
+class LeaseGranted(Struct, frozen=True):
     """The controllers elect nobody else before ``until_ms``, by this replica's clock.
 
     From the first of these events on, a put without the lease is complete only when every
@@ -139,8 +131,7 @@ class LeaseGranted:
     until_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class PutWaited:
+class PutWaited(Struct, frozen=True):
     """A record that ends at ``end_offset`` is in the log; say when enough slaves have it."""
 
     token: int
@@ -150,52 +141,45 @@ class PutWaited:
 # -- events: the log -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(Struct, frozen=True):
     """A master's log has grown."""
 
     max_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Flushed:
+class Flushed(Struct, frozen=True):
     """Everything before ``offset`` is durable."""
 
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Trimmed:
+class Trimmed(Struct, frozen=True):
     """The oldest files are gone."""
 
     min_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class TailCut:
+class TailCut(Struct, frozen=True):
     """The log ends at a whole record."""
 
     seq: int
     max_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogTruncated:
+class LogTruncated(Struct, frozen=True):
     """The cut is durable."""
 
     seq: int
     max_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class EpochsWritten:
+class EpochsWritten(Struct, frozen=True):
     """The epoch file is durable."""
 
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class DispatchReached:
+class DispatchReached(Struct, frozen=True):
     """The consume queues hold everything that was asked for."""
 
     seq: int
@@ -204,31 +188,27 @@ class DispatchReached:
 # -- events: slaves of this master -----------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class SlaveConnected:
+class SlaveConnected(Struct, frozen=True):
     """Somebody opened a connection to the HA port."""
 
     conn: int
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class SlaveSent:
+class SlaveSent(Struct, frozen=True):
     """A slave's frame."""
 
     conn: int
     frame: SlaveFrame
 
 
-@dataclass(frozen=True, slots=True)
-class SlaveWritable:
+class SlaveWritable(Struct, frozen=True):
     """The transport can take another frame after the last ``SendBatch``."""
 
     conn: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlaveClosed:
+class SlaveClosed(Struct, frozen=True):
     """The connection is gone."""
 
     conn: int
@@ -238,23 +218,20 @@ class SlaveClosed:
 # -- events: the master of this slave ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class MasterConnected:
+class MasterConnected(Struct, frozen=True):
     """``Connect`` worked."""
 
     conn: int
 
 
-@dataclass(frozen=True, slots=True)
-class MasterSent:
+class MasterSent(Struct, frozen=True):
     """A master's handshake reply, or a transfer header whose body is still to come."""
 
     conn: int
     frame: MasterFrame
 
 
-@dataclass(frozen=True, slots=True)
-class BodyReceived:
+class BodyReceived(Struct, frozen=True):
     """Body bytes ``[offset, offset + length)`` are in the log."""
 
     conn: int
@@ -262,8 +239,7 @@ class BodyReceived:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class MasterClosed:
+class MasterClosed(Struct, frozen=True):
     """The connection is gone, or could not be made."""
 
     conn: int
@@ -464,7 +440,7 @@ def describe(item: Event | Effect) -> str:
     if isinstance(item, Note):
         facts = " ".join(f"{key}={value}" for key, value in item.facts.items())
         return f"note {item.event} {facts}".rstrip()
-    names = item._fields if isinstance(item, tuple) else item.__slots__
+    names = item._fields if isinstance(item, tuple) else item.__struct_fields__
     parts = [f"{name}={_show(getattr(item, name))}" for name in names]
     return " ".join([type(item).__name__, *parts])
 

@@ -9,7 +9,8 @@ Source: RIP-44, "ConfirmOffset" and "A solution without losing messages".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from rmqha.ha.confirm_offset import compute_confirm_offset
 from rmqha.ha.events import AlterSyncStateSet, PutCompleted, PutStatus

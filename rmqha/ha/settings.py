@@ -6,10 +6,10 @@ Source: MessageStoreConfig and BrokerConfig of RocketMQ 5.1.1 to 5.5 (reference 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import ConfigInvalid
 
 JAVA_READ_BUFFER_BYTES = 4 * 1024 * 1024
@@ -53,8 +53,7 @@ _NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class HaSettings:
+class HaSettings(Struct, frozen=True):
     """Replication settings; the first part has Java's names in snake_case, units added.
 
     Attributes:
@@ -124,12 +123,12 @@ def load_ha_settings(properties: Mapping[str, str]) -> HaSettings:
         ConfigInvalid: a value that is no number, or cannot be used.
     """
     values: dict[str, Any] = {}
-    kinds = {field.name: field.default for field in fields(HaSettings)}
+    defaults = HaSettings()
     for name, key in _NAMES.items():
         text = properties.get(key)
         if text is None:
             continue
-        if isinstance(kinds[name], bool):
+        if isinstance(getattr(defaults, name), bool):
             values[name] = text.strip().lower() == "true"
         else:
             try:

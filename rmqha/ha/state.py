@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note
 from rmqha.ha.epochs import EpochCache
@@ -10,8 +11,7 @@ from rmqha.ha.events import CutInvalidTail, Effect, SetConfirmOffset, WriteEpoch
 from rmqha.ha.settings import HaSettings
 
 
-@dataclass(slots=True)
-class LogFacts:
+class LogFacts(Struct):
     """The log as events have told it.
 
     Attributes:

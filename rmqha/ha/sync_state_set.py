@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
 
 ASKED_MAX = 8
 """Different sets that may be asked for before the controller's answer settles one."""
@@ -29,8 +29,7 @@ JOIN_LAG_MS_MAX = 1_000
 """A slave joins when it has everything that the log held so long ago."""
 
 
-@dataclass(slots=True)
-class Candidate:
+class Candidate(Struct):
     """What is known of a connected slave.
 
     Attributes:
@@ -45,8 +44,7 @@ class Candidate:
     learner: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """What a slave must have to join.
 
     Attributes:

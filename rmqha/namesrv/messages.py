@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
+
 from rmqha.base.machine import Note
 from rmqha.remoting.data_version import DataVersion
 
@@ -59,8 +59,7 @@ class MappingInfo(NamedTuple):
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(Struct, frozen=True):
     """A 103 that has been read.
 
     Attributes:
@@ -100,31 +99,27 @@ class ElectedMasters(Protocol):
         """Address and master epoch of a set's master; None without a set or a master."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionClosed:
+class ConnectionClosed(Struct, frozen=True):
     """A connection has ended, whichever side closed it."""
 
     connection_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
+class Ticked(Struct, frozen=True):
     """Time to look for brokers that have fallen silent."""
 
 
 NamesrvEvent = ConnectionClosed | Ticked
 
 
-@dataclass(frozen=True, slots=True)
-class NotifyMinBrokerId:
+class NotifyMinBrokerId(Struct, frozen=True):
     """Tell brokers (905, one-way) that the smallest id of their set is another."""
 
     addresses: tuple[str, ...]
     fields: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class CloseConnection:
+class CloseConnection(Struct, frozen=True):
     """Close the connection of a broker that has fallen silent."""
 
     connection_id: int

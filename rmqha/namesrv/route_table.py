@@ -9,10 +9,11 @@ Source: RouteInfoManager, RocketMQ namesrv (reference broker-namesrv 1.2, 1.3).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import field, replace
 from typing import NamedTuple
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from rmqha.base.machine import Note
 from rmqha.namesrv.messages import (
     MASTER_ID,
@@ -38,8 +39,7 @@ class BrokerAddr(NamedTuple):
     address: str
 
 
-@dataclass(slots=True)
-class BrokerSet:
+class BrokerSet(Struct):
     """All registered brokers of one name."""
 
     cluster_name: str
@@ -58,8 +58,7 @@ class BrokerSet:
         return next((one for one, known in self.addrs.items() if known == address), None)
 
 
-@dataclass(frozen=True, slots=True)
-class LiveBroker:
+class LiveBroker(Struct, frozen=True):
     """A broker that is heard.
 
     Attributes:

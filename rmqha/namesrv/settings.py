@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import field
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import ConfigInvalid
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
@@ -101,8 +101,7 @@ PORT_MAX = 65_535
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
-@dataclass(frozen=True, slots=True)
-class RouteSettings:
+class RouteSettings(Struct, frozen=True):
     """What the route table and the answers about it go by; the names are Java's.
 
     Attributes:
@@ -129,8 +128,7 @@ class RouteSettings:
     kv_bytes_max: int = 16 << 20
 
 
-@dataclass(slots=True)
-class NamesrvConfig:
+class NamesrvConfig(Struct):
     """A checked configuration.
 
     Attributes:
@@ -139,7 +137,7 @@ class NamesrvConfig:
     """
 
     values: dict[str, str]
-    unknown: tuple[str, ...] = field(default=())
+    unknown: tuple[str, ...] = ()
 
     def integer(self, key: str) -> int:
         """A key's value as a number."""

@@ -11,17 +11,16 @@ EpochEntryCache, RocketMQ remoting.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from typing import Any
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
+
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting import fastjson
 from rmqha.remoting.values import as_array, as_number, as_object, as_text
 
 
-@dataclass(frozen=True, slots=True)
-class SyncStateSet:
+class SyncStateSet(Struct, frozen=True):
     """The in-sync broker ids of a set, ascending, and the epoch of that set."""
 
     broker_ids: tuple[int, ...]
@@ -43,8 +42,7 @@ class SyncStateSet:
         return cls(_ids(members.get("syncStateSet")), as_number(members.get("syncStateSetEpoch")))
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerMemberGroup:
+class BrokerMemberGroup(Struct, frozen=True):
     """The registered brokers of a set: address by broker id."""
 
     cluster: str
@@ -74,8 +72,7 @@ class BrokerMemberGroup:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ElectMasterResponseBody:
+class ElectMasterResponseBody(Struct, frozen=True):
     """The answer to an election: who belongs to the set, and who is in sync with the new master."""
 
     broker_member_group: BrokerMemberGroup | None
@@ -109,8 +106,7 @@ class ElectMasterResponseBody:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaIdentity:
+class ReplicaIdentity(Struct, frozen=True):
     """One replica in the answer to "get sync state data"."""
 
     broker_name: str
@@ -143,8 +139,7 @@ class ReplicaIdentity:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicasInfo:
+class ReplicasInfo(Struct, frozen=True):
     """A broker set's state; no master is None twice."""
 
     master_broker_id: int | None
@@ -187,8 +182,7 @@ class ReplicasInfo:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerReplicasInfo:
+class BrokerReplicasInfo(Struct, frozen=True):
     """The answer to "get sync state data": state by broker name."""
 
     replicas_info_table: Mapping[str, ReplicasInfo] = field(default_factory=dict)
@@ -209,8 +203,7 @@ class BrokerReplicasInfo:
         return cls({name: ReplicasInfo.of(info) for name, info in table.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterInfo:
+class ClusterInfo(Struct, frozen=True):
     """The name server's list of broker sets, and of the sets in each cluster."""
 
     broker_addr_table: Mapping[str, BrokerMemberGroup]
@@ -234,8 +227,7 @@ class ClusterInfo:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class EpochEntry:
+class EpochEntry(Struct, frozen=True):
     """One mastership's stretch of the commit log, in bytes; the end is exclusive."""
 
     epoch: int
@@ -243,8 +235,7 @@ class EpochEntry:
     end_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class EpochEntryCache:
+class EpochEntryCache(Struct, frozen=True):
     """A broker's epochs; ``broker_id`` 0 is the master, by the name server's habit."""
 
     cluster_name: str

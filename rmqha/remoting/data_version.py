@@ -5,12 +5,12 @@ Source: DataVersion, RocketMQ remoting.
 
 from __future__ import annotations
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import RemoteProtocolError
 
 
-@dataclass(frozen=True, slots=True)
-class DataVersion:
+class DataVersion(Struct, frozen=True):
     """When a table changed last.
 
     Attributes:

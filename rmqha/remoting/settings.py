@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
 
 FRAME_BYTES_MAX = 16_777_216
 """The Java default of ``com.rocketmq.remoting.frameMaxLength``; counts the length prefix."""
@@ -12,8 +12,7 @@ HEADER_BYTES_MAX = 262_144
 six each. 64 KiB would refuse legal messages; this never does."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemotingSettings:
+class RemotingSettings(Struct, frozen=True):
     """Limits and waits of connections, servers and clients. Durations are milliseconds.
 
     Attributes:

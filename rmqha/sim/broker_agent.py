@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable, Iterator
 
 import orjson
+from msgspec import Struct
 
-from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import InvariantBroken, RmqhaError
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.connection import Connection
@@ -30,8 +30,7 @@ SYNC_CODE = 59_001
 """Private to agents: a slave tells its master that it follows (stands for HA replication)."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSettings:
+class AgentSettings(Struct, frozen=True):
     """Periods in milliseconds; the defaults are Java's where Java has such a period."""
 
     heartbeat_ms: int = 1000

@@ -7,7 +7,8 @@ import contextvars
 import itertools
 import random
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import DiskFailed
 from rmqha.base.ids import BrokerId
 from rmqha.base.machine import Note
@@ -31,8 +32,7 @@ CLUSTER = "SimCluster"
 CLOCK_DRIFT = 0.04
 
 
-@dataclass(frozen=True, slots=True)
-class SimOptions:
+class SimOptions(Struct, frozen=True):
     """How large the simulated cluster is."""
 
     controllers: int = 3

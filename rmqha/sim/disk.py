@@ -6,12 +6,12 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import DiskFailed
 
 
-@dataclass(slots=True)
-class DiskMood:
+class DiskMood(Struct):
     """How the disk behaves; durations are milliseconds.
 
     Attributes:

@@ -12,15 +12,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import ConnectFailed
 from rmqha.sim.loop import HOST, SimLoop
 
 Factory = Callable[[], asyncio.Protocol]
 
 
-@dataclass(slots=True)
-class Weather:
+class Weather(Struct):
     """How the network treats bytes; durations are milliseconds.
 
     Attributes:

@@ -13,7 +13,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import DiskFailed, InvariantBroken, RmqhaError
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.settings import load_config
@@ -44,8 +45,7 @@ SEND_TIMEOUT_MS = 1500
 SEND_CODE = int(RequestCode.SEND_MESSAGE_V2)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaOptions:
+class ReplicaOptions(Struct, frozen=True):
     """What kind of broker set.
 
     Attributes:
@@ -65,8 +65,7 @@ class ReplicaOptions:
     lease: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Acked:
+class Acked(Struct, frozen=True):
     """An acknowledged message and where the answer said that it is."""
 
     body: bytes

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import field
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
+
 from rmqha.base.invariants import invariant
 from rmqha.sim.cluster import SimCluster, SimOptions
 from rmqha.sim.net import Weather
@@ -20,8 +20,7 @@ PEACE_MS_MAX = 60_000
 PEACE_STEP_MS = 250
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """What one seed came to.
 
     Attributes:

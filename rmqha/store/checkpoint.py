@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import zlib
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
 
 SIZE = 4096
 MARK = b"RHA1"
@@ -25,8 +25,7 @@ _MARK_AT = 64
 _MARK = struct.Struct(">4sIq")
 
 
-@dataclass(slots=True)
-class Checkpoint:
+class Checkpoint(Struct):
     """The content of the file.
 
     Attributes:

@@ -9,7 +9,8 @@ Source: persistent-broker-id design; protocol fact (ha-store 6).
 
 from __future__ import annotations
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import ConfigInvalid, StoreCorrupted
 
 FILE_NAME = "brokerIdentity"
@@ -17,8 +18,7 @@ TEMPORARY_SUFFIX = "-temp"
 _SEPARATOR = "#"
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """A broker's name in the controller's eyes.
 
     Attributes:

@@ -25,7 +25,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import StoreDamaged
 from rmqha.store.checkpoint import Checkpoint
 from rmqha.store.record import Head, check_record
@@ -39,8 +40,7 @@ RUN_MAX = 8_192
 NO_LIMIT = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """One commit-log file: its first offset, its bytes, and its path for people."""
 
     start: int
@@ -53,8 +53,7 @@ class Segment:
         return self.start + len(self.buffer)
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """Where whole records end, and why."""
 
     offset: int

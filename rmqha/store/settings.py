@@ -9,7 +9,8 @@ import os
 import re
 from collections.abc import Mapping
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import ConfigInvalid
 from rmqha.store.consume_queue import BATCH_UNIT, UNIT
 
@@ -21,8 +22,7 @@ HOUR_MAX = 23
 PERCENT_MAX = 100
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSettings:
+class StoreSettings(Struct, frozen=True):
     """A checked configuration; field names are the snake_case of Java's keys.
 
     Attributes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import RmqhaError
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.bodies import (
@@ -37,8 +38,7 @@ class NotYet(AssertionError):
     """Something did not come true in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Acked:
+class Acked(Struct, frozen=True):
     """A message that was acknowledged; times are milliseconds of the cluster's clock.
 
     Attributes:
@@ -58,8 +58,7 @@ class Acked:
     acked_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class SetInfo:
+class SetInfo(Struct, frozen=True):
     """A broker set by the controllers' word (1004).
 
     Attributes:

@@ -6,10 +6,10 @@ A test that wants production's values gives them; everything here can be overrid
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
+
 from rmqha.testing.sockets import LOOPBACK
 
 CLUSTER_NAME = "TestCluster"
@@ -57,8 +57,7 @@ FAST_BROKER: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where one node lives.
 
     Attributes:
@@ -81,8 +80,7 @@ class Place:
         return f"{LOOPBACK}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """All places of a cluster, and what its author asked of them.
 
     Attributes:

@@ -8,15 +8,13 @@ Source: RIP-44, "A solution without losing messages"; decision 7 of the design p
 
 from __future__ import annotations
 
-from dataclasses import field
+from msgspec import Struct, field
 
-from rmqha.base.dataclass import dataclass
 from rmqha.base.invariants import invariant
 from rmqha.verify.logs import LogSnapshot
 
 
-@dataclass(slots=True)
-class DurabilityProperty:
+class DurabilityProperty(Struct):
     """The records that were acknowledged over a run, by their offsets."""
 
     acknowledged: dict[int, bytes] = field(default_factory=dict)

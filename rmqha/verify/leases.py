@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.invariants import invariant
 from rmqha.verify.logs import LogSnapshot
 
@@ -24,8 +25,7 @@ class Leased(NamedTuple):
     master_epoch: int
 
 
-@dataclass(slots=True)
-class LeaseProperty:
+class LeaseProperty(Struct):
     """The elections of one broker set.
 
     Attributes:

@@ -9,16 +9,15 @@ Source: RIP-44, "Election Truncation Algorithm" and "ConfirmOffset"; RIP-34.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
+
 from rmqha.base.invariants import invariant
 
 _CHUNK_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class LogSnapshot:
+class LogSnapshot(Struct, frozen=True):
     """One replica's log at one moment.
 
     Attributes:
@@ -130,8 +129,7 @@ def _labels(log: LogSnapshot, first: int) -> list[tuple[int, int, int]]:
     return [span for span in spans if span[1] < span[2]]
 
 
-@dataclass(slots=True)
-class ConfirmProperty:
+class ConfirmProperty(Struct):
     """A master's confirmOffset never goes back and never passes what its set holds.
 
     It may go back when the replica becomes a slave, whose log can be cut, or restarts.

@@ -6,17 +6,13 @@ positions bytes, rates messages per second.
 
 from __future__ import annotations
 
-from dataclasses import field
-
-import orjson
-
-from rmqha.base.dataclass import dataclass
+import msgspec
+from msgspec import Struct, field
 
 ELECTIONS_SHOWN_MAX = 50
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
+class NodeView(Struct, frozen=True):
     """The node that serves the page.
 
     Attributes:
@@ -33,8 +29,7 @@ class NodeView:
     facts: dict[str, str | int | float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerView:
+class ControllerView(Struct, frozen=True):
     """One member of the controller group; ``leads`` as far as this node knows."""
 
     id: str
@@ -43,8 +38,7 @@ class ControllerView:
     here: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaView:
+class ReplicaView(Struct, frozen=True):
     """One replica of a broker set.
 
     Attributes:
@@ -66,8 +60,7 @@ class ReplicaView:
     heard_ms_ago: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSetView:
+class BrokerSetView(Struct, frozen=True):
     """One broker set; epochs and SyncStateSet are None where the node does not know them."""
 
     cluster: str
@@ -78,8 +71,7 @@ class BrokerSetView:
     sync_state_set: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ElectionView:
+class ElectionView(Struct, frozen=True):
     """One election that was decided.
 
     Attributes:
@@ -98,8 +90,7 @@ class ElectionView:
     commit_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class StatusDocument:
+class StatusDocument(Struct, frozen=True):
     """The whole page; parts that a node knows nothing of are empty.
 
     Attributes:
@@ -115,7 +106,7 @@ class StatusDocument:
 
     def encode(self) -> bytes:
         """JSON, member names as above."""
-        return orjson.dumps(self)
+        return msgspec.json.encode(self)
 
 
 def gaps(max_offsets: list[int | None]) -> list[int | None]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from rmqha.base.errors import StoreMismatch
 from rmqha.base.ids import BrokerId

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 import click
+from msgspec import Struct, field
 
 from rmqha.admin.bodies import QueueKey, TopicRoute
 from rmqha.admin.commands.brokers import need_broker, topic_route
@@ -22,7 +21,6 @@ from rmqha.admin.spec import (
     text_option,
     topic_option,
 )
-from rmqha.base.dataclass import dataclass
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.headers import INT32_MAX
 
@@ -30,8 +28,7 @@ COUNT = 128
 _COLUMNS = ("Broker Name", "QID", "Offset", "Message ID", "Tags", "Keys", "Stored", "Body")
 
 
-@dataclass(slots=True)
-class _Reader:
+class _Reader(Struct):
     """What has been read so far; the count is over all queues."""
 
     group: str

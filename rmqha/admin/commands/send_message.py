@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import click
+from msgspec import Struct
 
 from rmqha.admin.bodies import TopicRoute
 from rmqha.admin.commands.brokers import topic_route
@@ -20,7 +21,6 @@ from rmqha.admin.spec import (
     text_option,
     topic_option,
 )
-from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import MessageIllegal
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -42,8 +42,7 @@ _STATUS = {
 """In all of these the message is stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(Struct, frozen=True):
     """A message to be sent."""
 
     topic: str

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import field
-
 import click
+from msgspec import Struct, field
 
 from rmqha.admin.commands.brokers import cluster_info, masters
 from rmqha.admin.exchange import Exchange, NotFound, Refused, ask_any, ask_each
@@ -22,7 +21,6 @@ from rmqha.admin.spec import (
     text_option,
     topic_option,
 )
-from rmqha.base.dataclass import dataclass
 from rmqha.base.errors import RmqhaError
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.headers import INT32_MAX, FieldValue
@@ -35,8 +33,7 @@ _PERM_MAX = 7
 _UNIT, _UNIT_SUB = 1, 2
 
 
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
+class TopicConfig(Struct, frozen=True):
     """A topic as it is asked for."""
 
     topic: str

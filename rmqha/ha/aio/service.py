@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, cast
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import ConnectFailed, DiskFailed
 from rmqha.base.machine import Note
 from rmqha.ha import events as ev
@@ -53,8 +54,7 @@ class HaListener(Protocol):
         """The disk failed, or a safety rule broke: the process must stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
+class Wire(Struct, frozen=True):
     """The protocol on the HA port."""
 
     slave_frames: Callable[[], FrameParser]

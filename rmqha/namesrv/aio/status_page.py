@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from rmqha import __version__
 from rmqha.namesrv.aio.service import NameServer

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.runtime.aio.disk import SystemDisk
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.ports import Disk, Network
 
 
-@dataclass(slots=True)
-class Machine:
+class Machine(Struct):
     """How to make ports; called in the running event loop.
 
     Attributes:

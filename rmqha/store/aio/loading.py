@@ -5,7 +5,8 @@ Source: protocol fact (ha-store 5.10); what may be cut is decided by ``store/rec
 
 from __future__ import annotations
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.base.errors import StoreDamaged
 from rmqha.runtime.ports import Disk, MappedFile
 from rmqha.store import checkpoint as cp
@@ -17,8 +18,7 @@ from rmqha.store.scan import Run
 from rmqha.store.settings import StoreSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """What opening found.
 
     Attributes:

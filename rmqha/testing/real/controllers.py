@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.testing.real import java, maven, wire
 from rmqha.testing.real.processes import Child, allocate_ports, wait_until
 
@@ -33,8 +34,7 @@ def selected_kind() -> str:
     return kind
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaInfo:
+class ReplicaInfo(Struct, frozen=True):
     """The answer to 1004."""
 
     master_id: int | None

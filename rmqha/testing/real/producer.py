@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Self
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct
+
 from rmqha.testing.real import wire
 from rmqha.testing.real.cluster import Cluster
 from rmqha.testing.real.java import JavaBroker
@@ -30,8 +31,7 @@ WRITES_BACK_TIMEOUT_S = 60.0
 ARRIVAL_TIMEOUT_S = 15.0
 
 
-@dataclass(frozen=True, slots=True)
-class Acked:
+class Acked(Struct, frozen=True):
     """One acknowledged message; times are ``time.monotonic`` seconds."""
 
     body: bytes

@@ -13,10 +13,9 @@ import socket
 import struct
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from typing import Any, Self
 
-from rmqha.base.dataclass import dataclass
+from msgspec import Struct, field
 
 SEND_MESSAGE = 10
 PULL_MESSAGE = 11
@@ -42,8 +41,7 @@ _MESSAGE_HEAD = struct.Struct(">IIIiiqqiq")  # size magic crc queue flag q-offse
 _UNQUOTED_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)')
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """A response frame."""
 
     code: int
@@ -56,8 +54,7 @@ class Answer:
         return loads(self.body)
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """One message as it lies in a commit log."""
 
     queue_id: int
@@ -95,8 +92,7 @@ def encode(
     return struct.pack(">II", 4 + len(raw) + len(body), len(raw)) + raw + body
 
 
-@dataclass(slots=True)
-class Connection:
+class Connection(Struct):
     """One connection to one address; any failure closes it and the next call opens a new one."""
 
     address: str
