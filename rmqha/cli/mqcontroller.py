@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -23,6 +24,7 @@ from rmqha.base.errors import (
     StoreInUse,
     StoreMismatch,
 )
+from rmqha.cli import prometheus
 from rmqha.cli.process import (
     EXIT_CONFIG,
     EXIT_FAILED,
@@ -34,7 +36,6 @@ from rmqha.cli.process import (
 )
 from rmqha.cli.status_page import Page, start_status_page
 from rmqha.controller.aio.service import ControllerService
-from rmqha.controller.metadata.status import Status
 from rmqha.controller.settings import MUTABLE, ControllerConfig, load_config
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import lock_directory
@@ -42,7 +43,9 @@ from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.machine import MACHINE
 from rmqha.runtime.logs import Logger, configure_logs
 
-SCRAPE_TIMEOUT_S = 5
+if TYPE_CHECKING:
+    from rmqha.controller.aio.prometheus import Collector
+
 BOOT_LINE = "The Controller Server boot success. serializeType=JSON"
 IMPORTANT = (
     "controllerType", "controllerDLegerGroup", "controllerDLegerPeers", "controllerDLegerSelfId",
@@ -124,7 +127,7 @@ async def serve(config: ControllerConfig) -> int:
     try:
         lock_directory(config.store_path)
         await service.start()
-        listening_on = "{metricsPromExporterHost}:{metricsPromExporterPort}".format(**config.values)
+        listening_on = prometheus.LISTENING_ON.format(**config.values)
         stop_metrics = start_metrics(config, service, log)
         listening_on = "{statusPageHost}:{statusPagePort}".format(**config.values)
         stop_page = await start_status_page(
@@ -156,34 +159,22 @@ def start_metrics(
     Raises:
         OSError: the port cannot be used.
     """
-    kind = config.values["metricsExporterType"].upper()
-    if kind not in ("PROM", "2"):
-        if kind not in ("DISABLE", "0"):
-            log.log("warning", "metrics_exporter_unsupported", kind=kind)
+    if not prometheus.is_wanted(config.values, log):
         return lambda: None
+    return prometheus.serve(config.values, [controller_collector(config, service)])
+
+
+def controller_collector(config: ControllerConfig, service: ControllerService) -> Collector:
+    """The series of a controller."""
     from rmqha.controller.aio.prometheus import Collector
-    from rmqha.controller.aio.prometheus import serve as serve_metrics
 
     labels = {"address": config.this.address, "group": config.group, "peer_id": config.self_id}
-    for pair in filter(None, config.values["metricsLabel"].split(",")):
-        name, _, value = pair.partition(":")
-        labels[name.strip()] = value.strip()
-    loop = asyncio.get_running_loop()
-
-    async def status() -> Status:
-        return service.status()
-
-    def status_from_thread() -> Status:
-        # Scrapes come in threads of their own, the state belongs to the loop.
-        return asyncio.run_coroutine_threadsafe(status(), loop).result(SCRAPE_TIMEOUT_S)
-
-    collector = Collector(
-        service.metrics, labels, status_from_thread, lambda: disk_usage(config.store_path)
-    )
-    return serve_metrics(
-        collector,
-        config.values["metricsPromExporterHost"],
-        config.integer("metricsPromExporterPort"),
+    labels |= prometheus.labels_of(config.values)
+    return Collector(
+        service.metrics,
+        labels,
+        prometheus.in_loop(service.status),
+        lambda: disk_usage(config.store_path),
     )
 
 

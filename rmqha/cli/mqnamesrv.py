@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
@@ -22,7 +23,8 @@ from rmqha.base.errors import (
     StoreInUse,
     StoreMismatch,
 )
-from rmqha.cli.mqcontroller import controller_page, start_metrics
+from rmqha.cli import prometheus
+from rmqha.cli.mqcontroller import controller_collector, controller_page
 from rmqha.cli.process import (
     EXIT_CONFIG,
     EXIT_FAILED,
@@ -44,6 +46,9 @@ from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.machine import MACHINE
 from rmqha.runtime.logs import Logger, configure_logs
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector as PrometheusCollector
 
 BOOT_LINE = "The Name Server boot success. serializeType=JSON, address {host}:{port}"
 CONTROLLER_BOOT_LINE = "The ControllerManager boot success. serializeType=JSON"
@@ -176,9 +181,10 @@ class _Node:
                 listening_on = f"{config.values['bindAddress']}:{config.this.port}"
                 lock_directory(config.store_path)
                 await self.controller.start()
-                listening_on = "the metrics port"
-                self._stop_metrics = start_metrics(config, self.controller, self._log)
                 print(CONTROLLER_BOOT_LINE, flush=True)
+            listening_on = prometheus.LISTENING_ON.format(**values)
+            if prometheus.is_wanted(values, self._log):
+                self._stop_metrics = prometheus.serve(values, self._collectors())
             listening_on = "{statusPageHost}:{statusPagePort}".format(**values)
             self._stop_page = await start_status_page(values, self._page, self._log)
         except (StoreCorrupted, StoreMismatch, StoreInUse, DiskFailed) as error:
@@ -188,6 +194,19 @@ class _Node:
             print(f"mqnamesrv: cannot listen on {listening_on}: {error}", file=sys.stderr)
             return EXIT_PORT
         return None
+
+    def _collectors(self) -> list[PrometheusCollector]:
+        """One port has the series of both."""
+        from rmqha.namesrv.aio.prometheus import Collector
+
+        server, values = self.name_server, self._configs.namesrv.values
+        labels = {"address": f"{values['bindAddress']}:{server.port}"}
+        labels |= prometheus.labels_of(values)
+        found: list[PrometheusCollector] = [Collector(labels, prometheus.in_loop(server.scrape))]
+        config = self._configs.controller
+        if config is not None and self.controller is not None:
+            found.append(controller_collector(config, self.controller))
+        return found
 
     def _page(self) -> Page:
         """The page of both: what the controller knows comes first."""

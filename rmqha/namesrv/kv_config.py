@@ -20,6 +20,11 @@ class KvConfig:
         self._bytes_max = bytes_max
         self._bytes = 0
 
+    @property
+    def content_bytes(self) -> int:
+        """Of keys and values."""
+        return self._bytes
+
     def get(self, namespace: str, key: str) -> str | None:
         """A value; None when there is none."""
         return self._table.get(namespace, {}).get(key)

@@ -67,6 +67,10 @@ DEFAULTS: dict[str, str] = {
     "kvBytesMax": "16777216",
     "logLevel": "info",
     "logStyle": "auto",
+    "metricsExporterType": "DISABLE",
+    "metricsLabel": "",
+    "metricsPromExporterHost": "",
+    "metricsPromExporterPort": "5557",
     "nameLengthMax": "512",
     "registrationBytesMax": "67108864",
     "routesMax": "1000000",
@@ -232,7 +236,7 @@ def _not_a_count(key: str, value: str) -> str | None:
         return f"{key}={value} must not be negative"
     if number == 0 and key in POSITIVE:
         return f"{key}=0 must be at least 1"
-    if number > (PORT_MAX if key == "listenPort" else largest):
+    if number > (PORT_MAX if key in ("listenPort", "metricsPromExporterPort") else largest):
         return f"{key}={value} is too large"
     return None
 

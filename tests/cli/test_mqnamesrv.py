@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from rmqha.runtime.properties import format_properties, parse_properties
 from rmqha.testing.real import wire
@@ -245,3 +248,51 @@ def test_controller_when_it_is_inside_then_it_serves_on_its_own_port(server: Ser
         broker.close()
     assert 3 == server.ask(1005).code
     assert server.child.terminate()
+
+
+@pytest.mark.parametrize("embedded", [False, True], ids=["alone", "with a controller"])
+def test_prometheus_when_asked_for_then_routes_and_requests_are_counted(
+    server: Server, embedded: bool
+) -> None:
+    """One port for the process; with a controller inside it has the series of both."""
+    metrics_port = allocate_ports()[0]
+    server.properties |= {
+        "metricsExporterType": "PROM", "metricsPromExporterHost": "127.0.0.1",
+        "metricsPromExporterPort": str(metrics_port), "metricsLabel": "zone:z1",
+    }  # fmt: skip
+    if embedded:
+        server.with_controller()
+    server.start(CONTROLLER_BOOT_LINE if embedded else None)
+    samples: dict[str, dict[str, float]] = {}
+    with wire.Connection(server.address) as connection:
+        connection.ask(103, broker_fields(), BODY)
+        connection.ask(100, {"namespace": "n", "key": "key", "value": "value"})
+        with urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=5) as page:
+            text = page.read().decode()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            assert sample.labels["zone"] == "z1"
+            which = sample.labels.get("request_type") or sample.labels.get("broker_set") or ""
+            samples.setdefault(sample.name, {})[which] = sample.value
+    name = broker_fields()["brokerName"]
+    assert samples["namesrv_broker_num"] == samples["namesrv_master_num"] == {name: 1}
+    assert 0 <= samples["namesrv_broker_silence_seconds"][name] < 60
+    assert samples["namesrv_topic_num"] == samples["namesrv_route_num"] == {"": 2}
+    assert samples["namesrv_kv_config_bytes"][""] > len("keyvalue")
+    assert samples["namesrv_connection_num"][""] >= 1
+    assert samples["namesrv_request_total"] == {"REGISTER_BROKER": 1, "PUT_KV_CONFIG": 1}
+    assert samples["namesrv_protocol_error_total"] == {"": 0}
+    assert ("role" in samples) == embedded
+    assert server.child.terminate()
+
+
+def test_prometheus_when_its_port_is_taken_then_4(server: Server) -> None:
+    """The port is named; nothing runs without what was asked for."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server.properties |= {
+            "metricsExporterType": "PROM", "metricsPromExporterHost": "127.0.0.1",
+            "metricsPromExporterPort": str(taken.getsockname()[1]),
+        }  # fmt: skip
+        result = server.run()
+    assert result.returncode == PORT
+    assert server.properties["metricsPromExporterPort"] in result.stderr

@@ -8,7 +8,8 @@ from rmqha.base.errors import ConfigInvalid
 from rmqha.namesrv.settings import DEFAULTS, MUTABLE, POSITIVE, RouteSettings, load_config
 
 OWN = {
-    "brokersMax", "connectionsMax", "kvBytesMax", "logLevel", "logStyle", "nameLengthMax",
+    "brokersMax", "connectionsMax", "kvBytesMax", "logLevel", "logStyle", "metricsExporterType",
+    "metricsLabel", "metricsPromExporterHost", "metricsPromExporterPort", "nameLengthMax",
     "registrationBytesMax", "routesMax", "statusPageHost", "statusPagePort",
 }  # fmt: skip
 # What mqadmin getNamesrvConfig shows of a Java 5.3.3 name server, but for paths.

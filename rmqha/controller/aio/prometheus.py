@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -139,21 +138,3 @@ def _cumulated(counts: list[int]) -> list[tuple[str, float]]:
     """Prometheus buckets: each holds all that were at most so long."""
     bounds = [*map(str, BUCKETS_US), "+Inf"]
     return list(zip(bounds, accumulate(counts), strict=True))
-
-
-def serve(collector: Collector, host: str, port: int) -> Callable[[], None]:
-    """Answer scrapes in a thread of its own; returns what ends it.
-
-    Raises:
-        OSError: the port cannot be used.
-    """
-    registry = CollectorRegistry()
-    registry.register(collector)
-    server, thread = start_http_server(port, host or "0.0.0.0", registry)
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return stop

@@ -13,6 +13,7 @@ from rmqha.base.errors import DiskFailed, RmqhaError, StoreCorrupted
 from rmqha.base.machine import Note
 from rmqha.namesrv import messages as nm
 from rmqha.namesrv.aio.stored_files import StoredFile
+from rmqha.namesrv.figures import Scrape, figures
 from rmqha.namesrv.machine import NamesrvMachine, Request
 from rmqha.namesrv.settings import NamesrvConfig
 from rmqha.remoting.aio.client import RemotingClient
@@ -99,6 +100,13 @@ class NameServer:
     def port(self) -> int:
         """The port in use, also when 0 was asked for."""
         return self._server.port
+
+    def scrape(self) -> Scrape:
+        """What metrics show now."""
+        return Scrape(
+            figures(self.machine, self._clock.now_ms()), dict(self.requests),
+            len(self._server.connections), self.protocol_errors, self.notifications_lost,
+        )  # fmt: skip
 
     async def start(self, host: str | None = None, port: int | None = None) -> int:
         """Read the KV configuration and listen; returns the port.

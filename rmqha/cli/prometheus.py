@@ -1,0 +1,64 @@
+"""The Prometheus port of a process: whether it is wanted, its labels, and scrapes in the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from rmqha.runtime.logs import Logger
+
+if TYPE_CHECKING:
+    from prometheus_client.registry import Collector
+
+SCRAPE_TIMEOUT_S = 5.0
+LISTENING_ON = "{metricsPromExporterHost}:{metricsPromExporterPort}"
+ResultT = TypeVar("ResultT")
+
+
+def is_wanted(values: Mapping[str, str], log: Logger) -> bool:
+    """Whether the configuration asks for Prometheus; another exporter is reported."""
+    kind = values["metricsExporterType"].upper()
+    if kind in ("PROM", "2"):
+        return True
+    if kind not in ("DISABLE", "0"):
+        log.log("warning", "metrics_exporter_unsupported", kind=kind)
+    return False
+
+
+def labels_of(values: Mapping[str, str]) -> dict[str, str]:
+    """The pairs of ``metricsLabel``."""
+    pairs = (pair.partition(":") for pair in values["metricsLabel"].split(",") if pair)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def in_loop(look: Callable[[], ResultT]) -> Callable[[], ResultT]:
+    """``look`` in the running loop: scrapes come in threads of their own."""
+    loop = asyncio.get_running_loop()
+
+    async def looked() -> ResultT:
+        return look()
+
+    return lambda: asyncio.run_coroutine_threadsafe(looked(), loop).result(SCRAPE_TIMEOUT_S)
+
+
+def serve(values: Mapping[str, str], collectors: Sequence[Collector]) -> Callable[[], None]:
+    """Answer scrapes in a thread of its own; returns what ends it.
+
+    Raises:
+        OSError: the port cannot be used.
+    """
+    from prometheus_client import CollectorRegistry, start_http_server
+
+    registry = CollectorRegistry()
+    for collector in collectors:
+        registry.register(collector)
+    host, port = values["metricsPromExporterHost"], int(values["metricsPromExporterPort"])
+    server, thread = start_http_server(port, host or "0.0.0.0", registry)
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop

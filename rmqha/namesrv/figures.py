@@ -1,0 +1,76 @@
+"""What a name server's metrics are made of: one look at its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rmqha.namesrv.machine import NamesrvMachine
+from rmqha.namesrv.messages import MASTER_ID
+from rmqha.namesrv.route_table import BrokerAddr
+
+
+class SetFigures(NamedTuple):
+    """One broker set.
+
+    Attributes:
+        brokers: how many are registered.
+        masters: how many of them as master: 0 or 1.
+        silent_ms: how long the most silent of them has been; 0 without one.
+    """
+
+    cluster_name: str
+    broker_name: str
+    brokers: int
+    masters: int
+    silent_ms: int
+
+
+class NamesrvFigures(NamedTuple):
+    """Of one name server.
+
+    Attributes:
+        sets: sorted by cluster and name.
+        topics: that are listed.
+        routes: pairs of topic and brokerName.
+        kv_bytes: of the KV configuration.
+    """
+
+    sets: tuple[SetFigures, ...]
+    topics: int
+    routes: int
+    kv_bytes: int
+
+
+class Scrape(NamedTuple):
+    """What one scrape shows.
+
+    Attributes:
+        requests: taken, by code.
+        connections: open now.
+        protocol_errors: connections that were closed for what they sent.
+        notifications_lost: 905s that were not sent.
+    """
+
+    figures: NamesrvFigures
+    requests: Mapping[int, int]
+    connections: int
+    protocol_errors: int
+    notifications_lost: int
+
+
+def figures(machine: NamesrvMachine, now_ms: int) -> NamesrvFigures:
+    """Look at the tables; ``now_ms`` on their clock."""
+    table = machine.table
+    sets = []
+    for one in sorted(table.sets.values(), key=lambda one: (one.cluster_name, one.broker_name)):
+        live = (table.live.get(BrokerAddr(one.cluster_name, addr)) for addr in one.addrs.values())
+        heard_ms = [broker.last_update_ms for broker in live if broker is not None]
+        silent_ms = max(0, now_ms - min(heard_ms, default=now_ms))
+        masters = int(MASTER_ID in one.addrs)
+        sets.append(
+            SetFigures(one.cluster_name, one.broker_name, len(one.addrs), masters, silent_ms)
+        )
+    return NamesrvFigures(
+        tuple(sets), len(table.topics), table.route_count, machine.kv.content_bytes
+    )
