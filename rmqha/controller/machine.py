@@ -27,7 +27,6 @@ from rmqha.controller.metadata.announce import Announcer, Patience
 from rmqha.controller.metadata.answers import (
     ANNOUNCING,
     BUSY,
-    ELECTION_RESULTS,
     GONE,
     OVERTAKEN,
     answer_to,
@@ -41,6 +40,7 @@ from rmqha.controller.metadata.decide import NOT_LEADER, READS, WRITES, decide, 
 from rmqha.controller.metadata.decide_elect import ElectRequest, elect_master
 from rmqha.controller.metadata.decide_query import METADATA_NOT_EXIST, replica_info
 from rmqha.controller.metadata.decision import Context, Decision
+from rmqha.controller.metadata.election_memory import ElectionMemory
 from rmqha.controller.metadata.events import (
     AlterSyncStateSet,
     ApplyBrokerId,
@@ -73,6 +73,7 @@ from rmqha.controller.metadata.senders import sender
 from rmqha.controller.metadata.snapshot import from_snapshot, to_snapshot
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.metadata.status import Status, status
+from rmqha.controller.metadata.telling import Telling
 from rmqha.controller.metadata.vacancy import may_fill_vacancy, wants_election
 from rmqha.remoting.codes import RequestCode
 
@@ -81,11 +82,7 @@ __all__ = [
     "LeadershipChanged", "MachineSettings", "Notify", "ProposalDropped", "Propose", "Reply",
     "RequestReceived", "RouteFollowed", "RouteUnknown", "RouteUpdated", "SnapshotLoaded", "Ticked", "WatchRoute",
     "heartbeat_answer",
-]  # fmt: skip  # fmt: skip
-
-
-TOLD_PER_SECOND_MAX = 200
-"""Changes of SyncStateSets that get a line in the log; what is left out is counted there."""
+]  # fmt: skip
 
 
 class ControllerMachine:
@@ -105,11 +102,8 @@ class ControllerMachine:
         self._term = 0
         self._cold_until_ms = 0
         self._next_scan_ms = 0
-        self._elected_ms: dict[str, int] = {}
-        self._elections: dict[tuple[str, str, str], int] = {}
-        self._told_second = 0
-        self._told_count = 0
-        self._untold = 0
+        self._elections = ElectionMemory()
+        self._telling = Telling()
 
     @property
     def settings(self) -> MachineSettings:
@@ -215,7 +209,7 @@ class ControllerMachine:
             term=self._term,
             applied_index=self._applied_index,
             work_queued=self._lanes.size(),
-            elections=self._elections,
+            elections=self._elections.counts,
         )
 
     def _context(self, now_ms: int) -> Context:
@@ -270,7 +264,7 @@ class ControllerMachine:
             if decision.event is not None:
                 effects.append(self._propose(now_ms, work, decision, decision.event))
                 return effects
-            self._count_election(work, decision.code)
+            self._elections.count(self.state, work, decision.code)
             effects += answer_to(work, decision)
             work = self._lanes.next(work.broker_name)
         return effects
@@ -290,17 +284,6 @@ class ControllerMachine:
         self._lanes.start(work)
         return Propose(*self._proposals.add(self._term, work, event))
 
-    def _count_election(self, work: Work, code: int) -> None:
-        """Count for the metric ``election_total``, by cluster, set and result."""
-        is_election = (
-            work.request is None or work.request.code == RequestCode.CONTROLLER_ELECT_MASTER
-        )
-        broker_set = self.state.sets.get(work.broker_name)
-        result = ELECTION_RESULTS.get(code)
-        if is_election and broker_set is not None and result is not None:
-            key = (broker_set.cluster_name, work.broker_name, result)
-            self._elections[key] = self._elections.get(key, 0) + 1
-
     # The log
 
     def _committed(self, now_ms: int, event: Committed) -> list[ControllerEffect]:
@@ -313,53 +296,21 @@ class ControllerMachine:
         before = self.state.sets.get(what.broker_name)
         old_master = before.master_broker_id if before is not None else None
         own = work is not None and work.decision is not None
-        applied = apply(self.state, what, tell=own and self._may_tell(now_ms))
+        applied = apply(self.state, what, tell=own and self._telling.may_tell(now_ms))
         if isinstance(what, ElectMaster) and applied.changed:
-            self._remember_election(now_ms, what)
+            self._elections.committed(now_ms, what, self._settings.renotify_window_ms)
         if work is None or work.decision is None:
             # Another node's decision, or one from before a restart: people read the leader's.
             return quiet(applied.note)
         effects = answer_to(work, work.decision if applied.changed else OVERTAKEN)
         if applied.note is not None:
-            effects += self._told(now_ms, applied.note, work)
+            effects += self._telling.told(
+                now_ms, applied.note, work, self._applied_index, self._term
+            )
         if applied.changed:
             effects += self._follow_up(now_ms, work, work.decision, old_master)
         following = self._lanes.next(work.broker_name)
         return effects if following is None else effects + self._run(now_ms, following)
-
-    def _may_tell(self, now_ms: int) -> bool:
-        """Whether people can still follow: so many changes of SyncStateSets a second are told."""
-        second = now_ms // 1000
-        if second != self._told_second:
-            self._untold += max(0, self._told_count - TOLD_PER_SECOND_MAX)
-            self._told_second, self._told_count = second, 0
-        self._told_count += 1
-        return self._told_count <= TOLD_PER_SECOND_MAX
-
-    def _remember_election(self, now_ms: int, event: ElectMaster) -> None:
-        self._elected_ms.pop(event.broker_name, None)
-        if event.new_master_broker_id is not None:
-            self._elected_ms[event.broker_name] = now_ms
-        oldest = next(iter(self._elected_ms), None)
-        if oldest is not None and self._too_old(now_ms, oldest):
-            del self._elected_ms[oldest]
-
-    def _too_old(self, now_ms: int, name: str) -> bool:
-        return now_ms - self._elected_ms[name] > self._settings.renotify_window_ms
-
-    def _told(self, now_ms: int, note: Note, work: Work) -> list[ControllerEffect]:
-        stages = {
-            "waited_ms": work.proposed_ms - work.arrived_ms,
-            "commit_ms": now_ms - work.proposed_ms,
-            "log_index": self._applied_index,
-            "term": self._term,
-        }
-        told: list[ControllerEffect] = [Note(note.event, note.level, {**note.facts, **stages})]
-        if self._untold:
-            counts = {"sync_state_set_changed": self._untold}
-            told.append(Note("notes_left_out", facts={"counts": counts}))
-            self._untold = 0
-        return told
 
     def _follow_up(
         self, now_ms: int, work: Work, decision: Decision, old_master: BrokerId | None
@@ -367,7 +318,7 @@ class ControllerMachine:
         """After a commit: count, announce, and hear the broker that just got its id."""
         if isinstance(decision.event, AlterSyncStateSet):
             return []
-        self._count_election(work, decision.code)
+        self._elections.count(self.state, work, decision.code)
         event = decision.event
         waited_for = work.request is not None and not work.abandoned
         if isinstance(event, ApplyBrokerId) and work.request is not None and waited_for:
@@ -430,7 +381,7 @@ class ControllerMachine:
         if not event.is_leader:
             return effects
         self._cold_until_ms = now_ms + self._settings.cold_start_grace_ms
-        for name in [one for one in self._elected_ms if not self._too_old(now_ms, one)]:
+        for name in self._elections.recent(now_ms, self._settings.renotify_window_ms):
             # The old leader may have died before it told the brokers; they ignore a repetition.
             effects += self._announce(now_ms, name, None, None)
         return [*effects, *self._scan(now_ms)]
