@@ -27,6 +27,10 @@ from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Listener, Network, TimerHandle
 
 
+GATHER_MS = 1
+"""Java's dispatcher, which a master's consumers wait for, looks at the log once a millisecond."""
+
+
 class Core(Protocol):
     """The machine behind the service: ``HaCore`` or ``ClassicCore``."""
 
@@ -118,6 +122,7 @@ class HaService:
         self._tokens = 0
         self._roles: deque[asyncio.Future[bool]] = deque()
         self._append_scheduled = False
+        self._appended_ms = -GATHER_MS
         self._port: Listener | None = None
 
     # -- life ------------------------------------------------------------------------------------
@@ -204,10 +209,20 @@ class HaService:
         self.give(ev.LeaseGranted(until_ms))
 
     def appended(self) -> None:
-        """The log has grown; slaves hear of it once a loop turn, however many records came."""
-        if not self._append_scheduled:
-            self._append_scheduled = True
+        """The log has grown; slaves hear of it once a loop turn, however many records came.
+
+        Without slaves nobody waits for it but consumers: they hear of the first record at once,
+        and of what follows it within ``GATHER_MS``.
+        """
+        if self._append_scheduled:
+            return
+        self._append_scheduled = True
+        now_ms = self._clock.now_ms()
+        if self._slaves or now_ms - self._appended_ms >= GATHER_MS:
             asyncio.get_running_loop().call_soon(self._tell_appended)
+        else:
+            self._clock.call_later(GATHER_MS, self._tell_appended)
+        self._appended_ms = now_ms
 
     def _tell_appended(self) -> None:
         if self._append_scheduled:
@@ -219,7 +234,6 @@ class HaService:
         if self._closed:
             return PutStatus.SERVICE_NOT_AVAILABLE
         self._append_scheduled = True
-        self._tell_appended()
         self._tokens += 1
         done: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
         self._puts[self._tokens] = done
@@ -230,6 +244,10 @@ class HaService:
         """Take an event: step, carry out, and again for the events that this has caused."""
         if self._closed:
             return
+        if self._append_scheduled:
+            # Whatever it is, the core judges it by the log as it is.
+            self._append_scheduled = False
+            self._events.append(ev.Appended(self._log.max_offset))
         self._events.append(event)
         if self._draining:
             return

@@ -17,6 +17,10 @@ from rmqha.store.settings import StoreSettings
 
 _PREFIX = struct.Struct(">iI")
 
+GATHER_S = 0.001
+"""After a batch that has reached the end: under load the next one then is of several records. What
+comes after a pause is dispatched at once. Java looks once a millisecond."""
+
 FLOOD_PAUSE_S = 0.005
 """Between two batches while a log grows faster than it is dispatched: a slave that catches up
 receives and acknowledges first. Java has a thread for each."""
@@ -104,6 +108,7 @@ class Dispatcher:
                         await asyncio.sleep(0)
                         if self._is_flooded(self._log.max_offset - grown, self.offset - done):
                             await asyncio.sleep(FLOOD_PAUSE_S)
+                await asyncio.sleep(GATHER_S)
         except (DiskFailed, StoreDamaged) as error:
             self._error = error
             for _, future in self._waiting:
