@@ -26,7 +26,6 @@ from rmqha.ha.settings import HaSettings
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Listener, Network, TimerHandle
 
-
 GATHER_MS = 1
 """Java's dispatcher, which a master's consumers wait for, looks at the log once a millisecond."""
 
