@@ -21,8 +21,8 @@ BLACK_LIST = frozenset(
 )
 LIVE = frozenset(
     {
-        "autoCreateSubscriptionGroup", "brokerPermission", "longPollingEnable",
-        "recallMessageEnable", "rejectTransactionMessage", "slaveReadEnable",
+        "autoCreateSubscriptionGroup", "brokerPermission", "enablePropertyFilter",
+        "longPollingEnable", "recallMessageEnable", "rejectTransactionMessage", "slaveReadEnable",
         "transactionCheckInterval", "transactionCheckMax", "transactionTimeOut",
         "useServerSideResetOffset",
     }

@@ -28,7 +28,6 @@ from rmqha.broker.send import (
     Refusal,
 )
 from rmqha.broker.topics import PERM_READ, RETRY_PREFIX, TopicConfig
-from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import (
     INT32_MAX,
     INT64_MAX,
@@ -203,17 +202,12 @@ def check_pop(
 
 
 def _wanted(pop: PopRequest, invisible_max_ms: int) -> Subscription | Refusal:
-    if pop.expression_type != TAG:
-        return Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {pop.expression_type}",
-        )
     if not 0 <= pop.invisible_ms <= invisible_max_ms:
         return Refusal(
             INVALID_PARAMETER,
             f"an invisible time of {pop.invisible_ms} ms is not from 0 to {invisible_max_ms}",
         )
-    return subscription(pop.topic, pop.expression, TAG, 0)
+    return subscription(pop.topic, pop.expression, pop.expression_type, 0)
 
 
 def parse_key(value: str) -> PopKey:

@@ -10,6 +10,13 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqha.broker.consumers import TAG, ConsumerGroup, Subscription, subscription
+from rmqha.broker.filters import (
+    PARSE_FAILED,
+    SUBSCRIPTION_PARSE_FAILED,
+    Matches,
+    Selectors,
+    unsupported,
+)
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.send import INVALID_PARAMETER, NO_PERMISSION, TOPIC_NOT_EXIST, Refusal
 from rmqha.broker.topics import PERM_READ, TopicConfig
@@ -23,6 +30,8 @@ PULL_OFFSET_MOVED = 21
 SUBSCRIPTION_NOT_EXIST = 24
 SUBSCRIPTION_NOT_LATEST = 25
 SUBSCRIPTION_GROUP_NOT_EXIST = 26
+FILTER_DATA_NOT_EXIST = 27
+FILTER_UNKNOWN = "The broker's consumer filter data is not exist!Your expression may be wrong!"
 
 FLAG_COMMIT, FLAG_SUSPEND, FLAG_SUBSCRIPTION = 1, 2, 4
 COUNT_MAX = 32
@@ -114,12 +123,26 @@ def check_pull(
         if isinstance(found, Refusal):
             return found
         wanted = found
-    if wanted.expression_type != TAG:
-        return Refusal(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {wanted.expression_type}",
-        )
     return wanted
+
+
+def check_filter(
+    pull: PullRequest, wanted: Subscription, selectors: Selectors, *, enabled: bool
+) -> Matches | Refusal | None:
+    """What a pull asks of records besides their tags, or why it gets nothing; in Java's order.
+
+    Args:
+        enabled: enablePropertyFilter.
+    """
+    matches = selectors.matches(wanted)
+    in_request = pull.sys_flag & FLAG_SUBSCRIPTION
+    if isinstance(matches, str) and not in_request:
+        return Refusal(FILTER_DATA_NOT_EXIST, FILTER_UNKNOWN)
+    if matches is not None and not enabled:
+        return Refusal(ResponseCode.SYSTEM_ERROR, unsupported(wanted.expression_type))
+    if isinstance(matches, str):
+        return Refusal(SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
+    return matches
 
 
 def _subscribed(
@@ -137,7 +160,8 @@ def _subscribed(
         return Refusal(SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
     # Whoever takes every message gets all that a newer subscription can want, and its client
     # looks at the tags again; Java refuses for up to one heartbeat.
-    if wanted.sub_version < pull.sub_version and wanted.hashes is not None:
+    takes_all = wanted.hashes is None and wanted.expression_type == TAG
+    if wanted.sub_version < pull.sub_version and not takes_all:
         return Refusal(SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
     return wanted
 

@@ -51,6 +51,7 @@ DEFAULTS: dict[str, str] = {
     "defaultQueryMaxNum": "32",
     "defaultTopicQueueNums": "8",
     "enableControllerMode": "false",
+    "enablePropertyFilter": "false",
     "flushConsumerOffsetInterval": "5000",
     "flushDelayOffsetInterval": "10000",
     "flushDiskType": "ASYNC_FLUSH",

@@ -114,10 +114,11 @@ class Subscriber:
 def heartbeat(
     client_id: str, group: str, *topics: str, model: str = "CLUSTERING", expression: str = "*",
     version: int = 1, fingerprint: int = 0, without_sub: bool = False, producers: tuple[str, ...] = (),
+    kind: str = "TAG",
 ) -> bytes:  # fmt: skip
     """The body of 34."""
     wanted = [
-        {"topic": topic, "subString": expression, "subVersion": version, "expressionType": "TAG",
+        {"topic": topic, "subString": expression, "subVersion": version, "expressionType": kind,
          "tagsSet": [], "codeSet": [], "classFilterMode": False}
         for topic in topics
     ]  # fmt: skip

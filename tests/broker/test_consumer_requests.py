@@ -75,6 +75,7 @@ def offsets_in(body: bytes) -> list[int]:
 
 ONLINE = ConsumerGroup(GROUP, subscriptions={"T": subscription("T", "a || b", version=5)})
 EVERYTHING = ConsumerGroup(GROUP, subscriptions={"T": subscription("T", "*", version=5)})
+SELECTED = ConsumerGroup(GROUP, subscriptions={"T": subscription("T", "a > 1", "SQL92", 5)})
 BROADCAST = ConsumerGroup(
     GROUP, message_model="BROADCASTING", subscriptions={"T": Subscription("T")}
 )
@@ -96,7 +97,7 @@ GOOD = TopicConfig("T", 4, 4)
         ({"sysFlag": 2, "subVersion": 6}, GroupConfig(GROUP), GOOD, ONLINE, 25),
         ({"sysFlag": 2, "subVersion": 5}, GroupConfig(GROUP), GOOD, ONLINE, 0),
         ({"sysFlag": 2, "subVersion": 6}, GroupConfig(GROUP), GOOD, EVERYTHING, 0),
-        ({"expressionType": "SQL92"}, GroupConfig(GROUP), GOOD, None, 1),
+        ({"sysFlag": 2, "subVersion": 6}, GroupConfig(GROUP), GOOD, SELECTED, 25),
         ({}, GroupConfig(GROUP), GOOD, None, 0),
     ],
 )

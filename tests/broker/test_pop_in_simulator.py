@@ -269,7 +269,8 @@ BAD_POPS: list[tuple[dict[str, object], int]] = [
     ({"maxMsgNums": 0}, 29),
     ({"invisibleTime": -1}, 29),
     ({"invisibleTime": 10**12}, 29),
-    ({"expType": "SQL92", "exp": "a > 1"}, 1),
+    ({"expType": "SQL92", "exp": "a >"}, 23),
+    ({"expType": "XPATH", "exp": "/a"}, 23),
     ({"consumerGroup": "no group"}, 26),
 ]
 

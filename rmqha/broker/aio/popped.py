@@ -1,17 +1,33 @@
-"""Popped messages as they go out: slices of the log, or, of a retry topic, under another name."""
+"""Popped messages as they are collected and go out: slices of the log, or, of a retry topic, under another name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from rmqha.base.errors import MessageIllegal
-from rmqha.broker.pop import PopKey, encode_key, retry_mark
+from rmqha.broker.pop import Handed, PopKey, encode_key, retry_mark
 from rmqha.broker.pop_revive import CheckPoint
 from rmqha.store import properties as props
 from rmqha.store.aio.reader import Reader
 from rmqha.store.record import encode_into, encoded_size
 
 _SIZE, _QUEUE_OFFSET_AT, _PLACE_AT, _PLACE_END = 4, 20, 28, 36
+
+
+class Taken:
+    """What one pop has collected so far."""
+
+    def __init__(self, pop_ms: int, revive_queue: int) -> None:
+        self.pop_ms = pop_ms
+        self.revive_queue = revive_queue
+        self.handed: list[Handed] = []
+        self.parts: list[memoryview] = []
+        self.order_counts: list[str] = []
+        self.count = 0
+        self.size = 0
+        self.rest = 0
+        self.passed = False
+        """Some were passed over, and more are to be looked at."""
 
 
 def records_of(parts: list[memoryview]) -> Iterator[tuple[int, int, memoryview]]:

@@ -36,6 +36,7 @@ from rmqha.broker.aio.slave_sync import SlaveSync
 from rmqha.broker.aio.standalone import StandaloneManager
 from rmqha.broker.aio.topics import TopicFile
 from rmqha.broker.consumers import ConsumerTable
+from rmqha.broker.filters import Selectors
 from rmqha.broker.namesrv import MASTER_ID, MasterKnown, Registered
 from rmqha.broker.plain_send import decode_message
 from rmqha.broker.producers import ProducerTable
@@ -161,6 +162,7 @@ class BrokerReplica:
         memberships_max = config.integer("clientMembershipsMax")
         self.producers = ProducerTable(memberships_max)
         self.consumers = ConsumerTable(memberships_max)
+        self.selectors = Selectors()
         self.statistics = Statistics(config.integer("statisticsNamesMax"))
         self.locks = QueueLocks(config.integer("queueLocksMax"))
         self.groups = GroupFile(

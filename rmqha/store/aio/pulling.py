@@ -71,11 +71,13 @@ class Pulling:
         count_max: int,
         bytes_max: int,
         scan_max: int,
+        matches: Callable[[memoryview], bool] | None = None,
     ) -> Pulled:
         """Messages of a queue from ``offset`` on; at least one if one is wanted.
 
         Args:
             hashes: of the wanted tags; None takes every message.
+            matches: asked of each record that the tags let through; None takes them all.
             scan_max: units that are looked at, however few are wanted.
         """
         key = (topic.encode(), queue_id)
@@ -84,7 +86,7 @@ class Pulling:
         if queue is not None:
             low, high = queue.min_offset(self._log.min_offset), queue.max_offset
         if queue is not None and low <= offset < high:
-            return self._collect(queue, offset, hashes, count_max, bytes_max, scan_max)
+            return self._collect(queue, offset, hashes, count_max, bytes_max, scan_max, matches)
         # A replica that has just become master has not dispatched all of its log yet.
         end = max(high, self._queues.next_offsets.get(key, 0))
         if offset < low:
@@ -115,6 +117,7 @@ class Pulling:
         count_max: int,
         bytes_max: int,
         scan_max: int,
+        matches: Callable[[memoryview], bool] | None,
     ) -> Pulled:
         low, high = queue.min_offset(self._log.min_offset), queue.max_offset
         limit, start = self._limit(), offset
@@ -127,7 +130,9 @@ class Pulling:
             if size != FILLER_SIZE:
                 if physical + size > limit:
                     break
-                if hashes is None or code in hashes:
+                if (hashes is None or code in hashes) and (
+                    matches is None or matches(self._slice(physical, physical + size))
+                ):
                     if count and size_sum + size > bytes_max:
                         break
                     if runs and runs[-1][1] == physical and self._same_file(runs[-1][0], physical):

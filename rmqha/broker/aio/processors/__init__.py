@@ -14,6 +14,7 @@ from rmqha.broker.aio.clients import ClientConnections
 from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.topics import TopicFile
 from rmqha.broker.consumers import ConsumerTable
+from rmqha.broker.filters import Selectors
 from rmqha.broker.producers import ProducerTable
 from rmqha.broker.queue_locks import QueueLocks
 from rmqha.broker.replicas import ReplicasCore
@@ -44,6 +45,7 @@ class Broker(Protocol):
         statistics: what was written and read.
         producers: who can be asked about a transaction, or gets a reply.
         clients: the way to ask or tell a client something.
+        selectors: of consumers that filter by properties.
         arrivals: who waits for messages of which queue.
     """
 
@@ -60,6 +62,7 @@ class Broker(Protocol):
     statistics: Statistics
     producers: ProducerTable
     clients: ClientConnections
+    selectors: Selectors
     arrivals: Arrivals
     clock: Clock
     tasks: Tasks

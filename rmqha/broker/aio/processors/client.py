@@ -14,6 +14,7 @@ from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.bodies import MessageQueue, json_array, json_object, read_object, text
 from rmqha.broker.clients import Client
 from rmqha.broker.consumers import TAG, ConsumerData, Subscription
+from rmqha.broker.filters import SUBSCRIPTION_PARSE_FAILED, unsupported
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.heartbeat import Heartbeat
 from rmqha.broker.topics import TopicConfig
@@ -25,7 +26,6 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields, text_field
 from rmqha.runtime.logs import Logger
 
-SUBSCRIPTION_PARSE_FAILED = 23
 CONSUMER_NOT_ONLINE = 206
 CONSUME_MSG_TIMEOUT = 207
 LOCK_QUEUES_MAX = 100_000
@@ -198,10 +198,12 @@ class ClientProcessor:
             return request.reply(SUBSCRIPTION_PARSE_FAILED, str(error))
         if one is None or one.expression_type == TAG:
             return request.reply(ResponseCode.SUCCESS)
-        return request.reply(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {one.expression_type}",
-        )
+        if not self._broker.config.boolean("enablePropertyFilter"):
+            return request.reply(ResponseCode.SYSTEM_ERROR, unsupported(one.expression_type))
+        found = self._broker.selectors.matches(one)
+        if isinstance(found, str):
+            return request.reply(SUBSCRIPTION_PARSE_FAILED, found)
+        return request.reply(ResponseCode.SUCCESS)
 
     # -- locks -------------------------------------------------------------------------------------
 

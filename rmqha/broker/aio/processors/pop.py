@@ -13,12 +13,18 @@ from typing import NamedTuple
 
 from rmqha.base.errors import DiskFailed, MessageIllegal
 from rmqha.broker.aio.ordered_pops import OrderedPops
-from rmqha.broker.aio.popped import records_of, shown_as
+from rmqha.broker.aio.popped import Taken, records_of, shown_as
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.pull import FENCED
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.consumers import Subscription
 from rmqha.broker.delays import place
+from rmqha.broker.filters import (
+    PARSE_FAILED,
+    SCAN_FILTERED_MAX,
+    SUBSCRIPTION_PARSE_FAILED,
+    Matches,
+)
 from rmqha.broker.held_pops import HeldPops
 from rmqha.broker.held_pulls import Held, Key
 from rmqha.broker.offsets import starts_at_zero
@@ -64,21 +70,8 @@ class Asked(NamedTuple):
     request: RemotingCommand
     pop: PopRequest
     wanted: Subscription
+    matches: Matches | None
     tells: bool
-
-
-class Taken:
-    """What one pop has collected so far."""
-
-    def __init__(self, pop_ms: int, revive_queue: int) -> None:
-        self.pop_ms = pop_ms
-        self.revive_queue = revive_queue
-        self.handed: list[Handed] = []
-        self.parts: list[memoryview] = []
-        self.order_counts: list[str] = []
-        self.count = 0
-        self.size = 0
-        self.rest = 0
 
 
 class PopProcessor:
@@ -170,7 +163,11 @@ class PopProcessor:
         wanted = refusal or self._checked(pop)
         if isinstance(wanted, Refusal):
             return request.reply(wanted.code, wanted.remark)
-        asked = Asked(connection, request, pop, wanted, tells)
+        # As in Java, enablePropertyFilter is not asked for here.
+        matches = self._broker.selectors.matches(wanted)
+        if isinstance(matches, str):
+            return request.reply(SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
+        asked = Asked(connection, request, pop, wanted, matches, tells)
         try:
             if not self._serve(asked):
                 self._hold(asked)
@@ -235,12 +232,19 @@ class PopProcessor:
             if taken.count and asked.tells:
                 break
         if not taken.count:
+            if taken.passed:
+                self._look_on(pop)
             return False
         if asked.tells:
             self._tell(asked, has_message=True)
         else:
             self._answer(asked, taken)
         return True
+
+    def _look_on(self, pop: PopRequest) -> None:
+        """A pop that waits is to look at the rest when others have had their turn."""
+        keys = [(topic.encode(), number) for topic, number in self._queues(pop, 0)]
+        self._broker.clock.call_later(0, self._arrived, keys)
 
     def _take(self, asked: Asked, taken: Taken, topic: str, queue_id: int) -> None:
         pop = asked.pop
@@ -262,6 +266,7 @@ class PopProcessor:
             self._hand(asked, taken, topic, queue_id, offset, found)
         elif found.next_offset > offset and found.status not in _MOVED:
             # Nothing of it was wanted.
+            taken.passed = taken.passed or found.next_offset < found.max_offset
             self._move(key, found.next_offset, 0)
         taken.rest += max(0, found.max_offset - found.next_offset)
 
@@ -269,9 +274,11 @@ class PopProcessor:
         count = asked.pop.max_msg_nums - taken.count
         bytes_max = max(1, BYTES_MAX - taken.size)
         retried = topic != asked.pop.topic
+        matches = None if retried else asked.matches
         return self._pulling.read(
             topic, queue_id, offset, None if retried else asked.wanted.hashes,
-            count_max=max(0, count), bytes_max=bytes_max, scan_max=SCAN_MAX,
+            count_max=max(0, count), bytes_max=bytes_max,
+            scan_max=SCAN_MAX if matches is None else SCAN_FILTERED_MAX, matches=matches,
         )  # fmt: skip
 
     def _hand(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.filters import SCAN_FILTERED_MAX, Matches
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.held_pulls import Held, HeldPulls, Key
 from rmqha.broker.pull import (
@@ -19,6 +20,7 @@ from rmqha.broker.pull import (
     PULL_RETRY_IMMEDIATELY,
     SCAN_MAX,
     PullRequest,
+    check_filter,
     check_pull,
     parse_pull,
     status_code,
@@ -50,6 +52,7 @@ class Asked(NamedTuple):
     pull: PullRequest
     group: GroupConfig
     hashes: frozenset[int] | None
+    matches: Matches | None
 
 
 class PullProcessor:
@@ -144,7 +147,13 @@ class PullProcessor:
                 wanted if isinstance(wanted, Refusal) else (ResponseCode.SYSTEM_ERROR, "")
             )
             return request.reply(code, remark)
-        asked = Asked(connection, request, pull, group, wanted.hashes)
+        matches = check_filter(
+            pull, wanted, broker.selectors,
+            enabled=broker.config.boolean("enablePropertyFilter"),
+        )  # fmt: skip
+        if isinstance(matches, Refusal):
+            return request.reply(matches.code, matches.remark)
+        asked = Asked(connection, request, pull, group, wanted.hashes, matches)
         moved = self._take_reset(asked)
         if moved is not None:
             return moved
@@ -191,7 +200,8 @@ class PullProcessor:
             asked.hashes,
             count_max=max(1, min(pull.max_msg_nums, COUNT_MAX)),
             bytes_max=max(1, min(pull.max_msg_bytes, BYTES_MAX)),
-            scan_max=SCAN_MAX,
+            scan_max=SCAN_MAX if asked.matches is None else SCAN_FILTERED_MAX,
+            matches=asked.matches,
         )
         self._broker.statistics.read_took(clock.now_ms() - begun_ms)
         return found
