@@ -2,10 +2,12 @@
 
 ========================================  ======================================================
 producer NAME GROUP SERVERS               start a producer
-send NAME TOPIC QUEUE COUNT PREFIX [TAG]  send PREFIX-0, PREFIX-1, ...; QUEUE -1 takes turns
+send NAME TOPIC QUEUE COUNT PREFIX [TAG]  send PREFIX-0, PREFIX-1, ...; QUEUE -1 takes turns; after a
+  [PROPERTY]                              TAG, a user property that counts as the bodies do
 push NAME GROUP SERVERS TOPIC EXPRESSION  start a push consumer; MODEL is clustering or
   MODEL LISTENER FROM                     broadcasting, LISTENER concurrent or orderly, FROM first
-                                          or last; ``~`` stands for a blank in EXPRESSION
+                                          or last; ``~`` stands for a blank in EXPRESSION, and
+                                          ``sql:`` begins a selector
 got NAME, count NAME, forget NAME         what a push consumer has received since it was started
 take NAME                                 the same, and forget just that
 queues NAME                               the queue ids that it holds

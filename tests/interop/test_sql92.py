@@ -7,8 +7,10 @@ runs the client's test against a Java broker as well, unchanged.
 from __future__ import annotations
 
 import base64
+import itertools
 import os
 import random
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,8 +18,12 @@ from pathlib import Path
 import pytest
 
 from rmqha.broker.sql92 import SelectorIllegal, compile_selector
+from rmqha.testing.real import wire
+from rmqha.testing.real.processes import wait_until
 from tests.interop import required
+from tests.interop.alone import KINDS, Alone, new_topic
 from tests.interop.client_peer import ClientPeer
+from tests.interop.peers import PeerError
 
 FILTERS = Path(__file__).parent / "java" / "FilterPeer.java"
 ROUNDS = 3_000
@@ -37,6 +43,10 @@ WORDS = (
     "ENDSWITH", "=", "<>", "<", ">", "<=", ">=", "(", ")", ",", "+", "-", "/* c */", "-- c\n", ";",
     "!", "like", "''",
 )  # fmt: skip
+
+
+ARRIVED_S = 40.0
+_numbers = itertools.count(1)
 
 
 class Maker:
@@ -143,3 +153,106 @@ def test_selectors_when_random_then_both_say_the_same_of_every_message(java: Cli
     print(dict(seen))
     assert min(seen["true"], seen["false"], seen["illegal"]) > ROUNDS // 20
     assert seen["unread"] < ROUNDS // 10
+
+
+# -- clients ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def alone(request: pytest.FixtureRequest, folder: Path) -> Iterator[Alone]:
+    """A broker that filters by properties, and its name server."""
+    required.require_classpath("5.3.3")
+    settings = {"enablePropertyFilter": True, "timerWheelEnable": True}
+    with Alone(request.param, folder / request.param, **settings) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def clients(folder: Path, alone: Alone) -> Iterator[ClientPeer]:
+    """Java's clients."""
+    with ClientPeer(folder / f"clients-{alone.kind}", "5.3.3") as peer:
+        peer.ask(f"producer P PG {alone.servers}")
+        yield peer
+
+
+def numbered(alone: Alone, clients: ClientPeer, count: int) -> str:
+    """A new topic with ``m-0``, ``m-1``, ... whose property ``n`` counts as they do."""
+    topic = f"Selected{next(_numbers)}"
+    new_topic(alone.broker, alone.servers, topic, 2)
+    clients.ask(f"send P {topic} -1 {count} m Red n")
+    return topic
+
+
+def test_clients_when_they_subscribe_by_sql_then_they_get_what_they_asked_for(
+    alone: Alone, clients: ClientPeer
+) -> None:
+    """Push, whose broker was told by heartbeat, and lite pull, whose requests say it; then more."""
+    topic = numbered(alone, clients, 20)
+    selector = "sql:n~BETWEEN~5~AND~7~OR~n~>~17~AND~TAGS~=~'Red'"
+    clients.ask(f"push A G{topic} {alone.servers} {topic} {selector} clustering concurrent first")
+    wanted = {f"m-{number}" for number in (5, 6, 7, 18, 19)}
+    wait_until(lambda: set(clients.bodies("got A")) >= wanted, ARRIVED_S, "the selected")
+    clients.ask(f"send P {topic} -1 7 more Red n")
+    wanted |= {"more-5", "more-6"}
+    wait_until(lambda: set(clients.bodies("got A")) >= wanted, ARRIVED_S, "the later ones")
+    assert sorted(clients.bodies("got A")) == sorted(wanted)
+    clients.ask(f"lite L L{topic} {alone.servers} {topic} {selector} first")
+    found: list[str] = []
+
+    def polled() -> bool:
+        found.extend(clients.bodies("poll L 10 1000"))
+        return set(found) >= wanted
+
+    wait_until(polled, ARRIVED_S, "what the lite consumer wants")
+    assert sorted(found) == sorted(wanted)
+    clients.ask("stop A")
+    clients.ask("stop L")
+
+
+def test_client_when_its_selector_is_none_then_it_is_told_before_it_starts(
+    alone: Alone, clients: ClientPeer
+) -> None:
+    """46; the client does not start."""
+    topic = numbered(alone, clients, 1)
+    with pytest.raises(PeerError, match="23"):
+        clients.ask(f"push B G{topic} {alone.servers} {topic} sql:n~> clustering concurrent first")
+
+
+def test_requests_when_they_carry_selectors_then_both_answer_alike(
+    alone: Alone, clients: ClientPeer
+) -> None:
+    """11 and 200050 by hand: what is wanted, nothing, and no selector at all."""
+    topic = numbered(alone, clients, 10)
+    pull = {
+        "consumerGroup": topic, "topic": topic, "queueId": 0, "queueOffset": 0, "maxMsgNums": 32,
+        "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0, "subVersion": 0,
+        "expressionType": "SQL92",
+    }  # fmt: skip
+    pop = {
+        "consumerGroup": topic, "topic": topic, "queueId": -1, "maxMsgNums": 32,
+        "invisibleTime": 60_000, "pollTime": 0, "initMode": 0, "expType": "SQL92",
+    }  # fmt: skip
+    with wire.Connection(alone.broker.address) as connection:
+
+        def pulled(selector: str) -> tuple[int, list[int]]:
+            answer = connection.invoke(11, {**pull, "subscription": selector})
+            found = wire.parse_messages(answer.body) if answer.code == 0 else []
+            return answer.code, [one.queue_offset for one in found]
+
+        # Turns put every other message into queue 0.
+        code, offsets = pulled("n >= 0")
+        assert (code, offsets) == (0, list(range(5)))
+        assert len(pulled("n > 7")[1]) == 1
+        assert pulled("n = 'x'") == (20, [])
+        popped: list[bytes] = []
+
+        def two() -> bool:
+            fields = {**pop, "exp": "n IN ('3', '4')", "bornTime": int(time.time() * 1000)}
+            answer = connection.invoke(200050, fields)
+            popped.extend(one.body for one in wire.parse_messages(answer.body))
+            return len(popped) == 2
+
+        wait_until(two, ARRIVED_S, "two messages")
+        assert sorted(popped) == [b"m-3", b"m-4"]
+        bad = connection.invoke(200050, {**pop, "exp": "n >", "bornTime": int(time.time() * 1000)})
+        assert (bad.code, bad.remark) == (23, "parse the consumer's subscription failed")

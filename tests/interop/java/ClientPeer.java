@@ -10,6 +10,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.PullStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -29,6 +30,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * What the commands are stands in tests/interop/client_peer.py.
  */
 public class ClientPeer {
+    private static final String SQL = "sql:";
     private static final int TIMEOUT_MS = 10_000;
     private static final int POLL_MS = 1_000;
 
@@ -100,6 +102,9 @@ public class ClientPeer {
             String body = words[5] + "-" + i;
             String tag = words.length > 6 ? words[6] : "";
             Message message = new Message(words[2], tag, body, body.getBytes(StandardCharsets.UTF_8));
+            if (words.length > 7) {
+                message.putUserProperty(words[7], String.valueOf(i));
+            }
             SendResult result = queueId < 0 ? producer.send(message)
                 : producer.send(message, (queues, m, arg) -> at(queues, queueId), null);
             if (result.getSendStatus() != SendStatus.SEND_OK) {
@@ -119,7 +124,12 @@ public class ClientPeer {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(words[2]);
         consumer.setNamesrvAddr(words[3]);
         consumer.setInstanceName(name);
-        consumer.subscribe(words[4], words[5].replace("~", " "));
+        String expression = words[5].replace("~", " ");
+        if (expression.startsWith(SQL)) {
+            consumer.subscribe(words[4], MessageSelector.bySql(expression.substring(SQL.length())));
+        } else {
+            consumer.subscribe(words[4], expression);
+        }
         consumer.setMessageModel(Enum.valueOf(consumer.getMessageModel().getDeclaringClass(), words[6].toUpperCase()));
         consumer.setConsumeFromWhere(words[8].equals("first")
             ? ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET : ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
@@ -230,7 +240,12 @@ public class ClientPeer {
         consumer.setConsumeFromWhere(words[6].equals("first")
             ? ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET : ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
         consumer.setAutoCommit(false);
-        consumer.subscribe(words[4], words[5].replace("~", " "));
+        String expression = words[5].replace("~", " ");
+        if (expression.startsWith(SQL)) {
+            consumer.subscribe(words[4], MessageSelector.bySql(expression.substring(SQL.length())));
+        } else {
+            consumer.subscribe(words[4], expression);
+        }
         consumer.start();
         lites.put(words[1], consumer);
         return "";
