@@ -198,18 +198,7 @@ def _heal(cluster: Cluster) -> int:
         if not broker.child.alive:
             broker.start()
     cluster.controllers.heal()
-    try:
-        cluster.wait_in_sync(HEAL_TIMEOUT_S)
-    except WaitTimeout:
-        info = cluster.controllers.wait_for_master(NAME)
-        stuck = [b for b in cluster.brokers if b.controller_id not in info.sync_state_set]
-        for broker in stuck:
-            print(f"  {broker.child.name} is stuck outside of {sorted(info.sync_state_set)}")
-            broker.child.kill()
-            broker.start()
-        cluster.wait_in_sync(HEAL_TIMEOUT_S)
-        return len(stuck)
-    return 0
+    return cluster.wait_in_sync_or_restart(HEAL_TIMEOUT_S)
 
 
 def _lost(cluster: Cluster, producer: Producer) -> int:

@@ -11,6 +11,8 @@ from rmqha.testing.real.producer import Producer, assert_nothing_lost
 NAME = "broker-a"
 # Heartbeat timeout (3 s) plus scan and poll periods: whoever would act has acted by then.
 QUIET_S = 6.0
+# A Java slave that is not in sync by then hangs at the stopped master's HA port (PARITY).
+STUCK_S = 30.0
 
 
 def test_master_killed_when_writing_then_another_takes_over(cluster: Cluster, topic: str) -> None:
@@ -85,6 +87,7 @@ def test_master_stopped_then_it_is_replaced_and_returns_as_slave(
         after = cluster.controllers.wait_for_master(NAME, other_than=before.master_id)
         producer.wait_for_acks(200)
         old.child.cont()
+        cluster.wait_in_sync_or_restart(STUCK_S)
         healed = cluster.wait_in_sync()
         assert (after.master_id, after.master_epoch) == (healed.master_id, healed.master_epoch)
         producer.wait_for_acks(100)

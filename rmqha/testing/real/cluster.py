@@ -14,7 +14,7 @@ from typing import Self
 from rmqha.testing.real import maven, wire
 from rmqha.testing.real.controllers import Controllers, ReplicaInfo
 from rmqha.testing.real.java import JavaBroker, NameServer
-from rmqha.testing.real.processes import Child, allocate_ports, wait_until
+from rmqha.testing.real.processes import Child, WaitTimeout, allocate_ports, wait_until
 
 JOIN_TIMEOUT_S = 60.0
 ROUTE_TIMEOUT_S = 45.0
@@ -128,9 +128,35 @@ class Cluster:
                 return None
             return info if info.sync_state_set == ids else None
 
-        info = wait_until(everyone, timeout_s, "every broker to be in the SyncStateSet")
+        try:
+            info = wait_until(everyone, timeout_s, "every broker to be in the SyncStateSet")
+        except WaitTimeout as error:
+            found = self.controllers.replica_info(self.broker_name)
+            ids = {broker.child.name: broker.controller_id for broker in self.brokers}
+            raise WaitTimeout(f"{error}; brokers {ids}, the controllers say {found}") from None
         self.wait_for_route(info)
         return info
+
+    def wait_in_sync_or_restart(self, timeout_s: float = JOIN_TIMEOUT_S) -> int:
+        """The same after a master was stopped: a Java slave that had reached its HA port may hang
+        there for good, which only the broker itself can end. Such ones are restarted.
+
+        Returns:
+            How many were.
+        """
+        try:
+            self.wait_in_sync(timeout_s)
+        except WaitTimeout:
+            info = self.controllers.wait_for_master(self.broker_name)
+            stuck = [b for b in self.brokers if b.controller_id not in info.sync_state_set]
+            if not stuck:
+                raise
+            for broker in stuck:
+                broker.child.kill()
+                broker.start()
+            self.wait_in_sync(timeout_s)
+            return len(stuck)
+        return 0
 
     def wait_for_route(self, info: ReplicaInfo, timeout_s: float = ROUTE_TIMEOUT_S) -> None:
         """Wait until the name server names the master of ``info`` as broker 0."""
