@@ -117,7 +117,8 @@ class HaService:
         self._lane_runs = False
         self._timer: TimerHandle | None = None
         self._timer_ms = 0
-        self._puts: dict[int, asyncio.Future[PutStatus]] = {}
+        self._puts: dict[int, Callable[[PutStatus], None]] = {}
+        self._asked: list[tuple[int, Callable[[PutStatus], None]]] = []
         self._tokens = 0
         self._roles: deque[asyncio.Future[bool]] = deque()
         self._append_scheduled = False
@@ -157,10 +158,11 @@ class HaService:
             connection.abort()
         if self._master is not None:
             self._master[1].close()
-        for put in self._puts.values():
-            if not put.done():
-                put.set_result(PutStatus.SERVICE_NOT_AVAILABLE)
+        ended = [*self._puts.values(), *(done for _, done in self._asked)]
         self._puts.clear()
+        self._asked.clear()
+        for done in ended:
+            done(PutStatus.SERVICE_NOT_AVAILABLE)
         for role in self._roles:
             if not role.done():
                 role.set_result(False)
@@ -228,16 +230,41 @@ class HaService:
             self._append_scheduled = False
             self.give(ev.Appended(self._log.max_offset))
 
+    def when_put(self, end_offset: int, done: Callable[[PutStatus], None]) -> None:
+        """Call ``done`` once: when enough slaves hold a record that ends at ``end_offset``, or at
+        its deadline. It must not raise, nor wait.
+
+        The records of one loop turn go to the slaves together, before anything waits for them.
+        """
+        if self._closed:
+            done(PutStatus.SERVICE_NOT_AVAILABLE)
+            return
+        if not self._asked:
+            asyncio.get_running_loop().call_soon(self._tell_asked)
+        self._asked.append((end_offset, done))
+
+    def _tell_asked(self) -> None:
+        """Tell the core of all that was asked for; the first event has the log with it."""
+        asked, self._asked = self._asked, []
+        self._append_scheduled = True
+        for end_offset, done in asked:
+            if self._closed:
+                done(PutStatus.SERVICE_NOT_AVAILABLE)
+                continue
+            self._tokens += 1
+            self._puts[self._tokens] = done
+            self.give(ev.PutWaited(self._tokens, end_offset))
+
     async def wait_put(self, end_offset: int) -> PutStatus:
         """Wait until enough slaves hold a record that ends at ``end_offset``, or its deadline."""
-        if self._closed:
-            return PutStatus.SERVICE_NOT_AVAILABLE
-        self._append_scheduled = True
-        self._tokens += 1
-        done: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
-        self._puts[self._tokens] = done
-        self.give(ev.PutWaited(self._tokens, end_offset))
-        return await done
+        future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
+
+        def done(status: PutStatus) -> None:
+            if not future.done():
+                future.set_result(status)
+
+        self.when_put(end_offset, done)
+        return await future
 
     def give(self, event: Event) -> None:
         """Take an event: step, carry out, and again for the events that this has caused."""
@@ -305,8 +332,8 @@ class HaService:
                 self._log.set_confirm_offset(offset)
             case ev.PutCompleted(token, status):
                 done = self._puts.pop(token, None)
-                if done is not None and not done.done():
-                    done.set_result(status)
+                if done is not None:
+                    done(status)
             case Note():
                 self._logger.note(effect)
             case ev.SendToSlave() | ev.CloseSlave():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from rmqha.base.errors import DiskFailed, MessageIllegal, RmqhaError
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.plain_send import PlainSends
+from rmqha.broker.aio.processors.waiting_sends import Waiting, WaitingSends
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.delays import delay_level, handle_of, place
 from rmqha.broker.plain_send import PlainSend
@@ -58,14 +57,12 @@ class SendProcessor:
         self._store_host = pack_host(config.host, config.port)
         self._body_max = config.store.max_message_size
         self._in_flight_max = config.integer("sendsInFlightMax")
-        self._in_flight = 0
-        self._begun_ms: dict[int, int] = {}
-        self._finishes = 0
+        self._waiting = WaitingSends(broker)
         self._turn = 0
         self._peers: dict[int, bytes] = {}
         self._plain = PlainSends(broker, self._store_host, self._stamps)
         ha = config.ha
-        # A put that needs nobody but this broker is answered without a task of its own.
+        # A put that needs nobody but this broker is answered at once.
         self._alone = (
             not config.store.sync_flush
             and not ha.all_ack_in_sync_state_set
@@ -105,8 +102,7 @@ class SendProcessor:
         # Looked at once more: between the check and here the lease may have run out.
         if (self._alone or not waits) and ha.is_leased:
             return request.reply(ResponseCode.SUCCESS, None, fields)
-        self._in_flight += 1
-        self._broker.tasks.start(self._finish(connection, request, ha, end, fields), name="send")
+        self._waiting.add(Waiting(connection, request, ha, end, fields))
         return None
 
     def _took_plain(self, connection: Connection, request: PlainSend, ha: HaService) -> bool:
@@ -124,9 +120,7 @@ class SendProcessor:
             if not request.flag & FLAG_ONEWAY:
                 connection.send_frame(frame)
             return True
-        self._in_flight += 1
-        fields = json.loads(frame[8:])["extFields"]
-        self._broker.tasks.start(self._finish(connection, request, ha, end, fields), name="send")
+        self._waiting.add(Waiting(connection, request, ha, end, frame))
         return True
 
     @property
@@ -136,13 +130,12 @@ class SendProcessor:
     @property
     def waiting_count(self) -> int:
         """Messages that wait for the disk or for replicas."""
-        return self._in_flight
+        return len(self._waiting)
 
     @property
     def oldest_wait_ms(self) -> int:
         """How long the oldest of these has waited."""
-        begun_ms = next(iter(self._begun_ms.values()), None)
-        return 0 if begun_ms is None else self._broker.clock.now_ms() - begun_ms
+        return self._waiting.oldest_ms
 
     def closed(self, connection: Connection) -> None:
         """A connection has ended."""
@@ -154,7 +147,7 @@ class SendProcessor:
             return Refusal(ResponseCode.SYSTEM_BUSY, SLAVE_REFUSES)
         if role is None or ha is None or self._broker.store.failed is not None:
             return Refusal(SERVICE_NOT_AVAILABLE, NOT_SERVING)
-        if self._in_flight >= self._in_flight_max:
+        if len(self._waiting) >= self._in_flight_max:
             return Refusal(ResponseCode.SYSTEM_BUSY, "too many messages wait for replicas")
         return None
 
@@ -284,37 +277,6 @@ class SendProcessor:
             ids, message.queue_id, results[0].queue_offset, unique_key, self._stamps
         )
         return results[-1].end, fields
-
-    async def _finish(
-        self,
-        connection: Connection,
-        request: RemotingCommand,
-        ha: HaService,
-        end: int,
-        fields: dict[str, str],
-    ) -> None:
-        """Answer when the disk and enough replicas have the record, or its time is over."""
-        store = self._broker.store
-        self._finishes += 1
-        turn = self._finishes
-        self._begun_ms[turn] = self._broker.clock.now_ms()
-        try:
-            if store.settings.sync_flush:
-                await store.flush(end)
-            status = await ha.wait_put(end)
-        except DiskFailed as error:
-            if not request.is_oneway:
-                connection.send(request.reply(SERVICE_NOT_AVAILABLE, str(error)))
-            return
-        finally:
-            self._in_flight -= 1
-            begun_ms = self._begun_ms.pop(turn)
-            self._broker.statistics.puts.took(self._broker.clock.now_ms() - begun_ms)
-        if status is PutStatus.SERVICE_NOT_AVAILABLE:
-            # This replica stopped before anybody could say what has become of the record.
-            status = PutStatus.FLUSH_SLAVE_TIMEOUT
-        if not request.is_oneway:
-            connection.send(request.reply(status.response_code, status.remark, fields))
 
     def _peer(self, connection: Connection) -> bytes:
         """The producer's address as records carry it, remembered while it is connected."""
