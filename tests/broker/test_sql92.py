@@ -68,7 +68,7 @@ def test_text_when_it_is_no_selector_then_it_is_refused(selector: str) -> None:
         compile_selector(selector)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(text=st.text(st.sampled_from("aAb1.0'()=<>-+*/ eENTORDIS\n,$_\"é"), max_size=30) | st.text())
 def test_garbage_when_compiled_then_it_is_a_selector_or_refused(text: str) -> None:
     """Whatever it is; nothing else comes out of a client's text."""
@@ -76,7 +76,7 @@ def test_garbage_when_compiled_then_it_is_a_selector_or_refused(text: str) -> No
         assert compile_selector(text)({"a": "1", "A": "x"}) in (True, False)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_logic_when_random_then_it_is_sqls(data: st.DataObject) -> None:
     """Three values: min, max and the opposite of false < unknown < true."""
@@ -103,7 +103,7 @@ def test_logic_when_random_then_it_is_sqls(data: st.DataObject) -> None:
         st.text("abz_", min_size=1, max_size=5), st.text("xyz é1", min_size=1, max_size=9), max_size=5
     ), v6=st.booleans(),
 )  # fmt: skip
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_record_when_looked_at_then_its_properties_are_found(
     topic: str, body: bytes, pairs: dict[str, str], v6: bool
 ) -> None:
