@@ -6,9 +6,11 @@ import errno
 import os
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from rmqha.runtime.aio import prepared_files
 from rmqha.runtime.aio.disk import SystemDisk
 from rmqha.runtime.aio.prepared_files import PreparedFiles
 
@@ -120,3 +122,91 @@ def test_what_is_ready_too_late_is_given_back(
     go_on.set()
     thread.join(10)
     assert open_files() == before
+
+
+class Slices:
+    """Stands in for the reservation of blocks: the second slice waits until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(prepared_files, "SLICE_BYTES", SIZE // 4)
+        self.calls: list[tuple[int, int, bool]] = []
+        self.second, self.go_on = threading.Event(), threading.Event()
+        self._honest = os.posix_fallocate
+        monkeypatch.setattr(os, "posix_fallocate", self)
+
+    def __call__(self, fd: int, offset: int, size: int) -> None:
+        mine = threading.current_thread() is threading.main_thread()
+        self.calls.append((offset, size, mine))
+        if not mine and offset:
+            self.second.set()
+            assert self.go_on.wait(10)
+        self._honest(fd, offset, size)
+
+
+def test_a_file_is_taken_while_it_is_being_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever needs it now reserves what is missing, and nobody reserves it a second time."""
+    before = open_files()
+    files, slices = PreparedFiles(), Slices(monkeypatch)
+    thread = threading.Thread(target=files.prepare, args=(str(tmp_path), SIZE))
+    thread.start()
+    assert slices.second.wait(10)
+    path = tmp_path / "a"
+    fd = files.take(str(path), SIZE)
+    assert fd is not None
+    slices.go_on.set()
+    thread.join(10)
+    quarter = SIZE // 4
+    assert slices.calls == [
+        (0, quarter, False), (quarter, quarter, False), (quarter, 3 * quarter, True)
+    ]  # fmt: skip
+    os.pwrite(fd, b"there", SIZE - 5)
+    os.close(fd)
+    found = path.stat()
+    assert found.st_size == SIZE
+    assert found.st_blocks * 512 >= SIZE
+    assert files.take(str(tmp_path / "b"), SIZE) is None
+    assert open_files() == before
+
+
+def test_a_disk_that_is_full_half_way_gives_everything_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither what was prepared nor what is taken in part keeps blocks, or a name."""
+    before = open_files()
+    files, slices = PreparedFiles(), Slices(monkeypatch)
+
+    def full(fd: int, offset: int, size: int) -> None:
+        if offset:
+            raise OSError(errno.ENOSPC, "no space left")
+        slices(fd, offset, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        files.prepare(str(tmp_path), SIZE)
+        assert files.take(str(tmp_path / "a"), SIZE) is None
+        assert open_files() == before
+    thread = threading.Thread(target=files.prepare, args=(str(tmp_path), SIZE))
+    thread.start()
+    assert slices.second.wait(10)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        assert files.take(str(tmp_path / "a"), SIZE) is None
+    slices.go_on.set()
+    thread.join(10)
+    assert open_files() == before
+    assert os.listdir(tmp_path) == []
+
+
+def test_reserving_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow slices are followed by longer pauses, which are bounded; quick ones cost nothing."""
+    files, slices = PreparedFiles(), Slices(monkeypatch)
+    slices.go_on.set()
+    slept: list[float] = []
+    times = iter([0.0, 0.01, 1.0, 1.0, 2.0, 12.0, 13.0, 13.5])
+    clock = SimpleNamespace(monotonic=lambda: next(times), sleep=slept.append)
+    monkeypatch.setattr(prepared_files, "time", clock)
+    files.prepare(str(tmp_path), SIZE)
+    assert slept == pytest.approx([0.03, 0.0, prepared_files.PAUSE_S_MAX])
+    files.drop(str(tmp_path))

@@ -1,7 +1,7 @@
 """New files whose blocks are there before anybody needs them.
 
 Reserving a gigabyte takes a file system anything from a millisecond (extents) to half a second
-(memory that must be cleared), and whoever maps a file waits for it. What is prepared here has no
+(memory that must be found), and whoever maps a file waits for it. What is prepared here has no
 name yet (``O_TMPFILE``): it gets one when it is taken, and after a crash nothing of it is left,
 where another program would stumble over it.
 """
@@ -10,6 +10,30 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+
+SLICE_BYTES = 64 << 20
+"""Reserved at a time; what was prepared in part can be taken in between."""
+
+PAUSES_PER_SLICE = 3
+PAUSE_S_MAX = 0.2
+"""After a slice the thread sleeps so many times as long as it took, but not longer than this: where
+reserving costs processor time, whoever fills the file before this one needs it more."""
+
+
+class _Prepared:
+    """A nameless file, whole or on its way; ``PreparedFiles`` guards it.
+
+    Attributes:
+        fd: of whoever takes it; the thread that reserves has a descriptor of its own.
+        done: bytes that are reserved.
+        wanted: False once it was taken or dropped.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.done = 0
+        self.wanted = True
 
 
 class PreparedFiles:
@@ -17,8 +41,7 @@ class PreparedFiles:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._ready: dict[tuple[str, int], int] = {}
-        self._drops = 0
+        self._ready: dict[tuple[str, int], _Prepared] = {}
 
     def prepare(self, directory: str, size: int) -> None:
         """Reserve one; does nothing where there is one, no room, or no such kind of file."""
@@ -26,41 +49,65 @@ class PreparedFiles:
         with self._guard:
             if key in self._ready:
                 return
-            drops = self._drops
+            try:
+                own = os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o644)
+            except OSError:
+                return
+            try:
+                file = self._ready[key] = _Prepared(os.dup(own))
+            except OSError:
+                os.close(own)
+                return
         try:
-            fd = os.open(directory, os.O_TMPFILE | os.O_RDWR, 0o644)
+            self._reserve(own, file, size)
         except OSError:
-            return
-        try:
-            os.posix_fallocate(fd, 0, size)
-        except OSError:
-            os.close(fd)
-            return
-        with self._guard:
-            # Whoever dropped meanwhile has closed its store: nobody would take this.
-            unused = drops != self._drops or self._ready.setdefault(key, fd) != fd
-        if unused:
-            os.close(fd)
+            with self._guard:
+                if file.wanted:
+                    self._give_back(key)
+        finally:
+            os.close(own)
+
+    def _reserve(self, own: int, file: _Prepared, size: int) -> None:
+        for start in range(0, size, SLICE_BYTES):
+            if not file.wanted:
+                return
+            began = time.monotonic()
+            os.posix_fallocate(own, start, min(SLICE_BYTES, size - start))
+            took = time.monotonic() - began
+            file.done = min(size, start + SLICE_BYTES)
+            if file.done < size:
+                time.sleep(min(PAUSE_S_MAX, PAUSES_PER_SLICE * took))
 
     def take(self, path: str, size: int) -> int | None:
-        """Give a prepared file its name; its descriptor, or None when that cannot be."""
+        """Give a prepared file its name, and the blocks that it still lacks.
+
+        Returns:
+            Its descriptor, or None when that cannot be.
+        """
         with self._guard:
-            fd = self._ready.pop((os.path.dirname(path), size), None)
-        if fd is None:
-            return None
+            file = self._ready.pop((os.path.dirname(path), size), None)
+            if file is None:
+                return None
+            file.wanted = False
         try:
-            _name(fd, path)
+            if file.done < size:
+                os.posix_fallocate(file.fd, file.done, size - file.done)
+            _name(file.fd, path)
         except OSError:
-            os.close(fd)
+            os.close(file.fd)
             return None
-        return fd
+        return file.fd
 
     def drop(self, directory: str) -> None:
         """Give back what was prepared for a directory."""
         with self._guard:
-            self._drops += 1
             for key in [one for one in self._ready if one[0] == directory]:
-                os.close(self._ready.pop(key))
+                self._give_back(key)
+
+    def _give_back(self, key: tuple[str, int]) -> None:
+        file = self._ready.pop(key)
+        file.wanted = False
+        os.close(file.fd)
 
 
 def _name(fd: int, path: str) -> None:
