@@ -276,8 +276,8 @@ def test_reset_when_mqadmin_moves_a_group_then_its_consumer_reads_again(stage: S
     stage.clients.ask("stop A")
 
 
-def _consumed(stage: Stage, group: str, topic: str) -> int:
-    ext = {"consumerGroup": group, "topic": topic, "queueId": 0}
+def _consumed(stage: Stage, group: str, topic: str, queue: int = 0) -> int:
+    ext = {"consumerGroup": group, "topic": topic, "queueId": queue}
     answer = wire.invoke(stage.broker.address, 14, ext)
     return int(answer.ext["offset"]) if answer.code == wire.SUCCESS else -1
 
@@ -289,7 +289,10 @@ def test_mqadmin_when_it_asks_then_progress_and_connections_are_told(stage: Stag
     push(stage, "A", group, topic)
     stage.send(topic, 10, "seen")
     stage.wait_for("A", 10)
-    wait_until(lambda: _consumed(stage, group, topic) == 5, 15.0, "the offset at the broker")
+    for queue in (0, 1):
+        wait_until(
+            lambda q=queue: _consumed(stage, group, topic, q) == 5, 15.0, f"queue {queue}'s offset"
+        )
     servers = ("-n", stage.servers)
     progress = mqadmin("consumerProgress", "-g", group, *servers)
     rows = [line.split() for line in progress.splitlines() if line.startswith(topic)]
