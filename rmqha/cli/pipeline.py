@@ -1,0 +1,66 @@
+"""Spark jobs over stores: ``bin/pipeline JOB``, or the same module given to ``spark-submit``.
+
+Exit codes: 0 done, 1 done and damage was found (with ``--strict``), 2 wrong usage, no Java, a path
+that is no store.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from rmqha.base.errors import ConfigInvalid, RmqhaError
+from rmqha.pipeline import session
+from rmqha.pipeline.jobs import export
+from rmqha.pipeline.replica import open_replica
+
+EXIT_DAMAGE = 1
+EXIT_USAGE = 2
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Spark jobs over RocketMQ stores."""
+
+
+@main.command("export")
+@click.argument("stores", nargs=-1, required=True)
+@click.option("-o", "--out", required=True, help="The lake's directory.")
+@click.option("-t", "--topic", "topics", multiple=True, help="Only this topic; several times.")
+@click.option("--bodies/--no-bodies", default=True, show_default=True)
+@click.option("--strict", is_flag=True, help="Exit with 1 when a damaged range was found.")
+@click.option("--master", default=None, help="Spark master; local[*] unless submitted.")
+def export_command(
+    stores: tuple[str, ...],
+    out: str,
+    topics: tuple[str, ...],
+    *,
+    bodies: bool,
+    strict: bool,
+    master: str | None,
+) -> None:
+    """Commit logs of STORES (directories, or name=directory) to Parquet by topic and day."""
+    try:
+        for store in stores:
+            if "," in store:
+                raise ConfigInvalid(f"{store}: a comma cannot be in a store's path")
+            open_replica(store.rpartition("=")[2])
+        spark = session("rmqha export", master=master)
+        done = export.run(spark, stores, out, topics=topics, bodies=bodies)
+    except RmqhaError as error:
+        print(f"pipeline: {error}", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+    if os.path.isdir(out):
+        with open(os.path.join(out, export.REPORT), "w", encoding="utf-8") as page:
+            page.write(export.report(stores, done))
+    for topic, day, messages, size in done.days:
+        print(f"{topic:40} {day} {messages:>12} messages {size:>16} bytes")
+    print(f"{done.rows} messages, {done.damaged} damaged ranges")
+    if strict and done.damaged:
+        sys.exit(EXIT_DAMAGE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""Spark over commit logs: ``from rmqha.pipeline import session``."""
+
+from __future__ import annotations
+
+from rmqha.pipeline.spark import session
+
+__all__ = ["session"]

@@ -1,0 +1,164 @@
+"""A part of a commit log to Arrow record batches, with a filter on what heads and topics say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from rmqha.pipeline.columns import SCHEMA, Columns
+from rmqha.pipeline.replica import mapped
+from rmqha.pipeline.splits import Gap, Part, walk
+
+RECORDS_PER_BATCH = 16_384
+BYTES_PER_BATCH = 32 << 20
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+class Bounds(Struct, frozen=True):
+    """Inclusive."""
+
+    low: int = INT64_MIN
+    high: int = INT64_MAX
+
+    def cut(self, low: int = INT64_MIN, high: int = INT64_MAX) -> Bounds:
+        """What is within both."""
+        return Bounds(max(self.low, low), min(self.high, high))
+
+    def hold(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which values lie within."""
+        return (values >= self.low) & (values <= self.high)
+
+
+class Wanted(Struct, frozen=True):
+    """What a reader asks for; rows outside may be left out, and damage never is.
+
+    Attributes:
+        columns: names of ``SCHEMA``, in the order of the batches' columns.
+        topics: None for all.
+        queue_id, physical_offset, queue_offset, store_timestamp (ms): bounds.
+    """
+
+    columns: tuple[str, ...] = tuple(SCHEMA.names)
+    topics: frozenset[str] | None = None
+    queue_id: Bounds = Bounds()
+    physical_offset: Bounds = Bounds()
+    queue_offset: Bounds = Bounds()
+    store_timestamp: Bounds = Bounds()
+
+
+def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    """The part's rows, in the log's order.
+
+    A damaged range is one row with its place, its size and ``_corrupt``; all else of it is null.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    maker = _BatchMaker(part, wanted)
+    with mapped(part.file.path) as buffer:
+        for found in walk(part, buffer, RECORDS_PER_BATCH):
+            if isinstance(found, Gap):
+                yield maker.gap(found)
+                continue
+            for positions in _portions(found.positions):
+                yield from maker.records(Columns(buffer, positions))
+
+
+def _portions(positions: list[int]) -> Iterator[list[int]]:
+    """Few enough bytes at a time, whatever the records' size."""
+    begin = 0
+    while begin < len(positions):
+        stop = int(np.searchsorted(positions, positions[begin] + BYTES_PER_BATCH))
+        stop = max(stop, begin + 1)
+        yield positions[begin:stop]
+        begin = stop
+
+
+class _BatchMaker:
+    def __init__(self, part: Part, wanted: Wanted) -> None:
+        self._part = part
+        self._wanted = wanted
+        self._schema = pa.schema([SCHEMA.field(name) for name in wanted.columns])
+        self._epoch_starts = np.asarray([start for start, _ in part.replica.epochs], np.int64)
+        self._epochs = pa.array([epoch for _, epoch in part.replica.epochs], pa.int32())
+
+    def gap(self, gap: Gap) -> pa.RecordBatch:
+        """One row."""
+        at = self._part.file.base + gap.start
+        return self._batch({}, [at], [gap.stop - gap.start], [gap.reason])
+
+    def records(self, columns: Columns) -> Iterator[pa.RecordBatch]:
+        """Rows of good records, and of those whose parts do not fill them."""
+        if columns.bad.any():
+            positions, sizes = columns.take_bad()
+            reasons = ["the record's parts do not fill it"] * len(positions)
+            yield self._batch({}, positions + self._part.file.base, sizes, reasons)
+        self._filter(columns)
+        count = len(columns.positions)
+        if count:
+            arrays = columns.to_arrays(self._wanted.columns)
+            offsets = columns.positions + self._part.file.base
+            yield self._batch(arrays, offsets, columns.number("size"), None)
+
+    def _filter(self, columns: Columns) -> None:
+        wanted = self._wanted
+        everything = Bounds()
+        bounded: tuple[tuple[Bounds, Callable[[], npt.NDArray[np.int64]]], ...] = (
+            (wanted.physical_offset, lambda: columns.number("physicalOffset")),
+            (wanted.queue_id, lambda: columns.number("queueId")),
+            (wanted.queue_offset, lambda: columns.number("queueOffset")),
+            (wanted.store_timestamp, columns.store_timestamps),
+        )
+        for bounds, values in bounded:
+            if bounds != everything and len(columns.positions):
+                columns.keep(bounds.hold(values()))
+        if wanted.topics is not None and len(columns.positions):
+            names = pa.array(sorted(wanted.topics), pa.string())
+            kept = pc.is_in(columns.topics().cast(pa.string()), names)
+            columns.keep(kept.to_numpy(zero_copy_only=False))
+
+    def _batch(
+        self,
+        arrays: dict[str, pa.Array],
+        offsets: Sequence[int] | npt.NDArray[np.int64],
+        sizes: Sequence[int] | npt.NDArray[np.int64],
+        corrupt: list[str] | None,
+    ) -> pa.RecordBatch:
+        count = len(offsets)
+        replica = self._part.replica
+        made: dict[str, Any] = {
+            "replica": lambda: pa.repeat(replica.name, count),
+            "brokerId": lambda: (
+                pa.nulls(count, pa.int64())
+                if replica.broker_id is None
+                else pa.array(np.full(count, replica.broker_id, np.int64))
+            ),
+            "epoch": lambda: self._epoch_of(np.asarray(offsets, np.int64)),
+            "physicalOffset": lambda: pa.array(offsets, pa.int64()),
+            "size": lambda: pa.array(np.asarray(sizes, np.int64)).cast(pa.int32()),
+            "_corrupt": lambda: (
+                pa.nulls(count, pa.string()) if corrupt is None else pa.array(corrupt, pa.string())
+            ),
+        }
+        columns = [
+            made[field.name]()
+            if field.name in made
+            else arrays[field.name]
+            if field.name in arrays
+            else pa.nulls(count, field.type)
+            for field in self._schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _epoch_of(self, offsets: npt.NDArray[np.int64]) -> pa.Array:
+        """The epoch in whose span each offset lies; null before the first and without any."""
+        found = np.searchsorted(self._epoch_starts, offsets, side="right") - 1
+        if not len(self._epochs):
+            return pa.nulls(len(offsets), pa.int32())
+        return self._epochs.take(pa.array(np.maximum(found, 0), mask=found < 0))

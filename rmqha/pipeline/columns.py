@@ -1,0 +1,244 @@
+"""Records to Arrow columns, many at a time: numpy gathers, Arrow copies, Python touches no record.
+
+The columns are those of ``SCHEMA``; a caller names which it wants, and only these are made.
+
+Source: protocol fact (ha-store 5.2 to 5.4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqha.pipeline.pairs import PropertyColumns
+from rmqha.store.record import (
+    BORN_HOST_V6,
+    CRC_MASK,
+    MAGIC_V2,
+    STORE_HOST_V6,
+    unpack_host,
+)
+
+MILLISECONDS = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("replica", pa.string()),
+        ("brokerId", pa.int64()),
+        ("epoch", pa.int32()),
+        ("physicalOffset", pa.int64()),
+        ("size", pa.int32()),
+        ("topic", pa.string()),
+        ("queueId", pa.int32()),
+        ("queueOffset", pa.int64()),
+        ("tags", pa.string()),
+        ("keys", pa.string()),
+        ("properties", pa.map_(pa.string(), pa.string())),
+        ("bornTimestamp", MILLISECONDS),
+        ("storeTimestamp", MILLISECONDS),
+        ("bornHost", pa.string()),
+        ("storeHost", pa.string()),
+        ("flag", pa.int32()),
+        ("sysFlag", pa.int32()),
+        ("reconsumeTimes", pa.int32()),
+        ("preparedTransactionOffset", pa.int64()),
+        ("bodySize", pa.int32()),
+        ("bodyCrc", pa.int32()),
+        ("crcOk", pa.bool_()),
+        ("body", pa.binary()),
+        ("_corrupt", pa.string()),
+    ]
+)
+
+Ints = npt.NDArray[np.int64]
+_FRONT = np.dtype(
+    [
+        ("size", ">i4"), ("magic", ">u4"), ("bodyCrc", ">i4"), ("queueId", ">i4"),
+        ("flag", ">i4"), ("queueOffset", ">i8"), ("physicalOffset", ">i8"), ("sysFlag", ">i4"),
+        ("bornTimestamp", ">i8"),
+    ]
+)  # fmt: skip
+_TAIL = np.dtype(
+    [("reconsumeTimes", ">i4"), ("preparedTransactionOffset", ">i8"), ("bodySize", ">i4")]
+)
+_HOST_V4, _HOST_V6 = 8, 20
+
+
+class Columns:
+    """The columns of some records of one file, made when they are asked for.
+
+    Args:
+        buffer: the whole file; the columns do not keep it.
+        positions: where the records begin, ascending; each is one by ``hop``.
+
+    Attributes:
+        bad: for each record, whether its parts do not fill it; its contents are not to be read.
+    """
+
+    def __init__(self, buffer: memoryview, positions: list[int]) -> None:
+        self._buffer = buffer
+        self._bytes = np.frombuffer(buffer, np.uint8)
+        self.positions: Ints = np.asarray(positions, np.int64)
+        self._front = self._gather(self.positions, _FRONT)
+        sys_flag = self._front["sysFlag"]
+        self._born_v6 = (sys_flag & BORN_HOST_V6) != 0
+        self._store_v6 = (sys_flag & STORE_HOST_V6) != 0
+        self._born_at = self.positions + _FRONT.itemsize
+        self._stored_at = self._born_at + np.where(self._born_v6, _HOST_V6, _HOST_V4)
+        self._store_host_at = self._stored_at + 8
+        tail_at = self._store_host_at + np.where(self._store_v6, _HOST_V6, _HOST_V4)
+        self._tail = self._gather(tail_at, _TAIL)
+        self._body_at = tail_at + _TAIL.itemsize
+        self._find_ends()
+
+    def _find_ends(self) -> None:
+        """Where body, topic and properties end, and which records they do not fill exactly."""
+        ends = self.positions + self._front["size"]
+        body_size = self._tail["bodySize"].astype(np.int64)
+        wide = self._front["magic"] == MAGIC_V2
+        topic_length_at = self._body_at + body_size
+        bad = (body_size < 0) | (topic_length_at + np.where(wide, 2, 1) > ends - 2)
+        at = np.where(bad, 0, topic_length_at)
+        first = self._bytes[at].astype(np.int64)
+        second = self._bytes[np.minimum(at + 1, len(self._bytes) - 1)].astype(np.int64)
+        topic_size = np.where(wide, first << 8 | second, first)
+        self._topic_at = topic_length_at + np.where(wide, 2, 1)
+        properties_length_at = self._topic_at + topic_size
+        bad |= properties_length_at > ends - 2
+        at = np.where(bad, 0, properties_length_at)
+        size = self._bytes[at].astype(np.int64) << 8 | self._bytes[at + 1]
+        self._properties_at = properties_length_at + 2
+        bad |= self._properties_at + size != ends
+        self.bad: npt.NDArray[np.bool_] = bad
+        self._topic_size = np.where(bad, 0, topic_size)
+        self._properties_size = np.where(bad, 0, size)
+        self._body_size = np.where(bad, 0, body_size)
+        for name in ("_topic_at", "_properties_at", "_body_at"):
+            setattr(self, name, np.where(bad, self.positions, getattr(self, name)))
+
+    def _gather(self, at: Ints, shape: np.dtype[np.void]) -> npt.NDArray[np.void]:
+        """One structured row for each place."""
+        room = len(self._bytes) - shape.itemsize
+        index = np.minimum(at, max(room, 0))[:, None] + np.arange(shape.itemsize)
+        return np.ascontiguousarray(self._bytes[index]).view(shape)[:, 0]
+
+    def take_bad(self) -> tuple[Ints, Ints]:
+        """Positions and sizes of the bad records; they leave the columns."""
+        bad = self.bad
+        found = self.positions[bad], self.number("size")[bad]
+        self.keep(~bad)
+        return found
+
+    def keep(self, wanted: npt.NDArray[np.bool_]) -> None:
+        """Drop the other records."""
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray) and name != "_bytes":
+                setattr(self, name, value[wanted])
+
+    def number(self, name: str) -> Ints:
+        """A column of integers by its name in ``SCHEMA``."""
+        source = self._front if name in (_FRONT.names or ()) else self._tail
+        return source[name].astype(np.int64)
+
+    def store_timestamps(self) -> Ints:
+        """Milliseconds since 1970."""
+        return self._gather(self._stored_at, np.dtype([("ms", ">i8")]))["ms"].astype(np.int64)
+
+    def topics(self) -> pa.Array:
+        """Topics, as a dictionary: there are few."""
+        return self._texts(self._topic_at, self._topic_size).dictionary_encode()
+
+    def to_arrays(self, names: Collection[str]) -> dict[str, pa.Array]:
+        """The named columns that stand in the records themselves."""
+        arrays: dict[str, pa.Array] = {}
+        properties = None
+        if not {"tags", "keys", "properties"}.isdisjoint(names):
+            properties = PropertyColumns(self._slices(self._properties_at, self._properties_size))
+        for name in names:
+            if name in ("tags", "keys", "properties") and properties is not None:
+                arrays[name] = properties.column(name)
+            elif name in _MAKERS:
+                arrays[name] = _MAKERS[name](self)
+            elif name in (*(_FRONT.names or ()), *(_TAIL.names or ())):
+                kind = SCHEMA.field(name).type
+                arrays[name] = pa.array(self.number(name)).cast(kind)
+        return arrays
+
+    def _slices(self, at: Ints, size: Ints) -> pa.Array:
+        """Bytes of the file, copied by Arrow: every second slot of an array over the whole file."""
+        base = int(at[0]) if len(at) else 0
+        offsets = np.empty(2 * len(at) + 1, np.int32)
+        offsets[0:-1:2] = at - base
+        offsets[1::2] = at + size - base
+        offsets[-1] = offsets[-2] if len(at) else 0
+        values = pa.py_buffer(self._buffer[base:])
+        every = pa.Array.from_buffers(
+            pa.binary(), 2 * len(at), [None, pa.py_buffer(offsets), values]
+        )
+        return every.take(pa.array(np.arange(0, 2 * len(at), 2)))
+
+    def _texts(self, at: Ints, size: Ints) -> pa.Array:
+        return texts(self._slices(at, size))
+
+    def born_times(self) -> pa.Array:
+        """``bornTimestamp``."""
+        return pa.array(self.number("bornTimestamp") * 1000).cast(MILLISECONDS)
+
+    def store_times(self) -> pa.Array:
+        """``storeTimestamp``."""
+        return pa.array(self.store_timestamps() * 1000).cast(MILLISECONDS)
+
+    def born_hosts(self) -> pa.Array:
+        """``host:port``, IPv6 hosts in brackets."""
+        return self._hosts(self._born_at, self._born_v6)
+
+    def store_hosts(self) -> pa.Array:
+        """As ``born_hosts``."""
+        return self._hosts(self._store_host_at, self._store_v6)
+
+    def _hosts(self, at: Ints, v6: npt.NDArray[np.bool_]) -> pa.Array:
+        sizes = np.where(v6, _HOST_V6, _HOST_V4)
+        known = self._slices(at, sizes).dictionary_encode()
+        hosts = [_host(packed.as_py()) for packed in known.dictionary]
+        return pa.array(hosts, pa.string()).take(known.indices)
+
+    def bodies(self) -> pa.Array:
+        """The bodies, copied."""
+        return self._slices(self._body_at, self._body_size)
+
+    def checks(self) -> pa.Array:
+        """Whether each body is the one its checksum was made of."""
+        buffer = self._buffer
+        spans = zip(
+            self._body_at.tolist(), (self._body_at + self._body_size).tolist(),
+            self.number("bodyCrc").tolist(), strict=True,
+        )  # fmt: skip
+        return pa.array([crc32(buffer[a:b]) & CRC_MASK == crc for a, b, crc in spans])
+
+
+_MAKERS: dict[str, Callable[[Columns], pa.Array]] = {
+    "topic": lambda columns: columns.topics().cast(pa.string()),
+    "bornTimestamp": Columns.born_times,
+    "storeTimestamp": Columns.store_times,
+    "bornHost": Columns.born_hosts,
+    "storeHost": Columns.store_hosts,
+    "crcOk": Columns.checks,
+    "body": Columns.bodies,
+}
+
+
+def texts(raw: pa.Array) -> pa.Array:
+    """Bytes as text; what is no UTF-8 keeps its place with the replacement character."""
+    try:
+        return pc.cast(raw, pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([one.decode("utf-8", "replace") for one in raw.to_pylist()], pa.string())
+
+
+def _host(packed: bytes) -> str:
+    host, port = unpack_host(packed)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,0 +1,207 @@
+"""Spark's batch source ``rocketmq-commitlog``: commit logs of stores as rows.
+
+``spark.read.format("rocketmq-commitlog").load("/store,/other")``. A path is a store directory (the
+one with ``commitlog`` in it), optionally as ``name=directory``; the column ``replica`` shows the
+name. Bodies are left out unless ``includeBody=true``; a schema given by the user names the columns
+that are made at all, which is where the speed is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from msgspec.structs import replace
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.pipeline.batches import Bounds, Wanted, read_part
+from rmqha.pipeline.columns import SCHEMA
+from rmqha.pipeline.replica import open_replica
+from rmqha.pipeline.splits import PART_BYTES, Part, plan
+
+NAME = "rocketmq-commitlog"
+OPTIONS = frozenset({"path", "includebody", "partbytes"})
+PART_BYTES_MIN = 1 << 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_BOUNDED = {
+    "queueId": "queue_id",
+    "physicalOffset": "physical_offset",
+    "queueOffset": "queue_offset",
+    "storeTimestamp": "store_timestamp",
+}
+
+
+class PartOfLog(InputPartition):
+    """What one task reads; travels to the workers by pickle."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        super().__init__(f"{part.file.path}[{part.start}:{part.stop}]")
+
+
+class CommitLogSource(DataSource):
+    """Entry point for Spark."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """All columns; the body when it is asked for.
+
+        Raises:
+            ConfigInvalid: an option is unknown or malformed.
+        """
+        _check_options(self.options)
+        with_body = _flag(self.options, "includeBody")
+        fields = [field for field in SCHEMA if with_body or field.name != "body"]
+        return from_arrow_schema(pa.schema(fields))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of the columns of ``schema``.
+
+        Raises:
+            ConfigInvalid: a column that no commit log has, or of another type.
+        """
+        _check_options(self.options)
+        _check_schema(schema)
+        return CommitLogReader(self.options, tuple(schema.fieldNames()))
+
+
+class CommitLogReader(DataSourceReader):
+    """Plans parts on the driver and reads them in the workers."""
+
+    def __init__(self, options: Any, columns: tuple[str, ...]) -> None:
+        self._paths = _paths(options)
+        self._part_bytes = _part_bytes(options)
+        self._wanted = Wanted(columns)
+
+    def pushFilters(  # noqa: N802 - Spark's name
+        self, filters: list[Filter]
+    ) -> Iterable[Filter]:
+        """Use what can be used while reading; Spark applies every filter once more.
+
+        Damage has no topic and no time: its rows come out of the source whatever is asked.
+        """
+        for one in filters:
+            self._wanted = narrowed(self._wanted, one)
+            yield one
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The parts of every store, in the order of the paths.
+
+        Raises:
+            ConfigInvalid: a path is no store.
+            StoreCorrupted: an identity or epoch file is damaged.
+        """
+        parts = []
+        for name, root in self._paths:
+            parts += plan(open_replica(root, name), self._part_bytes)
+        low, high = self._wanted.physical_offset.low, self._wanted.physical_offset.high
+        return [
+            PartOfLog(part)
+            for part in parts
+            if part.file.base + part.stop > low and part.file.base + part.start <= high
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """One part's rows as Arrow batches.
+
+        Raises:
+            OSError: its file cannot be read.
+        """
+        assert isinstance(partition, PartOfLog)
+        return read_part(partition.part, self._wanted)
+
+
+def narrowed(wanted: Wanted, one: Filter) -> Wanted:
+    """``wanted`` with what a filter says, as far as it says something of use."""
+    if isinstance(one, EqualTo | In) and one.attribute == ("topic",):
+        values = (one.value,) if isinstance(one, EqualTo) else one.value
+        topics = frozenset(str(value) for value in values if value is not None)
+        before = wanted.topics
+        return replace(wanted, topics=topics if before is None else before & topics)
+    if not isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
+        return wanted
+    field = _BOUNDED.get(one.attribute[0]) if len(one.attribute) == 1 else None
+    number = _number(one.value)
+    if field is None or number is None:
+        return wanted
+    before_bounds: Bounds = getattr(wanted, field)
+    if isinstance(one, GreaterThan | GreaterThanOrEqual):
+        bounds = before_bounds.cut(low=number)
+    elif isinstance(one, LessThan | LessThanOrEqual):
+        bounds = before_bounds.cut(high=number)
+    else:
+        bounds = before_bounds.cut(number, number)
+    return replace(wanted, **{field: bounds})
+
+
+def _number(value: Any) -> int | None:
+    """Integers as they are, times as milliseconds."""
+    if isinstance(value, datetime):
+        moment = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+        return (moment - _EPOCH) // timedelta(milliseconds=1)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _check_options(options: Any) -> None:
+    unknown = sorted(key for key in options if key.lower() not in OPTIONS)
+    if unknown:
+        known = "path, includeBody, partBytes"
+        raise ConfigInvalid(f"{NAME} has no option {', '.join(unknown)}; it has {known}")
+
+
+def _check_schema(schema: StructType) -> None:
+    known = {field.name: field for field in from_arrow_schema(SCHEMA)}
+    for field in schema:
+        if field.name not in known:
+            raise ConfigInvalid(f"{NAME} has no column {field.name}; it has {', '.join(known)}")
+        if field.dataType != known[field.name].dataType:
+            raise ConfigInvalid(
+                f"column {field.name} is {known[field.name].dataType.simpleString()},"
+                f" not {field.dataType.simpleString()}"
+            )
+
+
+def _paths(options: Any) -> list[tuple[str, str]]:
+    """(name or empty, directory) of the option ``path``."""
+    found = []
+    for one in options.get("path", "").split(","):
+        name, equals, root = one.strip().rpartition("=")
+        if root:
+            found.append((name if equals else "", root))
+    if not found:
+        raise ConfigInvalid(f"{NAME} needs a path: load('/store') or load('a=/store1,b=/store2')")
+    return found
+
+
+def _part_bytes(options: Any) -> int:
+    text = options.get("partBytes", str(PART_BYTES))
+    if not text.isdecimal() or int(text) < PART_BYTES_MIN:
+        raise ConfigInvalid(f"partBytes={text} must be a number of at least {PART_BYTES_MIN}")
+    return int(text)
+
+
+def _flag(options: Any, key: str) -> bool:
+    text = options.get(key, "false").lower()
+    if text not in ("true", "false"):
+        raise ConfigInvalid(f"{key}={text} must be true or false")
+    return bool(text == "true")

@@ -1,0 +1,1 @@
+"""Jobs: each a pure ``DataFrame -> DataFrame`` with a thin ``run`` around it."""

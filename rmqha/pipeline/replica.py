@@ -1,0 +1,149 @@
+"""One store directory as the pipeline sees it: whose it is, its files, its epochs, its queues.
+
+Reads only, and nothing is locked: a directory may belong to a running broker.
+
+Source: protocol fact (ha-store 5.1, 5.7, 6).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from msgspec import Struct
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.ha.epochs import EpochCache, load_epochs
+from rmqha.store.consume_queue import UNIT
+from rmqha.store.identity import FILE_NAME, decode_identity
+
+COMMIT_LOG = "commitlog"
+CONSUME_QUEUE = "consumequeue"
+EPOCH_FILE = "epochFileCheckpoint"
+_NAME_DIGITS = 20
+
+
+class LogFile(Struct, frozen=True):
+    """One file of a commit log: where it is, its physical offset and its bytes on disk."""
+
+    path: str
+    base: int
+    size: int
+
+
+class Replica(Struct, frozen=True):
+    """A store directory.
+
+    Attributes:
+        name: what the column ``replica`` shows.
+        root: the directory that holds ``commitlog``.
+        broker_id: of its identity file; None without one.
+        files: of the commit log, ascending.
+        epochs: (first physical offset, epoch), ascending; empty outside of controller mode.
+        foreign: files in ``commitlog`` that are none of a commit log.
+    """
+
+    name: str
+    root: str
+    broker_id: int | None
+    files: tuple[LogFile, ...]
+    epochs: tuple[tuple[int, int], ...]
+    foreign: tuple[str, ...]
+
+
+def open_replica(root: str, name: str = "") -> Replica:
+    """Look at a directory.
+
+    Raises:
+        ConfigInvalid: there is no commit log in it.
+        StoreCorrupted: its identity or epoch file is damaged.
+    """
+    folder = os.path.join(root, COMMIT_LOG)
+    if not os.path.isdir(folder):
+        raise ConfigInvalid(f"{root}: no store, for it has no {COMMIT_LOG} directory")
+    files, foreign = [], []
+    for entry in sorted(os.scandir(folder), key=lambda one: one.name):
+        if _is_log_file(entry):
+            files.append(LogFile(entry.path, int(entry.name), entry.stat().st_size))
+        else:
+            foreign.append(entry.name)
+    epochs = _epochs(root)
+    return Replica(
+        name or os.path.basename(os.path.abspath(root)),
+        root,
+        _broker_id(root),
+        tuple(files),
+        tuple((entry.start, entry.epoch) for entry in epochs.entries),
+        tuple(foreign),
+    )
+
+
+def _is_log_file(entry: os.DirEntry[str]) -> bool:
+    return entry.is_file() and len(entry.name) == _NAME_DIGITS and entry.name.isdecimal()
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _epochs(root: str) -> EpochCache:
+    path = os.path.join(root, EPOCH_FILE)
+    return load_epochs(_read(path), _read(path + ".bak")).epochs
+
+
+def _broker_id(root: str) -> int | None:
+    path = os.path.join(root, FILE_NAME)
+    data = _read(path)
+    return None if data is None else decode_identity(data, path, temporary=False).broker_id
+
+
+@contextmanager
+def mapped(path: str) -> Iterator[memoryview]:
+    """A whole file, read through its pages in memory."""
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            yield memoryview(b"")
+            return
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        pages.madvise(mmap.MADV_SEQUENTIAL)
+        # Arrow arrays and views may live longer than the caller's block: the pages go with them.
+        yield memoryview(pages)
+
+
+class Queues:
+    """The consume queues of a store, to ask where the broker itself says that a record stands.
+
+    Args:
+        root: the store's directory.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = os.path.join(root, CONSUME_QUEUE)
+        self.known = os.path.isdir(self._root)
+
+    def names(self, topic: str, queue_id: int, queue_offset: int, at: int, size: int) -> bool:
+        """Whether the queue's unit at ``queue_offset`` is the record of ``size`` bytes at ``at``."""
+        if not topic or "/" in topic or topic.startswith(".") or queue_offset < 0:
+            return False
+        folder = os.path.join(self._root, topic, str(queue_id))
+        position = queue_offset * UNIT.size
+        try:
+            bases = sorted(int(one) for one in os.listdir(folder) if one.isdecimal())
+        except (OSError, ValueError):
+            return False
+        base = max((one for one in bases if one <= position), default=None)
+        if base is None:
+            return False
+        try:
+            with open(os.path.join(folder, f"{base:0{_NAME_DIGITS}d}"), "rb") as file:
+                file.seek(position - base)
+                found = file.read(UNIT.size)
+        except OSError:
+            return False
+        return len(found) == UNIT.size and UNIT.unpack(found)[:2] == (at, size)

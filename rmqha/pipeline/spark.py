@@ -1,0 +1,84 @@
+"""A SparkSession that works: with a Java, this Python in the workers, and the project's sources."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.pipeline.java import find_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL: Mapping[str, str] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+"""For a session in this process alone; nothing listens beyond loopback."""
+
+ALWAYS: Mapping[str, str] = {
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+
+
+def session(
+    app: str = "rmqha", *, master: str | None = None, settings: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The running session, or a new one, in which ``rocketmq-commitlog`` can be read.
+
+    Args:
+        app: the application's name.
+        master: by default what ``spark-submit`` says, else ``local[*]``.
+        settings: further Spark settings; they win.
+
+    Raises:
+        ConfigInvalid: pyspark is not installed, or no Java is found that it can use.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ConfigInvalid(f"pyspark is needed: pip install 'rmqha[spark]' ({error})") from error
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    builder = SparkSession.builder.appName(app)
+    for key, value in ALWAYS.items():
+        builder = builder.config(key, value)
+    if not submitted:
+        _prepare_process()
+        builder = builder.master(master or "local[*]")
+        if master is None or master.startswith("local"):
+            for key, value in LOCAL.items():
+                builder = builder.config(key, value)
+    for key, value in (settings or {}).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    register(spark)
+    return spark
+
+
+def register(spark: SparkSession) -> None:
+    """Make the sources known to a session that was made elsewhere."""
+    from rmqha.pipeline.commitlog_source import CommitLogSource
+
+    spark.dataSource.register(CommitLogSource)
+
+
+def _prepare_process() -> None:
+    if not _is_running():
+        os.environ["JAVA_HOME"] = find_java_home()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def _is_running() -> bool:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() is not None

@@ -1,0 +1,135 @@
+"""Parts of a commit log that tasks read alone, and how a task gets into step with the records.
+
+A part is a range of bytes of one file; it holds the records that begin in it. A body may hold bytes
+that look like a record for the very place where they stand, so looking like one is not enough to
+begin there. A task begins at an *anchor* before its part, a place where the broker's consume queue
+names a record, or the file's beginning, and goes from header to header from there.
+
+Behind damage the next anchor is where the log goes on. Where no queue names one (it is not there, or
+does not reach so far), a record counts that is whole: all lengths fit and its checksum is right.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from itertools import pairwise
+
+from msgspec import Struct
+
+from rmqha.pipeline.hop import End, candidates, hop
+from rmqha.pipeline.replica import LogFile, Queues, Replica
+from rmqha.store import record
+
+PART_BYTES = 128 * 1024 * 1024
+ANCHOR_WINDOWS = (8 << 20, 64 << 20)
+RECORDS_MAX = 1 << 16
+
+
+class Part(Struct, frozen=True):
+    """The records of one file that begin in ``[start, stop)`` (positions in the file)."""
+
+    replica: Replica
+    file: LogFile
+    start: int
+    stop: int
+    is_last_file: bool
+
+
+class Gap(Struct, frozen=True):
+    """Bytes of which no record could be made: positions in the file, and why."""
+
+    start: int
+    stop: int
+    reason: str
+
+
+class Rows(Struct, frozen=True):
+    """Where records begin, one behind the other."""
+
+    positions: list[int]
+
+
+def plan(replica: Replica, part_bytes: int = PART_BYTES) -> list[Part]:
+    """Cut a store's commit log into parts of about the same size, by names and sizes only."""
+    parts = []
+    for file in replica.files:
+        count = max(1, -(-file.size // part_bytes))
+        edges = [file.size * number // count for number in range(count + 1)]
+        parts += [
+            Part(replica, file, start, stop, file is replica.files[-1])
+            for start, stop in pairwise(edges)
+        ]
+    return parts
+
+
+def walk(part: Part, buffer: memoryview, records_max: int = RECORDS_MAX) -> Iterator[Rows | Gap]:
+    """The part's records and gaps in order, together all its bytes but blanks and a zero end.
+
+    A gap belongs to the part in which it begins.
+    """
+    queues = Queues(part.replica.root)
+    for found in _follow(part, buffer, queues, records_max):
+        if isinstance(found, Gap):
+            if found.start >= part.start:
+                yield found
+        elif found.positions[-1] >= part.start:
+            yield Rows(found.positions[bisect_left(found.positions, part.start) :])
+
+
+def _follow(
+    part: Part, buffer: memoryview, queues: Queues, records_max: int
+) -> Iterator[Rows | Gap]:
+    position: int | None = _anchor(part, buffer, queues)
+    while position is not None and position < part.stop:
+        run = hop(buffer, position, part.stop, part.file.base, records_max)
+        if run.positions:
+            yield Rows(run.positions)
+        position = run.position
+        if run.end is End.LIMIT:
+            continue
+        if run.end is End.BLANK or (run.end is End.ZEROS and part.is_last_file):
+            return
+        reason = run.reason or "zeros in the middle of the log"
+        found = _resume(part, buffer, position + 1, queues)
+        yield Gap(position, len(buffer) if found is None else found, reason)
+        position = found
+
+
+def _anchor(part: Part, buffer: memoryview, queues: Queues) -> int:
+    """A certain record before the part, as near as one is found; else the file's beginning."""
+    for window in ANCHOR_WINDOWS:
+        begin = part.start - window
+        if begin <= 0 or not queues.known:
+            return 0
+        found = _named(part, buffer, begin, part.start, queues)
+        if found is not None:
+            return found
+    return 0
+
+
+def _resume(part: Part, buffer: memoryview, position: int, queues: Queues) -> int | None:
+    """Where the log goes on behind damage; None when it does not in this file."""
+    found = _named(part, buffer, position, len(buffer), queues) if queues.known else None
+    if found is not None:
+        return found
+    while (at := candidates(buffer, position, len(buffer), part.file.base)) is not None:
+        head = record.check_record(buffer, at, len(buffer), part.file.base + at, check_crc=True)
+        if head.size > 0:
+            return at
+        position = at + 1
+    return None
+
+
+def _named(part: Part, buffer: memoryview, begin: int, stop: int, queues: Queues) -> int | None:
+    """The first record in a range that a consume queue names."""
+    position = begin
+    while (at := candidates(buffer, position, stop, part.file.base)) is not None:
+        head = record.check_record(buffer, at, len(buffer), part.file.base + at, check_crc=True)
+        if head.size > 0 and queues.names(
+            head.topic.decode("utf-8", "replace"), head.queue_id, head.queue_offset,
+            part.file.base + at, head.size,
+        ):  # fmt: skip
+            return at
+        position = at + 1
+    return None

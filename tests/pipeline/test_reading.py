@@ -1,0 +1,235 @@
+"""Commit logs to rows: every record once, whatever the parts; damage named, nothing invented."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rmqha.base.errors import ConfigInvalid, StoreCorrupted
+from rmqha.pipeline.batches import Bounds, Wanted, read_part
+from rmqha.pipeline.columns import SCHEMA
+from rmqha.pipeline.replica import open_replica
+from rmqha.pipeline.splits import plan
+from rmqha.store.record import Record, unpack_host
+from tests.pipeline.stores import TOPICS, messages, written
+
+FILE_BYTES = 16_384
+
+
+def rows(root: Path, wanted: Wanted | None = None, part_bytes: int = 5000) -> list[dict[str, Any]]:
+    """Every row of every part."""
+    found: list[dict[str, Any]] = []
+    for part in plan(open_replica(str(root)), part_bytes):
+        for batch in read_part(part, wanted or Wanted()):
+            found += batch.to_pylist()
+    return found
+
+
+def good(found: list[dict[str, Any]]) -> list[int]:
+    """The offsets of rows that are records."""
+    return [row["physicalOffset"] for row in found if row["_corrupt"] is None]
+
+
+def host(packed: bytes) -> str:
+    """As the columns show it."""
+    name, port = unpack_host(packed)
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+
+
+@pytest.mark.parametrize("part_bytes", [1500, 5000, FILE_BYTES])
+async def test_rows_when_read_in_parts_then_every_record_once(
+    tmp_path: Path, part_bytes: int
+) -> None:
+    """Whatever the edges of the parts."""
+    records = await written(tmp_path, messages(120))
+    found = rows(tmp_path, part_bytes=part_bytes)
+    assert len({path.name for path in (tmp_path / "commitlog").iterdir()}) > 4
+    assert good(found) == [one.physical_offset for one in records]
+    assert all(row["_corrupt"] is None for row in found)
+
+
+async def test_columns_when_read_then_they_say_what_the_record_says(tmp_path: Path) -> None:
+    """Column by column against the store's own reader."""
+    records = await written(tmp_path, messages(80))
+    for row, one in zip(rows(tmp_path), records, strict=True):
+        pairs = one.property_map()
+        expected = {
+            "replica": tmp_path.name, "brokerId": None, "epoch": None,
+            "physicalOffset": one.physical_offset, "size": one.size, "topic": one.topic,
+            "queueId": one.queue_id, "queueOffset": one.queue_offset,
+            "tags": pairs.get("TAGS"), "keys": pairs.get("KEYS"),
+            "properties": list(pairs.items()), "bornHost": host(one.born_host),
+            "storeHost": host(one.store_host), "flag": one.flag, "sysFlag": one.sys_flag,
+            "reconsumeTimes": one.reconsume_times,
+            "preparedTransactionOffset": one.prepared_transaction_offset,
+            "bodySize": len(one.body), "bodyCrc": one.body_crc, "crcOk": True, "body": one.body,
+            "_corrupt": None,
+        }  # fmt: skip
+        for name, at_ms in (
+            ("bornTimestamp", one.born_timestamp), ("storeTimestamp", one.store_timestamp),
+        ):  # fmt: skip
+            assert round(row.pop(name).timestamp() * 1000) == at_ms
+        assert row == expected
+
+
+async def test_filters_when_pushed_then_only_such_records(tmp_path: Path) -> None:
+    """Each bound, and the topics."""
+    records = await written(tmp_path, messages(100))
+
+    def expect(wanted: Wanted, chosen: list[Record]) -> None:
+        assert chosen
+        assert good(rows(tmp_path, wanted)) == [one.physical_offset for one in chosen]
+
+    expect(Wanted(topics=frozenset([TOPICS[1]])), [r for r in records if r.topic == TOPICS[1]])
+    expect(Wanted(queue_id=Bounds(2, 2)), [r for r in records if r.queue_id == 2])
+    expect(Wanted(queue_offset=Bounds(low=3)), [r for r in records if r.queue_offset >= 3])
+    middle = records[50].physical_offset
+    expect(
+        Wanted(physical_offset=Bounds(high=middle)),
+        [r for r in records if r.physical_offset <= middle],
+    )
+    moment = records[50].store_timestamp
+    expect(
+        Wanted(store_timestamp=Bounds(low=moment)),
+        [r for r in records if r.store_timestamp >= moment],
+    )
+    assert good(rows(tmp_path, Wanted(topics=frozenset(["no such"])))) == []
+
+
+async def test_identity_and_epochs_when_there_then_every_row_has_them(tmp_path: Path) -> None:
+    """From the files that brokers in controller mode keep."""
+    records = await written(tmp_path, messages(40))
+    second = records[25].physical_offset
+    (tmp_path / "brokerIdentity").write_text("c#broker-a#2")
+    (tmp_path / "epochFileCheckpoint").write_text(f"2\n0\n3-0\n7-{second}\n")
+    found = rows(tmp_path)
+    assert [row["epoch"] for row in found] == [3] * 25 + [7] * 15
+    assert {row["brokerId"] for row in found} == {2}
+    (tmp_path / "epochFileCheckpoint").write_text("2\n0\n3-0\n")
+    with pytest.raises(StoreCorrupted):
+        open_replica(str(tmp_path))
+
+
+def flip(root: Path, offset: int, size: int = 1) -> None:
+    """Turn bits of some bytes of the log."""
+    path = root / "commitlog" / f"{offset // FILE_BYTES * FILE_BYTES:020d}"
+    data = bytearray(path.read_bytes())
+    for at in range(offset % FILE_BYTES, offset % FILE_BYTES + size):
+        data[at] ^= 0x55
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("queues", [True, False], ids=["with queues", "without queues"])
+@pytest.mark.parametrize("part_bytes", [1500, FILE_BYTES])
+@pytest.mark.parametrize("field", [0, 5, 30], ids=["size", "magic", "offset"])
+async def test_header_when_flipped_then_one_gap_and_all_others(
+    tmp_path: Path, field: int, part_bytes: int, queues: bool
+) -> None:
+    """The log goes on behind it, and the gap is exactly the damaged record."""
+    records = await written(tmp_path, messages(60))
+    hurt = next(r for r in records[20:] if r.physical_offset % FILE_BYTES)
+    if not queues:
+        (tmp_path / "consumequeue").rename(tmp_path / "elsewhere")
+    flip(tmp_path, hurt.physical_offset + field)
+    found = rows(tmp_path, part_bytes=part_bytes)
+    assert good(found) == [r.physical_offset for r in records if r is not hurt]
+    (gap,) = [row for row in found if row["_corrupt"] is not None]
+    assert (gap["physicalOffset"], gap["size"]) == (hurt.physical_offset, hurt.size)
+    assert gap["topic"] is None
+
+
+async def test_body_when_flipped_then_only_its_checksum_is_wrong(tmp_path: Path) -> None:
+    """The record stands, and says that it is not what was stored."""
+    records = await written(tmp_path, messages(30))
+    hurt = next(r for r in records if len(r.body) > 10)
+    flip(tmp_path, hurt.physical_offset + hurt.size - len(hurt.properties) - 20)
+    found = rows(tmp_path)
+    assert good(found) == [r.physical_offset for r in records]
+    assert [row["physicalOffset"] for row in found if not row["crcOk"]] == [hurt.physical_offset]
+
+
+async def test_inner_length_when_flipped_then_the_record_is_damaged_alone(tmp_path: Path) -> None:
+    """Its size still leads to the next one."""
+    records = await written(tmp_path, messages(30))
+    hurt = next(r for r in records if r.sys_flag == 0)
+    flip(tmp_path, hurt.physical_offset + 85)
+    found = rows(tmp_path)
+    assert good(found) == [r.physical_offset for r in records if r is not hurt]
+    assert [r["size"] for r in found if r["_corrupt"]] == [hurt.size]
+
+
+@pytest.mark.parametrize("part_bytes", [1500, 5000])
+async def test_bodies_when_they_hold_records_for_their_own_place_then_none_is_invented(
+    tmp_path: Path, part_bytes: int
+) -> None:
+    """Whoever knows where his message will stand can write a chain of perfect records."""
+    probe = await written(tmp_path / "probe", messages(10))
+    bait = probe[3]
+    raw = (tmp_path / "probe" / "commitlog" / f"{0:020d}").read_bytes()
+    fake = bytearray(raw[bait.physical_offset : bait.physical_offset + bait.size])
+    hostile = messages(12)
+    for turn in range(2):  # the first turn shows where the bodies will stand
+        root = tmp_path / f"turn{turn}"
+        records = await written(root, hostile)
+        for number in (5, 6):
+            one = records[number]
+            start = one.physical_offset + one.size - len(one.properties) - 3
+            start -= len(one.topic.encode()) + len(one.body)
+            body = bytearray()
+            while len(body) + len(fake) < 3000:
+                fake[28:36] = (start + len(body)).to_bytes(8)
+                body += fake
+            body += bytes(3000 - len(body))
+            hostile[number] = hostile[number]._replace(body=bytes(body))
+    root = tmp_path / "last"
+    records = await written(root, hostile)
+    assert good(rows(root, part_bytes=part_bytes)) == [r.physical_offset for r in records]
+
+
+async def test_tail_when_cut_then_the_rest_is_a_gap(tmp_path: Path) -> None:
+    """A file of fewer bytes than its last record wants."""
+    records = await written(tmp_path, messages(20))
+    last = records[-1]
+    path = sorted((tmp_path / "commitlog").iterdir())[-1]
+    path.write_bytes(path.read_bytes()[: last.physical_offset % FILE_BYTES + last.size - 5])
+    found = rows(tmp_path)
+    assert good(found) == [r.physical_offset for r in records[:-1]]
+    assert found[-1]["_corrupt"] is not None
+    assert found[-1]["size"] == last.size - 5
+
+
+async def test_zeros_when_in_the_middle_then_a_gap(tmp_path: Path) -> None:
+    """Pages that never reached the disk, with files behind them."""
+    records = await written(tmp_path, messages(60))
+    first = sorted((tmp_path / "commitlog").iterdir())[0]
+    half = [r for r in records if r.physical_offset < FILE_BYTES // 2]
+    end = half[-1].physical_offset + half[-1].size
+    first.write_bytes(first.read_bytes()[:end].ljust(FILE_BYTES, b"\0"))
+    found = rows(tmp_path)
+    behind = [r for r in records if r.physical_offset >= FILE_BYTES]
+    assert good(found) == [r.physical_offset for r in half + behind]
+    (gap,) = [row for row in found if row["_corrupt"] is not None]
+    assert (gap["physicalOffset"], gap["size"]) == (end, FILE_BYTES - end)
+
+
+async def test_directory_when_strange_then_said(tmp_path: Path) -> None:
+    """No store, foreign files, an empty log."""
+    with pytest.raises(ConfigInvalid, match="commitlog"):
+        open_replica(str(tmp_path))
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / "notes.txt").write_text("x")
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(b"")
+    assert open_replica(str(tmp_path)).foreign == ("notes.txt",)
+    assert rows(tmp_path) == []
+
+
+async def test_batches_when_columns_are_named_then_only_these(tmp_path: Path) -> None:
+    """The caller's order, the schema's types."""
+    await written(tmp_path, messages(5))
+    names = ("queueOffset", "topic", "_corrupt")
+    (part,) = plan(open_replica(str(tmp_path)), FILE_BYTES)
+    (batch,) = read_part(part, Wanted(columns=names))
+    assert batch.schema == pa.schema([SCHEMA.field(name) for name in names])

