@@ -9,14 +9,21 @@ import pyarrow as pa
 import pytest
 
 from rmqha.base.errors import ConfigInvalid, StoreCorrupted
+from rmqha.pipeline import splits
 from rmqha.pipeline.batches import Bounds, Wanted, read_part
 from rmqha.pipeline.columns import SCHEMA
 from rmqha.pipeline.replica import open_replica
 from rmqha.pipeline.splits import plan
-from rmqha.store.record import Record, unpack_host
+from rmqha.store.record import Record, check_record, unpack_host
 from tests.pipeline.stores import TOPICS, messages, written
 
 FILE_BYTES = 16_384
+
+
+@pytest.fixture(autouse=True)
+def near_anchors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows as small as these files, so that anchors are looked for in the middle of them."""
+    monkeypatch.setattr(splits, "ANCHOR_WINDOWS", (600, 4000))
 
 
 def rows(root: Path, wanted: Wanted | None = None, part_bytes: int = 5000) -> list[dict[str, Any]]:
@@ -161,32 +168,56 @@ async def test_inner_length_when_flipped_then_the_record_is_damaged_alone(tmp_pa
     assert [r["size"] for r in found if r["_corrupt"]] == [hurt.size]
 
 
-@pytest.mark.parametrize("part_bytes", [1500, 5000])
-async def test_bodies_when_they_hold_records_for_their_own_place_then_none_is_invented(
-    tmp_path: Path, part_bytes: int
-) -> None:
-    """Whoever knows where his message will stand can write a chain of perfect records."""
+async def hostile(tmp_path: Path) -> tuple[Path, list[Record]]:
+    """A store in which two bodies are chains of perfect records for their own places.
+
+    Whoever knows where his message will stand can write that.
+    """
     probe = await written(tmp_path / "probe", messages(10))
     bait = probe[3]
     raw = (tmp_path / "probe" / "commitlog" / f"{0:020d}").read_bytes()
     fake = bytearray(raw[bait.physical_offset : bait.physical_offset + bait.size])
-    hostile = messages(12)
-    for turn in range(2):  # the first turn shows where the bodies will stand
-        root = tmp_path / f"turn{turn}"
-        records = await written(root, hostile)
+    made = messages(12)
+    for turn in range(2):  # the first turns show where the bodies will stand
+        records = await written(tmp_path / f"turn{turn}", made)
         for number in (5, 6):
-            one = records[number]
-            start = one.physical_offset + one.size - len(one.properties) - 3
-            start -= len(one.topic.encode()) + len(one.body)
+            start = body_start(records[number])
             body = bytearray()
             while len(body) + len(fake) < 3000:
                 fake[28:36] = (start + len(body)).to_bytes(8)
                 body += fake
-            body += bytes(3000 - len(body))
-            hostile[number] = hostile[number]._replace(body=bytes(body))
-    root = tmp_path / "last"
-    records = await written(root, hostile)
+            made[number] = made[number]._replace(body=bytes(body.ljust(3000, b"\0")))
+    return tmp_path / "last", await written(tmp_path / "last", made)
+
+
+def body_start(one: Record) -> int:
+    """The physical offset of a record's body."""
+    behind = len(one.properties) + 2 + len(one.topic.encode()) + 1
+    return one.physical_offset + one.size - behind - len(one.body)
+
+
+@pytest.mark.parametrize("part_bytes", [700, 1500, 5000])
+async def test_bodies_when_they_hold_records_for_their_own_place_then_none_is_invented(
+    tmp_path: Path, part_bytes: int
+) -> None:
+    """Also where a task looks for its anchor in the middle of one."""
+    root, records = await hostile(tmp_path)
+    data = (root / "commitlog" / f"{0:020d}").read_bytes()
+    bait = body_start(records[5])
+    assert check_record(data, bait, len(data), bait, check_crc=True).size > 0
     assert good(rows(root, part_bytes=part_bytes)) == [r.physical_offset for r in records]
+
+
+@pytest.mark.parametrize("part_bytes", [1500, FILE_BYTES])
+async def test_hostile_record_when_damaged_then_its_body_is_no_way_on(
+    tmp_path: Path, part_bytes: int
+) -> None:
+    """Behind damage the queues say where the log goes on."""
+    root, records = await hostile(tmp_path)
+    flip(root, records[5].physical_offset + 4)
+    found = rows(root, part_bytes=part_bytes)
+    assert good(found) == [r.physical_offset for r in records if r is not records[5]]
+    assert [row["size"] for row in found if row["_corrupt"]] == [records[5].size]
 
 
 async def test_tail_when_cut_then_the_rest_is_a_gap(tmp_path: Path) -> None:
