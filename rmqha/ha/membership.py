@@ -139,11 +139,15 @@ class Membership:
         return self.sync_state_set.union <= near | {self._ha.own_id}
 
     def wait(self, now_ms: int, token: int, end_offset: int, *, reigning: bool) -> None:
-        """Complete a put now if it is, else when acknowledgements or its deadline come."""
-        settings = self._ha.settings
+        """Complete a put now if it is, else when acknowledgements or its deadline come.
+
+        Behind a put that waits there is nothing to look at: all of them wait for one number.
+        """
+        settings, first = self._ha.settings, self.waits.first_offset
+        is_first = first is None or end_offset < first
         if not reigning or self.waits.is_full:
             self._end(token, PutStatus.FLUSH_SLAVE_TIMEOUT)
-        elif settings.duplication_enable or end_offset <= self._level(now_ms):
+        elif settings.duplication_enable or (is_first and end_offset <= self._level(now_ms)):
             self._end(token, PutStatus.PUT_OK)
         else:
             self.waits.add(token, end_offset, now_ms + settings.slave_timeout_ms)

@@ -72,6 +72,11 @@ class PutWaits:
         """No other put may be written before one of these has ended."""
         return len(self._waiting) >= PUT_WAITS_MAX
 
+    @property
+    def first_offset(self) -> int | None:
+        """Where the record ends that is the first to be completed; None when no put waits."""
+        return self._by_offset[0][0] if self._by_offset else None
+
     def add(self, token: int, end_offset: int, deadline_ms: int) -> None:
         """Wait until the level reaches ``end_offset``, or the deadline."""
         self._waiting.add(token)

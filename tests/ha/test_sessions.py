@@ -8,6 +8,7 @@ import pytest
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.ha import events as ev
+from rmqha.ha import membership
 from rmqha.ha.epochs import EpochCache, EpochEntry
 from rmqha.ha.events import PutStatus, describe
 from rmqha.ha.frames import Ack, HandshakeReply, HandshakeRequest, TransferHeader
@@ -322,6 +323,29 @@ def test_a_thousand_puts_wait_and_one_acknowledgement_ends_them() -> None:
     ended = [one.token for one in done if isinstance(one, ev.PutCompleted)]
     assert sorted(ended) == list(range(1_000))
     assert all(one.status is PutStatus.PUT_OK for one in done if isinstance(one, ev.PutCompleted))
+
+
+def test_behind_a_put_that_waits_acknowledgements_are_not_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that is before it is answered at once; those behind it cost a place in the queue."""
+    core = reigning(HaSettings(all_ack_in_sync_state_set=True))
+    joined(core, 1, 2, 4_000)
+    core.step(0, ev.SyncStateSetConfirmed(frozenset({1, 2}), 2))
+    core.step(0, ev.Appended(5_000))
+    assert core.step(0, ev.PutWaited(1, 4_500)) == []
+    assert core.step(0, ev.PutWaited(2, 3_900)) == [ev.PutCompleted(2, PutStatus.PUT_OK)]
+    with monkeypatch.context() as patch:
+        patch.setattr(membership, "acked_level", None)
+        assert core.step(0, ev.PutWaited(3, 4_500)) == core.step(0, ev.PutWaited(4, 5_000)) == []
+    core.step(8, ev.SlaveWritable(1))
+    done = core.step(9, ev.SlaveSent(1, Ack(4_500)))
+    ended = [one.token for one in done if isinstance(one, ev.PutCompleted)]
+    assert sorted(ended) == [1, 3]
+    assert core.members.waits.first_offset == 5_000
+    late = core.step(9 + core.ha.settings.slave_timeout_ms, ev.Ticked())
+    assert ev.PutCompleted(4, PutStatus.FLUSH_SLAVE_TIMEOUT) in late
+    assert core.members.waits.first_offset is None
 
 
 def test_unanswered_requests_are_bounded() -> None:

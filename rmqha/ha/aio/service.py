@@ -244,16 +244,17 @@ class HaService:
         self._asked.append((end_offset, done))
 
     def _tell_asked(self) -> None:
-        """Tell the core of all that was asked for; the first event has the log with it."""
+        """Tell the core of all that was asked for; the log comes first."""
         asked, self._asked = self._asked, []
-        self._append_scheduled = True
+        if self._closed:
+            return
+        self._append_scheduled = False
+        self._events.append(ev.Appended(self._log.max_offset))
         for end_offset, done in asked:
-            if self._closed:
-                done(PutStatus.SERVICE_NOT_AVAILABLE)
-                continue
             self._tokens += 1
             self._puts[self._tokens] = done
-            self.give(ev.PutWaited(self._tokens, end_offset))
+            self._events.append(ev.PutWaited(self._tokens, end_offset))
+        self._drain()
 
     async def wait_put(self, end_offset: int) -> PutStatus:
         """Wait until enough slaves hold a record that ends at ``end_offset``, or its deadline."""
@@ -275,6 +276,9 @@ class HaService:
             self._append_scheduled = False
             self._events.append(ev.Appended(self._log.max_offset))
         self._events.append(event)
+        self._drain()
+
+    def _drain(self) -> None:
         if self._draining:
             return
         self._draining = True
