@@ -8,7 +8,7 @@ Source: ConsumerOffsetManager of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rmqha.base.errors import RemoteProtocolError
@@ -109,6 +109,11 @@ class ConsumerOffsets:
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset waits for a pull."""
         return queue_id in self._reset.get((topic, group), {})
+
+    def each(self) -> Iterator[tuple[str, str, Mapping[int, int]]]:
+        """Topic, group and offsets by queue, of all."""
+        for (topic, group), queues in self._table.items():
+            yield topic, group, queues
 
     def topics_of(self, group: str) -> list[str]:
         """Topics for which a group has stored anything, sorted."""

@@ -66,6 +66,10 @@ DEFAULTS: dict[str, str] = {
     "mappedFileSizeCommitLog": "1073741824",
     "mappedFileSizeConsumeQueue": "6000000",
     "maxMessageSize": "4194304",
+    "metricsExporterType": "DISABLE",
+    "metricsLabel": "",
+    "metricsPromExporterHost": "",
+    "metricsPromExporterPort": "5557",
     "minInSyncReplicas": "1",
     "namesrvAddr": "",
     "popPollingMapSize": "100000",
@@ -301,6 +305,7 @@ def check_values(values: Mapping[str, str]) -> None:
     for key in _POSITIVE:
         if int(values[key]) < 1:
             raise ConfigInvalid(f"{key}={values[key]} must be positive")
+    _port("metricsPromExporterPort", values["metricsPromExporterPort"])
     port = _port("listenPort", values["listenPort"])
     if port <= FAST_PORT_DISTANCE:
         raise ConfigInvalid(f"listenPort={port} leaves no room for the port two below it")

@@ -112,6 +112,17 @@ class Statistics:
         if name in self._counts or len(self._counts) < self._max:
             self._counts[name] = self._counts.get(name, 0) + count
 
+    def written(self) -> dict[str, int]:
+        """Messages by topic; one that nothing comes to for a minute begins anew."""
+        return {topic: n for (kind, topic, _), n in self._counts.items() if kind == TOPIC_PUT}
+
+    def read(self) -> dict[tuple[str, str], int]:
+        """Messages by topic and group, as :meth:`written`."""
+        return {
+            (topic, group): n for (kind, topic, group), n in self._counts.items()
+            if kind == GROUP_GET
+        }  # fmt: skip
+
     def sample(self, now_ms: int, day: int) -> None:
         """Remember the counts; to be called every ``SAMPLE_MS``.
 

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -25,6 +26,7 @@ from rmqha.base.errors import (
 )
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.settings import IMPORTANT, BrokerConfig, load_config
+from rmqha.cli import prometheus
 from rmqha.cli.process import (
     EXIT_CONFIG,
     EXIT_FAILED,
@@ -167,10 +169,13 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
         return EXIT_STORE
     code = await _started(config, replica)
     if code is None:
+        where = prometheus.LISTENING_ON
         try:
+            stop_metrics = start_metrics(config, replica, log)
+            where = "{statusPageHost}:{statusPagePort}"
             stop_page = await start_status_page(config.values, lambda: broker_page(replica), log)
         except OSError as error:
-            where = "{statusPageHost}:{statusPagePort}".format(**config.values)
+            where = where.format(**config.values)
             print(f"mqbroker: cannot listen on {where}: {error}", file=sys.stderr)
             await replica.stop()
             return EXIT_PORT
@@ -178,9 +183,28 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
         print(boot_line(config), flush=True)
         code = await ended
         await stop_page()
+        stop_metrics()
     await (replica.stop() if code == 0 else replica.close())
     log.log("info", "broker_stopped", code=code)
     return code
+
+
+def start_metrics(config: BrokerConfig, replica: BrokerReplica, log: Logger) -> Callable[[], None]:
+    """Open the Prometheus port if the configuration asks for it; returns what ends it.
+
+    Raises:
+        OSError: the port cannot be used.
+    """
+    if not prometheus.is_wanted(config.values, log):
+        return lambda: None
+    from rmqha.broker.aio.prometheus import Collector
+
+    labels = {
+        "cluster": config.cluster_name, "node_type": "broker", "node_id": config.broker_name,
+        "address": config.address, **prometheus.labels_of(config.values),
+    }  # fmt: skip
+    collector = Collector(labels, prometheus.in_loop(replica.admin.scrape))
+    return prometheus.serve(config.values, [collector])
 
 
 def broker_page(replica: BrokerReplica) -> Page:

@@ -201,17 +201,18 @@ class BrokerReplica:
         )
         self._send = SendProcessor(self, self.services, unique_ids)
         self._pull = PullProcessor(self)
+        self.admin = AdminProcessor(
+            self,
+            log,
+            ConfigText(disk, config_path),
+            disk_use=used_ratio,
+            services=self.services,
+            held_pulls=lambda: self._pull.held_count,
+            waiting_sends=lambda: (self._send.waiting_count, self._send.oldest_wait_ms),
+        )
         router = Router(
             log,
-            AdminProcessor(
-                self,
-                log,
-                ConfigText(disk, config_path),
-                disk_use=used_ratio,
-                services=self.services,
-                held_pulls=lambda: self._pull.held_count,
-                waiting_sends=lambda: (self._send.waiting_count, self._send.oldest_wait_ms),
-            ).handlers(),
+            self.admin.handlers(),
             ReplicationProcessor(self).handlers(),
             TopicProcessor(self, self.services, self._registration.told).handlers(),
             self._send.handlers(),

@@ -10,6 +10,7 @@ from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.live_config import ConfigRefused, read_update
 from rmqha.broker.runtime_info import Facts, config_text, runtime_table
+from rmqha.broker.scrape import Scrape, lags_of
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
@@ -104,6 +105,16 @@ class AdminProcessor:
         """28."""
         table = runtime_table(self._facts(), self._broker.statistics)
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps({"table": table}))
+
+    def scrape(self) -> Scrape:
+        """What metrics show now."""
+        broker = self._broker
+        lags, left_out = lags_of(broker.offsets.table.each(), broker.store.reader.max_offset)
+        return Scrape(
+            self._facts(), broker.config.integer("brokerPermission"),
+            len(broker.topics.table.topics), len(broker.groups.table.groups),
+            broker.statistics.written(), broker.statistics.read(), lags, left_out,
+        )  # fmt: skip
 
     def _facts(self) -> Facts:
         broker = self._broker

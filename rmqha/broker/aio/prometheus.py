@@ -1,0 +1,112 @@
+"""The Prometheus series of one broker: those of Java's names that it can tell, and a few of its own.
+
+Made when somebody asks; imported only when ``metricsExporterType=PROM``. Source:
+BrokerMetricsConstant and DefaultStoreMetricsConstant of RocketMQ 5.1 to 5.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector as PrometheusCollector
+
+from rmqha.broker.groups import SYSTEM_PREFIX
+from rmqha.broker.scrape import Scrape
+from rmqha.broker.topics import RETRY_PREFIX, is_system_topic
+
+_STORAGE = {"storage_medium": "disk", "storage_type": "local"}
+
+
+class Collector(PrometheusCollector):
+    """Makes Prometheus families.
+
+    Args:
+        labels: of every series.
+        scrape: looks, in the thread that owns the tables.
+    """
+
+    def __init__(self, labels: dict[str, str], scrape: Callable[[], Scrape]) -> None:
+        self._labels = labels
+        self._scrape = scrape
+
+    def collect(self) -> Iterator[Metric]:
+        """All families, as prometheus_client asks for them."""
+        found = self._scrape()
+        yield self._gauge("rocketmq_broker_permission", "brokerPermission", found.permission)
+        yield self._gauge("rocketmq_topic_number", "Topics", found.topics)
+        yield self._gauge("rocketmq_consumer_group_number", "Subscription groups", found.groups)
+        yield from self._messages(found)
+        yield self._lags(found)
+        yield from self._storage(found)
+        yield from self._own(found)
+
+    def _messages(self, found: Scrape) -> Iterator[Metric]:
+        names = [*self._labels, "topic", "is_system"]
+        written = CounterMetricFamily("rocketmq_messages_in", "Messages written", labels=names)
+        for topic, count in sorted(found.written.items()):
+            written.add_metric([*self._labels.values(), topic, _is_system(topic)], count)
+        yield written
+        names = [*names, "consumer_group"]
+        read = CounterMetricFamily("rocketmq_messages_out", "Messages given out", labels=names)
+        for (topic, group), count in sorted(found.read.items()):
+            labels = [*self._labels.values(), topic, _is_system(topic, group), group]
+            read.add_metric(labels, count)
+        yield read
+
+    def _lags(self, found: Scrape) -> Metric:
+        names = [*self._labels, "topic", "consumer_group", "is_retry", "is_system"]
+        family = GaugeMetricFamily(
+            "rocketmq_consumer_lag_messages", "Messages that a group has before it", labels=names
+        )
+        for lag in found.lags:
+            is_retry = str(lag.topic.startswith(RETRY_PREFIX)).lower()
+            labels = [lag.topic, lag.group, is_retry, _is_system(lag.topic, lag.group)]
+            family.add_metric([*self._labels.values(), *labels], lag.messages)
+        return family
+
+    def _storage(self, found: Scrape) -> Iterator[Metric]:
+        facts = found.facts
+        total, free = facts.disk_space or (0, 0)
+        age_ms = max(0, facts.now_ms - facts.earliest_ms) if facts.earliest_ms >= 0 else 0
+        for name, text, value, unit in (
+            ("storage_size", "Bytes in use on the disk", total - free, "bytes"),
+            ("storage_flush_behind", "Not on disk yet",
+             max(0, facts.max_offset - facts.flushed_offset), "bytes"),
+            ("storage_dispatch_behind", "Not in queues yet",
+             max(0, facts.confirm_offset - facts.dispatched_offset), "bytes"),
+            ("storage_message_reserve_time", "Age of the oldest message", age_ms, "milliseconds"),
+            ("timer_enqueue_lag", "Timers that were not read yet", facts.timers.unread, ""),
+            ("timer_dequeue_latency", "How late timers are",
+             1000 * facts.timers.read_behind_s, "milliseconds"),
+        ):  # fmt: skip
+            yield self._gauge(f"rocketmq_{name}", text, value, unit, _STORAGE)
+
+    def _own(self, found: Scrape) -> Iterator[Metric]:
+        facts = found.facts
+        yield self._gauge("rmqha_broker_master", "1 while it serves as master", facts.active)
+        yield self._gauge(
+            "rmqha_sends_waiting", "Sends that wait for replicas", facts.sends_waiting
+        )
+        yield self._gauge("rmqha_pulls_held", "Pulls that wait for messages", facts.pulls_held)
+        yield self._gauge("rmqha_lags_left_out", "Queues without a lag here", found.lags_left_out)
+        if facts.lease is not None:
+            yield self._gauge("rmqha_write_lease_held", "1 while it is held", facts.lease[0])
+            family = CounterMetricFamily(
+                "rmqha_write_lease_losses", "How often it was lost", labels=list(self._labels)
+            )
+            family.add_metric(list(self._labels.values()), facts.lease[1])
+            yield family
+
+    def _gauge(
+        self, name: str, text: str, value: float, unit: str = "",
+        more: dict[str, str] | None = None,
+    ) -> Metric:  # fmt: skip
+        labels = self._labels | (more or {})
+        family = GaugeMetricFamily(name, text, labels=list(labels), unit=unit)
+        family.add_metric(list(labels.values()), float(value))
+        return family
+
+
+def _is_system(topic: str, group: str = "") -> str:
+    return str(is_system_topic(topic) or group.startswith(SYSTEM_PREFIX)).lower()

@@ -1,0 +1,60 @@
+"""What a broker's metrics show: one look at its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from rmqha.broker.runtime_info import Facts
+
+LAG_QUEUES_MAX = 20_000
+"""Queues of groups whose lag one scrape looks at; the rest is left out and counted."""
+
+
+class Lag(NamedTuple):
+    """How many messages a group has still before it."""
+
+    topic: str
+    group: str
+    messages: int
+
+
+class Scrape(NamedTuple):
+    """Of one broker.
+
+    Attributes:
+        permission: brokerPermission.
+        written: messages by topic.
+        read: messages by (topic, group).
+        lags: of groups that have stored offsets.
+        lags_left_out: queues that were too many.
+    """
+
+    facts: Facts
+    permission: int
+    topics: int
+    groups: int
+    written: Mapping[str, int]
+    read: Mapping[tuple[str, str], int]
+    lags: tuple[Lag, ...]
+    lags_left_out: int
+
+
+def lags_of(
+    stored: Iterable[tuple[str, str, Mapping[int, int]]], end_of: Callable[[str, int], int]
+) -> tuple[tuple[Lag, ...], int]:
+    """The lags, and how many queues were left out.
+
+    Args:
+        stored: topic, group and offsets by queue.
+        end_of: the end of a queue.
+    """
+    found, seen, left_out = [], 0, 0
+    for topic, group, offsets in stored:
+        seen += len(offsets)
+        if seen > LAG_QUEUES_MAX:
+            left_out += len(offsets)
+            continue
+        behind = (max(0, end_of(topic, queue) - offset) for queue, offset in offsets.items())
+        found.append(Lag(topic, group, sum(behind)))
+    return tuple(found), left_out
