@@ -178,27 +178,22 @@ class BrokerReplica:
         self._clients = ClientProcessor(self, log)
         self.services = MasterServices(self, disk, unique_ids, log, self._failed)
         self.pop = PopParts(self, self.services, self._client, disk)
+
+        def followed() -> str | None:
+            return self.replicas.master_address if self.role is Role.SLAVE else None
+
         self._slave_sync = SlaveSync(
-            client=self._client,
-            clock=clock,
-            log=log,
-            master=lambda: self.replicas.master_address if self.role is Role.SLAVE else None,
-            topics=self.topics,
-            groups=self.groups,
-            offsets=self.offsets,
+            client=self._client, clock=clock, log=log, master=followed,
+            topics=self.topics, groups=self.groups, offsets=self.offsets,
             period_ms=config.integer("syncSlaveMetadataPeriod"),
             more=(
                 (RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, "request modes", self.pop.take_modes),
             ),
-        )
+        )  # fmt: skip
         self._delay_sync = DelaySync(
-            client=self._client,
-            clock=clock,
-            log=log,
-            master=lambda: self.replicas.master_address if self.role is Role.SLAVE else None,
-            services=self.services,
+            client=self._client, clock=clock, log=log, master=followed, services=self.services,
             period_ms=config.integer("syncSlaveMetadataPeriod"),
-        )
+        )  # fmt: skip
         self._send = SendProcessor(self, self.services, unique_ids)
         self._pull = PullProcessor(self)
         self.admin = AdminProcessor(
@@ -225,12 +220,9 @@ class BrokerReplica:
             GroupProcessor(self).handlers(),
             on_response=self.clients.on_response,
             on_closed=(
-                self._clients.closed,
-                self._pull.closed,
-                self.pop.pops.closed,
-                self._send.closed,
+                self._clients.closed, self._pull.closed, self.pop.pops.closed, self._send.closed,
             ),
-        )
+        )  # fmt: skip
         headers = HeaderCache(decode_message=decode_message)
         self._servers = {
             port: RemotingServer(
@@ -499,12 +491,9 @@ class BrokerReplica:
             return None
         config = self.config
         return Registered(
-            config.cluster_name,
-            config.broker_name,
-            config.address,
-            config.ha_address,
+            config.cluster_name, config.broker_name, config.address, config.ha_address,
             MASTER_ID if role is Role.MASTER else broker_id,
-        )
+        )  # fmt: skip
 
     def _master_known(self, master: MasterKnown) -> None:
         self.manager.give(ev.NameServerAnswered(master.address, master.ha_address))
