@@ -157,3 +157,35 @@ def test_topic_when_changed_then_the_next_message_goes_by_what_it_is_now() -> No
                 answer = cluster.ask(master.config.address, 310, fields, b"x")
                 codes.append(answer.code)
         assert codes == [0, 0, 0, 29, 0, 0]
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_sends_when_they_wait_then_all_are_answered_without_a_task_each(flush: str) -> None:
+    """Thousands may wait while a slave is slow."""
+    with ReplicaCluster(seed=9, allAckInSyncStateSet="true", flushDiskType=flush) as cluster:
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "SyncStateSet of three")
+        master = cluster.master()
+        assert master is not None
+        waited, started = [], []
+        add, start = master._send._waiting.add, master.tasks.start
+
+        def counted_add(one: Any) -> None:
+            add(one)
+            waited.append(len(master._send._waiting))
+
+        def counted_start(work: Any, *, name: str) -> Any:
+            started.append(name)
+            return start(work, name=name)
+
+        master._send._waiting.add = counted_add  # type: ignore[method-assign]
+        master.tasks.start = counted_start  # type: ignore[method-assign]
+        cluster.send_without_waiting(50)
+        cluster.run_for(1_000)
+        assert len(waited) == 50
+        assert max(waited) > 20
+        assert not master._send.waiting_count
+        assert master.store.confirm_offset == master.store.max_offset
+        # The others are heartbeats, and questions to a controller.
+        sends = [name for name in started if not name.startswith(("beat ", "ask "))]
+        assert len(sends) <= (5 if flush == "SYNC_FLUSH" else 0)
