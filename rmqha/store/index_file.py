@@ -216,10 +216,8 @@ UNIQUE_KEY_SIZE, _PRODUCER_SIZE = 32, 20
 """Of the keys that clients on IPv4 hosts make: address, process and class loader, then time and
 number."""
 
-_POWERS: tuple[tuple[int, tuple[int, ...]], ...] = tuple(
-    (pow(31, size, 1 << 32), tuple(pow(31, size - 1 - place, 1 << 32) for place in range(size)))
-    for size in range(KEY_LENGTH_QUICK + 1)
-)
+_FACTORS = tuple(pow(31, count, 1 << 32) for count in range(KEY_LENGTH_QUICK + 1))
+_POWERS = tuple((factor, _FACTORS[:size][::-1]) for size, factor in enumerate(_FACTORS))
 """By the length of a key: what all before it is multiplied by, and each of its characters."""
 
 
