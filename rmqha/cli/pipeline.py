@@ -1,7 +1,7 @@
 """Spark jobs over stores: ``bin/pipeline JOB``, or the same module given to ``spark-submit``.
 
-Exit codes: 0 done, 1 done and damage was found (with ``--strict``), 2 wrong usage, no Java, a path
-that is no store.
+Exit codes: 0 done, 1 done and damage (with ``--strict``) or a difference was found, 2 wrong usage,
+no Java, a path that is no store.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import click
 
 from rmqha.base.errors import ConfigInvalid, RmqhaError
 from rmqha.pipeline import session
-from rmqha.pipeline.jobs import export
+from rmqha.pipeline.jobs import audit, export
 from rmqha.pipeline.replica import open_replica
 
 EXIT_DAMAGE = 1
@@ -59,6 +59,40 @@ def export_command(
         print(f"{topic:40} {day} {messages:>12} messages {size:>16} bytes")
     print(f"{done.rows} messages, {done.damaged} damaged ranges")
     if strict and done.damaged:
+        sys.exit(EXIT_DAMAGE)
+
+
+@main.command("replica-audit")
+@click.argument("stores", nargs=-1, required=True)
+@click.option("--up-to", type=int, default=None, help="Compare up to this physical offset.")
+@click.option("--report", "page", default=None, help="Write an HTML page here.")
+@click.option("--master", default=None, help="Spark master; local[*] unless submitted.")
+def audit_command(
+    stores: tuple[str, ...], up_to: int | None, page: str | None, master: str | None
+) -> None:
+    """Compare the commit logs of STORES, replicas of one broker set.
+
+    Up to the highest confirm offset that a checkpoint tells, or to where two logs reach.
+    """
+    try:
+        opened = [open_replica(store.rpartition("=")[2]) for store in stores]
+        if len(opened) < 2:
+            raise ConfigInvalid("an audit compares at least two stores")
+        found = audit.run(session("rmqha replica-audit", master=master), stores, up_to=up_to)
+    except RmqhaError as error:
+        print(f"pipeline: {error}", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+    if page is not None:
+        with open(page, "w", encoding="utf-8") as file:
+            file.write(audit.report(stores, found))
+    for one in found.differences:
+        queue = "" if one.queue_id is None else f" queue {one.queue_id} offset {one.queue_offset}"
+        epochs = ", ".join(map(str, one.epochs)) or "unknown"
+        print(f"{one.physical_offset}: {one.topic or '?'}{queue} epoch {epochs}: {one.what}")
+    different = len(found.ranges_different)
+    low, high = found.plan.low, found.plan.high
+    print(f"bytes {low} to {high}: {found.ranges_compared} ranges compared, {different} differ")
+    if different:
         sys.exit(EXIT_DAMAGE)
 
 

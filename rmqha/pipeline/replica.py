@@ -16,12 +16,14 @@ from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.ha.epochs import EpochCache, load_epochs
+from rmqha.store import checkpoint
 from rmqha.store.consume_queue import UNIT
 from rmqha.store.identity import FILE_NAME, decode_identity
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 EPOCH_FILE = "epochFileCheckpoint"
+CHECKPOINT = "checkpoint"
 _NAME_DIGITS = 20
 
 
@@ -78,6 +80,13 @@ def open_replica(root: str, name: str = "") -> Replica:
         tuple((entry.start, entry.epoch) for entry in epochs.entries),
         tuple(foreign),
     )
+
+
+def confirm_offset(root: str) -> int | None:
+    """The confirm offset of the store's checkpoint; None when it has none."""
+    data = _read(os.path.join(root, CHECKPOINT))
+    found = -1 if data is None else checkpoint.read(data).confirm_offset
+    return found if found > 0 else None
 
 
 def _is_log_file(entry: os.DirEntry[str]) -> bool:

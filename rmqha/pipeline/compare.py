@@ -1,0 +1,234 @@
+"""Where the replicas of one broker set differ, first by ranges of bytes and then by messages.
+
+The plan is made on the driver of names and sizes: ranges that never cross a file, an epoch or the
+end of a log, the same for every replica. Workers hash them, and of ranges that differ they hash
+the records; only hashes and names travel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from zlib import crc32
+
+from msgspec import Struct
+
+from rmqha.base.errors import ConfigInvalid, StoreCorrupted
+from rmqha.pipeline.batches import Bounds, Wanted, read_part
+from rmqha.pipeline.replica import Replica, confirm_offset, mapped
+from rmqha.pipeline.splits import Part
+
+RANGE_BYTES = 16 << 20
+_NAMES = ("physicalOffset", "size", "topic", "queueId", "queueOffset", "_corrupt")
+
+
+class Range(Struct, frozen=True):
+    """Bytes ``[start, stop)`` of the log as one replica has them.
+
+    Attributes:
+        replica: the index of the store among those given.
+        epoch: in whose span the bytes lie there; None outside of any.
+        path, base: the file.
+    """
+
+    replica: int
+    epoch: int | None
+    start: int
+    stop: int
+    path: str
+    base: int
+
+
+class Plan(Struct, frozen=True):
+    """What is compared.
+
+    Attributes:
+        low, high: the offsets that at least two replicas have, up to the confirm offset.
+        confirm_offset: None when no replica says one; everything then counts.
+        ranges: of all replicas.
+    """
+
+    low: int
+    high: int
+    confirm_offset: int | None
+    ranges: tuple[Range, ...]
+
+
+def plan_ranges(
+    replicas: Sequence[Replica], *, up_to: int | None = None, range_bytes: int = RANGE_BYTES
+) -> Plan:
+    """Cut what the replicas have in common into ranges.
+
+    Args:
+        replicas: at least two, of one broker set.
+        up_to: compare up to this offset instead of the highest confirm offset of a checkpoint.
+        range_bytes: size of a range, at most.
+
+    Raises:
+        ConfigInvalid: fewer than two replicas, or logs in files of different sizes.
+    """
+    if len(replicas) < 2:
+        raise ConfigInvalid("an audit compares at least two stores")
+    if up_to is None:
+        known = [found for one in replicas if (found := confirm_offset(one.root)) is not None]
+        up_to = max(known, default=None)
+    ends = [log_end(one) for one in replicas]
+    spans = [(one.files[0].base, end) for one, end in zip(replicas, ends, strict=True) if one.files]
+    low = sorted(start for start, _ in spans)[1] if len(spans) > 1 else 0
+    high = sorted(stop for _, stop in spans)[-2] if len(spans) > 1 else 0
+    if up_to is not None:
+        high = min(high, up_to)
+    edges = _edges(replicas, ends, low, high, range_bytes)
+    ranges = [
+        one
+        for index, replica in enumerate(replicas)
+        for start, stop in pairwise(edges)
+        if stop <= ends[index] and (one := _range_of(replica, index, start, stop)) is not None
+    ]
+    return Plan(low, high, up_to, tuple(ranges))
+
+
+def log_end(replica: Replica) -> int:
+    """Where a log ends: behind its last record, which is looked for in its last file."""
+    if not replica.files:
+        return 0
+    last = replica.files[-1]
+    part = Part(replica, last, 0, last.size, is_last_file=True)
+    end = last.base
+    for batch in read_part(part, Wanted(("physicalOffset", "size"))):
+        end = batch.column(0)[-1].as_py() + batch.column(1)[-1].as_py()
+    return int(end)
+
+
+def _edges(
+    replicas: Sequence[Replica], ends: Sequence[int], low: int, high: int, range_bytes: int
+) -> list[int]:
+    found = {low, high, *ends, *range(low - low % range_bytes, high, range_bytes)}
+    for replica in replicas:
+        found.update(file.base for file in replica.files)
+        found.update(start for start, _ in replica.epochs)
+    return sorted(one for one in found if low <= one <= high)
+
+
+def _range_of(replica: Replica, index: int, start: int, stop: int) -> Range | None:
+    """None when the replica does not have all these bytes."""
+    number = bisect_right([file.base for file in replica.files], start) - 1
+    if number < 0:
+        return None
+    file = replica.files[number]
+    if stop > file.base + file.size:
+        return None
+    at = bisect_right([first for first, _ in replica.epochs], start) - 1
+    epoch = replica.epochs[at][1] if at >= 0 else None
+    return Range(index, epoch, start, stop, file.path, file.base)
+
+
+def hash_of(one: Range) -> str:
+    """A checksum of the bytes; says that two ranges differ, not why.
+
+    Raises:
+        OSError: the file cannot be read.
+        StoreCorrupted: the file has become shorter meanwhile.
+    """
+    with mapped(one.path) as buffer:
+        if len(buffer) < one.stop - one.base:
+            raise StoreCorrupted(f"{one.path} is shorter than when the audit began")
+        part = buffer[one.start - one.base : one.stop - one.base]
+        return hashlib.sha1(part, usedforsecurity=False).hexdigest()
+
+
+class Seen(Struct, frozen=True):
+    """One record, or one damaged place, as a replica has it.
+
+    Attributes:
+        replica: the index of the store.
+        checksum: of all its bytes.
+        corrupt: why no record could be made of it.
+    """
+
+    replica: int
+    epoch: int | None
+    physical_offset: int
+    size: int
+    topic: str | None
+    queue_id: int | None
+    queue_offset: int | None
+    checksum: int
+    corrupt: str | None
+
+
+def records_of(replica: Replica, one: Range) -> Iterator[Seen]:
+    """What begins in a range of a replica.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    file = next(file for file in replica.files if file.base == one.base)
+    part = Part(
+        replica, file, one.start - file.base, one.stop - file.base, file is replica.files[-1]
+    )
+    bounds = Bounds(one.start, one.stop - 1)
+    with mapped(file.path) as buffer:
+        for batch in read_part(part, Wanted(_NAMES, physical_offset=bounds)):
+            for row in batch.to_pylist():
+                at = row["physicalOffset"] - file.base
+                yield Seen(
+                    one.replica, one.epoch, row["physicalOffset"], row["size"], row["topic"],
+                    row["queueId"], row["queueOffset"], crc32(buffer[at : at + row["size"]]),
+                    row["_corrupt"],
+                )  # fmt: skip
+
+
+class Difference(Struct, frozen=True):
+    """One place at which replicas differ.
+
+    Attributes:
+        physical_offset, size: of the record, by the first replica that has one there.
+        topic, queue_id, queue_offset: of that record; None when no replica has one there.
+        epochs: by replica, of those that know one.
+        what: for people: which replica has what.
+    """
+
+    physical_offset: int
+    size: int
+    topic: str | None
+    queue_id: int | None
+    queue_offset: int | None
+    epochs: tuple[int, ...]
+    what: str
+
+
+def differences(seen: Iterable[Seen], names: Sequence[str]) -> list[Difference]:
+    """Compare what replicas have, place by place.
+
+    Args:
+        seen: everything that begins in the ranges compared, of all replicas that have them.
+        names: of the replicas.
+    """
+    seen = list(seen)
+    present = sorted({one.replica for one in seen})
+    places: dict[int, dict[int, Seen]] = {}
+    for one in seen:
+        places.setdefault(one.physical_offset, {})[one.replica] = one
+    found = []
+    for offset, by_replica in sorted(places.items()):
+        kinds = {(one.size, one.checksum, one.corrupt) for one in by_replica.values()}
+        epochs = [one.epoch for one in by_replica.values() if one.epoch is not None]
+        if len(kinds) == 1 and len(set(epochs)) <= 1 and len(by_replica) == len(present):
+            continue
+        whole = next((one for one in by_replica.values() if one.corrupt is None), None)
+        shown = whole or next(iter(by_replica.values()))
+        what = "; ".join(f"{names[index]}: {_told(by_replica.get(index))}" for index in present)
+        place = (offset, shown.size, shown.topic, shown.queue_id, shown.queue_offset)
+        found.append(Difference(*place, tuple(epochs), what))
+    return found
+
+
+def _told(one: Seen | None) -> str:
+    if one is None:
+        return "nothing begins here"
+    if one.corrupt is not None:
+        return f"damaged ({one.corrupt})"
+    return f"{one.size} bytes, checksum {one.checksum:08x}, epoch {one.epoch}"

@@ -1,0 +1,184 @@
+"""Do the replicas of a broker set hold the same log? Where they do not, which message is it?
+
+Hashes of ranges are made in the workers; only of ranges that differ are the records compared.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from rmqha.pipeline.compare import (
+    RANGE_BYTES,
+    Difference,
+    Plan,
+    Range,
+    Seen,
+    differences,
+    hash_of,
+    plan_ranges,
+    records_of,
+)
+from rmqha.pipeline.replica import Replica, open_replica
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RANGES = "replica int, epoch int, start bigint, stop bigint, path string, base bigint"
+HASHES = f"{RANGES}, hash string"
+RECORDS = (
+    "replica int, epoch int, physical_offset bigint, size int, topic string, queue_id int,"
+    " queue_offset bigint, checksum bigint, corrupt string"
+)
+SHOWN_MAX = 1000
+_PAGE = """<!doctype html><meta charset="utf-8"><title>rmqha replica audit</title>
+<style>body{{font:14px sans-serif;margin:2em}}td,th{{padding:.2em 1em;text-align:left}}</style>
+<h1>{verdict}</h1><p>{stores}: bytes {low} to {high}, {ranges} ranges, {bad} differ.</p>
+<table><tr><th>offset</th><th>topic</th><th>queue</th><th>queue offset</th><th>epochs</th>
+<th>who has what</th></tr>{lines}</table>
+"""
+
+
+class Audit(Struct, frozen=True):
+    """What was found.
+
+    Attributes:
+        plan: what was compared.
+        ranges_compared: ranges that at least two replicas have.
+        ranges_different: (start, stop) of those whose bytes or epochs differ.
+        differences: message by message, the first ``SHOWN_MAX``.
+    """
+
+    plan: Plan
+    ranges_compared: int
+    ranges_different: tuple[tuple[int, int], ...]
+    differences: tuple[Difference, ...]
+
+
+def hashes(ranges: DataFrame) -> DataFrame:
+    """Each range with the hash of its bytes, made where the bytes are read."""
+    return ranges.mapInArrow(_hash_batches, HASHES)
+
+
+def different(hashed: DataFrame) -> DataFrame:
+    """``start``, ``stop``, ``contents`` and ``epochs`` of ranges in which one of these differs."""
+    from pyspark.sql import functions as f
+
+    found = hashed.groupBy("start", "stop").agg(
+        f.count_distinct("hash").alias("contents"), f.count_distinct("epoch").alias("epochs")
+    )
+    return found.where("contents > 1 OR epochs > 1").orderBy("start")
+
+
+def run(
+    spark: SparkSession,
+    stores: Sequence[str],
+    *,
+    up_to: int | None = None,
+    range_bytes: int = RANGE_BYTES,
+) -> Audit:
+    """Compare stores of one broker set.
+
+    Args:
+        stores: directories, optionally as ``name=directory``.
+        up_to: an offset; by default the highest confirm offset that a checkpoint tells.
+        range_bytes: size of a range.
+
+    Raises:
+        ConfigInvalid: fewer than two stores, or a path that is none.
+        StoreCorrupted: an identity or epoch file is damaged.
+    """
+    replicas = [_opened(store) for store in stores]
+    plan = plan_ranges(replicas, up_to=up_to, range_bytes=range_bytes)
+    if not plan.ranges:
+        return Audit(plan, 0, (), ())
+    cores = spark.sparkContext.defaultParallelism
+    rows = spark.createDataFrame([astuple(one) for one in plan.ranges], RANGES)
+    hashed = hashes(rows.repartition(min(len(plan.ranges), 4 * cores), "start")).cache()
+    bad = [(row.start, row.stop) for row in different(hashed).collect()]
+    compared = hashed.groupBy("start").count().where("count > 1").count()
+    hashed.unpersist()
+    found = _by_message(spark, replicas, plan, bad)
+    return Audit(plan, compared, tuple(bad), tuple(found[:SHOWN_MAX]))
+
+
+def _opened(store: str) -> Replica:
+    name, _, root = store.rpartition("=")
+    return open_replica(root, name)
+
+
+def _by_message(
+    spark: SparkSession, replicas: list[Replica], plan: Plan, bad: list[tuple[int, int]]
+) -> list[Difference]:
+    """Range by range, so that never more than two replicas' records of one are in memory."""
+    names = [one.name for one in replicas]
+    found: list[Difference] = []
+    for start, _ in bad:
+        if len(found) >= SHOWN_MAX:
+            break
+        chosen = [one for one in plan.ranges if one.start == start]
+        rows = spark.createDataFrame([astuple(one) for one in chosen], RANGES)
+        seen = rows.repartition(len(chosen), "replica").mapInArrow(_Records(replicas), RECORDS)
+        found += differences((Seen(*row) for row in seen.collect()), names)
+    return found
+
+
+def _hash_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        hashed = [hash_of(Range(**row)) for row in batch.to_pylist()]
+        yield pa.RecordBatch.from_arrays(
+            [*batch.columns, pa.array(hashed, pa.string())], [*batch.schema.names, "hash"]
+        )
+
+
+class _Records:
+    """Travels to the workers with what they need to know of the stores."""
+
+    def __init__(self, replicas: list[Replica]) -> None:
+        self._replicas = replicas
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                one = Range(**row)
+                seen: list[Any] = list(records_of(self._replicas[one.replica], one))
+                if seen:
+                    yield pa.RecordBatch.from_pylist([_plain(item) for item in seen], _SEEN)
+
+
+_SEEN = pa.schema(
+    [
+        ("replica", pa.int32()), ("epoch", pa.int32()), ("physical_offset", pa.int64()),
+        ("size", pa.int32()), ("topic", pa.string()), ("queue_id", pa.int32()),
+        ("queue_offset", pa.int64()), ("checksum", pa.int64()), ("corrupt", pa.string()),
+    ]
+)  # fmt: skip
+
+
+def _plain(item: Seen) -> dict[str, Any]:
+    return dict(zip(item.__struct_fields__, astuple(item), strict=True))
+
+
+def report(stores: Sequence[str], audit: Audit) -> str:
+    """A page for people."""
+    lines = "".join(
+        f"<tr><td>{one.physical_offset}</td><td>{html.escape(one.topic or '')}</td>"
+        f"<td>{_shown(one.queue_id)}</td><td>{_shown(one.queue_offset)}</td>"
+        f"<td>{', '.join(map(str, one.epochs))}</td><td>{html.escape(one.what)}</td></tr>"
+        for one in audit.differences
+    )
+    verdict = "The replicas differ" if audit.ranges_different else "The replicas are equal"
+    return _PAGE.format(
+        verdict=verdict, stores=html.escape(", ".join(stores)), low=audit.plan.low,
+        high=audit.plan.high, ranges=audit.ranges_compared, bad=len(audit.ranges_different),
+        lines=lines,
+    )  # fmt: skip
+
+
+def _shown(number: int | None) -> str:
+    return "" if number is None else str(number)
