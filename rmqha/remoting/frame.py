@@ -132,9 +132,11 @@ class FrameDecoder:
         position, size = 0, len(data)
         unpack_prefix = _PREFIX.unpack_from
         header_bytes_max = self._header_bytes_max
+        total_max = self._frame_bytes_max - _LENGTH_BYTES
         while size - position >= _PREFIX_BYTES:
             total, word = unpack_prefix(data, position)
-            self._check_total(total, data, position)
+            if not _LENGTH_BYTES <= total <= total_max:
+                self._check_total(total, data, position)
             header_length = word & _HEADER_LENGTH_MASK
             if header_length > total - _LENGTH_BYTES or header_length > header_bytes_max:
                 raise HeaderMalformed(

@@ -9,7 +9,7 @@ from rmqha.broker.aio.processors import Handler, Handlers
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import unsupported
 from rmqha.remoting.codes import ResponseCode
-from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.command import FLAG_RESPONSE, RemotingCommand
 from rmqha.runtime.logs import Logger
 
 OnResponse = Callable[[Connection, RemotingCommand], None]
@@ -42,7 +42,7 @@ class Router:
     def on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:
         """Handle the commands of one chunk, in order."""
         for request in commands:
-            if request.is_response:
+            if request.flag & FLAG_RESPONSE:
                 if self._on_response is not None:
                     self._on_response(connection, request)
                 continue
