@@ -15,10 +15,10 @@ import time
 SLICE_BYTES = 64 << 20
 """Reserved at a time; what was prepared in part can be taken in between."""
 
-PAUSES_PER_SLICE = 3
+PAUSES_PER_WAIT = 3
 PAUSE_S_MAX = 0.2
-"""After a slice the thread sleeps so many times as long as it took, but not longer than this: where
-reserving costs processor time, whoever fills the file before this one needs it more."""
+"""After a slice the thread sleeps so many times as long as it had to wait for a core or the disk, but
+not longer than this: whoever fills the file before this one needs them more. Alone it never sleeps."""
 
 
 class _Prepared:
@@ -71,12 +71,12 @@ class PreparedFiles:
         for start in range(0, size, SLICE_BYTES):
             if not file.wanted:
                 return
-            began = time.monotonic()
+            began, worked = time.monotonic(), time.thread_time()
             os.posix_fallocate(own, start, min(SLICE_BYTES, size - start))
-            took = time.monotonic() - began
+            waited = (time.monotonic() - began) - (time.thread_time() - worked)
             file.done = min(size, start + SLICE_BYTES)
-            if file.done < size:
-                time.sleep(min(PAUSE_S_MAX, PAUSES_PER_SLICE * took))
+            if file.done < size and waited > 0:
+                time.sleep(min(PAUSE_S_MAX, PAUSES_PER_WAIT * waited))
 
     def take(self, path: str, size: int) -> int | None:
         """Give a prepared file its name, and the blocks that it still lacks.
