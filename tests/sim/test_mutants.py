@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rmqha.base.errors import RmqhaError
 from rmqha.controller import machine
@@ -75,7 +76,7 @@ def anyone_alive_becomes_master(patch: pytest.MonkeyPatch) -> None:
     honest = decide_elect.elect_master
 
     def loose(state: Any, context: Context, request: Any) -> Any:
-        return honest(state, context._replace(enable_elect_unclean_master=True), request)
+        return honest(state, replace(context, enable_elect_unclean_master=True), request)
 
     patch.setattr(machine, "elect_master", loose)
 
