@@ -339,6 +339,9 @@ def test_check_points_when_the_other_kind_takes_the_store_over_then_it_goes_on_w
             for number in range(4):
                 body, key = f"handed-{number}".encode(), f"K{number}"
                 wire.send_message(connection, topic, 0, body, keys=key, default_queues=1)
+            end = {"topic": topic, "queueId": 0}
+            # A queue shows what was sent a moment after the answer, with Java, too.
+            wait_until(lambda: connection.ask(30, end).ext["offset"] == "4", 10.0, "all four")
             popped: list[Handed] = []
 
             def four() -> bool:
