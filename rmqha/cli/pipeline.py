@@ -14,7 +14,7 @@ import click
 from rmqha.base.errors import ConfigInvalid, RmqhaError
 from rmqha.pipeline import session
 from rmqha.pipeline.jobs import audit, export
-from rmqha.pipeline.replica import open_replica
+from rmqha.pipeline.replica import open_store
 
 EXIT_DAMAGE = 1
 EXIT_USAGE = 2
@@ -46,7 +46,7 @@ def export_command(
         for store in stores:
             if "," in store:
                 raise ConfigInvalid(f"{store}: a comma cannot be in a store's path")
-            open_replica(store.rpartition("=")[2])
+            open_store(store)
         spark = session("rmqha export", master=master)
         done = export.run(spark, stores, out, topics=topics, bodies=bodies)
     except RmqhaError as error:
@@ -75,7 +75,7 @@ def audit_command(
     Up to the highest confirm offset that a checkpoint tells, or to where two logs reach.
     """
     try:
-        opened = [open_replica(store.rpartition("=")[2]) for store in stores]
+        opened = [open_store(store) for store in stores]
         if len(opened) < 2:
             raise ConfigInvalid("an audit compares at least two stores")
         found = audit.run(session("rmqha replica-audit", master=master), stores, up_to=up_to)

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline.batches import Bounds, Wanted, read_part
 from rmqha.pipeline.columns import SCHEMA
-from rmqha.pipeline.replica import open_replica
+from rmqha.pipeline.replica import open_replica, split_store
 from rmqha.pipeline.splits import PART_BYTES, Part, plan
 
 NAME = "rocketmq-commitlog"
@@ -185,9 +185,9 @@ def _paths(options: Any) -> list[tuple[str, str]]:
     """(name or empty, directory) of the option ``path``."""
     found = []
     for one in options.get("path", "").split(","):
-        name, equals, root = one.strip().rpartition("=")
+        name, root = split_store(one)
         if root:
-            found.append((name if equals else "", root))
+            found.append((name, root))
     if not found:
         raise ConfigInvalid(f"{NAME} needs a path: load('/store') or load('a=/store1,b=/store2')")
     return found

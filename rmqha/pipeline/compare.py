@@ -67,7 +67,7 @@ def plan_ranges(
         range_bytes: size of a range, at most.
 
     Raises:
-        ConfigInvalid: fewer than two replicas, or logs in files of different sizes.
+        ConfigInvalid: fewer than two replicas.
     """
     if len(replicas) < 2:
         raise ConfigInvalid("an audit compares at least two stores")

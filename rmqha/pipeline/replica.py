@@ -55,6 +55,18 @@ class Replica(Struct, frozen=True):
     foreign: tuple[str, ...]
 
 
+def split_store(text: str) -> tuple[str, str]:
+    """Name (empty when none is given) and directory of ``directory`` or ``name=directory``."""
+    name, _, root = text.strip().rpartition("=")
+    return name, root
+
+
+def open_store(text: str) -> Replica:
+    """``open_replica`` of ``directory`` or ``name=directory``; raises as it."""
+    name, root = split_store(text)
+    return open_replica(root, name)
+
+
 def open_replica(root: str, name: str = "") -> Replica:
     """Look at a directory.
 

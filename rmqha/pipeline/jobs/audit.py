@@ -24,7 +24,7 @@ from rmqha.pipeline.compare import (
     plan_ranges,
     records_of,
 )
-from rmqha.pipeline.replica import Replica, open_replica
+from rmqha.pipeline.replica import Replica, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,7 +93,7 @@ def run(
         ConfigInvalid: fewer than two stores, or a path that is none.
         StoreCorrupted: an identity or epoch file is damaged.
     """
-    replicas = [_opened(store) for store in stores]
+    replicas = [open_store(store) for store in stores]
     plan = plan_ranges(replicas, up_to=up_to, range_bytes=range_bytes)
     if not plan.ranges:
         return Audit(plan, 0, (), ())
@@ -105,11 +105,6 @@ def run(
     hashed.unpersist()
     found = _by_message(spark, replicas, plan, bad)
     return Audit(plan, compared, tuple(bad), tuple(found[:SHOWN_MAX]))
-
-
-def _opened(store: str) -> Replica:
-    name, _, root = store.rpartition("=")
-    return open_replica(root, name)
 
 
 def _by_message(
