@@ -12,6 +12,7 @@ import sys
 import click
 
 from rmqha.base.errors import ConfigInvalid, RmqhaError
+from rmqha.cli.pipeline_controller import history_command
 from rmqha.pipeline import session
 from rmqha.pipeline.jobs import audit, export
 from rmqha.pipeline.replica import open_store
@@ -23,6 +24,9 @@ EXIT_USAGE = 2
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Spark jobs over RocketMQ stores."""
+
+
+main.add_command(history_command)
 
 
 @main.command("export")

@@ -1,0 +1,74 @@
+"""``bin/pipeline controller-history``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.cli.pipeline_exits import EXIT_FOUND, EXIT_USAGE, usage_errors, write_page
+from rmqha.pipeline import session
+from rmqha.pipeline.jobs import controller_history as job
+
+
+@click.command("controller-history")
+@click.argument("stores", nargs=-1, required=True)
+@click.option("-o", "--out", required=True, help="Directory of the tables.")
+@click.option("--at", type=click.IntRange(min=0), default=None, help="The state at this index.")
+@click.option("--from", "before", type=click.IntRange(min=0), default=None, metavar="INDEX")
+@click.option("--to", "after", type=click.IntRange(min=0), default=None, metavar="INDEX")
+@click.option("--strict", is_flag=True, help="Exit with 1 when something is damaged.")
+@click.option("--master", default=None, help="Spark master; local[*] unless submitted.")
+def history_command(
+    stores: tuple[str, ...],
+    out: str,
+    at: int | None,
+    before: int | None,
+    after: int | None,
+    *,
+    strict: bool,
+    master: str | None,
+) -> None:
+    """Logs and snapshots of controllers (STORES: directories, or name=directory) as a table.
+
+    --at shows the state at an index; --from and --to what two states differ in. Nothing is written
+    to the stores, and they may be in use.
+    """
+    with usage_errors():
+        if (before is None) != (after is None):
+            raise ConfigInvalid("--from and --to go together")
+        between = None if before is None or after is None else (before, after)
+        job.named_stores(stores)
+        spark = session("rmqha controller-history", master=master)
+        found = job.run(spark, stores, out, at=at, between=between)
+    write_page(out, job.REPORT, job.report(stores, found))
+    _show(found)
+    _show_unknown(found, at, between)
+    if strict and found.damaged:
+        sys.exit(EXIT_FOUND)
+
+
+def _show(found: job.History) -> None:
+    for replica, kind, status, rows, first, last in found.kinds:
+        span = "" if first is None else f"{first} to {last}"
+        print(f"{replica:20} {kind:20} {status:10} {rows:>10}  {span}")
+    for replica, index, name, key, value in found.state:
+        print(f"{replica} at {index}: {name} {key} = {value or '-'}")
+    for replica, name, key, old, new in found.difference:
+        print(f"{replica}: {name} {key}: {old or '-'} -> {new or '-'}")
+    for replica, segment, position, size, why in (*found.torn, *found.damaged):
+        print(f"{replica}: {segment} at byte {position}, {size} bytes: {why}")
+    print(f"{len(found.damaged)} damaged places, {len(found.torn)} torn tails")
+
+
+def _show_unknown(found: job.History, at: int | None, between: tuple[int, int] | None) -> None:
+    """A state that was asked for and that no replica knows ends the run with 2."""
+    for replica, index, why in found.unknown:
+        print(f"pipeline: {replica} at {index}: {why}", file=sys.stderr)
+    replicas = {row[0] for row in found.kinds}
+    for index in {at, *(between or ())} - {None}:
+        lost = {one[0] for one in found.unknown if one[1] == index}
+        if replicas <= lost:
+            print(f"pipeline: the state at {index} is not known", file=sys.stderr)
+            sys.exit(EXIT_USAGE)

@@ -1,0 +1,31 @@
+"""How jobs of ``bin/pipeline`` end: exit codes, and one line for what cannot be done."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rmqha.base.errors import RmqhaError
+
+EXIT_FOUND = 1
+"""Done, and something was found that must not be: damage, a difference, a loss."""
+EXIT_USAGE = 2
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Errors of ours end the process with one line and code 2."""
+    try:
+        yield
+    except RmqhaError as error:
+        print(f"pipeline: {error}", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+
+
+def write_page(out: str, name: str, text: str) -> None:
+    """Write a report beside the tables, where these are in a directory of this machine."""
+    if os.path.isdir(out):
+        with open(os.path.join(out, name), "w", encoding="utf-8") as page:
+            page.write(text)

@@ -1,0 +1,277 @@
+"""A controller's store as rows: every record of its log, every snapshot, and what cannot be read.
+
+Reads only, and nothing is locked: the directory may belong to a running controller. Where the
+controller itself refuses a damaged store, this goes on behind the damage and tells of it: a row
+with ``_corrupt`` says where, how much and why.
+
+Source: ``controller/raft/wal_layout.py``, ``controller/metadata/events.py``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, BinaryIO
+
+import msgpack
+import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from rmqha.base.errors import ConfigInvalid, StoreCorrupted, StoreMismatch
+from rmqha.controller.metadata import events
+from rmqha.controller.metadata.snapshot import from_snapshot
+from rmqha.controller.raft import wal_layout as layout
+
+SEGMENT_SUFFIX = ".wal"
+SNAPSHOT_SUFFIX = ".snapshot"
+LIST_ATTEMPTS_MAX = 10
+"""So often a directory is listed anew because a running controller has removed a file of it."""
+
+TORN = "a torn tail: it was never acknowledged"
+OPEN, HARD_STATE, RESET = "Open", "HardState", "Reset"
+LEADER, SNAPSHOT = "Leader", "Snapshot"
+KINDS: dict[str, type[Struct]] = {
+    one.__name__: one
+    for one in (
+        events.AlterSyncStateSet, events.ApplyBrokerId, events.ElectMaster,
+        events.CleanBrokerData, events.UpdateBrokerAddress,
+    )
+}  # fmt: skip
+
+
+class Row(Struct, frozen=True):
+    """One record of a controller's store, or one place that holds none.
+
+    Attributes:
+        replica: the directory's name.
+        segment: the file.
+        position: of the frame in it, bytes.
+        number: of the record in its frame, from 0.
+        size: bytes of the frame, or of the damaged place.
+        index, term: of an entry or a snapshot; of a restart, where the log goes on behind.
+        kind: an event's name, ``Leader`` (the empty entry that opens a term), ``Snapshot``,
+            ``Reset`` (the log was restarted behind a snapshot), ``HardState`` (term and vote),
+            ``Open`` (whose log it is); None for damage.
+        broker_set: of an event.
+        fields: what the record says, as JSON.
+        corrupt: why no record could be made of these bytes.
+    """
+
+    replica: str
+    segment: str
+    position: int
+    number: int
+    size: int
+    index: int | None = None
+    term: int | None = None
+    kind: str | None = None
+    broker_set: str | None = None
+    fields: str | None = None
+    corrupt: str | None = None
+
+
+def check_store(root: str) -> None:
+    """Look whether a directory is a controller's store.
+
+    Raises:
+        ConfigInvalid: it is not there, or holds neither log nor snapshot.
+    """
+    if not os.path.isdir(root):
+        raise ConfigInvalid(f"{root}: no such directory")
+    if not any(_is_ours(name) for name in os.listdir(root)):
+        raise ConfigInvalid(
+            f"{root}: no controller's store, for it has neither *{SEGMENT_SUFFIX} nor"
+            f" *{SNAPSHOT_SUFFIX}"
+        )
+
+
+def read_store(root: str, name: str) -> Iterator[Row]:
+    """Everything that a store holds: segments in their order, then snapshots.
+
+    Args:
+        root: the directory of log and snapshots.
+        name: for the rows.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    with ExitStack() as stack:
+        # Files that compaction removes from here on can still be read.
+        files = _open_all(root, stack)
+        reader = _Reader(name)
+        segments = [one for one in files if one.endswith(SEGMENT_SUFFIX)]
+        for segment in segments:
+            data = files[segment].read()
+            yield from reader.segment(segment, data, is_last=segment == segments[-1])
+        for file in files:
+            if file.endswith(SNAPSHOT_SUFFIX):
+                yield reader.snapshot(file, files[file].read())
+
+
+def _is_ours(name: str) -> bool:
+    stem, dot, suffix = name.rpartition(".")
+    return dot + suffix in (SEGMENT_SUFFIX, SNAPSHOT_SUFFIX) and stem.isdecimal()
+
+
+def _open_all(root: str, stack: ExitStack) -> dict[str, BinaryIO]:
+    for attempt in range(LIST_ATTEMPTS_MAX):
+        names = sorted(name for name in os.listdir(root) if _is_ours(name))
+        try:
+            return {
+                name: stack.enter_context(open(os.path.join(root, name), "rb")) for name in names
+            }
+        except FileNotFoundError:
+            if attempt == LIST_ATTEMPTS_MAX - 1:
+                raise
+    raise AssertionError("the loop returns or raises")
+
+
+class _Reader:
+    """What one pass over a store must remember: whose it is, and which frame comes next."""
+
+    def __init__(self, replica: str) -> None:
+        self._replica = replica
+        self._owner: tuple[str, str] | None = None
+        self._next_seq: int | None = None
+
+    def segment(self, name: str, data: bytes, *, is_last: bool) -> Iterator[Row]:
+        view, at = memoryview(data), 0
+        while at < len(view):
+            frame = layout.decode_frame(view, at, layout.WAL_MAGIC)
+            if frame is None:
+                behind = next_frame(data, at + 1)
+                stop = len(view) if behind is None else behind
+                if any(view[at:stop]) or (behind is not None):
+                    yield self._bad(name, at, stop, torn=is_last and behind is None)
+                self._next_seq = self._next_seq if behind is None and is_last else None
+                at = stop
+                continue
+            seq, payload, end = frame
+            if self._next_seq not in (None, seq):
+                text = f"frame {seq} follows: frame {self._next_seq} is missing"
+                yield self._row(name, at, 0, 0, corrupt=text)
+            self._next_seq = seq + 1
+            yield from self._frame(name, at, payload, min(end, len(view)) - at)
+            at = end
+        if not data and not is_last:
+            yield self._row(name, 0, 0, 0, corrupt="empty, but segments follow it")
+
+    def snapshot(self, name: str, data: bytes) -> Row:
+        try:
+            cluster = self._owner[0] if self._owner else _group_of(data)
+            index, term, content = layout.decode_snapshot(name, data, cluster)
+            _, state = from_snapshot(content)
+            index, term = int(index), int(term)
+        except (StoreCorrupted, StoreMismatch, TypeError, ValueError) as error:
+            # Wrong kinds of values behind a good checksum are a foreign writer's.
+            return self._row(name, 0, 0, len(data), corrupt=f"no snapshot of ours: {error}")
+        return self._row(
+            name, 0, 0, len(data), index=index, term=term, kind=SNAPSHOT,
+            fields=msgspec.json.encode(state.to_snapshot()).decode(),
+        )  # fmt: skip
+
+    def _bad(self, name: str, at: int, stop: int, *, torn: bool) -> Row:
+        reason = TORN if torn else "damaged frames"
+        return self._row(name, at, 0, stop - at, corrupt=reason)
+
+    def _frame(self, name: str, at: int, payload: memoryview, size: int) -> Iterator[Row]:
+        try:
+            records = msgpack.unpackb(payload, raw=False)
+        except (ValueError, msgpack.UnpackException) as error:
+            records = error
+        if not isinstance(records, list):
+            yield self._row(name, at, 0, size, corrupt=f"a frame that holds no records: {records}")
+            return
+        for number, record in enumerate(records):
+            try:
+                found = self._record(record)
+            except (StoreCorrupted, StoreMismatch) as error:
+                found = {"corrupt": str(error)}
+            yield self._row(name, at, number, size, **found)
+
+    def _record(self, record: object) -> dict[str, Any]:
+        """The fields of a row; raises StoreCorrupted, StoreMismatch."""
+        match record:
+            case [layout.OPEN, int(version), *_] if version > layout.FORMAT:
+                raise StoreMismatch(f"format {version}; this release reads up to {layout.FORMAT}")
+            case [layout.OPEN, int(), str(cluster), str(node), int(term), (str() | None) as vote]:
+                owner = (cluster, node)
+                self._owner = self._owner or owner
+                if owner != self._owner:
+                    raise StoreMismatch(
+                        f"a segment of node {node} of group {cluster} in the store of node"
+                        f" {self._owner[1]} of group {self._owner[0]}"
+                    )
+                said = {"group": cluster, "node": node, "vote": vote}
+                return {"term": term, "kind": OPEN, "fields": _json(said)}
+            case [layout.HARD, int(term), (str() | None) as vote]:
+                return {"term": term, "kind": HARD_STATE, "fields": _json({"vote": vote})}
+            case [layout.ENTRY, int(index), int(term), bytes(data)]:
+                return {"index": index, "term": term, **_entry(data)}
+            case [layout.RESET, int(index), int(term)]:
+                return {"index": index, "term": term, "kind": RESET}
+            case _:
+                raise StoreCorrupted(f"unknown record {str(record)[:80]}")
+
+    def _row(self, segment: str, position: int, number: int, size: int, **fields: Any) -> Row:
+        return Row(self._replica, segment, position, number, size, **fields)
+
+
+def next_frame(data: bytes, at: int) -> int | None:
+    """The first offset from ``at`` on where a whole good frame begins."""
+    view = memoryview(data)
+    found = data.find(layout.WAL_MAGIC, at)
+    while found >= 0:
+        aligned = found % layout.ALIGNMENT == 0
+        if aligned and layout.decode_frame(view, found, layout.WAL_MAGIC) is not None:
+            return found
+        found = data.find(layout.WAL_MAGIC, found + 1)
+    return None
+
+
+def _group_of(data: bytes) -> str:
+    """The group that a snapshot names, when no segment says whose store it is."""
+    frame = layout.decode_frame(memoryview(data), 0, layout.SNAPSHOT_MAGIC)
+    if frame is None:
+        return ""
+    try:
+        said = msgpack.unpackb(frame[1], raw=False)
+    except (ValueError, msgpack.UnpackException):
+        return ""
+    whole = isinstance(said, list) and len(said) > 1
+    return str(said[1]) if whole else ""
+
+
+def _entry(data: bytes) -> dict[str, Any]:
+    if not data:
+        return {"kind": LEADER}
+    event = events.from_proposal(data)[2]
+    return {
+        "kind": type(event).__name__,
+        "broker_set": event.broker_name,
+        "fields": _json(asdict(event)),
+    }
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def event_of(kind: str, fields: str) -> events.Event:
+    """The event of a row.
+
+    Raises:
+        StoreCorrupted: not what ``read_store`` makes.
+    """
+    shape = KINDS.get(kind)
+    if shape is None:
+        raise StoreCorrupted(f"{kind} is no event")
+    try:
+        said = msgspec.json.decode(fields, type=dict[str, Any])
+        plain = [shape.__struct_config__.tag, *(said[name] for name in shape.__struct_fields__)]
+        event: events.Event = msgspec.convert(plain, events.Event)
+        return event
+    except (msgspec.DecodeError, msgspec.ValidationError, KeyError) as error:
+        raise StoreCorrupted(f"{kind}: {error}") from error

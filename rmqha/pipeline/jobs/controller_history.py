@@ -1,0 +1,293 @@
+"""A controller's log and snapshots as a table; its state at any index; what two indexes differ in.
+
+The table is kept by replica and segment. A segment only grows and is removed whole, so running the
+job again replaces what is still there and keeps what the controller has compacted away since: the
+table then reaches further back than the store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.pipeline.controller_log import SNAPSHOT, TORN, check_store, read_store
+from rmqha.pipeline.controller_state import Known, facts
+from rmqha.pipeline.jobs.pages import page, sentence, table
+from rmqha.pipeline.replica import split_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ENTRIES, DAMAGE, STATE, DIFFERENCE = "entries", "_corrupt", "state", "difference"
+REPORT = "_report.html"
+BATCH_ROWS = 4096
+SHOWN_MAX = 1000
+_ROWS = pa.schema(
+    [
+        ("replica", pa.string()), ("segment", pa.string()), ("position", pa.int64()),
+        ("number", pa.int32()), ("size", pa.int32()), ("logIndex", pa.int64()),
+        ("term", pa.int64()), ("kind", pa.string()), ("brokerSet", pa.string()),
+        ("fields", pa.string()), ("_corrupt", pa.string()),
+    ]
+)  # fmt: skip
+ROWS = (
+    "replica string, segment string, position bigint, number int, size int, logIndex bigint,"
+    " term bigint, kind string, brokerSet string, fields string, _corrupt string"
+)
+_FACTS = pa.schema(
+    [
+        ("replica", pa.string()), ("at", pa.int64()), ("brokerSet", pa.string()),
+        ("key", pa.string()), ("value", pa.string()), ("_unknown", pa.string()),
+    ]
+)  # fmt: skip
+FACTS = "replica string, at bigint, brokerSet string, key string, value string, _unknown string"
+
+
+class History(Struct, frozen=True):
+    """What a run found.
+
+    Attributes:
+        kinds: (replica, kind, status, rows, first index, last index).
+        damaged: (replica, segment, position, size, reason) of damage, the first ``SHOWN_MAX``.
+        torn: likewise of torn tails, which are no damage.
+        state: (replica, index, broker set, key, value), when one was asked for.
+        difference: (replica, broker set, key, before, after), when one was asked for.
+        unknown: (replica, index, reason) of states that cannot be known.
+    """
+
+    kinds: tuple[tuple[str, str, str, int, int | None, int | None], ...]
+    damaged: tuple[tuple[str, str, int, int, str], ...]
+    torn: tuple[tuple[str, str, int, int, str], ...]
+    state: tuple[tuple[str, int, str, str, str | None], ...] = ()
+    difference: tuple[tuple[str, str, str, str | None, str | None], ...] = ()
+    unknown: tuple[tuple[str, int, str], ...] = ()
+
+
+def rows_of(stores: DataFrame) -> DataFrame:
+    """Every record and every damaged place of stores (columns ``replica`` and ``path``)."""
+    return stores.mapInArrow(_read_batches, ROWS)
+
+
+def entries(rows: DataFrame) -> DataFrame:
+    """Records with a ``status``.
+
+    ``cut``: a later record of this log cut it off. ``committed``: a snapshot holds it. ``logged``:
+    neither is known; it is durable on this node.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    later = Window.partitionBy("replica").orderBy(
+        f.desc("segment"), f.desc("position"), f.desc("number")
+    )
+    whole = Window.partitionBy("replica")
+    is_snapshot = f.col("kind") == SNAPSHOT
+    cuts_from = f.when(f.col("kind") == "Reset", 0).when(~is_snapshot, f.col("logIndex"))
+    found = rows.where("_corrupt IS NULL").drop("_corrupt")
+    found = found.withColumn(
+        "_cut", f.min(cuts_from).over(later.rowsBetween(Window.unboundedPreceding, -1))
+    )
+    found = found.withColumn("_held", f.max(f.when(is_snapshot, f.col("logIndex"))).over(whole))
+    status = (
+        f.when(is_snapshot, "committed")
+        .when(f.col("logIndex") >= f.col("_cut"), "cut")
+        .when(f.col("logIndex") <= f.col("_held"), "committed")
+        .otherwise("logged")
+    )
+    return found.withColumn("status", status).drop("_cut", "_held")
+
+
+def damage(rows: DataFrame) -> DataFrame:
+    """Places of which no record could be made."""
+    found = rows.where("_corrupt IS NOT NULL")
+    return found.select("replica", "segment", "position", "size", "_corrupt")
+
+
+def states(found: DataFrame, ats: Sequence[int]) -> DataFrame:
+    """The state of each replica at each index, one row a value, of what ``entries`` made."""
+    from pyspark.sql import functions as f
+
+    known = found.where("logIndex IS NOT NULL AND status <> 'cut' AND kind <> 'Reset'").select(
+        "replica", "logIndex", "kind", "fields", (f.col("kind") == SNAPSHOT).alias("last")
+    )
+    ordered = known.repartition("replica").sortWithinPartitions("replica", "logIndex", "last")
+    return ordered.mapInArrow(_States(ats), FACTS)
+
+
+def difference(found: DataFrame, before: int, after: int) -> DataFrame:
+    """Values that differ between two indexes, of what ``states`` made."""
+    from pyspark.sql import functions as f
+
+    keys = ["replica", "brokerSet", "key"]
+    known = found.where("_unknown IS NULL")
+    old = known.where(f.col("at") == before).select(*keys, f.col("value").alias("before"))
+    new = known.where(f.col("at") == after).select(*keys, f.col("value").alias("after"))
+    joined = old.join(new, keys, "full_outer")
+    return joined.where(~f.col("before").eqNullSafe(f.col("after")))
+
+
+def run(
+    spark: SparkSession,
+    stores: Sequence[str],
+    out: str,
+    *,
+    at: int | None = None,
+    between: tuple[int, int] | None = None,
+) -> History:
+    """Read stores, write the tables and tell what was found.
+
+    Args:
+        stores: directories of controllers of one group, optionally as ``name=directory``.
+        out: directory of the tables.
+        at: also the state at this index.
+        between: also what the states at these two indexes differ in.
+
+    Raises:
+        ConfigInvalid: a path is no controller's store, or two have one name.
+    """
+    from pyspark.sql import functions as f
+
+    named = named_stores(stores)
+    rows = rows_of(
+        spark.createDataFrame(named, "replica string, path string").repartition(len(named), "path")
+    ).cache()
+    here = entries(rows)
+    writer = here.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+    kept = os.path.join(out, ENTRIES)
+    writer.partitionBy("replica", "segment").parquet(kept)
+    hurt = damage(rows)
+    hurt.write.mode("overwrite").parquet(os.path.join(out, DAMAGE))
+    places = [
+        tuple(row)
+        for row in hurt.orderBy("replica", "segment", "position").limit(SHOWN_MAX).collect()
+    ]
+    counts = here.groupBy("replica", "kind", "status").agg(
+        f.count("*"), f.min("logIndex"), f.max("logIndex")
+    )
+    kinds = tuple(tuple(row) for row in counts.orderBy("replica", "kind", "status").collect())
+    ats = sorted({*([] if at is None else [at]), *(between or ())})
+    told: dict[str, Any] = {}
+    if ats:
+        names = [name for name, _ in named]
+        table_of_all = spark.read.schema(f"{ROWS.rsplit(',', 1)[0]}, status string").parquet(kept)
+        mine = table_of_all.where(f.col("replica").isin(names)).drop("status")
+        again = entries(mine.withColumn("_corrupt", f.lit(None).cast("string")))
+        told = _states_and_difference(states(again, ats).cache(), out, at, between)
+    rows.unpersist()
+    return History(
+        kinds,
+        tuple(one for one in places if one[4] != TORN),
+        tuple(one for one in places if one[4] == TORN),
+        **told,
+    )
+
+
+def named_stores(stores: Sequence[str]) -> list[tuple[str, str]]:
+    """Name and absolute path of each.
+
+    Raises:
+        ConfigInvalid: a path is no controller's store, or two have one name.
+    """
+    found: dict[str, str] = {}
+    for store in stores:
+        name, root = split_store(store)
+        check_store(root)
+        path = os.path.abspath(root)
+        name = name or os.path.basename(path)
+        if name in found:
+            raise ConfigInvalid(f"two stores are called {name}: name them, as in a={path}")
+        found[name] = path
+    return list(found.items())
+
+
+def _states_and_difference(
+    found: DataFrame, out: str, at: int | None, between: tuple[int, int] | None
+) -> dict[str, Any]:
+    from pyspark.sql import functions as f
+
+    told: dict[str, Any] = {}
+    lost = found.where("_unknown IS NOT NULL").orderBy("replica", "at")
+    told["unknown"] = tuple((row.replica, row.at, row._unknown) for row in lost.collect())  # noqa: SLF001 - a column
+    values = found.where("_unknown IS NULL").drop("_unknown")
+    if at is not None:
+        one = values.where(f.col("at") == at)
+        _overwrite(one, out, STATE, "at")
+        rows = one.orderBy("replica", "brokerSet", "key").limit(SHOWN_MAX).collect()
+        told["state"] = tuple((r.replica, r.at, r.brokerSet, r.key, r.value) for r in rows)
+    if between is not None:
+        changed = difference(found, *between)
+        named = changed.withColumn("from", f.lit(between[0])).withColumn("to", f.lit(between[1]))
+        _overwrite(named, out, DIFFERENCE, "from", "to")
+        rows = changed.orderBy("replica", "brokerSet", "key").limit(SHOWN_MAX).collect()
+        told["difference"] = tuple(tuple(row) for row in rows)
+    found.unpersist()
+    return told
+
+
+def _overwrite(rows: DataFrame, out: str, name: str, *columns: str) -> None:
+    writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
+    writer.partitionBy(*columns).parquet(os.path.join(out, name))
+
+
+def _read_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for store in batch.to_pylist():
+            rows = (astuple(row) for row in read_store(store["path"], store["replica"]))
+            yield from _batches(rows, _ROWS)
+
+
+class _States:
+    """Travels to the workers with the indexes that are asked for."""
+
+    def __init__(self, ats: Sequence[int]) -> None:
+        self._ats = tuple(ats)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = (row for batch in batches for row in batch.to_pylist())
+        for replica, mine in groupby(rows, key=lambda row: str(row["replica"])):
+            known = (Known(row["logIndex"], row["kind"], row["fields"]) for row in mine)
+            found = ((replica, *astuple(one)) for one in facts(known, self._ats))
+            yield from _batches(found, _FACTS)
+
+
+def _batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    waiting: list[tuple[Any, ...]] = []
+    for row in rows:
+        waiting.append(row)
+        if len(waiting) == BATCH_ROWS:
+            yield _batch(waiting, schema)
+            waiting = []
+    if waiting:
+        yield _batch(waiting, schema)
+
+
+def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(list(one), field.type) for one, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def report(stores: Sequence[str], found: History) -> str:
+    """A page for people."""
+    parts = [
+        sentence(f"{', '.join(stores)}: {len(found.damaged)} damaged places."),
+        table("Records", ("replica", "kind", "status", "rows", "first", "last"), found.kinds),
+    ]
+    places = ("replica", "file", "position", "bytes", "why")
+    if found.damaged or found.torn:
+        parts.append(table("What cannot be read", places, (*found.damaged, *found.torn)))
+    if found.unknown:
+        parts.append(table("Not known", ("replica", "index", "why"), found.unknown))
+    if found.state:
+        parts.append(table("State", ("replica", "index", "set", "key", "value"), found.state))
+    if found.difference:
+        names = ("replica", "set", "key", "before", "after")
+        parts.append(table("Difference", names, found.difference))
+    return page("controller history", *parts)

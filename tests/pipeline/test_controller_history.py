@@ -1,0 +1,141 @@
+"""Controllers' stores as tables: of running controllers, of damaged ones, and run after run."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from rmqha.cli.pipeline import main
+from rmqha.controller.raft import wal_layout as layout
+from tests.pipeline.test_controller_log import (
+    STORY,
+    entry,
+    frame,
+    opening,
+    story_frames,
+    write_segment,
+    write_snapshot,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rmqha.testing.plugin import Factory
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    done = CliRunner().invoke(main, ["controller-history", *map(str, arguments)])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def test_history_when_run_again_after_compaction_then_it_reaches_further_back(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Rows of a segment that is gone stay; the others are there once."""
+    store, out = tmp_path / "n0", tmp_path / "out"
+    whole = story_frames()
+    write_segment(store, whole[:4])
+    write_segment(store, [frame(5, opening()), frame(6, entry(4, 1, STORY[3]))], first_seq=5)
+    for _ in range(2):
+        run(store, "-o", out)
+    first = store / f"{1:020d}.wal"
+    first.unlink()
+    write_snapshot(store, 3)
+    told = run(store, "-o", out, "--at", 2, "--from", 2, "--to", 4)
+    assert "n0 at 2: broker-a masterBrokerId = -" in told
+    assert "n0: broker-a masterEpoch 0 -> 1" in told
+    assert "n0: broker-a broker 2 - -> 127.0.0.1:20" in told
+    assert "clusterName" not in told.split("n0: broker-a", 1)[1]
+    rows = spark.read.parquet(str(out / "entries"))
+    found = rows.where("kind NOT IN ('Open', 'Snapshot')").orderBy("logIndex").collect()
+    assert [(row.logIndex, row.kind) for row in found] == [
+        (1, "Leader"), (2, "ApplyBrokerId"), (3, "ElectMaster"), (4, "ApplyBrokerId"),
+    ]  # fmt: skip
+    state = spark.read.parquet(str(out / "state")).where("at = 2 AND key = 'broker 1'").collect()
+    assert [row.value for row in state] == ["127.0.0.1:10"]
+    assert "masterEpoch" in (out / "_report.html").read_text()
+
+
+def test_entries_when_a_later_leader_cut_them_then_they_do_not_count(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """What a lost leader wrote alone is shown as cut, and is no part of any state."""
+    store, out = tmp_path / "n0", tmp_path / "out"
+    lost = frame(6, entry(5, 1, STORY[4]), entry(6, 1, STORY[5]))
+    write_segment(store, [*story_frames()[:5], lost, frame(7, entry(5, 2))])
+    told = run(store, "-o", out, "--at", 5)
+    assert "n0 at 5: broker-a syncStateSet = [1]" in told
+    rows = spark.read.parquet(str(out / "entries")).where("status = 'cut'").orderBy("logIndex")
+    assert [(row.logIndex, row.term, row.kind) for row in rows.collect()] == [
+        (5, 1, "AlterSyncStateSet"), (6, 1, "ElectMaster"),
+    ]  # fmt: skip
+    assert "the log ends at 5" in run(store, "-o", out, "--at", 6, code=2)
+
+
+def test_stores_when_damaged_and_torn_then_told_and_the_good_one_answers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """``--strict`` makes damage the exit code; a torn tail is none."""
+    whole, out = story_frames(), tmp_path / "out"
+    path = write_segment(tmp_path / "bad", whole)
+    data = bytearray(path.read_bytes())
+    data[sum(map(len, whole[:4])) + layout.HEADER.size] ^= 1
+    path.write_bytes(data)
+    write_segment(tmp_path / "good", [*whole, frame(8, entry(7))[:-9]])
+    stores = (tmp_path / "bad", tmp_path / "good")
+    told = run(*stores, "-o", out, "--at", 6, "--strict", code=1)
+    assert "bad at 6: entry 4 is missing" in told
+    assert "good at 6: broker-a masterBrokerId = 2" in told
+    assert told.rstrip().endswith("1 damaged places, 1 torn tails")
+    (hurt,) = spark.read.parquet(str(out / "_corrupt")).where("replica = 'bad'").collect()
+    assert hurt.position == sum(map(len, whole[:4]))
+    run(tmp_path / "good", "-o", out, "--strict")
+
+
+@pytest.mark.slow
+def test_controllers_when_running_then_the_last_state_is_what_they_say(
+    spark: SparkSession, tmp_path: Path, rmq_cluster_factory: Factory
+) -> None:
+    """Three controllers through a failover: each has the same state, and it is the one they serve."""
+    cluster = rmq_cluster_factory(seed=3)
+    old = cluster.kill(cluster.wait_for_master())
+    cluster.wait_for_master(other_than=old)
+    info = cluster.wait_in_sync(2)
+    stores = [f"{one.name}={one.store}" for one in cluster.controllers]
+    run(*stores, "-o", tmp_path)
+    rows = spark.read.parquet(str(tmp_path / "entries"))
+    assert {row.replica for row in rows.select("replica").distinct().collect()} == {
+        one.name for one in cluster.controllers
+    }
+    elected = rows.where("kind = 'ElectMaster'").select("logIndex", "fields").distinct()
+    assert elected.count() == info.master_epoch
+    leader = cluster.wait_for_leader().name
+    last = rows.where(f"replica = '{leader}'").selectExpr("max(logIndex)").collect()[0][0]
+    told = run(*stores, "-o", tmp_path, "--at", last)
+    assert f"{leader} at {last}: {info_line('masterBrokerId', info.master_id)}" in told
+    assert f"{leader} at {last}: {info_line('masterEpoch', info.master_epoch)}" in told
+    members = f"[{','.join(map(str, sorted(info.sync_state_set)))}]"
+    assert f"{leader} at {last}: {info_line('syncStateSet', members)}" in told
+
+
+def info_line(key: str, value: object) -> str:
+    from rmqha.testing.settings import BROKER_NAME
+
+    return f"{BROKER_NAME} {key} = {value}"
+
+
+def test_arguments_when_wrong_then_said_before_spark_starts(tmp_path: Path) -> None:
+    """No store, two of one name, half a pair of indexes."""
+    assert "no such directory" in run(tmp_path / "none", "-o", tmp_path, code=2)
+    write_segment(tmp_path / "a" / "store", story_frames())
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    same = [tmp_path / "a" / "store", tmp_path / "b" / "store"]
+    assert "two stores are called store" in run(*same, "-o", tmp_path, code=2)
+    assert "go together" in run(same[0], "-o", tmp_path, "--from", 1, code=2)
