@@ -13,6 +13,7 @@ import click
 
 from rmqha.base.errors import ConfigInvalid, RmqhaError
 from rmqha.cli.pipeline_controller import history_command
+from rmqha.cli.pipeline_lag import lag_command
 from rmqha.pipeline import session
 from rmqha.pipeline.jobs import audit, export
 from rmqha.pipeline.replica import open_store
@@ -26,7 +27,8 @@ def main() -> None:
     """Spark jobs over RocketMQ stores."""
 
 
-main.add_command(history_command)
+for command in (history_command, lag_command):
+    main.add_command(command)
 
 
 @main.command("export")

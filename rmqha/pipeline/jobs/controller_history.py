@@ -16,18 +16,17 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline.controller_log import SNAPSHOT, TORN, check_store, read_store
 from rmqha.pipeline.controller_state import Known, facts
 from rmqha.pipeline.jobs.pages import page, sentence, table
-from rmqha.pipeline.replica import split_store
+from rmqha.pipeline.jobs.tables import batches as table_batches
+from rmqha.pipeline.jobs.tables import named_paths, write_parts, write_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ENTRIES, DAMAGE, STATE, DIFFERENCE = "entries", "_corrupt", "state", "difference"
 REPORT = "_report.html"
-BATCH_ROWS = 4096
 SHOWN_MAX = 1000
 _ROWS = pa.schema(
     [
@@ -159,11 +158,9 @@ def run(
         spark.createDataFrame(named, "replica string, path string").repartition(len(named), "path")
     ).cache()
     here = entries(rows)
-    writer = here.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-    kept = os.path.join(out, ENTRIES)
-    writer.partitionBy("replica", "segment").parquet(kept)
+    write_parts(here, out, ENTRIES, "replica", "segment")
     hurt = damage(rows)
-    hurt.write.mode("overwrite").parquet(os.path.join(out, DAMAGE))
+    write_whole(hurt, out, DAMAGE)
     places = [
         tuple(row)
         for row in hurt.orderBy("replica", "segment", "position").limit(SHOWN_MAX).collect()
@@ -176,7 +173,9 @@ def run(
     told: dict[str, Any] = {}
     if ats:
         names = [name for name, _ in named]
-        table_of_all = spark.read.schema(f"{ROWS.rsplit(',', 1)[0]}, status string").parquet(kept)
+        table_of_all = spark.read.schema(f"{ROWS.rsplit(',', 1)[0]}, status string").parquet(
+            os.path.join(out, ENTRIES)
+        )
         mine = table_of_all.where(f.col("replica").isin(names)).drop("status")
         again = entries(mine.withColumn("_corrupt", f.lit(None).cast("string")))
         told = _states_and_difference(states(again, ats).cache(), out, at, between)
@@ -195,16 +194,10 @@ def named_stores(stores: Sequence[str]) -> list[tuple[str, str]]:
     Raises:
         ConfigInvalid: a path is no controller's store, or two have one name.
     """
-    found: dict[str, str] = {}
-    for store in stores:
-        name, root = split_store(store)
+    named = named_paths(stores)
+    for _, root in named:
         check_store(root)
-        path = os.path.abspath(root)
-        name = name or os.path.basename(path)
-        if name in found:
-            raise ConfigInvalid(f"two stores are called {name}: name them, as in a={path}")
-        found[name] = path
-    return list(found.items())
+    return named
 
 
 def _states_and_difference(
@@ -218,29 +211,24 @@ def _states_and_difference(
     values = found.where("_unknown IS NULL").drop("_unknown")
     if at is not None:
         one = values.where(f.col("at") == at)
-        _overwrite(one, out, STATE, "at")
+        write_parts(one, out, STATE, "at")
         rows = one.orderBy("replica", "brokerSet", "key").limit(SHOWN_MAX).collect()
         told["state"] = tuple((r.replica, r.at, r.brokerSet, r.key, r.value) for r in rows)
     if between is not None:
         changed = difference(found, *between)
         named = changed.withColumn("from", f.lit(between[0])).withColumn("to", f.lit(between[1]))
-        _overwrite(named, out, DIFFERENCE, "from", "to")
+        write_parts(named, out, DIFFERENCE, "from", "to")
         rows = changed.orderBy("replica", "brokerSet", "key").limit(SHOWN_MAX).collect()
         told["difference"] = tuple(tuple(row) for row in rows)
     found.unpersist()
     return told
 
 
-def _overwrite(rows: DataFrame, out: str, name: str, *columns: str) -> None:
-    writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-    writer.partitionBy(*columns).parquet(os.path.join(out, name))
-
-
 def _read_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for store in batch.to_pylist():
             rows = (astuple(row) for row in read_store(store["path"], store["replica"]))
-            yield from _batches(rows, _ROWS)
+            yield from table_batches(rows, _ROWS)
 
 
 class _States:
@@ -254,24 +242,7 @@ class _States:
         for replica, mine in groupby(rows, key=lambda row: str(row["replica"])):
             known = (Known(row["logIndex"], row["kind"], row["fields"]) for row in mine)
             found = ((replica, *astuple(one)) for one in facts(known, self._ats))
-            yield from _batches(found, _FACTS)
-
-
-def _batches(rows: Iterator[tuple[Any, ...]], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    waiting: list[tuple[Any, ...]] = []
-    for row in rows:
-        waiting.append(row)
-        if len(waiting) == BATCH_ROWS:
-            yield _batch(waiting, schema)
-            waiting = []
-    if waiting:
-        yield _batch(waiting, schema)
-
-
-def _batch(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True)
-    arrays = [pa.array(list(one), field.type) for one, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+            yield from table_batches(found, _FACTS)
 
 
 def report(stores: Sequence[str], found: History) -> str:

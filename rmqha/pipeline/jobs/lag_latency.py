@@ -1,0 +1,303 @@
+"""How long messages took from their producer into the log, and how far behind each group is.
+
+Latency is what lies between ``bornTimestamp``, by the producer's clock, and ``storeTimestamp``, by
+the broker's: messages that seem to be born after they were stored tell of clocks that differ, and
+are counted. A delayed or retried message keeps its time of birth, so its latency has the delay in it.
+
+Lag is Java's ``diff``: the queue's end less the group's offset, both of the same store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from rmqha.pipeline.jobs.pages import page, sentence, table
+from rmqha.pipeline.jobs.tables import batches, named_paths, write_parts, write_whole
+from rmqha.pipeline.progress import group_offsets, queue_ends
+from rmqha.pipeline.replica import open_replica
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LATENCY, LAG, DAMAGE = "latency", "lag", "_corrupt"
+REPORT = "_report.html"
+SHOWN_MAX = 1000
+LOG = (
+    "replica string, physicalOffset bigint, topic string, queueId int, queueOffset bigint,"
+    " bornTimestamp timestamp, storeTimestamp timestamp, _corrupt string"
+)
+ENDS = (
+    "replica string, topic string, queueId bigint, minOffset bigint, endOffset bigint,"
+    " _corrupt string"
+)
+OFFSETS = (
+    "replica string, topic string, consumerGroup string, queueId bigint, consumerOffset bigint,"
+    " _corrupt string"
+)
+_ENDS = pa.schema(
+    [
+        ("replica", pa.string()), ("topic", pa.string()), ("queueId", pa.int64()),
+        ("minOffset", pa.int64()), ("endOffset", pa.int64()), ("_corrupt", pa.string()),
+    ]
+)  # fmt: skip
+_OFFSETS = pa.schema(
+    [
+        ("replica", pa.string()), ("topic", pa.string()), ("consumerGroup", pa.string()),
+        ("queueId", pa.int64()), ("consumerOffset", pa.int64()), ("_corrupt", pa.string()),
+    ]
+)  # fmt: skip
+
+
+class TopicLatency(Struct, frozen=True):
+    """One topic on one day of one replica; times in milliseconds.
+
+    Attributes:
+        born_later: messages born, by their producer's clock, after they were stored.
+    """
+
+    replica: str
+    topic: str
+    day: str
+    messages: int
+    born_later: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    max_ms: int
+
+
+class GroupLag(Struct, frozen=True):
+    """One group in one topic of one replica.
+
+    Attributes:
+        queues: of the topic in this store, and those that the group has an offset for.
+        unknown: queues in which the group's place, or the queue itself, is not known.
+        lag: messages behind, over the queues that are known; None when none is.
+        expired: messages that were deleted before the group came to them.
+        beyond: queues in which the group is beyond the end: the log was cut, or the queue is gone.
+        behind_ms: how much younger the newest message of a queue is than the next one that the
+            group has to read there, the worst of its queues; None when that one is not in the log.
+    """
+
+    replica: str
+    topic: str
+    group: str
+    queues: int
+    unknown: int
+    lag: int | None
+    expired: int
+    beyond: int
+    behind_ms: int | None
+
+
+class Found(Struct, frozen=True):
+    """What a run found.
+
+    Attributes:
+        latencies, lags: the first ``SHOWN_MAX``.
+        lag_max: the greatest lag of a group in a topic; 0 without any.
+        damaged: damaged ranges of the logs.
+        unreadable: (replica, what): of queues and offsets.
+    """
+
+    latencies: tuple[TopicLatency, ...]
+    lags: tuple[GroupLag, ...]
+    lag_max: int
+    damaged: int
+    unreadable: tuple[tuple[str, str], ...]
+
+
+def latency(log: DataFrame) -> DataFrame:
+    """Percentiles by replica, topic and day (UTC, of storing), exact to the millisecond.
+
+    Damaged ranges have no topic: they are counted in rows of their own.
+    """
+    from pyspark.sql import functions as f
+
+    ms = f.expr("unix_millis(storeTimestamp) - unix_millis(bornTimestamp)")
+    rows = log.withColumn("ms", ms).withColumn("day", f.date_format("storeTimestamp", "yyyy-MM-dd"))
+    found = rows.groupBy("replica", "topic", "day").agg(
+        f.count("topic").alias("messages"),
+        f.count("_corrupt").alias("damaged"),
+        f.count_if(f.col("ms") < 0).alias("bornLater"),
+        f.expr("percentile(ms, array(0.5, 0.95, 0.99))").alias("p"),
+        f.max("ms").alias("maxMs"),
+    )
+    for number, name in enumerate(("p50Ms", "p95Ms", "p99Ms")):
+        found = found.withColumn(name, f.col("p")[number])
+    return found.drop("p")
+
+
+def ends_of(stores: DataFrame) -> DataFrame:
+    """The queues of stores (columns ``replica`` and ``path``)."""
+    return stores.mapInArrow(_end_batches, ENDS)
+
+
+def offsets_of(stores: DataFrame) -> DataFrame:
+    """The groups' offsets of stores (columns ``replica`` and ``path``)."""
+    return stores.mapInArrow(_offset_batches, OFFSETS)
+
+
+def lag(offsets: DataFrame, ends: DataFrame) -> DataFrame:
+    """By queue: each group's offset beside the queue's end.
+
+    A group that has an offset in one queue of a topic has a row for each of its queues.
+    """
+    from pyspark.sql import functions as f
+
+    known = ends.where("_corrupt IS NULL OR endOffset IS NOT NULL").where("queueId IS NOT NULL")
+    stored = offsets.where("_corrupt IS NULL").drop("_corrupt")
+    groups = stored.select("replica", "topic", "consumerGroup").distinct()
+    queues = known.select("replica", "topic", "queueId", "minOffset", "endOffset")
+    asked = groups.join(queues, ["replica", "topic"])
+    keys = ["replica", "topic", "consumerGroup", "queueId"]
+    found = stored.join(asked, keys, "full_outer")
+    return found.withColumn("lag", f.col("endOffset") - f.col("consumerOffset")).withColumn(
+        "expired", f.greatest(f.col("minOffset") - f.col("consumerOffset"), f.lit(0))
+    )
+
+
+def behind(found: DataFrame, log: DataFrame) -> DataFrame:
+    """``lag`` with ``behindMs``, of the times at which the log's messages were stored."""
+    from pyspark.sql import functions as f
+
+    keys = ["replica", "topic", "queueId"]
+    places = log.where("_corrupt IS NULL").select(
+        *keys, "queueOffset", f.expr("unix_millis(storeTimestamp)").alias("ms")
+    )
+    newest = places.groupBy(*keys).agg(f.max("ms").alias("newestMs"))
+    # A replayed or copied record would be there twice.
+    following = places.groupBy(*keys, "queueOffset").agg(f.min("ms").alias("nextMs"))
+    following = following.withColumnRenamed("queueOffset", "consumerOffset")
+    joined = found.join(newest, keys, "left").join(following, [*keys, "consumerOffset"], "left")
+    waits = f.when(f.col("lag") == 0, 0).when(
+        f.col("lag") > 0, f.greatest(f.col("newestMs") - f.col("nextMs"), f.lit(0))
+    )
+    return joined.withColumn("behindMs", waits).drop("newestMs", "nextMs")
+
+
+def by_group(queues: DataFrame) -> DataFrame:
+    """``behind`` added up by replica, topic and group."""
+    from pyspark.sql import functions as f
+
+    return queues.groupBy("replica", "topic", "consumerGroup").agg(
+        f.count("*").alias("queues"),
+        f.count_if(f.col("lag").isNull()).alias("unknown"),
+        f.sum(f.greatest("lag", f.lit(0))).alias("lag"),
+        f.sum(f.coalesce("expired", f.lit(0))).alias("expired"),
+        f.count_if(f.col("lag") < 0).alias("beyond"),
+        f.max("behindMs").alias("behindMs"),
+    )
+
+
+def run(spark: SparkSession, stores: Sequence[str], out: str) -> Found:
+    """Read stores, write the tables and tell what was found.
+
+    Args:
+        stores: directories, optionally as ``name=directory``.
+        out: directory of the tables.
+
+    Raises:
+        ConfigInvalid: a path is no store, or two have one name.
+        StoreCorrupted: an identity or epoch file is damaged.
+    """
+    named = checked_stores(stores)
+    paths = ",".join(f"{name}={root}" for name, root in named)
+    log = spark.read.format("rocketmq-commitlog").schema(LOG).load(paths)
+    times = latency(log).cache()
+    by_day = times.where("topic IS NOT NULL").drop("damaged")
+    write_parts(by_day, out, LATENCY, "replica", "day")
+    damaged = times.where("topic IS NULL").selectExpr("coalesce(sum(damaged), 0)").collect()[0][0]
+    rows = spark.createDataFrame(named, "replica string, path string")
+    rows = rows.repartition(len(named), "path")
+    ends, offsets = ends_of(rows).cache(), offsets_of(rows).cache()
+    hurt = ends.select("replica", "_corrupt").union(offsets.select("replica", "_corrupt"))
+    hurt = hurt.where("_corrupt IS NOT NULL")
+    write_whole(hurt, out, DAMAGE)
+    topics = [row.topic for row in offsets.select("topic").distinct().collect() if row.topic]
+    wanted = log.where(log.topic.isin(topics)) if topics else log.limit(0)
+    queues = behind(lag(offsets, ends), wanted).cache()
+    write_parts(queues, out, LAG, "replica")
+    columns = (
+        "replica",
+        "topic",
+        "day",
+        "messages",
+        "bornLater",
+        "p50Ms",
+        "p95Ms",
+        "p99Ms",
+        "maxMs",
+    )
+    groups = by_group(queues).orderBy("replica", "topic", "consumerGroup")
+    found = Found(
+        tuple(
+            TopicLatency(*row)
+            for row in by_day.select(*columns).orderBy(*columns[:3]).limit(SHOWN_MAX).collect()
+        ),
+        tuple(GroupLag(*row) for row in groups.limit(SHOWN_MAX).collect()),
+        groups.selectExpr("coalesce(max(lag), 0)").collect()[0][0],
+        damaged,
+        tuple((row[0], row[1]) for row in hurt.orderBy(*hurt.columns).limit(SHOWN_MAX).collect()),
+    )
+    for frame in (times, ends, offsets, queues):
+        frame.unpersist()
+    return found
+
+
+def checked_stores(stores: Sequence[str]) -> list[tuple[str, str]]:
+    """Name and absolute path of each store.
+
+    Raises:
+        ConfigInvalid: a path is no store, or two have one name.
+        StoreCorrupted: an identity or epoch file is damaged.
+    """
+    named = named_paths(stores)
+    for name, root in named:
+        open_replica(root, name)
+    return named
+
+
+def _end_batches(batches_in: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches_in:
+        for store in batch.to_pylist():
+            found = (astuple(one) for one in queue_ends(store["path"], store["replica"]))
+            yield from batches(found, _ENDS)
+
+
+def _offset_batches(batches_in: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches_in:
+        for store in batch.to_pylist():
+            found = (astuple(one) for one in group_offsets(store["path"], store["replica"]))
+            yield from batches(found, _OFFSETS)
+
+
+def report(stores: Sequence[str], found: Found) -> str:
+    """A page for people."""
+    parts = [
+        sentence(f"{', '.join(stores)}: {found.damaged} damaged ranges in the logs."),
+        table(
+            "Born to stored",
+            (
+                "replica", "topic", "day", "messages", "born later", "p50 ms", "p95 ms", "p99 ms",
+                "max ms",
+            ),
+            (astuple(one) for one in found.latencies),
+        ),
+        table(
+            "Groups",
+            (
+                "replica", "topic", "group", "queues", "unknown", "lag", "expired",
+                "queues beyond the end", "behind ms",
+            ),
+            (astuple(one) for one in found.lags),
+        ),
+    ]  # fmt: skip
+    if found.unreadable:
+        parts.append(table("What cannot be read", ("replica", "what"), found.unreadable))
+    return page("lag and latency", *parts)

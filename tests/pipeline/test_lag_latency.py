@@ -1,0 +1,127 @@
+"""Latency and lag: known answers, and a store with all that can be wrong in it."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from rmqha.cli.pipeline import main
+from rmqha.pipeline.jobs import lag_latency as job
+from tests.pipeline.stores import TOPICS, messages, written
+from tests.pipeline.test_progress import write_offsets
+from tests.pipeline.test_reading import FILE_BYTES, flip
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    done = CliRunner().invoke(main, ["lag-latency", *map(str, arguments)])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def stored(number: int, ms: int, topic: str = "t", at: datetime = NOON) -> tuple[object, ...]:
+    """A row of the log that took ``ms`` to be stored."""
+    return ("a", number * 100, topic, 0, number, at - timedelta(milliseconds=ms), at, None)
+
+
+def test_latency_when_known_then_exact_percentiles(spark: SparkSession) -> None:
+    """1 to 100 ms; two days; a producer whose clock is ahead; damage."""
+    rows = [stored(ms, ms) for ms in range(1, 101)]
+    rows.append(stored(101, -7, at=NOON + timedelta(days=1)))
+    rows.append(stored(0, 4, topic="other"))
+    rows.append(("a", 9999, None, None, None, None, None, "damaged"))
+    found = job.latency(spark.createDataFrame(rows, job.LOG)).orderBy("topic", "day").collect()
+    assert [(row.topic, row.day, row.messages, row.damaged) for row in found] == [
+        (None, None, 0, 1),
+        ("other", "2026-03-01", 1, 0),
+        ("t", "2026-03-01", 100, 0),
+        ("t", "2026-03-02", 1, 0),
+    ]
+    day = found[2]
+    assert (day.p50Ms, day.p95Ms, day.p99Ms) == pytest.approx((50.5, 95.05, 99.01))
+    assert (day.maxMs, day.bornLater) == (100, 0)
+    assert (found[3].maxMs, found[3].bornLater) == (-7, 1)
+
+
+def test_lag_when_known_then_by_queue_and_group(spark: SparkSession) -> None:
+    """Behind, level, expired, beyond the end, never heard of, and a queue that is not there."""
+    ends = spark.createDataFrame(
+        [("a", "t", 0, 0, 10, None), ("a", "t", 1, 6, 9, None), ("a", "t", 2, 0, 5, None)],
+        job.ENDS,
+    )
+    offsets = spark.createDataFrame(
+        [
+            ("a", "t", "g", 0, 4, None), ("a", "t", "g", 1, 2, None), ("a", "t", "ahead", 0, 12, None),
+            ("a", "t", "level", 0, 10, None), ("a", "gone", "g", 0, 3, None),
+            ("a", None, None, None, None, "no topic@group"),
+        ],
+        job.OFFSETS,
+    )  # fmt: skip
+    log = spark.createDataFrame(
+        [stored(n, 0, at=NOON + timedelta(seconds=n)) for n in range(10)], job.LOG
+    )
+    queues = job.behind(job.lag(offsets, ends), log)
+    groups = {
+        (row.topic, row.consumerGroup): (
+            row.queues, row.unknown, row.lag, row.expired, row.beyond, row.behindMs
+        )
+        for row in job.by_group(queues).collect()
+    }  # fmt: skip
+    assert groups == {
+        ("t", "g"): (3, 1, 13, 4, 0, 5000),
+        ("t", "ahead"): (3, 2, 0, 0, 1, None),
+        ("t", "level"): (3, 2, 0, 0, 0, 0),
+        ("gone", "g"): (1, 1, None, 0, 0, None),
+    }
+
+
+async def test_store_when_read_twice_then_its_lags_and_damage_are_told(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Of files that a broker wrote; a copy with damage beside it; the exit code of --lag-max."""
+    store, hurt, out = tmp_path / "good", tmp_path / "hurt", tmp_path / "out"
+    records = await written(store, messages(80))
+    ends = Counter((one.topic, one.queue_id) for one in records)
+    topic = TOPICS[0]
+    queues = {queue: count for (name, queue), count in ends.items() if name == topic}
+    write_offsets(store, {f"{topic}@g": {str(q): max(0, n - 2) for q, n in queues.items()}})
+    shutil.copytree(store, hurt)
+    bad = next(one for one in records[20:] if one.physical_offset % FILE_BYTES)
+    flip(hurt, bad.physical_offset + 5)
+    write_offsets(hurt, {"t": {"0": 1}})
+    wanted = sum(min(2, count) for count in queues.values())
+    for _ in range(2):
+        told = run(store, hurt, "-o", out, "--lag-max", wanted)
+    run(store, hurt, "-o", out, "--lag-max", wanted - 1, code=1)
+    lines = told.splitlines()
+    assert any(f"lag {wanted}," in line for line in lines if line.startswith("good"))
+    assert lines[-1] == "1 damaged ranges, 1 entries that cannot be read"
+    lags = spark.read.parquet(str(out / "lag")).where("replica = 'good'").collect()
+    assert {row.queueId: (row.endOffset, row.lag) for row in lags} == {
+        queue: (count, min(2, count)) for queue, count in queues.items()
+    }
+    assert all(row.behindMs is not None and row.behindMs >= 0 for row in lags)
+    times = spark.read.parquet(str(out / "latency")).groupBy("replica", "topic").sum("messages")
+    by_topic = Counter(one.topic for one in records)
+    found = {(row[0], row[1]): row[2] for row in times.collect()}
+    assert {
+        name: count for (replica, name), count in found.items() if replica == "good"
+    } == by_topic
+    assert sum(count for (replica, _), count in found.items() if replica == "hurt") == 79
+    assert topic in (out / "_report.html").read_text()
+
+
+def test_path_when_no_store_then_said(tmp_path: Path) -> None:
+    """Before Spark is started."""
+    assert "commitlog" in run(tmp_path, "-o", tmp_path / "out", code=2)
