@@ -12,11 +12,17 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from rmqha.pipeline.columns import SCHEMA, Columns
-from rmqha.pipeline.replica import mapped
+from rmqha.pipeline.pages import forget, mapped
 from rmqha.pipeline.splits import Gap, Part, walk
+from rmqha.pipeline.tiles import Tiles, sizes_at
+from rmqha.pipeline.units import Claims, Ints, claims
 
 RECORDS_PER_BATCH = 16_384
 BYTES_PER_BATCH = 32 << 20
+SPAN_PER_BATCH = 1 << 30
+"""Arrow counts the bytes from a batch's first record to its last in 31 bits."""
+SCATTERED = 1 / 16
+"""When less than this share of a part's bytes is wanted, nothing is read ahead."""
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -42,6 +48,7 @@ class Wanted(Struct, frozen=True):
         columns: names of ``SCHEMA``, in the order of the batches' columns.
         topics: None for all.
         queue_id, physical_offset, queue_offset, store_timestamp (ms): bounds.
+        use_queues: whether topics are found by the consume queues, where these account for the log.
     """
 
     columns: tuple[str, ...] = tuple(SCHEMA.names)
@@ -50,6 +57,7 @@ class Wanted(Struct, frozen=True):
     physical_offset: Bounds = Bounds()
     queue_offset: Bounds = Bounds()
     store_timestamp: Bounds = Bounds()
+    use_queues: bool = True
 
 
 def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
@@ -61,21 +69,39 @@ def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         OSError: the file cannot be read.
     """
     maker = _BatchMaker(part, wanted)
-    with mapped(part.file.path) as buffer:
-        for found in walk(part, buffer, RECORDS_PER_BATCH):
+    named = _claims(part, wanted)
+    scattered = named is not None and named.wanted_bytes < SCATTERED * (part.stop - part.start)
+    with mapped(part.file.path, scattered=scattered) as buffer:
+        tiles = None if named is None else Tiles(named, buffer, part.file.base, part.start)
+        for found in walk(part, buffer, RECORDS_PER_BATCH, tiles):
             if isinstance(found, Gap):
                 yield maker.gap(found)
                 continue
-            for positions in _portions(found.positions):
+            for positions in _portions(buffer, found.positions):
                 yield from maker.records(Columns(buffer, positions))
+                forget(buffer, int(positions[0]), int(positions[-1]))
 
 
-def _portions(positions: list[int]) -> Iterator[list[int]]:
+def _claims(part: Part, wanted: Wanted) -> Claims | None:
+    """What the consume queues say of the part; None when they are not to be asked."""
+    if wanted.topics is None or not wanted.use_queues:
+        return None
+    base = part.file.base
+    return claims(part.replica.root, wanted.topics, base + part.start, base + part.stop)
+
+
+def _portions(buffer: memoryview, positions: Ints) -> Iterator[Ints]:
     """Few enough bytes at a time, whatever the records' size."""
+    if positions[-1] - positions[0] <= BYTES_PER_BATCH:
+        yield positions
+        return
+    ends = np.cumsum(sizes_at(np.frombuffer(buffer, np.uint8), positions))
     begin = 0
     while begin < len(positions):
-        stop = int(np.searchsorted(positions, positions[begin] + BYTES_PER_BATCH))
-        stop = max(stop, begin + 1)
+        before = ends[begin - 1] if begin else 0
+        stop = int(np.searchsorted(ends, before + BYTES_PER_BATCH, side="right"))
+        near = int(np.searchsorted(positions, positions[begin] + SPAN_PER_BATCH))
+        stop = max(min(stop, near), begin + 1)
         yield positions[begin:stop]
         begin = stop
 
@@ -120,7 +146,7 @@ class _BatchMaker:
                 columns.keep(bounds.hold(values()))
         if wanted.topics is not None and len(columns.positions):
             names = pa.array(sorted(wanted.topics), pa.string())
-            kept = pc.is_in(columns.topics().cast(pa.string()), names)
+            kept = pc.is_in(columns.topics(), names)
             columns.keep(kept.to_numpy(zero_copy_only=False))
 
     def _batch(

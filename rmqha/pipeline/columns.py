@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqha.pipeline.pairs import PropertyColumns
+from rmqha.pipeline.tiles import gather
 from rmqha.store.record import (
     BORN_HOST_V6,
     CRC_MASK,
@@ -65,6 +66,7 @@ _FRONT = np.dtype(
 _TAIL = np.dtype(
     [("reconsumeTimes", ">i4"), ("preparedTransactionOffset", ">i8"), ("bodySize", ">i4")]
 )
+_MOMENT = np.dtype([("ms", ">i8")])
 _HOST_V4, _HOST_V6 = 8, 20
 
 
@@ -79,11 +81,11 @@ class Columns:
         bad: for each record, whether its parts do not fill it; its contents are not to be read.
     """
 
-    def __init__(self, buffer: memoryview, positions: list[int]) -> None:
+    def __init__(self, buffer: memoryview, positions: Ints | list[int]) -> None:
         self._buffer = buffer
         self._bytes = np.frombuffer(buffer, np.uint8)
         self.positions: Ints = np.asarray(positions, np.int64)
-        self._front = self._gather(self.positions, _FRONT)
+        self._front = gather(self._bytes, self.positions, _FRONT)
         sys_flag = self._front["sysFlag"]
         self._born_v6 = (sys_flag & BORN_HOST_V6) != 0
         self._store_v6 = (sys_flag & STORE_HOST_V6) != 0
@@ -91,7 +93,7 @@ class Columns:
         self._stored_at = self._born_at + np.where(self._born_v6, _HOST_V6, _HOST_V4)
         self._store_host_at = self._stored_at + 8
         tail_at = self._store_host_at + np.where(self._store_v6, _HOST_V6, _HOST_V4)
-        self._tail = self._gather(tail_at, _TAIL)
+        self._tail = gather(self._bytes, tail_at, _TAIL)
         self._body_at = tail_at + _TAIL.itemsize
         self._find_ends()
 
@@ -120,12 +122,6 @@ class Columns:
         for name in ("_topic_at", "_properties_at", "_body_at"):
             setattr(self, name, np.where(bad, self.positions, getattr(self, name)))
 
-    def _gather(self, at: Ints, shape: np.dtype[np.void]) -> npt.NDArray[np.void]:
-        """One structured row for each place."""
-        room = len(self._bytes) - shape.itemsize
-        index = np.minimum(at, max(room, 0))[:, None] + np.arange(shape.itemsize)
-        return np.ascontiguousarray(self._bytes[index]).view(shape)[:, 0]
-
     def take_bad(self) -> tuple[Ints, Ints]:
         """Positions and sizes of the bad records; they leave the columns."""
         bad = self.bad
@@ -146,11 +142,11 @@ class Columns:
 
     def store_timestamps(self) -> Ints:
         """Milliseconds since 1970."""
-        return self._gather(self._stored_at, np.dtype([("ms", ">i8")]))["ms"].astype(np.int64)
+        return gather(self._bytes, self._stored_at, _MOMENT)["ms"].astype(np.int64)
 
     def topics(self) -> pa.Array:
-        """Topics, as a dictionary: there are few."""
-        return self._texts(self._topic_at, self._topic_size).dictionary_encode()
+        """The column ``topic``."""
+        return self._texts(self._topic_at, self._topic_size)
 
     def to_arrays(self, names: Collection[str]) -> dict[str, pa.Array]:
         """The named columns that stand in the records themselves."""
@@ -221,7 +217,7 @@ class Columns:
 
 
 _MAKERS: dict[str, Callable[[Columns], pa.Array]] = {
-    "topic": lambda columns: columns.topics().cast(pa.string()),
+    "topic": Columns.topics,
     "bornTimestamp": Columns.born_times,
     "storeTimestamp": Columns.store_times,
     "bornHost": Columns.born_hosts,

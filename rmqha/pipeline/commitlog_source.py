@@ -3,7 +3,8 @@
 ``spark.read.format("rocketmq-commitlog").load("/store,/other")``. A path is a store directory (the
 one with ``commitlog`` in it), optionally as ``name=directory``; the column ``replica`` shows the
 name. Bodies are left out unless ``includeBody=true``; a schema given by the user names the columns
-that are made at all, which is where the speed is.
+that are made at all, which is where the speed is. With a filter on topics the consume queues say
+where their records are, unless ``useConsumeQueues=false``.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from rmqha.pipeline.replica import open_replica, split_store
 from rmqha.pipeline.splits import PART_BYTES, Part, plan
 
 NAME = "rocketmq-commitlog"
-OPTIONS = frozenset({"path", "includebody", "partbytes"})
+OPTIONS = frozenset({"path", "includebody", "partbytes", "useconsumequeues"})
 PART_BYTES_MIN = 1 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOUNDED = {
@@ -70,6 +71,7 @@ class CommitLogSource(DataSource):
             ConfigInvalid: an option is unknown or malformed.
         """
         _check_options(self.options)
+        _flag(self.options, "useConsumeQueues", "true")
         with_body = _flag(self.options, "includeBody")
         fields = [field for field in SCHEMA if with_body or field.name != "body"]
         return from_arrow_schema(pa.schema(fields))
@@ -91,7 +93,8 @@ class CommitLogReader(DataSourceReader):
     def __init__(self, options: Any, columns: tuple[str, ...]) -> None:
         self._paths = _paths(options)
         self._part_bytes = _part_bytes(options)
-        self._wanted = Wanted(columns)
+        use_queues = _flag(options, "useConsumeQueues", "true")
+        self._wanted = Wanted(columns, use_queues=use_queues)
 
     def pushFilters(  # noqa: N802 - Spark's name
         self, filters: list[Filter]
@@ -165,7 +168,7 @@ def _number(value: Any) -> int | None:
 def _check_options(options: Any) -> None:
     unknown = sorted(key for key in options if key.lower() not in OPTIONS)
     if unknown:
-        known = "path, includeBody, partBytes"
+        known = "path, includeBody, partBytes, useConsumeQueues"
         raise ConfigInvalid(f"{NAME} has no option {', '.join(unknown)}; it has {known}")
 
 
@@ -200,8 +203,8 @@ def _part_bytes(options: Any) -> int:
     return int(text)
 
 
-def _flag(options: Any, key: str) -> bool:
-    text = options.get(key, "false").lower()
+def _flag(options: Any, key: str, default: str = "false") -> bool:
+    text = options.get(key, default).lower()
     if text not in ("true", "false"):
         raise ConfigInvalid(f"{key}={text} must be true or false")
     return bool(text == "true")

@@ -7,7 +7,6 @@ the records; only hashes and names travel.
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -17,8 +16,10 @@ from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid, StoreCorrupted
 from rmqha.pipeline.batches import Bounds, Wanted, read_part
-from rmqha.pipeline.replica import Replica, confirm_offset, mapped
+from rmqha.pipeline.pages import mapped
+from rmqha.pipeline.replica import Replica, confirm_offset
 from rmqha.pipeline.splits import Part
+from rmqha.pipeline.sums import checksum
 
 RANGE_BYTES = 16 << 20
 _NAMES = ("physicalOffset", "size", "topic", "queueId", "queueOffset", "_corrupt")
@@ -125,8 +126,12 @@ def _range_of(replica: Replica, index: int, start: int, stop: int) -> Range | No
     return Range(index, epoch, start, stop, file.path, file.base)
 
 
-def hash_of(one: Range) -> str:
+def hash_of(one: Range, seed: bytes) -> str:
     """A checksum of the bytes; says that two ranges differ, not why.
+
+    Args:
+        one: the range.
+        seed: of the audit; drawn anew for each (``sums``).
 
     Raises:
         OSError: the file cannot be read.
@@ -135,8 +140,7 @@ def hash_of(one: Range) -> str:
     with mapped(one.path) as buffer:
         if len(buffer) < one.stop - one.base:
             raise StoreCorrupted(f"{one.path} is shorter than when the audit began")
-        part = buffer[one.start - one.base : one.stop - one.base]
-        return hashlib.sha1(part, usedforsecurity=False).hexdigest()
+        return checksum(buffer, one.start - one.base, one.stop - one.base, seed)
 
 
 class Seen(Struct, frozen=True):

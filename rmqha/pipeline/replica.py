@@ -7,10 +7,7 @@ Source: protocol fact (ha-store 5.1, 5.7, 6).
 
 from __future__ import annotations
 
-import mmap
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from msgspec import Struct
 
@@ -122,19 +119,6 @@ def _broker_id(root: str) -> int | None:
     path = os.path.join(root, FILE_NAME)
     data = _read(path)
     return None if data is None else decode_identity(data, path, temporary=False).broker_id
-
-
-@contextmanager
-def mapped(path: str) -> Iterator[memoryview]:
-    """A whole file, read through its pages in memory."""
-    with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            yield memoryview(b"")
-            return
-        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        pages.madvise(mmap.MADV_SEQUENTIAL)
-        # Arrow arrays and views may live longer than the caller's block: the pages go with them.
-        yield memoryview(pages)
 
 
 class Queues:

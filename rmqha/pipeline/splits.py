@@ -7,18 +7,23 @@ names a record, or the file's beginning, and goes from header to header from the
 
 Behind damage the next anchor is where the log goes on. Where no queue names one (it is not there, or
 does not reach so far), a record counts that is whole: all lengths fit and its checksum is right.
+
+With ``tiles`` the log is read only where the consume queues do not account for it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
 from rmqha.pipeline.hop import End, candidates, hop
+from rmqha.pipeline.pages import forget
 from rmqha.pipeline.replica import LogFile, Queues, Replica
+from rmqha.pipeline.tiles import Tiles
 from rmqha.store import record
 
 PART_BYTES = 128 * 1024 * 1024
@@ -47,7 +52,7 @@ class Gap(Struct, frozen=True):
 class Rows(Struct, frozen=True):
     """Where records begin, one behind the other."""
 
-    positions: list[int]
+    positions: npt.NDArray[np.int64]
 
 
 def plan(replica: Replica, part_bytes: int = PART_BYTES) -> list[Part]:
@@ -63,28 +68,46 @@ def plan(replica: Replica, part_bytes: int = PART_BYTES) -> list[Part]:
     return parts
 
 
-def walk(part: Part, buffer: memoryview, records_max: int = RECORDS_MAX) -> Iterator[Rows | Gap]:
+def walk(
+    part: Part, buffer: memoryview, records_max: int = RECORDS_MAX, tiles: Tiles | None = None
+) -> Iterator[Rows | Gap]:
     """The part's records and gaps in order, together all its bytes but blanks and a zero end.
 
-    A gap belongs to the part in which it begins.
+    A gap belongs to the part in which it begins. With ``tiles``, records that are claimed for
+    unwanted topics are left out, and so is damage inside of them.
     """
-    queues = Queues(part.replica.root)
-    for found in _follow(part, buffer, queues, records_max):
+    done = 0
+    for found in _follow(part, buffer, records_max, tiles):
+        begin = found.start if isinstance(found, Gap) else int(found.positions[0])
+        forget(buffer, done, begin)
+        done = begin
         if isinstance(found, Gap):
             if found.start >= part.start:
                 yield found
         elif found.positions[-1] >= part.start:
-            yield Rows(found.positions[bisect_left(found.positions, part.start) :])
+            yield Rows(found.positions[np.searchsorted(found.positions, part.start) :])
 
 
 def _follow(
-    part: Part, buffer: memoryview, queues: Queues, records_max: int
+    part: Part, buffer: memoryview, records_max: int, tiles: Tiles | None
 ) -> Iterator[Rows | Gap]:
-    position: int | None = _anchor(part, buffer, queues)
+    queues = Queues(part.replica.root)
+    position = None if tiles is None else tiles.anchor(part.start, ANCHOR_WINDOWS[0])
+    if position is None:
+        position = _anchor(part, buffer, queues)
     while position is not None and position < part.stop:
-        run = hop(buffer, position, part.stop, part.file.base, records_max)
+        limit = part.stop
+        if tiles is not None:
+            stretch = tiles.stretch(position)
+            if stretch is not None:
+                wanted, position = stretch
+                for begin in range(0, len(wanted), records_max):
+                    yield Rows(wanted[begin : begin + records_max])
+                continue
+            limit = min(limit, tiles.next_after(position))
+        run = hop(buffer, position, limit, part.file.base, records_max)
         if run.positions:
-            yield Rows(run.positions)
+            yield Rows(np.asarray(run.positions, np.int64))
         position = run.position
         if run.end is End.LIMIT:
             continue

@@ -6,6 +6,7 @@ Hashes of ranges are made in the workers; only of ranges that differ are the rec
 from __future__ import annotations
 
 import html
+import secrets
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,7 @@ RECORDS = (
     " queue_offset bigint, checksum bigint, corrupt string"
 )
 SHOWN_MAX = 1000
+SEED_BYTES = 16
 _PAGE = """<!doctype html><meta charset="utf-8"><title>rmqha replica audit</title>
 <style>body{{font:14px sans-serif;margin:2em}}td,th{{padding:.2em 1em;text-align:left}}</style>
 <h1>{verdict}</h1><p>{stores}: bytes {low} to {high}, {ranges} ranges, {bad} differ.</p>
@@ -60,9 +62,14 @@ class Audit(Struct, frozen=True):
     differences: tuple[Difference, ...]
 
 
-def hashes(ranges: DataFrame) -> DataFrame:
-    """Each range with the hash of its bytes, made where the bytes are read."""
-    return ranges.mapInArrow(_hash_batches, HASHES)
+def hashes(ranges: DataFrame, seed: bytes) -> DataFrame:
+    """Each range with the hash of its bytes, made where the bytes are read.
+
+    Args:
+        ranges: columns ``RANGES``.
+        seed: hashes of one seed can be compared.
+    """
+    return ranges.mapInArrow(_Hashes(seed), HASHES)
 
 
 def different(hashed: DataFrame) -> DataFrame:
@@ -99,7 +106,8 @@ def run(
         return Audit(plan, 0, (), ())
     cores = spark.sparkContext.defaultParallelism
     rows = spark.createDataFrame([astuple(one) for one in plan.ranges], RANGES)
-    hashed = hashes(rows.repartition(min(len(plan.ranges), 4 * cores), "start")).cache()
+    placed = rows.repartition(min(len(plan.ranges), 4 * cores), "start")
+    hashed = hashes(placed, secrets.token_bytes(SEED_BYTES)).cache()
     bad = [(row.start, row.stop) for row in different(hashed).collect()]
     compared = hashed.groupBy("start").count().where("count > 1").count()
     hashed.unpersist()
@@ -123,12 +131,18 @@ def _by_message(
     return found
 
 
-def _hash_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        hashed = [hash_of(Range(**row)) for row in batch.to_pylist()]
-        yield pa.RecordBatch.from_arrays(
-            [*batch.columns, pa.array(hashed, pa.string())], [*batch.schema.names, "hash"]
-        )
+class _Hashes:
+    """Travels to the workers with the audit's seed."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            hashed = [hash_of(Range(**row), self._seed) for row in batch.to_pylist()]
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, pa.array(hashed, pa.string())], [*batch.schema.names, "hash"]
+            )
 
 
 class _Records:

@@ -1,0 +1,224 @@
+"""Topics read by the consume queues: never less than the log has, whatever became of the queues."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import Struct
+
+from rmqha.pipeline import splits, units
+from rmqha.pipeline.batches import Wanted, read_part
+from rmqha.pipeline.replica import open_replica
+from rmqha.pipeline.splits import plan
+from tests.pipeline.synthetic import SyntheticStore, Written
+
+FILE_BYTES = 8192
+QUEUE_UNITS = 16
+TOPICS = ("orders", "payments", "t")
+COLUMNS = ("physicalOffset", "size", "topic", "queueId", "queueOffset", "body", "_corrupt")
+
+
+@pytest.fixture(autouse=True)
+def near_anchors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows as small as these files."""
+    monkeypatch.setattr(splits, "ANCHOR_WINDOWS", (600, 2000))
+
+
+class Damage(Struct, frozen=True):
+    """What happens to a file: by number, at a share of its bytes.
+
+    Attributes:
+        where: ``log`` or ``queue``.
+        kind: ``flip`` one bit, ``zero`` some bytes, ``cut`` the file there, ``lose`` it.
+        share: of the files, and of the bytes in the one.
+        size: bytes to zero; its lowest bits also name the bit to flip.
+    """
+
+    where: str
+    kind: str
+    file: float
+    share: float
+    size: int
+
+
+SHARE = st.floats(0, 1, exclude_max=True, allow_nan=False)
+DAMAGE = st.builds(
+    Damage,
+    st.sampled_from(["queue", "queue", "log"]),
+    st.sampled_from(["flip", "flip", "zero", "cut", "lose"]),
+    SHARE, SHARE, st.integers(1, 400),
+)  # fmt: skip
+STORED = st.lists(
+    st.tuples(st.sampled_from(TOPICS), st.integers(0, 1), st.integers(0, 700)),
+    min_size=1, max_size=60,
+)  # fmt: skip
+
+
+def inflict(root: Path, damage: Damage) -> None:
+    """Damage one file."""
+    folder = root / ("commitlog" if damage.where == "log" else "consumequeue")
+    files = sorted(path for path in folder.rglob("0*") if path.is_file() and len(path.name) == 20)
+    if not files:
+        return
+    path = files[int(damage.file * len(files))]
+    data = bytearray(path.read_bytes())
+    at = int(damage.share * len(data))
+    if damage.kind == "lose" and damage.where == "queue":
+        path.unlink()
+    elif damage.kind == "cut":
+        path.write_bytes(data[:at])
+    elif data:
+        if damage.kind == "flip":
+            data[at] ^= 1 << damage.size % 8
+        else:
+            stop = min(at + damage.size, len(data))
+            data[at:stop] = bytes(stop - at)
+        path.write_bytes(data)
+
+
+def rows(root: Path, topics: frozenset[str], part_bytes: int, *, use: bool) -> list[dict[str, Any]]:
+    """Every row of every part, in order."""
+    wanted = Wanted(COLUMNS, topics=topics, use_queues=use)
+    return [
+        row
+        for part in plan(open_replica(str(root)), part_bytes)
+        for batch in read_part(part, wanted)
+        for row in batch.to_pylist()
+    ]
+
+
+def check(
+    stored: list[tuple[str, int, int]],
+    undispatched: int,
+    harm: list[Damage],
+    part_bytes: int,
+    chosen: frozenset[str],
+) -> None:
+    """Write a store, harm it, and read topics of it both ways."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        store = SyntheticStore(root, FILE_BYTES, QUEUE_UNITS)
+        written: dict[int, Written] = {}
+        for number, (topic, queue_id, size) in enumerate(stored):
+            dispatched = number < len(stored) - undispatched
+            one = store.add(topic, queue_id, bytes([number]) * size, dispatched=dispatched)
+            written[one.at] = one
+        store.close(grown=True)
+        for one in harm:
+            inflict(root, one)
+        scanned = rows(root, chosen, part_bytes, use=False)
+        found = rows(root, chosen, part_bytes, use=True)
+        compare(scanned, found, written, chosen)
+        if not harm:
+            assert found == scanned
+
+
+def compare(
+    scanned: list[dict[str, Any]],
+    found: list[dict[str, Any]],
+    written: dict[int, Written],
+    chosen: frozenset[str],
+) -> None:
+    """Nothing less than the scan, nothing invented, nothing twice, no gap unsaid."""
+    good = {row["physicalOffset"]: row for row in found if row["_corrupt"] is None}
+    gaps = [
+        (row["physicalOffset"], row["physicalOffset"] + row["size"])
+        for row in found
+        if row["_corrupt"] is not None
+    ]
+    assert len(good) + len(set(gaps)) == len(found)
+    assert set(good) <= set(written)
+    for row in scanned:
+        begin, stop = row["physicalOffset"], row["physicalOffset"] + row["size"]
+        if row["_corrupt"] is None:
+            assert good[begin] == row
+            continue
+        for one in written.values():
+            if begin <= one.at < stop and one.topic in chosen and one.at not in good:
+                assert any(start <= one.at < end for start, end in gaps)
+
+
+QUICK = settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+CHOSEN = st.sampled_from(
+    [frozenset({"orders"}), frozenset({"payments", "none"}), frozenset(TOPICS)]
+)
+CASE = given(
+    STORED,
+    st.integers(0, 10),
+    st.lists(DAMAGE, max_size=3),
+    st.sampled_from([1000, 3000, 8192]),
+    CHOSEN,
+)
+
+
+@QUICK
+@CASE
+def test_topics_when_read_by_queues_then_never_less_than_by_a_scan(
+    stored: list[tuple[str, int, int]],
+    undispatched: int,
+    harm: list[Damage],
+    part_bytes: int,
+    chosen: frozenset[str],
+) -> None:
+    """Tails that are not dispatched, queues and logs with turned bits, zeros, cuts, lost files."""
+    check(stored, undispatched, harm, part_bytes, chosen)
+
+
+@pytest.mark.slow
+@settings(QUICK, max_examples=1500)
+@CASE
+def test_topics_when_read_by_queues_then_never_less_in_many_more_cases(
+    stored: list[tuple[str, int, int]],
+    undispatched: int,
+    harm: list[Damage],
+    part_bytes: int,
+    chosen: frozenset[str],
+) -> None:
+    """As above."""
+    check(stored, undispatched, harm, part_bytes, chosen)
+
+
+def test_topic_when_dispatched_then_the_log_is_not_gone_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the wanted topic's records are looked at, and the tail that no queue has."""
+    store = SyntheticStore(tmp_path, FILE_BYTES, QUEUE_UNITS)
+    for number in range(200):
+        store.add(TOPICS[number % 3], number % 2, bytes(number))
+    tail = [store.add("orders", 0, b"late", dispatched=False) for _ in range(3)]
+    store.close(grown=True)
+    hopped: list[int] = []
+    hop = splits.hop
+
+    def counted(*args: Any) -> Any:
+        run = hop(*args)
+        hopped.extend(run.positions)
+        return run
+
+    monkeypatch.setattr(splits, "hop", counted)
+    found = rows(tmp_path, frozenset({"orders"}), 3000, use=True)
+    assert len(found) == 67 + 3
+    assert set(hopped) == {one.at % FILE_BYTES for one in tail}
+    assert found == rows(tmp_path, frozenset({"orders"}), 3000, use=False)
+
+
+def test_queues_when_too_many_then_the_log_is_gone_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bound on what a task opens."""
+    store = SyntheticStore(tmp_path, FILE_BYTES, QUEUE_UNITS)
+    for number in range(20):
+        store.add(TOPICS[number % 3], number % 2, bytes(number))
+    store.close()
+    everything = frozenset(TOPICS)
+    assert units.claims(str(tmp_path), everything, 0, FILE_BYTES) is not None
+    monkeypatch.setattr(units, "QUEUES_MAX", 5)
+    assert units.claims(str(tmp_path), everything, 0, FILE_BYTES) is None
+    assert len(rows(tmp_path, everything, FILE_BYTES, use=True)) == 20
