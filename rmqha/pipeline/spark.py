@@ -32,7 +32,7 @@ ALWAYS: Mapping[str, str] = {
 def session(
     app: str = "rmqha", *, master: str | None = None, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The running session, or a new one, in which ``rocketmq-commitlog`` can be read.
+    """The running session, or a new one, with ``rocketmq-commitlog`` and ``rocketmq``.
 
     Args:
         app: the application's name.
@@ -66,8 +66,10 @@ def session(
 def register(spark: SparkSession) -> None:
     """Make the sources known to a session that was made elsewhere."""
     from rmqha.pipeline.commitlog_source import CommitLogSource
+    from rmqha.pipeline.live.source import RocketmqSource
 
     spark.dataSource.register(CommitLogSource)
+    spark.dataSource.register(RocketmqSource)
 
 
 def _prepare_process() -> None:

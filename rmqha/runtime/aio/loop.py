@@ -13,5 +13,10 @@ T = TypeVar("T")
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a process's main coroutine on uvloop."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with loop_runner() as runner:
         return runner.run(main)
+
+
+def loop_runner() -> asyncio.Runner:
+    """A uvloop that stands still between one ``run`` and the next, for callers that block."""
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)

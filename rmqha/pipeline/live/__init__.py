@@ -1,0 +1,1 @@
+"""Live topics: the source and the sink ``rocketmq``, over the network."""

@@ -1,0 +1,417 @@
+"""A blocking client of a cluster: routes, edges of queues, epochs, pulls and sends.
+
+Every request goes to the master of its broker set, whoever that is; while there is none, or it is
+just taking over, it is asked again until ``failover_timeout_ms`` have passed. The event loop stands
+still between two calls, so that a Spark worker needs no thread for it.
+
+Source: protocol fact (reference broker-namesrv 1 and 2: 105, 106, 206, 304, 11, 29 to 31, 1007).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, NamedTuple, Self, TypeVar
+
+from rmqha.admin.aio.client import AdminClient
+from rmqha.admin.bodies import MASTER_ID, QueueKey, TopicRoute, decode_names
+from rmqha.admin.commands.brokers import cluster_info, topic_route
+from rmqha.admin.exchange import Exchange, Refused, Unreachable, ask_any
+from rmqha.base.errors import (
+    ConfigInvalid,
+    ConnectFailed,
+    ConnectionLost,
+    RemoteProtocolError,
+    RequestTimeout,
+)
+from rmqha.broker.topics import AUTO_CREATE_TOPIC
+from rmqha.pipeline.live.offsets import Edge
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.bodies import EpochEntryCache
+from rmqha.remoting.codes import RequestCode, ResponseCode, request_name
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import INT32_MAX, ext_fields, long_field
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.clock import SystemClock
+from rmqha.runtime.aio.loop import loop_runner
+from rmqha.runtime.aio.net import TcpNetwork
+
+FOUND, NOT_FOUND, RETRY_IMMEDIATELY, OFFSET_MOVED = 0, 19, 20, 21
+PERM_WRITE, PERM_READ = 2, 4
+RETRY_MS = 50
+ASKED_AT_ONCE = 64
+"""Requests of one call that wait for answers at a time."""
+CONNECT_TIMEOUT_MS = 1_000
+NEW_TOPIC_QUEUES = 4
+"""Of a topic that a broker makes for its first message."""
+
+_PULLED = frozenset({FOUND, NOT_FOUND, RETRY_IMMEDIATELY, OFFSET_MOVED})
+_SYSTEM_ERROR, _FLUSH_DISK, _NO_SLAVE, _FLUSH_SLAVE, _NOT_AVAILABLE = 1, 10, 11, 12, 14
+PASSING = frozenset(
+    {
+        _SYSTEM_ERROR, int(ResponseCode.SYSTEM_BUSY), _FLUSH_DISK, _NO_SLAVE, _FLUSH_SLAVE,
+        _NOT_AVAILABLE, int(ResponseCode.TOPIC_NOT_EXIST),
+    }
+)  # fmt: skip
+"""Answers of a broker that another moment, or another master, may not give. The three in the middle
+say that a message is stored, but not as safely as the broker's settings promise."""
+_PULL_WITH_SUBSCRIPTION = 4
+_CONTROLLERS_ONLY = "controllerMode"
+
+T = TypeVar("T")
+
+
+def _succeeded(answer: RemotingCommand) -> bool:
+    return answer.code == ResponseCode.SUCCESS
+
+
+def _has_no_epochs(answer: RemotingCommand) -> bool:
+    """A broker without controllers, or one from before there were any."""
+    is_alone = answer.code == _SYSTEM_ERROR and _CONTROLLERS_ONLY in (answer.remark or "")
+    return is_alone or answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+class Pulled(NamedTuple):
+    """A pull's answer: one of the four codes, where to go on, the queue's edge, and the records."""
+
+    code: int
+    next_offset: int
+    edge: Edge
+    body: bytes
+
+
+class LiveCluster:
+    """Use it as a context manager, or close it.
+
+    Args:
+        name_servers: addresses, asked in turn.
+        timeout_ms: of one request to a broker.
+        failover_timeout_ms: of all attempts of one request together.
+        group: to pull as.
+    """
+
+    def __init__(
+        self, name_servers: Sequence[str], *, timeout_ms: int, failover_timeout_ms: int, group: str
+    ) -> None:
+        self._name_servers = tuple(name_servers)
+        self._timeout_ms = timeout_ms
+        self.failover_timeout_ms = failover_timeout_ms
+        self._group = group
+        self.clock = SystemClock()
+        self._runner = loop_runner()
+        settings = RemotingSettings(connect_timeout_ms=min(CONNECT_TIMEOUT_MS, timeout_ms))
+        self._remoting = RemotingClient(TcpNetwork(), self.clock, settings)
+        self._admin = AdminClient(self._remoting)
+        self._masters: dict[str, str] = {}
+        self._writables: dict[str, list[QueueKey]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._runner.run(self._remoting.close())
+        self._runner.close()
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something in the event loop."""
+        return self._runner.run(work)
+
+    def sleep(self, delay_ms: float) -> None:
+        """Wait."""
+        self.call(self.clock.sleep(delay_ms))
+
+    # -- name servers ------------------------------------------------------------------------------
+
+    def topics(self) -> tuple[list[str], frozenset[str]]:
+        """All topics, and those of them that the brokers keep for themselves.
+
+        Raises:
+            Unreachable, Refused: no name server tells.
+        """
+        return self.call(self._topics())
+
+    async def _topics(self) -> tuple[list[str], frozenset[str]]:
+        listed = await self._topic_list(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        internal = await self._topic_list(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
+        return sorted(listed), frozenset(internal)
+
+    async def _topic_list(self, code: RequestCode) -> list[str]:
+        _, answer = await self._named(lambda: ask_any(self._name_servers, code))
+        return decode_names(answer.body, "topicList")
+
+    def route(self, topic: str) -> TopicRoute | None:
+        """Where a topic is; None when nobody has it.
+
+        Raises:
+            Unreachable, Refused: no name server tells.
+            ConfigInvalid: a static topic, whose queues wander between broker sets.
+        """
+        return self.call(self.find_route(topic))
+
+    async def find_route(self, topic: str) -> TopicRoute | None:
+        """As ``route``."""
+        try:
+            route = await self._named(lambda: topic_route(self._name_servers, topic))
+        except Refused as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            raise
+        if route.is_mapped:
+            raise ConfigInvalid(f"{topic} is a static topic: its logical queues cannot be used")
+        return route
+
+    async def _named(self, make: Callable[[], Exchange[T]]) -> T:
+        """Ask the name servers, again while none of them answers."""
+        deadline_ms = self.clock.now_ms() + self.failover_timeout_ms
+        while True:
+            try:
+                return await self._admin.run(make())
+            except Unreachable:
+                if self.clock.now_ms() >= deadline_ms:
+                    raise
+            await self.clock.sleep(RETRY_MS)
+
+    # -- masters -----------------------------------------------------------------------------------
+
+    async def on_master(
+        self,
+        broker_name: str,
+        make: Callable[[], RemotingCommand],
+        accepts: Callable[[RemotingCommand], bool] = _succeeded,
+    ) -> RemotingCommand:
+        """Ask whoever is master of a broker set, until one gives an answer that it accepts.
+
+        Args:
+            make: makes the request anew for each attempt.
+            accepts: whether an answer is one; by default success alone.
+
+        Raises:
+            Refused: an answer that will not change.
+            Unreachable: no master gave one in time; what the last one said is in the message.
+        """
+        deadline_ms = self.clock.now_ms() + self.failover_timeout_ms
+        while True:
+            address = await self._master(broker_name)
+            problem: Exception = Unreachable("no master is known")
+            if address is not None:
+                try:
+                    return await self._once(address, make(), accepts)
+                except (ConnectFailed, ConnectionLost, RequestTimeout) as error:
+                    problem = error
+                except Refused as error:
+                    if error.code not in PASSING:
+                        raise
+                    problem = error
+            self._masters.pop(broker_name, None)
+            if self.clock.now_ms() >= deadline_ms:
+                raise Unreachable(
+                    f"broker set {broker_name} gave no answer for {self.failover_timeout_ms} ms"
+                    f" (failoverTimeoutMs): {problem}"
+                ) from problem
+            await self.clock.sleep(RETRY_MS)
+
+    def forget_masters(self) -> None:
+        """Ask the name servers again who is master: one that was may answer as a slave."""
+        self._masters.clear()
+
+    async def _once(
+        self, address: str, command: RemotingCommand, accepts: Callable[[RemotingCommand], bool]
+    ) -> RemotingCommand:
+        answer = await self._remoting.invoke(address, command, self._timeout_ms)
+        if not accepts(answer):
+            raise Refused(address, answer.code, answer.remark or request_name(command.code))
+        return answer
+
+    async def _master(self, broker_name: str) -> str | None:
+        if broker_name not in self._masters:
+            info = await self._named(lambda: cluster_info(self._name_servers))
+            self._masters = {
+                name: group.broker_addrs[MASTER_ID]
+                for name, group in info.broker_addr_table.items()
+                if MASTER_ID in group.broker_addrs
+            }
+        return self._masters.get(broker_name)
+
+    # -- queues ------------------------------------------------------------------------------------
+
+    def edges(self, queues: Iterable[QueueKey]) -> dict[QueueKey, Edge]:
+        """Where queues begin and end; a master shows what is confirmed, and nothing beyond it.
+
+        Raises:
+            Refused, Unreachable: as ``on_master``.
+        """
+        return self.call(self._each(queues, self._edge))
+
+    async def _edge(self, queue: QueueKey) -> Edge:
+        low = await self._offset(queue, RequestCode.GET_MIN_OFFSET)
+        high = await self._offset(queue, RequestCode.GET_MAX_OFFSET)
+        return Edge(max(0, low), max(0, high))
+
+    def offsets_at(self, queues: Iterable[QueueKey], time_ms: int) -> dict[QueueKey, int]:
+        """The first message of each queue that was stored at or after a moment, else its end."""
+
+        async def offset(queue: QueueKey) -> int:
+            code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+            return max(0, await self._offset(queue, code, time_ms))
+
+        return self.call(self._each(queues, offset))
+
+    async def _offset(self, queue: QueueKey, code: RequestCode, time_ms: int | None = None) -> int:
+        fields = ext_fields(
+            topic=queue.topic, queueId=queue.queue_id, timestamp=time_ms, bname=queue.broker_name
+        )
+        answer = await self.on_master(
+            queue.broker_name, lambda: RemotingCommand(code, ext_fields=dict(fields))
+        )
+        found = long_field(answer.ext_fields, "offset", None)
+        if found is None:
+            raise RemoteProtocolError(f"{queue}: an answer without an offset")
+        return found
+
+    async def _each(
+        self, queues: Iterable[QueueKey], ask: Callable[[QueueKey], Coroutine[Any, Any, T]]
+    ) -> dict[QueueKey, T]:
+        room = asyncio.Semaphore(ASKED_AT_ONCE)
+        listed = list(queues)
+
+        async def one(queue: QueueKey) -> T:
+            async with room:
+                return await ask(queue)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(queue)) for queue in listed]
+        except ExceptionGroup as errors:
+            # One reason is enough: the others are mostly the same.
+            raise errors.exceptions[0] from errors
+        return {queue: task.result() for queue, task in zip(listed, tasks, strict=True)}
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def pull(self, queue: QueueKey, offset: int, count: int, expression: str = "*") -> Pulled:
+        """Ask for records from an offset on; nobody waits, and no offset is stored.
+
+        Raises:
+            Refused, Unreachable: as ``on_master``.
+        """
+        return self.call(self._pull(queue, offset, count, expression))
+
+    async def _pull(self, queue: QueueKey, offset: int, count: int, expression: str) -> Pulled:
+        fields = ext_fields(
+            consumerGroup=self._group, topic=queue.topic, queueId=queue.queue_id,
+            queueOffset=offset, maxMsgNums=count, sysFlag=_PULL_WITH_SUBSCRIPTION, commitOffset=0,
+            suspendTimeoutMillis=0, subscription=expression, subVersion=0, expressionType="TAG",
+            bname=queue.broker_name,
+        )  # fmt: skip
+        answer = await self.on_master(
+            queue.broker_name,
+            lambda: RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=dict(fields)),
+            lambda answer: answer.code in _PULLED,
+        )
+        got = answer.ext_fields
+        edge = Edge(long_field(got, "minOffset", 0), long_field(got, "maxOffset", 0))
+        following = long_field(got, "nextBeginOffset", offset)
+        return Pulled(answer.code, following, edge, answer.body)
+
+    def record_ends(self, offsets: dict[QueueKey, int]) -> dict[QueueKey, tuple[int, int] | None]:
+        """Where in the log the record at an offset of each queue begins and ends; None without one."""
+
+        async def ends(queue: QueueKey) -> tuple[int, int] | None:
+            pulled = await self._pull(queue, offsets[queue], 1, "*")
+            if pulled.code != FOUND or len(pulled.body) < _HEAD_SIZE:
+                return None
+            size = int.from_bytes(pulled.body[:4], signed=True)
+            begin = int.from_bytes(pulled.body[_PHYSICAL_OFFSET_AT], signed=True)
+            return begin, begin + size
+
+        return self.call(self._each(offsets, ends))
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    async def send(
+        self, topic: str, turn: int, make: Callable[[QueueKey], RemotingCommand]
+    ) -> RemotingCommand:
+        """Store a message, or a batch, in some queue of a topic; in another one if that fails.
+
+        Args:
+            turn: which of the writable queues is the first to be tried.
+            make: the request for a queue, anew for each attempt.
+
+        Raises:
+            Refused: a broker will not store it, now or later.
+            Unreachable: nobody stored it in time; what was heard last is in the message.
+        """
+        deadline_ms = self.clock.now_ms() + self.failover_timeout_ms
+        while True:
+            problem: Exception = Unreachable(f"no broker takes messages of {topic}")
+            queues = await self._writable(topic)
+            if queues:
+                queue = queues[turn % len(queues)]
+                try:
+                    return await self._stored(queue, make(queue))
+                except (ConnectFailed, ConnectionLost, RequestTimeout, Unreachable) as error:
+                    problem = error
+                except Refused as error:
+                    if error.code not in PASSING:
+                        raise
+                    problem = error
+            turn += 1
+            self._masters.pop(queue.broker_name if queues else "", None)
+            self._writables.pop(topic, None)
+            if self.clock.now_ms() >= deadline_ms:
+                raise Unreachable(
+                    f"{topic} took no message for {self.failover_timeout_ms} ms"
+                    f" (failoverTimeoutMs): {problem}"
+                ) from problem
+            await self.clock.sleep(RETRY_MS)
+
+    async def _stored(self, queue: QueueKey, command: RemotingCommand) -> RemotingCommand:
+        address = await self._master(queue.broker_name)
+        if address is None:
+            raise Unreachable(f"broker set {queue.broker_name} has no master")
+        return await self._once(address, command, _succeeded)
+
+    async def _writable(self, topic: str) -> list[QueueKey]:
+        """The writable queues, neighbours of different broker sets; a topic that nobody has yet
+        gets those of the template that brokers make topics of."""
+        if topic not in self._writables:
+            route, most = await self.find_route(topic), INT32_MAX
+            if route is None:
+                route, most = await self.find_route(AUTO_CREATE_TOPIC), NEW_TOPIC_QUEUES
+            found = [
+                QueueKey(topic, one.broker_name, queue_id)
+                for one in (() if route is None else route.queues)
+                if one.perm & PERM_WRITE
+                for queue_id in range(min(one.write_queue_nums, most))
+            ]
+            found.sort(key=lambda queue: (queue.queue_id, queue.broker_name))
+            self._writables[topic] = found
+        return self._writables[topic]
+
+    # -- epochs ------------------------------------------------------------------------------------
+
+    def epochs(self, broker_name: str) -> EpochEntryCache | None:
+        """The epochs of a master's log (1007); None for a broker without controllers.
+
+        Raises:
+            Refused, Unreachable: as ``on_master``.
+        """
+        return self.call(self._epochs(broker_name))
+
+    async def _epochs(self, broker_name: str) -> EpochEntryCache | None:
+        answer = await self.on_master(
+            broker_name,
+            lambda: RemotingCommand(RequestCode.GET_BROKER_EPOCH_CACHE),
+            lambda answer: _succeeded(answer) or _has_no_epochs(answer),
+        )
+        if answer.code == ResponseCode.SUCCESS:
+            return EpochEntryCache.decode(answer.body)
+        return None
+
+
+_PHYSICAL_OFFSET_AT = slice(28, 36)
+_HEAD_SIZE = 36

@@ -1,0 +1,197 @@
+"""Rows to messages and messages to requests: properties, limits, and batches by topic. Pure.
+
+Source: protocol fact (reference broker-namesrv 2.1): request 320's body is one message behind the
+other, each as size, magic, checksum, flag, body and properties.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from rmqha.admin.commands.send_message import message_id
+from rmqha.admin.spec import Here
+from rmqha.base.errors import MessageIllegal
+from rmqha.broker.topics import topic_error
+from rmqha.pipeline.live.options import WriteOptions
+from rmqha.store import properties as props
+from rmqha.store.record import PROPERTIES_MAX
+
+DEDUP_ID = "DEDUP_ID"
+"""The property that is the same whenever the same row is written again."""
+DELAY_LEVEL_MAX = 18
+WAITING_FACTOR = 8
+"""Messages of all topics together wait for at most so many full requests."""
+_RESERVED = frozenset({props.TAGS, props.KEYS, props.DELAY, props.UNIQ_KEY, "WAIT", DEDUP_ID})
+_ADDED_MAX = 512
+"""Bytes of properties that are left to the broker."""
+_HEAD = struct.Struct(">5i")
+_PROPERTIES_LENGTH = struct.Struct(">h")
+
+
+class Outgoing(NamedTuple):
+    """A message as it will be sent: encoded properties, and whether it must go alone."""
+
+    topic: str
+    body: bytes
+    properties: bytes
+    is_delayed: bool
+
+    @property
+    def size(self) -> int:
+        """Its bytes in a batch."""
+        return _HEAD.size + len(self.body) + _PROPERTIES_LENGTH.size + len(self.properties)
+
+
+class RowId(NamedTuple):
+    """Which row of a query it is: the same in every attempt to write it."""
+
+    query_id: str
+    batch_id: str
+    partition_id: int
+    row: int
+
+    def __str__(self) -> str:
+        return f"{self.query_id}/{self.batch_id}/{self.partition_id}/{self.row}"
+
+
+class Row(Struct, frozen=True):
+    """The columns of a row, as far as it has them."""
+
+    body: bytes | str | None
+    topic: str | None = None
+    tags: str | None = None
+    keys: str | None = None
+    properties: Mapping[str, str | None] = {}
+    delay_level: int | None = None
+
+
+def to_message(row: Row, row_id: RowId, options: WriteOptions, wall_ms: int) -> Outgoing:
+    """The message of a row.
+
+    Raises:
+        MessageIllegal: no body, no or no legal topic, a property that is not the user's to set, or
+            something that is too large; it says which row.
+    """
+    try:
+        return _message(row, row_id, options, wall_ms)
+    except MessageIllegal as error:
+        raise MessageIllegal(f"row {row_id}: {error}") from error
+
+
+def _message(row: Row, row_id: RowId, options: WriteOptions, wall_ms: int) -> Outgoing:
+    topic = row.topic or options.topic
+    if topic is None:
+        raise MessageIllegal("no topic, neither in the column topic nor as an option")
+    error = topic_error(topic)
+    if error is not None:
+        raise MessageIllegal(error)
+    if not row.body:
+        raise MessageIllegal("the body is null or empty, and no broker takes that")
+    body = row.body.encode() if isinstance(row.body, str) else row.body
+    properties = props.encode(_pairs(row, row_id, wall_ms))
+    message = Outgoing(topic, body, properties, bool(row.delay_level))
+    if len(properties) > PROPERTIES_MAX - _ADDED_MAX:
+        raise MessageIllegal(f"{len(properties)} bytes of properties are too many")
+    if message.size > options.message_bytes_max:
+        raise MessageIllegal(
+            f"a message of {message.size} bytes is over maxMessageBytes={options.message_bytes_max}"
+        )
+    return message
+
+
+def _pairs(row: Row, row_id: RowId, wall_ms: int) -> dict[str, str]:
+    wrong = sorted(_RESERVED & set(row.properties))
+    if wrong:
+        raise MessageIllegal(f"property {wrong[0]} cannot be in the column properties")
+    # A property without a value is none: readers leave it out.
+    pairs = {name: text for name, text in row.properties.items() if name and text}
+    level = row.delay_level
+    if level is not None and not 0 <= level <= DELAY_LEVEL_MAX:
+        raise MessageIllegal(f"delayLevel {level} is not 0 to {DELAY_LEVEL_MAX}")
+    more = {
+        props.TAGS: row.tags, props.KEYS: row.keys, props.DELAY: str(level) if level else None,
+        DEDUP_ID: str(row_id), props.UNIQ_KEY: unique_key(row_id, wall_ms),
+    }  # fmt: skip
+    return pairs | {name: text for name, text in more.items() if text}
+
+
+def unique_key(row_id: RowId, wall_ms: int) -> str:
+    """A producer's id: made of the row, and of the time by which old tools narrow their search."""
+    digest = hashlib.blake2b(str(row_id).encode(), digest_size=8).digest()
+    return message_id(Here(wall_ms, int.from_bytes(digest)))
+
+
+class Batch(Struct, frozen=True):
+    """What one request carries: messages of one topic."""
+
+    topic: str
+    messages: tuple[Outgoing, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all messages."""
+        return sum(one.size for one in self.messages)
+
+    @property
+    def is_single(self) -> bool:
+        """A message that goes alone: a batch cannot be delayed."""
+        return len(self.messages) == 1
+
+    def body(self) -> bytes:
+        """The request's body."""
+        if self.is_single:
+            return self.messages[0].body
+        return b"".join(
+            _HEAD.pack(one.size, 0, 0, 0, len(one.body))
+            + one.body
+            + _PROPERTIES_LENGTH.pack(len(one.properties))
+            + one.properties
+            for one in self.messages
+        )
+
+
+class Batcher:
+    """Collects messages by topic until a request is full.
+
+    Args:
+        options: the limits.
+    """
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._waiting: dict[str, list[Outgoing]] = {}
+        self._sizes: dict[str, int] = {}
+        self._size = 0
+
+    def add(self, message: Outgoing) -> Iterator[Batch]:
+        """Take a message; what is full comes out."""
+        options, topic = self._options, message.topic
+        if message.is_delayed or message.size > options.batch_bytes:
+            yield Batch(topic, (message,))
+            return
+        if self._sizes.get(topic, 0) + message.size > options.batch_bytes:
+            yield from self._take(topic)
+        self._waiting.setdefault(topic, []).append(message)
+        self._sizes[topic] = self._sizes.get(topic, 0) + message.size
+        self._size += message.size
+        if len(self._waiting[topic]) >= options.batch_messages:
+            yield from self._take(topic)
+        if self._size > WAITING_FACTOR * options.batch_bytes:
+            # Many topics, and none of them full.
+            yield from self.rest()
+
+    def rest(self) -> Iterator[Batch]:
+        """All that waits."""
+        for topic in sorted(self._waiting):
+            yield from self._take(topic)
+
+    def _take(self, topic: str) -> Iterator[Batch]:
+        messages = self._waiting.pop(topic, [])
+        self._size -= self._sizes.pop(topic, 0)
+        if messages:
+            yield Batch(topic, tuple(messages))

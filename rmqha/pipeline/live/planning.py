@@ -1,0 +1,271 @@
+"""What is to be read: queues of the subscription, where they begin and end, and what has been lost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec import Struct
+
+from rmqha.admin.bodies import QueueKey
+from rmqha.base.errors import ConfigInvalid
+from rmqha.broker.topics import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS
+from rmqha.pipeline.live.cluster import PERM_READ, RETRY_MS, LiveCluster
+from rmqha.pipeline.live.offsets import (
+    Cut,
+    DataLost,
+    Edge,
+    LogPlace,
+    Loss,
+    Progress,
+    cut_of,
+    losses,
+    place_of,
+    told,
+)
+from rmqha.pipeline.live.options import OFFSET_EARLIEST, OFFSET_LATEST, At, Bound, ReadOptions
+
+REPLY_SUFFIX = "_REPLY_TOPIC"
+"""Each cluster has a topic of its name and this, which nobody subscribes to by a pattern."""
+
+Warn = Callable[[str], None]
+Edges = Mapping[QueueKey, Edge]
+Logs = Mapping[str, LogPlace]
+
+
+def connect(options: ReadOptions) -> LiveCluster:
+    """A client by a reader's options."""
+    return LiveCluster(
+        options.name_servers,
+        timeout_ms=options.pull_timeout_ms,
+        failover_timeout_ms=options.failover_timeout_ms,
+        group=options.consumer_group,
+    )
+
+
+class Resumed(Struct, frozen=True):
+    """Where a stream goes on from, as far as that is still there, and the edges of its queues."""
+
+    progress: Progress
+    edges: Edges
+
+
+class Planner:
+    """Plans what a batch, or the next part of a stream, reads.
+
+    Args:
+        cluster: to ask.
+        options: the reader's.
+        warn: told what was lost, where that is no error.
+    """
+
+    def __init__(self, cluster: LiveCluster, options: ReadOptions, warn: Warn) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._warn = warn
+
+    # -- queues ------------------------------------------------------------------------------------
+
+    def queues(self) -> list[QueueKey]:
+        """The readable queues of the subscription, in order.
+
+        Raises:
+            ConfigInvalid: a named topic does not exist.
+            Refused, Unreachable: the name servers do not tell.
+        """
+        found: list[QueueKey] = []
+        for topic in self._topics():
+            route = self._cluster.route(topic)
+            if route is None:
+                if self._options.pattern is None:
+                    raise ConfigInvalid(f"topic {topic} does not exist")
+                continue
+            found += [
+                QueueKey(topic, one.broker_name, queue_id)
+                for one in route.queues
+                if one.perm & PERM_READ
+                for queue_id in range(one.read_queue_nums)
+            ]
+        return sorted(found)
+
+    def _topics(self) -> Iterable[str]:
+        if self._options.pattern is None:
+            return self._options.topics
+        pattern = re.compile(self._options.pattern)
+        listed, internal = self._cluster.topics()
+        # A pattern that begins as these do means them.
+        hidden = tuple(
+            prefix
+            for prefix in (RETRY_PREFIX, DLQ_PREFIX, SYSTEM_PREFIX)
+            if not pattern.pattern.startswith(prefix)
+        )
+        unwanted = SYSTEM_TOPICS | internal | {f"{name}{REPLY_SUFFIX}" for name in internal}
+        return [
+            one
+            for one in listed
+            if pattern.fullmatch(one) and one not in unwanted and not one.startswith(hidden)
+        ]
+
+    def known_and(self, start: Mapping[QueueKey, int]) -> dict[QueueKey, Edge]:
+        """The edges of the subscription's queues; those of ``start`` are waited for.
+
+        A broker set that restarts, or whose new master has not registered, misses for a moment.
+        """
+        deadline_ms = self._cluster.clock.now_ms() + self._options.failover_timeout_ms
+        while True:
+            self._cluster.forget_masters()
+            try:
+                listed = self.queues()
+            except ConfigInvalid:
+                if not start:
+                    raise
+                listed = []
+            is_late = self._cluster.clock.now_ms() >= deadline_ms
+            if is_late or not set(start) - set(listed):
+                return self._cluster.edges(listed)
+            self._cluster.sleep(RETRY_MS)
+
+    # -- edges of what is read ---------------------------------------------------------------------
+
+    def bounded(self, bound: Bound, edges: Edges, others: At) -> dict[QueueKey, int]:
+        """The offset of each queue that a bound means.
+
+        Args:
+            others: of queues that an ``EACH`` does not name.
+
+        Raises:
+            ConfigInvalid: it names a queue that the subscription does not have.
+        """
+        if bound.at is At.TIME:
+            return self._cluster.offsets_at(edges, bound.time_ms)
+        unknown = sorted(set(bound.each) - set(edges))
+        if unknown:
+            raise ConfigInvalid(f"offsets are given of {unknown[0]}, which is not subscribed to")
+        usual = others if bound.at is At.EACH else bound.at
+        default = OFFSET_EARLIEST if usual is At.EARLIEST else OFFSET_LATEST
+        found = {}
+        for queue, edge in edges.items():
+            offset = bound.each.get(queue, default)
+            by_name = {OFFSET_EARLIEST: edge.low, OFFSET_LATEST: edge.high}
+            found[queue] = by_name.get(offset, offset)
+        return found
+
+    def checked(
+        self, wanted: Mapping[QueueKey, int], edges: Edges, what: str
+    ) -> dict[QueueKey, int]:
+        """Offsets that the queues hold: what they do not is an error, or brought to their edges.
+
+        Raises:
+            DataLost: they do not, and that is to be an error.
+        """
+        found = losses(wanted, edges)
+        self._settle(found, what)
+        resumed = {one.queue: one.resume for one in found}
+        return {queue: resumed.get(queue, wanted[queue]) for queue in wanted if queue in edges}
+
+    def _settle(self, found: list[Loss], what: str) -> None:
+        if not found:
+            return
+        if self._options.fail_on_data_loss:
+            raise DataLost(f"{what}: {told(found)} (failOnDataLoss=false goes on)")
+        self._warn(f"{what}: {told(found)}")
+
+    # -- where a stream was, and is ----------------------------------------------------------------
+
+    def resumed(self, start: Progress) -> Resumed:
+        """Where a stream goes on from, and the edges of all its queues.
+
+        New queues begin at their beginning. A new master that does not have all at once is given
+        ``failoverTimeoutMs``; a newer epoch that begins below what was read is certain.
+
+        Raises:
+            DataLost: something was lost, and that is to be an error.
+        """
+        deadline_ms = self._cluster.clock.now_ms() + self._options.failover_timeout_ms
+        while True:
+            edges = self.known_and(start.queues)
+            cuts = self._cuts(start)
+            found = losses(start.queues, edges)
+            if all(cut.is_certain for cut in cuts.values()) and (
+                cuts or all(one.resume > one.wanted for one in found)
+            ):
+                break
+            if self._cluster.clock.now_ms() >= deadline_ms:
+                break
+            self._cluster.sleep(RETRY_MS)
+        begin = {queue: start.queues.get(queue, edge.low) for queue, edge in edges.items()}
+        rewound = self._rewound(begin, edges, cuts)
+        mended = {one.queue for one in rewound}
+        found = sorted([one for one in found if one.queue not in mended] + rewound)
+        self._settle(found, "data was lost")
+        begin |= {one.queue: one.resume for one in found if one.queue in begin}
+        logs = {name: place for name, place in start.logs.items() if name not in cuts}
+        return Resumed(Progress(begin, logs), edges)
+
+    def _cuts(self, start: Progress) -> dict[str, Cut]:
+        names = {queue.broker_name for queue in start.queues}
+        cuts = {}
+        for name, place in start.logs.items():
+            epochs = self._cluster.epochs(name) if name in names else None
+            cut = None if epochs is None else cut_of(place, epochs)
+            if cut is not None:
+                cuts[name] = cut
+        return cuts
+
+    def _rewound(
+        self, begin: Mapping[QueueKey, int], edges: Edges, cuts: Mapping[str, Cut]
+    ) -> list[Loss]:
+        """The queues of cut logs in which messages before ``begin`` are other ones now."""
+        found = []
+        for queue, offset in begin.items():
+            cut, edge = cuts.get(queue.broker_name), edges[queue]
+            if cut is None:
+                continue
+            resume = self._first_behind(queue, cut.offset, edge.low, min(offset, edge.high))
+            if resume < offset:
+                reason = f"the log of {queue.broker_name} was cut at {cut.offset}"
+                found.append(Loss(queue, offset, resume, reason))
+        return found
+
+    def _first_behind(self, queue: QueueKey, place: int, low: int, high: int) -> int:
+        """The first offset in ``[low, high]`` whose record does not end at or before a place."""
+        while low < high:
+            middle = (low + high) // 2
+            ends = self._cluster.record_ends({queue: middle})[queue]
+            if ends is not None and ends[1] <= place:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def placed(
+        self, ends: Mapping[QueueKey, int], begin: Mapping[QueueKey, int], logs: Logs, edges: Edges
+    ) -> Progress:
+        """The progress that ends at these offsets.
+
+        A queue whose last message cannot be had just now stays where it was: it comes later.
+
+        Args:
+            begin: where it was; empty for a stream that begins.
+            logs: the places in logs that are known.
+        """
+        asked = {
+            queue: offset - 1
+            for queue, offset in ends.items()
+            if offset != begin.get(queue) and edges[queue].low < offset
+        }
+        queues = dict(ends)
+        furthest: dict[str, int] = {}
+        for queue, place in self._cluster.record_ends(asked).items():
+            if place is None:
+                queues[queue] = begin.get(queue, ends[queue])
+                continue
+            furthest[queue.broker_name] = max(furthest.get(queue.broker_name, 0), place[1])
+        placed = dict(logs)
+        for name, offset in furthest.items():
+            known = logs.get(name)
+            epochs = self._cluster.epochs(name)
+            found = None if epochs is None else place_of(epochs, offset)
+            if found is not None and (known is None or known.offset < offset):
+                placed[name] = found
+        return Progress(queues, placed)

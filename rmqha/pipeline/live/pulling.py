@@ -1,0 +1,205 @@
+"""A range of a live queue to Arrow record batches, whatever happens to its master meanwhile.
+
+What a pull brings are records in the log's own format: the same code makes their columns as those of
+a commit log. Columns and their names are the commit log's, without what only a store's directory
+tells, and with the broker set's name.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.pipeline.columns import SCHEMA as LOG_SCHEMA
+from rmqha.pipeline.columns import Columns
+from rmqha.pipeline.live.cluster import FOUND, OFFSET_MOVED, RETRY_MS, LiveCluster, Pulled
+from rmqha.pipeline.live.offsets import DataLost, Loss, QueueRange
+from rmqha.pipeline.live.options import ReadOptions
+from rmqha.store.record import COMPRESSED, MAGIC_V1, MAGIC_V2, MIN_SIZE
+
+_STORE_ONLY = frozenset({"replica", "brokerId", "epoch", "_corrupt"})
+BROKER_NAME = pa.field("brokerName", pa.string())
+SCHEMA = pa.schema([BROKER_NAME, *(one for one in LOG_SCHEMA if one.name not in _STORE_ONLY)])
+BATCH_RECORDS = 16_384
+BATCH_BYTES = 8 << 20
+BODY_MAX = 64 << 20
+"""A compressed body that would grow beyond it stays as it is stored."""
+
+_PLACE = struct.Struct(">iI")
+_COMPRESSION_MASK = 0x700
+_ZLIB = (0x000, 0x300)
+
+Warn = Callable[[str], None]
+
+
+class RangeReader:
+    """Reads one range.
+
+    Args:
+        cluster: to pull from.
+        options: the reader's.
+        columns: names of ``SCHEMA``, in the order of the batches' columns.
+        warn: told what was lost, where that is no error.
+    """
+
+    def __init__(
+        self, cluster: LiveCluster, options: ReadOptions, columns: tuple[str, ...], warn: Warn
+    ) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._columns = columns
+        self._warn = warn
+
+    def read(self, wanted: QueueRange) -> Iterator[pa.RecordBatch]:
+        """The range's messages, in the queue's order, every one once.
+
+        Raises:
+            DataLost: the queue does not hold the range any more, and that is to be an error.
+            Refused, Unreachable: the broker set cannot be read.
+            RemoteProtocolError: a record cannot be read.
+        """
+        bodies: list[bytes] = []
+        size = count = 0
+        for body in self._bodies(wanted):
+            bodies.append(body)
+            size += len(body)
+            count += self._options.pull_batch_size
+            if size >= BATCH_BYTES or count >= BATCH_RECORDS:
+                yield from self._batch(wanted, b"".join(bodies))
+                bodies.clear()
+                size = count = 0
+        if bodies:
+            yield from self._batch(wanted, b"".join(bodies))
+
+    def _bodies(self, wanted: QueueRange) -> Iterator[bytes]:
+        cluster, options, offset = self._cluster, self._options, wanted.start
+        patience = _Patience(cluster)
+        while offset < wanted.stop:
+            count = min(options.pull_batch_size, wanted.stop - offset)
+            pulled = cluster.pull(wanted.queue, offset, count, options.expression)
+            if pulled.code == FOUND:
+                yield pulled.body
+            has_moved = pulled.code == OFFSET_MOVED
+            if not has_moved and pulled.next_offset > offset:
+                offset = pulled.next_offset
+                patience.renew()
+                continue
+            if has_moved and pulled.edge.low > offset:
+                offset = self._lost(wanted, offset, pulled)
+                continue
+            # The end of the range was confirmed once: a new master may have to find it first.
+            if not patience.wait():
+                self._lost(wanted, offset, pulled)
+                return
+
+    def _lost(self, wanted: QueueRange, offset: int, pulled: Pulled) -> int:
+        low, high = pulled.edge
+        if low > offset:
+            loss = Loss(wanted.queue, offset, low, f"messages before {low} have been deleted")
+        else:
+            reason = f"the queue ends at {high}, before {wanted.stop}"
+            loss = Loss(wanted.queue, offset, min(offset, high), reason)
+        if self._options.fail_on_data_loss:
+            raise DataLost(f"{loss} (failOnDataLoss=false goes on)")
+        self._warn(str(loss))
+        return loss.resume
+
+    # -- columns -----------------------------------------------------------------------------------
+
+    def _batch(self, wanted: QueueRange, data: bytes) -> Iterator[pa.RecordBatch]:
+        columns = Columns(memoryview(data), record_positions(data))
+        if columns.bad.any():
+            at = columns.number("physicalOffset")[columns.bad][0]
+            raise RemoteProtocolError(f"{wanted}: the record at {at} of the log has wrong lengths")
+        offsets = columns.number("queueOffset")
+        columns.keep((offsets >= wanted.start) & (offsets < wanted.stop))
+        tags = self._options.tags
+        if tags is not None and len(columns.positions):
+            # The broker compares hashes.
+            kept = pc.is_in(columns.to_arrays(("tags",))["tags"], pa.array(sorted(tags)))
+            columns.keep(kept.to_numpy(zero_copy_only=False))
+        if len(columns.positions):
+            yield self._record_batch(wanted, columns)
+
+    def _record_batch(self, wanted: QueueRange, columns: Columns) -> pa.RecordBatch:
+        arrays = columns.to_arrays(self._columns)
+        arrays["brokerName"] = pa.repeat(wanted.queue.broker_name, len(columns.positions))
+        if "body" in arrays or "sysFlag" in arrays:
+            _inflate(columns, arrays)
+        fields = [SCHEMA.field(name) for name in self._columns]
+        return pa.RecordBatch.from_arrays(
+            [arrays[name] for name in self._columns], schema=pa.schema(fields)
+        )
+
+
+class _Patience:
+    """How long nothing may come."""
+
+    def __init__(self, cluster: LiveCluster) -> None:
+        self._cluster = cluster
+        self._deadline_ms: int | None = None
+
+    def renew(self) -> None:
+        """Something came."""
+        self._deadline_ms = None
+
+    def wait(self) -> bool:
+        """Wait a moment before the next attempt; False when there shall be none."""
+        now_ms = self._cluster.clock.now_ms()
+        if self._deadline_ms is None:
+            self._deadline_ms = now_ms + self._cluster.failover_timeout_ms
+        if now_ms >= self._deadline_ms:
+            return False
+        self._cluster.forget_masters()
+        self._cluster.sleep(RETRY_MS)
+        return True
+
+
+def record_positions(data: bytes) -> list[int]:
+    """Where the records of a pull begin; they stand back to back.
+
+    Raises:
+        RemoteProtocolError: something else stands there.
+    """
+    positions, position, end = [], 0, len(data)
+    while position < end:
+        size, magic = _PLACE.unpack_from(data, position) if end - position >= MIN_SIZE else (0, 0)
+        if magic not in (MAGIC_V1, MAGIC_V2) or not MIN_SIZE <= size <= end - position:
+            raise RemoteProtocolError(f"no record at byte {position} of a pull's {end}")
+        positions.append(position)
+        position += size
+    return positions
+
+
+def _inflate(columns: Columns, arrays: dict[str, pa.Array]) -> None:
+    """Undo zlib, which Java producers do to large bodies; the mark in ``sysFlag`` goes with it."""
+    flags = columns.number("sysFlag")
+    kinds = flags & _COMPRESSION_MASK
+    rows = np.flatnonzero((flags & COMPRESSED != 0) & np.isin(kinds, _ZLIB)).tolist()
+    if not rows:
+        return
+    stored = columns.bodies()
+    undone = {row: body for row in rows if (body := _inflated(stored[row].as_py())) is not None}
+    if "body" in arrays:
+        bodies = stored.to_pylist()
+        for row, body in undone.items():
+            bodies[row] = body
+        arrays["body"] = pa.array(bodies, pa.binary())
+    if "sysFlag" in arrays:
+        flags[list(undone)] &= ~COMPRESSED
+        arrays["sysFlag"] = pa.array(flags).cast(pa.int32())
+
+
+def _inflated(data: bytes) -> bytes | None:
+    stream = zlib.decompressobj()
+    try:
+        body = stream.decompress(data, BODY_MAX)
+    except zlib.error:
+        return None
+    return body if stream.eof else None

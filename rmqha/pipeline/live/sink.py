@@ -1,0 +1,221 @@
+"""The sink ``rocketmq``: rows of a batch or of a stream become messages, every row at least once.
+
+A task that fails is run again by Spark and sends again what it had sent; the property ``DEDUP_ID`` is
+the same for the same row, so that a reader can keep one of each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegralType,
+    MapType,
+    StringType,
+    StructType,
+)
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.pipeline.live.cluster import LiveCluster
+from rmqha.pipeline.live.messages import Batch, Batcher, Row, RowId, to_message
+from rmqha.pipeline.live.options import CONSUMER_GROUP, NAME, WriteOptions
+from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import ext_fields
+
+LOG = logging.getLogger("rmqha.pipeline.live")
+SENDS_AT_ONCE = 4
+_BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
+"""What Spark calls them among a task's properties."""
+_TEMPLATE, _TEMPLATE_QUEUES = "TBW102", 4
+_COLUMNS = ("body", "topic", "tags", "keys", "properties", "delayLevel")
+
+
+class Sent(WriterCommitMessage):
+    """What a task has sent.
+
+    Attributes:
+        messages, requests, body_bytes: how many.
+    """
+
+    def __init__(self) -> None:
+        self.messages = self.requests = self.body_bytes = 0
+
+    def __repr__(self) -> str:
+        return f"<{self.messages} messages, {self.body_bytes} bytes in {self.requests} requests>"
+
+
+class _Writer:
+    """What both writers do. Travels to the workers by pickle."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigInvalid(f"{NAME} cannot overwrite a topic: use mode append")
+        _check_schema(schema, has_topic=options.topic is not None)
+        self._options = options
+        self._names = schema.fieldNames()
+        self._query_id = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Send a task's rows; returns when every one is stored.
+
+        Raises:
+            MessageIllegal: a row that cannot be a message; those before it are sent.
+            Refused, Unreachable: somebody does not store them.
+        """
+        options = self._options
+        with LiveCluster(
+            options.name_servers,
+            timeout_ms=options.send_timeout_ms,
+            failover_timeout_ms=options.failover_timeout_ms,
+            group=CONSUMER_GROUP,
+        ) as cluster:
+            sender = _Sender(cluster, options)
+            batcher = Batcher(options)
+            for row_id, row in self._rows(iterator):
+                message = to_message(row, row_id, options, cluster.clock.wall_ms())
+                sender.take(batcher.add(message))
+            sender.take(batcher.rest())
+            sender.flush()
+            return sender.sent
+
+    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[RowId, Row]]:
+        context = TaskContext.get()
+        query_id, batch_id, partition_id = self._query_id, "0", 0
+        if context is not None:
+            query_id = context.getLocalProperty(_QUERY_ID) or query_id
+            batch_id = context.getLocalProperty(_BATCH_ID) or batch_id
+            partition_id = context.partitionId()
+        number = 0
+        for batch in batches:
+            given = {name: batch.column(i).to_pylist() for i, name in enumerate(self._names)}
+            nothing = [None] * batch.num_rows
+            columns = [given.get(name, nothing) for name in _COLUMNS]
+            for body, topic, tags, keys, properties, level in zip(*columns, strict=True):
+                row_id = RowId(query_id, batch_id, partition_id, number)
+                yield row_id, Row(body, topic, tags, keys, dict(properties or ()), level)
+                number += 1
+
+
+class LiveWriter(_Writer, DataSourceArrowWriter):
+    """Writes a batch; there is nothing to commit, for what is stored is seen at once."""
+
+    def commit(self, messages: list[Any]) -> None:
+        """Say how much it was."""
+        _tell(messages, "a batch")
+
+    def abort(self, messages: list[Any]) -> None:
+        """Say what stays in the topics."""
+        _tell(messages, "a batch that failed")
+
+
+class LiveStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Writes a stream's batches."""
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Say how much it was."""
+        _tell(messages, f"batch {batchId}")
+
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Say what stays in the topics; it is sent once more with the batch."""
+        _tell(messages, f"batch {batchId} that failed")
+
+
+def _tell(messages: list[Any], what: str) -> None:
+    sent = [one for one in messages if isinstance(one, Sent)]
+    LOG.info("%d messages of %s", sum(one.messages for one in sent), what)
+
+
+class _Sender:
+    """Sends a few requests at a time.
+
+    Attributes:
+        sent: what has been acknowledged.
+    """
+
+    def __init__(self, cluster: LiveCluster, options: WriteOptions) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._waiting: list[Batch] = []
+        self._turn = 0
+        self.sent = Sent()
+
+    def take(self, batches: Iterable[Batch]) -> None:
+        """Send them, or keep them until there are enough."""
+        for batch in batches:
+            self._waiting.append(batch)
+            if len(self._waiting) >= SENDS_AT_ONCE:
+                self.flush()
+
+    def flush(self) -> None:
+        """Send what waits, and wait for its acknowledgements."""
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._cluster.call(self._send_all(waiting))
+
+    async def _send_all(self, batches: list[Batch]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for batch in batches:
+                    group.create_task(self._send(batch, self._turn))
+                    self._turn += 1
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+
+    async def _send(self, batch: Batch, turn: int) -> None:
+        code = RequestCode.SEND_MESSAGE_V2 if batch.is_single else RequestCode.SEND_BATCH_MESSAGE
+        properties = batch.messages[0].properties.decode() if batch.is_single else ""
+        body, wall_ms = batch.body(), self._cluster.clock.wall_ms()
+        await self._cluster.send(
+            batch.topic,
+            turn,
+            lambda queue: RemotingCommand(
+                code,
+                ext_fields=ext_fields(
+                    a=self._options.producer_group, b=batch.topic, c=_TEMPLATE, d=_TEMPLATE_QUEUES,
+                    e=queue.queue_id, f=0, g=wall_ms, h=0, i=properties, j=0, k=False,
+                    m=not batch.is_single, n=queue.broker_name,
+                ),
+                body=body,
+            ),
+        )  # fmt: skip
+        self.sent.messages += len(batch.messages)
+        self.sent.requests += 1
+        self.sent.body_bytes += sum(len(one.body) for one in batch.messages)
+
+
+def _check_schema(schema: StructType, *, has_topic: bool) -> None:
+    text: tuple[type[DataType], ...] = (StringType,)
+    kinds: dict[str, tuple[type[DataType], ...]] = {
+        "body": (BinaryType, StringType), "topic": text, "tags": text, "keys": text,
+        "properties": (MapType,), "delayLevel": (IntegralType,),
+    }  # fmt: skip
+    for field in schema:
+        if field.name not in kinds:
+            raise ConfigInvalid(
+                f"{NAME} writes no column {field.name}; it writes {', '.join(kinds)}"
+            )
+        kind = field.dataType
+        is_text_map = not isinstance(kind, MapType) or (
+            isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
+        )
+        if not isinstance(kind, kinds[field.name]) or not is_text_map:
+            raise ConfigInvalid(f"column {field.name} cannot be {kind.simpleString()}")
+    names = schema.fieldNames()
+    if "body" not in names:
+        raise ConfigInvalid(f"{NAME} needs a column body, and has {', '.join(names) or 'none'}")
+    if "topic" not in names and not has_topic:
+        raise ConfigInvalid(f"{NAME} needs a column topic, or the option topic")

@@ -1,0 +1,125 @@
+"""The source ``rocketmq`` as a stream: Spark asks how far it can go, and from where to where to read.
+
+An offset in the checkpoint is a ``Progress``. Between two calls nothing is remembered that the next
+one needs: a query that starts again from its checkpoint plans the same ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from rmqha.admin.bodies import QueueKey
+from rmqha.pipeline.live.cluster import LiveCluster
+from rmqha.pipeline.live.offsets import Progress, limited, ranges
+from rmqha.pipeline.live.options import At, Bound, ReadOptions
+from rmqha.pipeline.live.planning import Planner, Resumed, connect
+from rmqha.pipeline.live.source import LOG, RangeOfQueue, read_partition
+
+
+class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans on the driver, in a process of its own; reads in the workers."""
+
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+        self._cluster: LiveCluster | None = None
+        self._target: Mapping[QueueKey, int] | None = None
+        self._latest: Mapping[QueueKey, int] | None = None
+        self._resumed: tuple[dict[str, Any], Resumed] | None = None
+
+    @property
+    def _planner(self) -> Planner:
+        if self._cluster is None:
+            self._cluster = connect(self._options)
+        return Planner(self._cluster, self._options, LOG.warning)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a new query begins; by default with what is sent from now on.
+
+        Raises:
+            ConfigInvalid: a topic does not exist, or offsets are given of a queue that does not.
+            DataLost: a queue does not reach to where it is to be read from.
+            Unreachable: nobody answers.
+        """
+        planner = self._planner
+        edges = planner.known_and({})
+        starting = self._options.starting or Bound(At.LATEST)
+        start = planner.bounded(starting, edges, At.EARLIEST)
+        start = planner.checked(start, edges, "startingOffsets")
+        return planner.placed(start, {}, {}, edges).encode()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """``maxOffsetsPerTrigger``."""
+        most = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Remember where the queues end now: the query ends there."""
+        edges = self._planner.known_and({})
+        self._target = {queue: edge.high for queue, edge in edges.items()}
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: dict[str, Any], limit: ReadLimit
+    ) -> dict[str, Any]:
+        """Where the next batch ends; ``start`` itself when there is nothing new.
+
+        Raises:
+            DataLost: what ``start`` tells was lost, and that is to be an error.
+            Unreachable: nobody answers.
+        """
+        planner, before = self._planner, Progress.decode(start)
+        resumed = self._resume(planner, start)
+        begin = resumed.progress.queues
+        self._latest = {queue: edge.high for queue, edge in resumed.edges.items()}
+        latest = {
+            queue: max(begin[queue], self._capped(queue, high))
+            for queue, high in self._latest.items()
+        }
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        ends = limited(begin, latest, most)
+        found = planner.placed(ends, begin, resumed.progress.logs, resumed.edges)
+        is_unchanged = found.queues == before.queues and resumed.progress == before
+        return start if is_unchanged else found.encode()
+
+    def _capped(self, queue: QueueKey, high: int) -> int:
+        return high if self._target is None else min(high, self._target.get(queue, 0))
+
+    def _resume(self, planner: Planner, start: dict[str, Any]) -> Resumed:
+        resumed = planner.resumed(Progress.decode(start))
+        self._resumed = (start, resumed)
+        return resumed
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+        """Where the queues end: with the batch's end it is how far the query is behind."""
+        return None if self._latest is None else Progress(self._latest, {}).encode()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """A range of each queue that has something to read.
+
+        Raises:
+            DataLost, Unreachable: as ``latestOffset``.
+        """
+        known, resumed = self._resumed or (None, None)
+        if resumed is None or known != start:
+            resumed = self._resume(self._planner, start)
+        ends = Progress.decode(end).queues
+        return [RangeOfQueue(one) for one in ranges(resumed.progress.queues, ends)]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """One range's messages as Arrow batches; raises as ``RangeReader``."""
+        return read_partition(partition, self._options, self._columns)
+
+    def stop(self) -> None:
+        """Close the connections."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
