@@ -172,6 +172,8 @@ class Batcher:
         """Take a message; what is full comes out."""
         options, topic = self._options, message.topic
         if message.is_delayed or message.size > options.batch_bytes:
+            if not message.is_delayed:
+                yield from self._take(topic)
             yield Batch(topic, (message,))
             return
         if self._sizes.get(topic, 0) + message.size > options.batch_bytes:

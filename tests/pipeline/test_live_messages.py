@@ -1,0 +1,139 @@
+"""Rows to messages: what no broker would take is found here, and batches are what brokers read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rmqha.base.errors import MessageIllegal
+from rmqha.pipeline.live.messages import (
+    DEDUP_ID,
+    WAITING_FACTOR,
+    Batch,
+    Batcher,
+    Outgoing,
+    Row,
+    RowId,
+    to_message,
+)
+from rmqha.pipeline.live.options import write_options
+from rmqha.store import properties as props
+from rmqha.store.batches import split_client_batch
+from tests.store.harness import message as stored_message
+
+ROW_ID = RowId("q", "7", 2, 41)
+NOW_MS = 1_700_000_000_000
+GIVEN = {"nameServer": "a:1", "topic": "usual"}
+OPTIONS = write_options(GIVEN)
+
+
+def made(row: Row, **options: str) -> Outgoing:
+    """The message of a row."""
+    return to_message(row, ROW_ID, write_options(GIVEN | options), NOW_MS)
+
+
+def test_row_when_whole_then_all_of_it_is_in_the_message() -> None:
+    """And the id by which a second copy is known."""
+    row = Row("Köln", "orders", "TagA", "k1 k2", {"city": "Köln", "none": None}, 3)
+    found = made(row)
+    assert (found.topic, found.body.decode(), found.is_delayed) == ("orders", "Köln", True)
+    pairs = props.decode(found.properties)
+    unique = pairs.pop("UNIQ_KEY")
+    assert len(unique) == 32
+    assert pairs == {
+        "city": "Köln", "TAGS": "TagA", "KEYS": "k1 k2", "DELAY": "3", DEDUP_ID: "q/7/2/41",
+    }  # fmt: skip
+    assert made(row) == found, "an attempt that is repeated sends the same"
+
+
+def test_row_when_it_has_only_a_body_then_the_option_s_topic() -> None:
+    """Delay level 0 is none."""
+    found = made(Row(b"\x00", delay_level=0))
+    assert (found.topic, found.body, found.is_delayed) == ("usual", b"\x00", False)
+    assert set(props.decode(found.properties)) == {DEDUP_ID, "UNIQ_KEY"}
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        (Row(None), "body is null"),
+        (Row(b""), "body is null or empty"),
+        (Row(b"x", "or ders"), "or ders"),
+        (Row(b"x", "t" * 128), "longer than 127"),
+        (Row(b"x", properties={"TAGS": "a"}), "property TAGS"),
+        (Row(b"x", properties={DEDUP_ID: "a"}), f"property {DEDUP_ID}"),
+        (Row(b"x", properties={"a\x01": "b"}), "separator"),
+        (Row(b"x", tags="a\x02b"), "separator"),
+        (Row(b"x", properties={"a": "b" * 33_000}), "properties are too many"),
+        (Row(b"x" * 2000), "maxMessageBytes=1000"),
+        (Row(b"x", delay_level=19), "delayLevel 19"),
+        (Row(b"x", delay_level=-1), "delayLevel -1"),
+    ],
+)
+def test_row_when_it_cannot_be_a_message_then_said_which(row: Row, what: str) -> None:
+    """The place of the row is in the text: a job of a million rows is to be mended."""
+    options = {"maxMessageBytes": "1000"} if row.body and len(row.body) > 1000 else {}
+    with pytest.raises(MessageIllegal, match=f"row q/7/2/41: .*{what}"):
+        made(row, **options)
+
+
+def test_row_when_nobody_names_a_topic_then_said() -> None:
+    """A null in the column, and no option."""
+    with pytest.raises(MessageIllegal, match="no topic"):
+        to_message(Row(b"x"), ROW_ID, write_options({"nameServer": "a:1"}), NOW_MS)
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["t", "u", "v"]), st.integers(1, 400), st.sampled_from([None, None, 1])
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=40)
+@given(ROWS, st.integers(200, 900), st.integers(1, 9))
+def test_batches_when_made_then_every_message_once_within_the_limits(
+    rows: list[tuple[str, int, Any]], most_bytes: int, most: int
+) -> None:
+    """Of one topic each, in the order of the rows; what is delayed goes alone."""
+    options = write_options(GIVEN | {"batchBytes": str(most_bytes), "batchMessages": str(most)})
+    batcher, batches, given_rows = Batcher(options), [], []
+    for number, (topic, size, level) in enumerate(rows):
+        row = Row(b"%04d" % number + b"x" * size, topic, delay_level=level)
+        given_rows.append(to_message(row, RowId("q", "0", 0, number), options, NOW_MS))
+        batches += batcher.add(given_rows[-1])
+        assert batcher._size <= WAITING_FACTOR * most_bytes
+    batches += batcher.rest()
+    for batch in batches:
+        assert {one.topic for one in batch.messages} == {batch.topic}
+        assert len(batch.messages) <= most
+        assert batch.size <= most_bytes or batch.is_single
+        assert batch.is_single or not any(one.is_delayed for one in batch.messages)
+    for topic in ("t", "u", "v"):
+        for is_delayed in (False, True):
+            sent = [
+                m
+                for b in batches
+                for m in b.messages
+                if (m.topic, m.is_delayed) == (topic, is_delayed)
+            ]
+            assert sent == [m for m in given_rows if (m.topic, m.is_delayed) == (topic, is_delayed)]
+
+
+def test_batch_when_a_broker_takes_it_apart_then_the_same_messages() -> None:
+    """By the store's own reader of client batches."""
+    messages = tuple(
+        to_message(Row(b"b" * n, tags=f"t{n}"), RowId("q", "0", 0, n), OPTIONS, NOW_MS)
+        for n in range(1, 5)
+    )
+    batch = Batch("usual", messages)
+    found = split_client_batch(stored_message(0, body=batch.body()), messages_max=10)
+    assert [(one.body, one.properties) for one in found] == [
+        (one.body, one.properties) for one in messages
+    ]
+    assert len(batch.body()) == batch.size
+    assert Batch("usual", messages[:1]).body() == b"b"

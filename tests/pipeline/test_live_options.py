@@ -1,0 +1,117 @@
+"""Options of ``rocketmq``: what users say, and what they are told when it makes no sense."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqha.admin.bodies import QueueKey
+from rmqha.base.errors import ConfigInvalid
+from rmqha.pipeline.live.options import (
+    At,
+    Bound,
+    check_batch,
+    check_stream,
+    read_options,
+    write_options,
+)
+
+LEAST = {"nameServer": "127.0.0.1:9876", "topic": "orders"}
+
+
+def test_options_when_least_then_defaults() -> None:
+    """Loss is an error, bodies are there, and no group is made."""
+    found = read_options(LEAST)
+    assert (found.name_servers, found.topics) == (("127.0.0.1:9876",), ("orders",))
+    assert (found.fail_on_data_loss, found.include_body, found.tags) == (True, True, None)
+    assert (found.starting, found.ending, found.max_offsets_per_trigger) == (None, None, None)
+    assert found.consumer_group == "TOOLS_CONSUMER"
+
+
+def test_options_when_all_are_given_then_read() -> None:
+    """Names in any case, as Spark hands them over."""
+    found = read_options(
+        {
+            "nameserver": "a:1;b:2", "SUBSCRIBE": "u, t", "failondataloss": "FALSE",
+            "startingOffsets": '{"t":{"broker-a":{"0":12,"1":-2,"2":-1}}}',
+            "endingtimestamp": "1700000000000", "subExpression": "b||a", "includeBody": "false",
+            "pullBatchSize": "7", "maxOffsetsPerTrigger": "9", "consumerGroup": "mine",
+        }
+    )  # fmt: skip
+    assert found.name_servers == ("a:1", "b:2")
+    assert found.topics == ("t", "u")
+    offsets = {QueueKey("t", "broker-a", 0): 12, QueueKey("t", "broker-a", 1): -2}
+    assert found.starting == Bound(At.EACH, offsets | {QueueKey("t", "broker-a", 2): -1})
+    assert found.ending == Bound(At.TIME, time_ms=1_700_000_000_000)
+    assert found.tags == {"a", "b"}
+    assert (found.pull_batch_size, found.max_offsets_per_trigger) == (7, 9)
+    assert not found.fail_on_data_loss
+    assert not found.include_body
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        ({"startingOfsets": "earliest"}, "no option startingofsets"),
+        ({"nameServer": " "}, "nameServer is empty"),
+        ({"nameServer": "here"}, "here"),
+        ({"subscribe": "other"}, "needs one of"),
+        ({"topic": "or ders"}, "or ders"),
+        ({"startingOffsets": "first"}, "startingOffsets=first"),
+        ({"startingOffsets": '{"t":{"a":{"0":-3}}}'}, "startingOffsets="),
+        ({"startingOffsets": '{"t":{"a":{"x":3}}}'}, "startingOffsets="),
+        ({"startingOffsets": '{"t":{"a":{"0":true}}}'}, "startingOffsets="),
+        ({"startingOffsets": "[1]"}, "startingOffsets="),
+        ({"startingOffsets": "latest", "startingTimestamp": "5"}, "exclude"),
+        ({"startingTimestamp": "yesterday"}, "startingTimestamp=yesterday"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger=0"),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss=no"),
+        ({"subExpression": "a || "}, "subExpression=a"),
+        ({"pullBatchSize": "5000"}, "pullBatchSize=5000"),
+    ],
+)
+def test_option_when_wrong_then_named(more: dict[str, str], what: str) -> None:
+    """Before anything runs, and never a silent default."""
+    with pytest.raises(ConfigInvalid, match=what):
+        read_options(LEAST | more)
+
+
+@pytest.mark.parametrize("missing", ["nameServer", "topic"])
+def test_option_when_it_misses_then_named(missing: str) -> None:
+    """There is no cluster by default."""
+    with pytest.raises(ConfigInvalid, match=missing):
+        read_options({key: text for key, text in LEAST.items() if key != missing})
+
+
+def test_pattern_when_it_is_none_then_said() -> None:
+    """With the regular expression's own words."""
+    with pytest.raises(ConfigInvalid, match="no pattern"):
+        read_options({"nameServer": "a:1", "subscribePattern": "("})
+    assert read_options({"nameServer": "a:1", "subscribePattern": "t.*"}).pattern == "t.*"
+
+
+def test_batch_and_stream_when_asked_for_the_others_then_said() -> None:
+    """A batch has no triggers, a stream no end."""
+    for more, what in (
+        ({"maxOffsetsPerTrigger": "1"}, "maxOffsetsPerTrigger"),
+        ({"startingOffsets": "latest"}, "startingOffsets"),
+        ({"endingOffsets": "earliest"}, "endingOffsets"),
+    ):
+        with pytest.raises(ConfigInvalid, match=what):
+            check_batch(read_options(LEAST | more))
+    with pytest.raises(ConfigInvalid, match="endingOffsets"):
+        check_stream(read_options(LEAST | {"endingOffsets": "latest"}))
+    check_stream(read_options(LEAST | {"maxOffsetsPerTrigger": "1", "startingOffsets": "latest"}))
+
+
+def test_sink_when_given_options_then_read_or_refused() -> None:
+    """What Spark adds for a stream is no mistake of the user's."""
+    found = write_options(LEAST | {"checkpointLocation": "/x", "batchMessages": "5"})
+    assert (found.topic, found.batch_messages, found.batch_bytes) == ("orders", 5, 1 << 20)
+    assert write_options({"nameServer": "a:1"}).topic is None
+    for more, what in (
+        ({"startingOffsets": "latest"}, "no option startingoffsets"),
+        ({"topic": "a b"}, "a b"),
+        ({"batchBytes": "9", "maxMessageBytes": "8"}, "batchBytes=9"),
+    ):
+        with pytest.raises(ConfigInvalid, match=what):
+            write_options(LEAST | more)
