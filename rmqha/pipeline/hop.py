@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from enum import Enum
+from itertools import repeat
 
 from msgspec import Struct
 
@@ -63,20 +64,25 @@ def hop(buffer: memoryview, position: int, limit: int, base: int, count_max: int
     add = positions.append
     size = len(buffer)
     last = size - MIN_SIZE
+    stop = min(limit, last + 1)
     unpack = _HEAD.unpack_from
-    while position < limit and len(positions) < count_max:
-        if position > last:
-            return _short_end(buffer, positions, position)
+    for _ in repeat(None, count_max):
+        if position >= stop:
+            break
         length, magic, offset = unpack(buffer, position)
         if (
-            (magic != MAGIC_V1 and magic != MAGIC_V2)
+            offset - position != base
             or length < MIN_SIZE
-            or length > size - position
-            or offset != base + position
+            or (magic != MAGIC_V1 and magic != MAGIC_V2)
         ):
             return _ended(buffer, positions, position, base)
         add(position)
         position += length
+    if position > size:
+        # The last one says that it goes on behind the file's end.
+        return _ended(buffer, positions, positions.pop(), base)
+    if last < position < limit and len(positions) < count_max:
+        return _short_end(buffer, positions, position)
     return Run(positions, position, End.LIMIT)
 
 
