@@ -44,14 +44,24 @@ WRITES_BACK_TIMEOUT_S = 60.0
     help="Seconds between two kills (python brokers).",
 )
 @click.option("--keep", is_flag=True, help="Keep stores and logs.")
-def main(once: bool, brokers: str, every_s: float, keep: bool) -> None:
+@click.option(
+    "--history",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    default=None,
+    help="Write what producer and consumer do, for bin/pipeline history-check (python brokers).",
+)
+def main(once: bool, brokers: str, every_s: float, keep: bool, history: Path | None) -> None:
     """Show failovers of a RocketMQ broker set under three rmqha controllers."""
+    if history is not None and brokers != "python":
+        raise click.UsageError("--history needs --brokers python")
+    if history is not None and not history.absolute().parent.is_dir():
+        raise click.UsageError(f"--history: {history.parent} is no directory")
     signal.signal(signal.SIGTERM, _interrupt)
     folder = Path(tempfile.mkdtemp(prefix="rmqha-demo-"))
     failed = False
     try:
         if brokers == "python":
-            failed = PythonDemo(folder, every_s).play(once=once) != 0
+            failed = PythonDemo(folder, every_s, history).play(once=once) != 0
         else:
             play_beside_java(folder, brokers, once=once)
     except KeyboardInterrupt:

@@ -30,15 +30,16 @@ class PythonDemo:
     Args:
         folder: for stores and logs.
         every_s: between two kills.
+        history: a file for what producer and consumer do; None writes none.
 
     Attributes:
         killed_wall_s: when the master was killed, seconds since 1970.
         failovers_ms: from each kill to the first acknowledgement of the next master.
     """
 
-    def __init__(self, folder: Path, every_s: float) -> None:
+    def __init__(self, folder: Path, every_s: float, history: Path | None = None) -> None:
         self._cluster = RmqCluster(
-            folder, processes=True, controller_settings={"statusPagePort": 0}
+            folder, processes=True, controller_settings={"statusPagePort": 0}, history=history
         )
         self._every_s = every_s
         self._workload: RunningWorkload | None = None

@@ -85,7 +85,8 @@ def _is_queue_id(name: str) -> bool:
 
 
 def _queue_end(folder: str, replica: str, topic: str, queue_id: int) -> QueueEnd:
-    files, foreign = [], []
+    files: list[os.DirEntry[str]] = []
+    foreign: list[os.DirEntry[str]] = []
     for entry in _entries(folder):
         name = entry.name
         whole = len(name) == _NAME_DIGITS and name.isdecimal() and int(name) % UNIT.size == 0

@@ -10,7 +10,8 @@ from typing import Self
 from rmqha.remoting.bodies import ReplicasInfo
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
-from rmqha.testing.client import Acked, ClusterClient, SetInfo, missing
+from rmqha.testing.client import QUEUES, Acked, ClusterClient, SetInfo, missing
+from rmqha.testing.histories import ClusterHistory
 from rmqha.testing.links import LinkedNetwork, Links
 from rmqha.testing.nodes import Node
 from rmqha.testing.real.wire import Stored
@@ -32,15 +33,16 @@ class AioCluster:
 
     Args:
         site: where nodes run.
+        history: takes what its client sends and reads.
     """
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, history: ClusterHistory | None = None) -> None:
         self._site = site
         self.plan: Plan = site.plan
         self.nodes: dict[str, Node] = {one.name: site.node(one) for one in site.plan.places}
         self._client_links = Links()
         network = LinkedNetwork(TcpNetwork(), self._client_links)
-        self.client = ClusterClient(site.plan, network, SystemClock())
+        self.client = ClusterClient(site.plan, network, SystemClock(), history)
         self._cut: set[frozenset[str]] = set()
         self._workloads: list[Workload] = []
 
@@ -53,6 +55,7 @@ class AioCluster:
         processes: bool,
         seed: int,
         settings: tuple[Mapping[str, object], Mapping[str, object], Mapping[str, object]],
+        history: Path | None = None,
     ) -> Self:
         """Prepare a cluster; nothing runs yet.
 
@@ -62,6 +65,7 @@ class AioCluster:
             processes: whether each node has a process of its own.
             seed: for random choices.
             settings: for controllers, name servers and brokers.
+            history: the file that takes what the client sends and reads.
 
         Raises:
             ValueError: a count that cannot be.
@@ -69,7 +73,7 @@ class AioCluster:
         if counts[0] < 1 or counts[1] < 0 or counts[2] < 0:
             raise ValueError(f"controllers, namesrv, replicas = {counts}: too few")
         site: Site = (ProcessSite if processes else InProcessSite)(folder, counts, settings, seed)
-        return cls(site)
+        return cls(site, None if history is None else ClusterHistory(history, str(folder)))
 
     def of_kind(self, kind: str) -> list[Node]:
         """All nodes of a kind."""
@@ -308,8 +312,21 @@ class AioCluster:
         while True:
             found = await self.client.consume(topic, timeout_s)
             if not missing(acked, found) or self.client.clock.now_ms() >= deadline_ms:
+                self._note_reading(topic, found)
                 return found
             await asyncio.sleep(READ_AGAIN_S)
+
+    def _note_reading(self, topic: str, found: list[Stored]) -> None:
+        """A consumer that began at the beginning and has come to the end."""
+        history = self.client.history
+        if history is None:
+            return
+        reader, now_ms = history.next_reader(), self.client.clock.wall_ms()
+        history.consumed(reader, found, now_ms)
+        ends = dict.fromkeys(range(QUEUES), 0)
+        ends |= {one.queue_id: one.queue_offset + 1 for one in found}
+        if not any(one.is_sending for one in self._workloads):
+            history.ended(reader, topic, ends, now_ms)
 
     async def missing(self, topic: str = TOPIC, timeout_s: float = 10.0) -> list[Acked]:
         """Read until nothing is missing, or the time is up."""

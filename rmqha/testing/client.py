@@ -21,6 +21,7 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import int_field, text_field
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.ports import Clock, Network
+from rmqha.testing.histories import ClusterHistory
 from rmqha.testing.real.wire import Stored, parse_messages
 from rmqha.testing.settings import BROKER_NAME, Plan
 
@@ -77,11 +78,15 @@ class ClusterClient:
     Args:
         plan: where everybody is.
         network, clock: the ports.
+        history: takes everything that is sent and read; None keeps none.
     """
 
-    def __init__(self, plan: Plan, network: Network, clock: Clock) -> None:
+    def __init__(
+        self, plan: Plan, network: Network, clock: Clock, history: ClusterHistory | None = None
+    ) -> None:
         self._plan = plan
         self.clock = clock
+        self.history = history
         self._remoting = RemotingClient(
             network, clock, RemotingSettings(connect_timeout_ms=ASK_TIMEOUT_MS)
         )
@@ -95,6 +100,9 @@ class ClusterClient:
     async def close(self) -> None:
         """Close all connections."""
         await self._remoting.close()
+        if self.history is not None:
+            self.history.close()
+            self.history = None
 
     async def ask(
         self,
@@ -255,6 +263,21 @@ class ClusterClient:
 
     async def send_once(self, number: int, body: bytes, topic: str, attempt: int) -> Acked | None:
         """Send to the master; None when it was not acknowledged (``last_refusal`` says why)."""
+        history = self.history
+        if history is None:
+            return await self._attempt(number, body, topic, attempt)
+        start_ms = self.clock.wall_ms()
+        history.sending(topic, number, attempt, start_ms)
+        acked = await self._attempt(number, body, topic, attempt)
+        span_ms = (start_ms, self.clock.wall_ms())
+        if acked is None:
+            history.failed(topic, number, attempt, span_ms, self.last_refusal)
+        else:
+            place = (acked.queue_id, acked.queue_offset)
+            history.acked(topic, number, attempt, span_ms, place)
+        return acked
+
+    async def _attempt(self, number: int, body: bytes, topic: str, attempt: int) -> Acked | None:
         address = self._master or await self.master()
         if address is None:
             self.last_refusal = "nobody is master"

@@ -37,6 +37,8 @@ class RmqCluster:
         seed: of every random choice of the nodes of this process, and of :attr:`rng`.
         controller_settings, namesrv_settings, broker_settings: Java property keys; they win over
             the fast values of ``rmqha.testing.settings``.
+        history: a file that takes everything its client sends and reads, for
+            ``bin/pipeline history-check``.
 
     Attributes:
         controllers, name_servers, brokers: the nodes, by their numbers.
@@ -55,6 +57,7 @@ class RmqCluster:
         controller_settings: Mapping[str, object] | None = None,
         namesrv_settings: Mapping[str, object] | None = None,
         broker_settings: Mapping[str, object] | None = None,
+        history: Path | None = None,
     ) -> None:
         self.folder = folder
         self.seed = seed
@@ -74,6 +77,7 @@ class RmqCluster:
                         namesrv_settings or {},
                         broker_settings or {},
                     ),
+                    history=history,
                 )
             )
         except BaseException:

@@ -13,6 +13,7 @@ from collections import deque
 from rmqha.base.errors import RmqhaError
 from rmqha.testing.client import QUEUES, Acked, ClusterClient, NotYet
 
+CONSUMER = "workload consumer"
 PAYLOAD = b"x" * 200
 RETRY_S = 0.005
 ACKS_KEPT = 20_000
@@ -154,14 +155,25 @@ class Workload:
         async def drained() -> bool:
             return self.ledger.pending == 0 or self._reading is None or self._reading.done()
 
+        is_read = False
         try:
             if drain_s > 0:
                 await self._client.until(drained, "end of the topic", drain_s)
+                is_read = self.ledger.pending == 0 and self._reading is not None
         except NotYet:
             self.ledger.give_up()
         finally:
             await _cancelled(self._reading)
             self._reading = None
+        history = self._client.history
+        if history is not None and is_read:
+            ends = dict(enumerate(self._positions))
+            history.ended(CONSUMER, self._topic, ends, self._client.clock.wall_ms())
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether more messages may come."""
+        return self._sending is not None
 
     async def _send(self) -> None:
         number = 0
@@ -197,6 +209,9 @@ class Workload:
     async def _read_queue(self, address: str, queue: int) -> int:
         position = self._positions[queue]
         messages, following = await self._client.pull(address, self._topic, queue, position)
+        if self._client.history is not None:
+            wall_ms = self._client.clock.wall_ms()
+            self._client.history.consumed(CONSUMER, messages, wall_ms)
         for message in messages:
             number = int(message.body.partition(b":")[0])
             self.ledger.read(number, queue, message.queue_offset)

@@ -62,6 +62,7 @@ class Stored(Struct, frozen=True):
     physical_offset: int
     topic: str
     body: bytes
+    properties: bytes = b""
 
 
 class Refused(Exception):
@@ -295,7 +296,8 @@ def parse_messages(data: bytes) -> list[Stored]:
         topic_size = int.from_bytes(data[at : at + (2 if wide else 1)])
         at += 2 if wide else 1
         topic = data[at : at + topic_size].decode()
-        found.append(Stored(queue_id, queue_offset, physical, topic, body))
+        properties = data[at + topic_size + 2 : position + size]
+        found.append(Stored(queue_id, queue_offset, physical, topic, body, properties))
         position += size
     return found
 
