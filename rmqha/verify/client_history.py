@@ -28,7 +28,7 @@ What does not live here: files and clocks; judging is the pipeline's (``history-
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct
@@ -37,12 +37,13 @@ from rmqha.base.errors import RemoteProtocolError
 
 FORMAT_VERSION = 1
 LINE_BYTES_MAX = 1 << 20
+Natural = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class Header(Struct, frozen=True, tag="history", tag_field="op", forbid_unknown_fields=True):
     """The first line."""
 
-    version: int
+    version: Natural
     run: str = ""
 
 
@@ -50,64 +51,64 @@ class Send(Struct, frozen=True, tag="send", tag_field="op"):
     """An attempt begins."""
 
     client: str
-    n: int
+    n: Natural
     topic: str
     key: str
-    start_ms: int
-    attempt: int = 1
+    start_ms: Natural
+    attempt: Natural = 1
 
 
 class Ack(Struct, frozen=True, tag="ack", tag_field="op"):
     """An attempt ended with the broker's word that the message is stored."""
 
     client: str
-    n: int
+    n: Natural
     topic: str
     key: str
     broker: str
-    queue: int
-    offset: int
-    start_ms: int
-    end_ms: int
-    attempt: int = 1
+    queue: Natural
+    offset: Natural
+    start_ms: Natural
+    end_ms: Natural
+    attempt: Natural = 1
 
 
 class Fail(Struct, frozen=True, tag="fail", tag_field="op"):
     """An attempt ended without that word."""
 
     client: str
-    n: int
+    n: Natural
     topic: str
     key: str
-    start_ms: int
-    end_ms: int
+    start_ms: Natural
+    end_ms: Natural
     reason: str = ""
-    attempt: int = 1
+    attempt: Natural = 1
 
 
 class Consume(Struct, frozen=True, tag="consume", tag_field="op"):
     """A consumer got a message."""
 
     client: str
-    n: int
+    n: Natural
     topic: str
     key: str
     broker: str
-    queue: int
-    offset: int
-    end_ms: int
+    queue: Natural
+    offset: Natural
+    end_ms: Natural
 
 
 class End(Struct, frozen=True, tag="end", tag_field="op"):
     """A consumer found the end of a queue when nobody sent any more."""
 
     client: str
-    n: int
+    n: Natural
     topic: str
     broker: str
-    queue: int
-    offset: int
-    end_ms: int
+    queue: Natural
+    offset: Natural
+    end_ms: Natural
 
 
 Record = Send | Ack | Fail | Consume | End

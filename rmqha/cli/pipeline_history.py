@@ -1,0 +1,75 @@
+"""``bin/pipeline history-check``."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from rmqha.cli.pipeline_exits import EXIT_FOUND, usage_errors, write_page
+from rmqha.pipeline import session
+from rmqha.pipeline.jobs import history_check as job
+
+LINES_MAX = 50
+
+
+@click.command("history-check")
+@click.argument("files", nargs=-1, required=True)
+@click.option("-o", "--out", required=True, help="Directory of the tables.")
+@click.option(
+    "--longer-than",
+    "longer_than_ms",
+    type=click.IntRange(min=0),
+    default=job.LONGER_THAN_MS,
+    show_default=True,
+    help="Tell times without an acknowledgement that are longer, in milliseconds.",
+)
+@click.option("--unread-ok", is_flag=True, help="What reading did not come to is no loss.")
+@click.option("--master", default=None, help="Spark master; local[*] unless submitted.")
+def history_check_command(
+    files: tuple[str, ...],
+    out: str,
+    longer_than_ms: int,
+    *,
+    unread_ok: bool,
+    master: str | None,
+) -> None:
+    """Judge client histories (FILES of one run): lost, duplicated, reordered, unavailable.
+
+    Exits with 1 when an acknowledged message was not read.
+    """
+    with usage_errors():
+        job.checked_files(files)
+        spark = session("rmqha history-check", master=master)
+        checked = job.run(spark, files, out, longer_than_ms=longer_than_ms)
+    write_page(out, job.REPORT, job.report(files, checked))
+    for one in checked.findings[:LINES_MAX]:
+        print(_line(one))
+    if sum(checked.counts.values()) > LINES_MAX:
+        print(f"... and more: see {out}")
+    for history, line, why in checked.damaged_lines[:LINES_MAX]:
+        print(f"{history} line {line}: {why}")
+    print("records: " + _tally(checked.records))
+    print(f"findings: {_tally(checked.counts)}; {checked.damaged} damaged lines")
+    lost = checked.counts.get("lost", 0) - (checked.unread if unread_ok else 0)
+    if lost:
+        sys.exit(EXIT_FOUND)
+
+
+def _tally(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
+
+
+def _line(one: job.Finding) -> str:
+    parts = [one.kind, one.topic or ""]
+    if one.queue is not None:
+        parts.append(f"{one.broker} queue {one.queue} offset {one.offset}")
+    if one.key is not None:
+        parts.append(f"key {one.key}")
+    if one.client is not None:
+        parts.append(f"by {one.client}")
+    if one.start_ms is not None:
+        parts.append(f"from {one.start_ms}")
+    if one.end_ms is not None:
+        parts.append(f"to {one.end_ms}")
+    return " ".join(part for part in parts if part) + f": {one.detail}"

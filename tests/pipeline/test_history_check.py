@@ -1,0 +1,150 @@
+"""Histories judged: every kind of wrong in a small one, none in that of a real failover."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from rmqha.cli.pipeline import main
+from rmqha.verify.client_history import HistoryWriter, Send
+from tests.pipeline.test_client_history import ack, consume, end, fail, write_history
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from rmqha.testing.plugin import Factory
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    done = CliRunner().invoke(main, ["history-check", *map(str, arguments)])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def good(writer: HistoryWriter) -> None:
+    """Ten messages, each acknowledged, read once, in order."""
+    for key in range(10):
+        ack(writer, key, 0, key, 1000 + 10 * key)
+    for key in range(10):
+        consume(writer, key, 0, key)
+    end(writer, 0, 10)
+
+
+def bad(writer: HistoryWriter) -> None:
+    """One of each."""
+    ack(writer, 0, 0, 0, 1000)
+    ack(writer, 1, 0, 1, 1010)  # lost: its place holds another message
+    fail(writer, 2, 1020, 1500)
+    fail(writer, 2, 1505, 2600, attempt=2)
+    ack(writer, 2, 0, 3, 2610)  # duplicated: the first attempt was stored, too
+    ack(writer, 3, 1, 5, 2620)
+    ack(writer, 4, 1, 4, 2630)  # reordered: sent later than 3, stored before it
+    ack(writer, 5, 2, 0, 2640)  # lost: its queue ended before it
+    ack(writer, 6, 3, 9, 2650)  # not read to there
+    ack(writer, 7, 0, 1, 2660)  # conflict: where 1 was
+    writer.add(Send, "p", topic="T", key="8", start_ms=2670)
+    for key, queue, offset in (
+        (0, 0, 0), (7, 0, 1), (2, 0, 2), (2, 0, 3), (4, 1, 4), (3, 1, 5),
+    ):  # fmt: skip
+        consume(writer, key, queue, offset)
+    consume(writer, 3, 1, 5)  # redelivered
+    consume(writer, 4, 1, 4)  # redelivered, and behind
+    end(writer, 2, 0)
+
+
+def test_history_when_every_kind_of_wrong_is_in_it_then_each_is_named(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Where, which message, whose, when; and the exit code tells of the loss."""
+    path, out = write_history(tmp_path / "h.jsonl", bad), tmp_path / "out"
+    lines = path.read_bytes().splitlines(keepends=True)
+    dropped = lines.index(next(one for one in lines if b'"consume"' in one and b'"key":"0"' in one))
+    lines[dropped] = b'{"op":"consume","client":"c"\n'
+    path.write_bytes(b"".join(lines))
+    for _ in range(2):
+        told = run(path, "-o", out, code=1)
+    rows = spark.read.parquet(str(out / "findings"))
+    found = {
+        (row.kind, row.key, row.queue, row.offset, row.detail)
+        for row in rows.where("kind NOT IN ('unavailable', 'incomplete')").collect()
+    }
+    assert found == {
+        ("lost", "0", 0, 0, "passed"),
+        ("lost", "1", 0, 1, "passed"),
+        ("lost", "5", 2, 0, "ended"),
+        ("lost", "6", 3, 9, "unread"),
+        ("duplicated", "2", None, None, "b:0:2 b:0:3"),
+        ("redelivered", "3", 1, 5, "2 times"),
+        ("redelivered", "4", 1, 4, "2 times"),
+        ("reordered", "4", 1, 4, "stored before what was sent earlier"),
+        ("reordered", "4", 1, 4, "read after offset 5"),
+        ("reordered", "7", 0, 1, "stored before what was sent earlier"),
+        ("conflict", None, 0, 1, "1 7"),
+    }
+    (gap,) = rows.where("kind = 'unavailable'").collect()
+    assert (gap.topic, gap.startMs, gap.endMs) == ("T", 1020, 2612)
+    assert gap.detail == "1592 ms, 3 attempts"
+    (missing,) = rows.where("kind = 'incomplete'").collect()
+    assert (missing.client, missing.detail) == ("c", "1 records missing in h.jsonl")
+    assert f"h.jsonl line {dropped + 1}: " in told
+    assert told.rstrip().endswith("; 1 damaged lines")
+    assert rows.count() == 13
+    assert "h.jsonl" in (out / "_report.html").read_text()
+
+
+def test_history_when_all_is_well_then_nothing_is_found(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also of a producer and a consumer with a file each; what is unread may be pardoned."""
+    whole = write_history(tmp_path / "whole", good)
+    assert "findings: none; 0 damaged lines" in run(whole, "-o", tmp_path / "out")
+    lines = whole.read_bytes().splitlines(keepends=True)
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_bytes(b"".join(one for one in lines if b'"consume"' not in one))
+    second.write_bytes(lines[0] + b"".join(one for one in lines if b'"consume"' in one))
+    first.write_bytes(first.read_bytes().replace(lines[-1], b""))
+    assert "findings: none" in run(first, f"reader={second}", "-o", tmp_path / "out")
+    part = write_history(tmp_path / "part", lambda writer: ack(writer, 1, 0, 0, 5))
+    assert "1 lost" in run(part, "-o", tmp_path / "out", code=1)
+    assert "1 lost" in run(part, "-o", tmp_path / "out", "--unread-ok")
+
+
+@pytest.mark.slow
+def test_history_of_a_failover_then_nothing_lost_and_the_window_is_told(
+    spark: SparkSession, tmp_path: Path, rmq_cluster_factory: Factory
+) -> None:
+    """What the cluster's own client wrote; and a loss that is made up in it is found."""
+    path, out = tmp_path / "history.jsonl", tmp_path / "out"
+    cluster = rmq_cluster_factory(history=path)
+    workload = cluster.workload("Steady")
+    workload.wait_for_acks(50)
+    cluster.kill(cluster.wait_for_master())
+    workload.wait_for_acks(50)
+    ledger = workload.stop()
+    cluster.close()
+    told = run(path, "-o", out, "--longer-than", 10)
+    assert f"{ledger.acknowledged} ack" in told
+    assert "lost" not in told
+    gaps = spark.read.parquet(str(out / "findings")).where("kind = 'unavailable'").collect()
+    assert gaps
+    longest = max(row.endMs - row.startMs for row in gaps)
+    assert 10 < longest < 30_000
+    lines = path.read_bytes().splitlines(keepends=True)
+    gone = next(one for one in lines if b'"op":"consume"' in one and b'"key":"20"' in one)
+    path.write_bytes(b"".join(one for one in lines if one != gone))
+    told = run(path, "-o", out, code=1)
+    assert "lost Steady" in told
+    assert "key 20" in told
+    assert "1 records missing" in told
+
+
+def test_file_when_no_history_then_said(tmp_path: Path) -> None:
+    """Before Spark is started."""
+    path = tmp_path / "log.json"
+    path.write_text('{"event":"started"}\n')
+    assert "no client history" in run(path, "-o", tmp_path, code=2)
