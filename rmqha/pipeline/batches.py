@@ -23,6 +23,7 @@ SPAN_PER_BATCH = 1 << 30
 """Arrow counts the bytes from a batch's first record to its last in 31 bits."""
 SCATTERED = 1 / 16
 """When less than this share of a part's bytes is wanted, nothing is read ahead."""
+SIZE_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -117,7 +118,8 @@ class _BatchMaker:
     def gap(self, gap: Gap) -> pa.RecordBatch:
         """One row."""
         at = self._part.file.base + gap.start
-        return self._batch({}, [at], [gap.stop - gap.start], [gap.reason])
+        size = min(gap.stop - gap.start, SIZE_MAX)
+        return self._batch({}, [at], [size], [gap.reason])
 
     def records(self, columns: Columns) -> Iterator[pa.RecordBatch]:
         """Rows of good records, and of those whose parts do not fill them."""

@@ -121,7 +121,8 @@ class CommitLogReader(DataSourceReader):
         return [
             PartOfLog(part)
             for part in parts
-            if part.file.base + part.stop > low and part.file.base + part.start <= high
+            if part.file.base + part.stop + part.missing > low
+            and part.file.base + part.start <= high
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -21,6 +21,7 @@ COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 EPOCH_FILE = "epochFileCheckpoint"
 CHECKPOINT = "checkpoint"
+OFFSET_MAX = 2**63 - 1
 _NAME_DIGITS = 20
 
 
@@ -99,7 +100,9 @@ def confirm_offset(root: str) -> int | None:
 
 
 def _is_log_file(entry: os.DirEntry[str]) -> bool:
-    return entry.is_file() and len(entry.name) == _NAME_DIGITS and entry.name.isdecimal()
+    name = entry.name
+    is_number = len(name) == _NAME_DIGITS and name.isdecimal() and int(name) <= OFFSET_MAX
+    return is_number and entry.is_file()
 
 
 def _read(path: str) -> bytes | None:

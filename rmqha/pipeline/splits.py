@@ -14,11 +14,12 @@ With ``tiles`` the log is read only where the consume queues do not account for 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rmqha.pipeline.hop import End, candidates, hop
 from rmqha.pipeline.pages import forget
@@ -32,13 +33,18 @@ RECORDS_MAX = 1 << 16
 
 
 class Part(Struct, frozen=True):
-    """The records of one file that begin in ``[start, stop)`` (positions in the file)."""
+    """The records of one file that begin in ``[start, stop)`` (positions in the file).
+
+    Attributes:
+        missing: bytes from this part's end to the next file's first, which no file has.
+    """
 
     replica: Replica
     file: LogFile
     start: int
     stop: int
     is_last_file: bool
+    missing: int = 0
 
 
 class Gap(Struct, frozen=True):
@@ -58,13 +64,14 @@ class Rows(Struct, frozen=True):
 def plan(replica: Replica, part_bytes: int = PART_BYTES) -> list[Part]:
     """Cut a store's commit log into parts of about the same size, by names and sizes only."""
     parts = []
-    for file in replica.files:
+    nexts = [file.base for file in replica.files[1:]]
+    for file, following in zip_longest(replica.files, nexts):
         count = max(1, -(-file.size // part_bytes))
         edges = [file.size * number // count for number in range(count + 1)]
-        parts += [
-            Part(replica, file, start, stop, file is replica.files[-1])
-            for start, stop in pairwise(edges)
-        ]
+        is_last = following is None
+        parts += [Part(replica, file, start, stop, is_last) for start, stop in pairwise(edges)]
+        if not is_last and following > file.base + file.size:
+            parts[-1] = replace(parts[-1], missing=following - file.base - file.size)
     return parts
 
 
@@ -72,6 +79,8 @@ def walk(
     part: Part, buffer: memoryview, records_max: int = RECORDS_MAX, tiles: Tiles | None = None
 ) -> Iterator[Rows | Gap]:
     """The part's records and gaps in order, together all its bytes but blanks and a zero end.
+
+    What is missing between two files is a gap behind the former.
 
     A gap belongs to the part in which it begins. With ``tiles``, records that are claimed for
     unwanted topics are left out, and so is damage inside of them.
@@ -86,6 +95,10 @@ def walk(
                 yield found
         elif found.positions[-1] >= part.start:
             yield Rows(found.positions[np.searchsorted(found.positions, part.start) :])
+    if part.missing:
+        stop = part.stop + part.missing
+        base = part.file.base
+        yield Gap(part.stop, stop, f"no file has bytes {base + part.stop} to {base + stop}")
 
 
 def _follow(

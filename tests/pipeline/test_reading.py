@@ -246,6 +246,59 @@ async def test_zeros_when_in_the_middle_then_a_gap(tmp_path: Path) -> None:
     assert (gap["physicalOffset"], gap["size"]) == (end, FILE_BYTES - end)
 
 
+@pytest.mark.parametrize("kind", ["lost", "empty", "cut at a record"])
+async def test_file_when_not_there_or_short_then_its_bytes_are_a_gap(
+    tmp_path: Path, kind: str
+) -> None:
+    """In the middle of a log nothing is missing in silence."""
+    records = await written(tmp_path, messages(60))
+    second = sorted((tmp_path / "commitlog").iterdir())[1]
+    inside = [r for r in records if FILE_BYTES <= r.physical_offset < 2 * FILE_BYTES]
+    begin = inside[4].physical_offset if kind == "cut at a record" else FILE_BYTES
+    if kind == "lost":
+        second.unlink()
+    else:
+        second.write_bytes(second.read_bytes()[: begin - FILE_BYTES])
+    for wanted in (Wanted(), Wanted(topics=frozenset(TOPICS))):
+        found = rows(tmp_path, wanted)
+        lost = [r.physical_offset for r in inside if r.physical_offset >= begin]
+        assert good(found) == [r.physical_offset for r in records if r.physical_offset not in lost]
+        (gap,) = [row for row in found if row["_corrupt"] is not None]
+        assert (gap["physicalOffset"], gap["size"]) == (begin, 2 * FILE_BYTES - begin)
+
+
+async def test_blank_when_it_ends_not_with_the_file_then_a_gap(tmp_path: Path) -> None:
+    """A filler says how many bytes are left; another number is damage."""
+    records = await written(tmp_path, messages(60))
+    first = sorted((tmp_path / "commitlog").iterdir())[0]
+    last = [r for r in records if r.physical_offset < FILE_BYTES][-1]
+    flip(tmp_path, last.physical_offset + last.size + 3)
+    found = rows(tmp_path)
+    assert good(found) == [r.physical_offset for r in records]
+    (gap,) = [row for row in found if row["_corrupt"] is not None]
+    assert gap["physicalOffset"] == last.physical_offset + last.size
+    assert gap["physicalOffset"] + gap["size"] == first.stat().st_size
+
+
+async def test_file_when_foreign_then_named_and_not_read(tmp_path: Path) -> None:
+    """Also one with a number for a name that no offset can be, and a far one with nonsense in it."""
+    records = await written(tmp_path, messages(30))
+    log = tmp_path / "commitlog"
+    (log / ("9" * 20)).write_bytes(b"x" * 100)
+    (log / f"{0:020d}.bak").write_bytes((log / f"{0:020d}").read_bytes())
+    (log / f"{1 << 20:019d}").mkdir()
+    replica = open_replica(str(tmp_path))
+    assert replica.foreign == (f"{0:020d}.bak", f"{1 << 20:019d}", "9" * 20)
+    assert good(rows(tmp_path)) == [r.physical_offset for r in records]
+    far = 1 << 40
+    (log / f"{far:020d}").write_bytes(b"nonsense" * 100)
+    found = rows(tmp_path)
+    assert good(found) == [r.physical_offset for r in records]
+    gaps = [(row["physicalOffset"], row["size"]) for row in found if row["_corrupt"] is not None]
+    assert gaps[-1] == (far, 800)
+    assert gaps[-2][1] == 2**31 - 1
+
+
 async def test_directory_when_strange_then_said(tmp_path: Path) -> None:
     """No store, foreign files, an empty log."""
     with pytest.raises(ConfigInvalid, match="commitlog"):
