@@ -13,6 +13,7 @@ import click
 
 from rmqha.base.errors import ConfigInvalid, RmqhaError
 from rmqha.cli.pipeline_controller import history_command
+from rmqha.cli.pipeline_failover import failover_command
 from rmqha.cli.pipeline_history import history_check_command
 from rmqha.cli.pipeline_lag import lag_command
 from rmqha.pipeline import session
@@ -28,7 +29,7 @@ def main() -> None:
     """Spark jobs over RocketMQ stores."""
 
 
-for command in (history_command, lag_command, history_check_command):
+for command in (history_command, lag_command, history_check_command, failover_command):
     main.add_command(command)
 
 

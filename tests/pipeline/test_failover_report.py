@@ -1,0 +1,152 @@
+"""Failovers stage by stage: known answers, missing logs, and a real cluster's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+from rmqha.cli.pipeline import main
+from rmqha.pipeline.jobs.failover_report import STAGES
+from rmqha.verify.client_history import HistoryWriter
+from tests.pipeline.test_client_history import ack, write_history
+from tests.pipeline.test_controller_log import story_frames, write_segment
+from tests.pipeline.test_failover_log import (
+    CONTROLLER,
+    MASTER,
+    NAME_SERVER,
+    RETURNED,
+    SLAVE,
+    at,
+    write_log,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+    from rmqha.testing.plugin import Factory
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+BEGIN_MS = 1_795_301_844_000
+"""22:57:24.000 of the lines' day."""
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    done = CliRunner().invoke(main, ["failover-report", *map(str, arguments)])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def stages(row: Row) -> dict[str, int | None]:
+    """Of a row, in milliseconds of the lines' second."""
+    return {name: None if row[name] is None else row[name] - BEGIN_MS for name in STAGES}
+
+
+def test_failover_when_every_log_is_given_then_each_stage_has_its_time(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The replica that came back later is no stage of it; an acknowledgement before is none after."""
+    logs = [
+        write_log(tmp_path / "controller", CONTROLLER),
+        write_log(tmp_path / "broker-2", MASTER),
+        write_log(tmp_path / "broker-1", SLAVE),
+        write_log(tmp_path / "broker-0", RETURNED),
+        write_log(tmp_path / "namesrv", NAME_SERVER),
+    ]
+
+    def tell(writer: HistoryWriter) -> None:
+        for key, moment in enumerate((-900, -8, 29, 35)):
+            ack(writer, key, 0, key, BEGIN_MS + moment)
+
+    history = write_history(tmp_path / "h", tell)
+    history.write_bytes(history.read_bytes().replace(b'"broker":"b"', b'"broker":"broker-a"'))
+    for _ in range(2):
+        told = run(*logs, "-o", tmp_path / "out", "--history", history)
+    (row,) = spark.read.parquet(str(tmp_path / "out" / "failovers")).collect()
+    assert (row.brokerSet, row.masterEpoch, row.oldMaster, row.newMaster) == ("broker-a", 2, 1, 3)
+    assert (row.reason, row.unclean, row.commitMs, row.logIndex) == ("master_inactive", False, 4, 8)
+    assert stages(row) == {
+        "lastWriteMs": -6, "lostMs": 1, "electedMs": 5, "notifiedMs": 6, "activeMs": 23,
+        "registeredMs": 26, "listedMs": 25, "routedMs": 42, "slavesNotifiedMs": 43,
+        "slavesConnectedMs": 193, "joinedMs": 203, "firstWriteMs": 31,
+    }  # fmt: skip
+    assert row.slavesConnected == 1
+    assert "broker-a epoch 2 2026-11-21T22:57:24.001Z: broker 1 -> broker 3" in told
+    assert "lost +0, elected +4, notified +5, active +22, listed +24" in told
+    assert told.rstrip().endswith("1 elections, 0 lines that cannot be read")
+    assert "master_inactive" in (tmp_path / "out" / "_report.html").read_text()
+
+
+def test_failover_when_only_a_controllers_log_is_there_then_the_rest_is_null(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Nothing is made up; elections that only the controller's store knows have no times."""
+    nobody = {
+        **CONTROLLER[1], "event": "master_lost", "new_master_broker_id": None,
+        "master_address": None, "old_master_broker_id": 3, "old_master_epoch": 2,
+        "master_epoch": 3, "timestamp": "2026-11-21T22:58:00.000Z",
+    }  # fmt: skip
+    log = write_log(tmp_path / "controller", [*CONTROLLER, nobody])
+    log.write_bytes(log.read_bytes() + b'{"event": "bro')
+    write_segment(tmp_path / "n0", story_frames())
+    tables = tmp_path / "tables"
+    done = CliRunner().invoke(main, ["controller-history", str(tmp_path / "n0"), "-o", str(tables)])
+    assert done.exit_code == 0, done.output
+    told = run(log, "-o", tmp_path / "out", "--controller-history", tables)
+    found = spark.read.parquet(str(tmp_path / "out" / "failovers")).orderBy("masterEpoch")
+    first, second, third = found.collect()
+    assert (first.masterEpoch, first.newMaster, first.reason) == (1, 1, "first")
+    assert set(stages(first).values()) == {None}
+    known = {name: ms for name, ms in stages(second).items() if ms is not None}
+    assert known == {
+        "lostMs": 1, "electedMs": 5, "notifiedMs": 6, "routedMs": 42, "slavesNotifiedMs": 43,
+        "joinedMs": 203,
+    }  # fmt: skip
+    assert (third.masterEpoch, third.oldMaster, third.newMaster) == (3, 3, None)
+    assert {name for name, ms in stages(third).items() if ms is not None} == {"electedMs"}
+    assert "at an unknown time: nobody -> broker 1 (first): no stage known" in told
+    assert "controller line 8: no JSON object" in told
+
+
+@pytest.mark.slow
+def test_cluster_when_its_master_is_killed_then_the_report_has_every_stage(
+    spark: SparkSession, tmp_path: Path, rmq_cluster_factory: Factory
+) -> None:
+    """Two failovers of a real cluster, in the order of things, and nothing lost in between."""
+    history, out = tmp_path / "history.jsonl", tmp_path / "out"
+    cluster = rmq_cluster_factory(history=history)
+    workload = cluster.workload("Steady")
+    workload.wait_for_acks(20)
+    for _ in range(2):
+        cluster.kill(cluster.wait_for_master())
+        workload.wait_for_acks(20)
+        cluster.heal()
+    workload.stop()
+    logs = [f"{one.name}={one.log}" for one in cluster.nodes]
+    cluster.close()
+    run(*logs, "-o", out, "--history", history)
+    rows = spark.read.parquet(str(out / "failovers")).orderBy("masterEpoch").collect()
+    assert [row.masterEpoch for row in rows] == [1, 2, 3]
+    for row in rows[1:]:
+        found = stages(row)
+        assert None not in found.values(), found
+        order = ["lastWriteMs", "lostMs", "electedMs", "notifiedMs", "activeMs", "joinedMs"]
+        times = [found[name] or 0 for name in order]
+        # Each of these is written when it has happened, by one machine's clock, in milliseconds.
+        assert times[1:] == sorted(times[1:])
+        assert (found["firstWriteMs"] or 0) >= (found["activeMs"] or 0)
+        assert row.slavesConnected == 1
+    assert rows[0].oldMaster is None
+    assert rows[0].lostMs is None
+
+
+def test_files_when_wrong_then_said(tmp_path: Path) -> None:
+    """Before Spark is started."""
+    assert "No such file" in run(tmp_path / "none", "-o", tmp_path, code=2)
+    log = write_log(tmp_path / "log", [at(1, "started")])
+    wrong = ("--history", log)
+    assert "no client history" in run(log, "-o", tmp_path, *wrong, code=2)
+    wrong = ("--controller-history", tmp_path / "none")
+    assert "controller-history has not written it" in run(log, "-o", tmp_path, *wrong, code=2)
