@@ -72,9 +72,16 @@ def _has_no_epochs(answer: RemotingCommand) -> bool:
 
 
 class Pulled(NamedTuple):
-    """A pull's answer: one of the four codes, where to go on, the queue's edge, and the records."""
+    """A pull's answer.
+
+    Attributes:
+        status: the broker's word for what it found.
+        next_offset: where to go on.
+        body: records, back to back.
+    """
 
     code: int
+    status: str
     next_offset: int
     edge: Edge
     body: bytes
@@ -315,7 +322,7 @@ class LiveCluster:
         got = answer.ext_fields
         edge = Edge(long_field(got, "minOffset", 0), long_field(got, "maxOffset", 0))
         following = long_field(got, "nextBeginOffset", offset)
-        return Pulled(answer.code, following, edge, answer.body)
+        return Pulled(answer.code, answer.remark or "", following, edge, answer.body)
 
     def record_ends(self, offsets: dict[QueueKey, int]) -> dict[QueueKey, tuple[int, int] | None]:
         """Where in the log the record at an offset of each queue begins and ends; None without one."""

@@ -66,8 +66,11 @@ class Planner:
 
     # -- queues ------------------------------------------------------------------------------------
 
-    def queues(self) -> list[QueueKey]:
+    def queues(self, *, may_miss: bool = False) -> list[QueueKey]:
         """The readable queues of the subscription, in order.
+
+        Args:
+            may_miss: a named topic may be nowhere just now.
 
         Raises:
             ConfigInvalid: a named topic does not exist.
@@ -77,7 +80,7 @@ class Planner:
         for topic in self._topics():
             route = self._cluster.route(topic)
             if route is None:
-                if self._options.pattern is None:
+                if self._options.pattern is None and not may_miss:
                     raise ConfigInvalid(f"topic {topic} does not exist")
                 continue
             found += [
@@ -114,12 +117,7 @@ class Planner:
         deadline_ms = self._cluster.clock.now_ms() + self._options.failover_timeout_ms
         while True:
             self._cluster.forget_masters()
-            try:
-                listed = self.queues()
-            except ConfigInvalid:
-                if not start:
-                    raise
-                listed = []
+            listed = self.queues(may_miss=bool(start))
             is_late = self._cluster.clock.now_ms() >= deadline_ms
             if is_late or not set(start) - set(listed):
                 return self._cluster.edges(listed)

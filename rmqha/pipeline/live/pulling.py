@@ -18,7 +18,14 @@ import pyarrow.compute as pc
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.pipeline.columns import SCHEMA as LOG_SCHEMA
 from rmqha.pipeline.columns import Columns
-from rmqha.pipeline.live.cluster import FOUND, OFFSET_MOVED, RETRY_MS, LiveCluster, Pulled
+from rmqha.pipeline.live.cluster import (
+    FOUND,
+    OFFSET_MOVED,
+    RETRY_IMMEDIATELY,
+    RETRY_MS,
+    LiveCluster,
+    Pulled,
+)
 from rmqha.pipeline.live.offsets import DataLost, Loss, QueueRange
 from rmqha.pipeline.live.options import ReadOptions
 from rmqha.store.record import COMPRESSED, MAGIC_V1, MAGIC_V2, MIN_SIZE
@@ -30,6 +37,8 @@ BATCH_RECORDS = 16_384
 BATCH_BYTES = 8 << 20
 BODY_MAX = 64 << 20
 """A compressed body that would grow beyond it stays as it is stored."""
+WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+"""A Java broker's word for units whose messages have been deleted."""
 
 _PLACE = struct.Struct(">iI")
 _COMPRESSION_MASK = 0x700
@@ -83,28 +92,33 @@ class RangeReader:
         while offset < wanted.stop:
             count = min(options.pull_batch_size, wanted.stop - offset)
             pulled = cluster.pull(wanted.queue, offset, count, options.expression)
-            if pulled.code == FOUND:
-                yield pulled.body
-            has_moved = pulled.code == OFFSET_MOVED
-            if not has_moved and pulled.next_offset > offset:
+            low = self._deleted_before(pulled)
+            if low > offset:
+                loss = Loss(wanted.queue, offset, low, f"messages before {low} have been deleted")
+                offset = self._lost(loss)
+            elif pulled.code != OFFSET_MOVED and pulled.next_offset > offset:
+                if pulled.code == FOUND:
+                    yield pulled.body
                 offset = pulled.next_offset
                 patience.renew()
-                continue
-            if has_moved and pulled.edge.low > offset:
-                offset = self._lost(wanted, offset, pulled)
-                continue
-            # The end of the range was confirmed once: a new master may have to find it first.
-            if not patience.wait():
-                self._lost(wanted, offset, pulled)
+            elif not patience.wait():
+                # The end of the range was confirmed once: a new master had the time to find it.
+                high = pulled.edge.high
+                reason = f"the queue ends at {high}, before {wanted.stop}"
+                self._lost(Loss(wanted.queue, offset, min(offset, high), reason))
                 return
 
-    def _lost(self, wanted: QueueRange, offset: int, pulled: Pulled) -> int:
-        low, high = pulled.edge
-        if low > offset:
-            loss = Loss(wanted.queue, offset, low, f"messages before {low} have been deleted")
-        else:
-            reason = f"the queue ends at {high}, before {wanted.stop}"
-            loss = Loss(wanted.queue, offset, min(offset, high), reason)
+    def _deleted_before(self, pulled: Pulled) -> int:
+        """The first offset behind messages that have gone with their files; 0 when none have."""
+        if pulled.code == OFFSET_MOVED:
+            return pulled.edge.low
+        if pulled.code != RETRY_IMMEDIATELY:
+            return 0
+        # Nothing that is there is passed over when all is wanted.
+        is_gap = pulled.status == WAS_REMOVING or self._options.expression == "*"
+        return pulled.next_offset if is_gap else 0
+
+    def _lost(self, loss: Loss) -> int:
         if self._options.fail_on_data_loss:
             raise DataLost(f"{loss} (failOnDataLoss=false goes on)")
         self._warn(str(loss))

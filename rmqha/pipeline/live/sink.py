@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from rmqha.base.errors import ConfigInvalid
+from rmqha.base.errors import ConfigInvalid, LocalProtocolError
 from rmqha.pipeline.live.cluster import LiveCluster
 from rmqha.pipeline.live.messages import Batch, Batcher, Row, RowId, to_message
 from rmqha.pipeline.live.options import CONSUMER_GROUP, NAME, WriteOptions
@@ -92,13 +92,19 @@ class _Writer:
             sender.flush()
             return sender.sent
 
+    def _ids(self, context: TaskContext) -> tuple[str, str]:
+        """Names of the query and of its batch.
+
+        A batch has a name of its own, also within ``foreachBatch``: two writes of the same rows
+        there are two messages each.
+        """
+        return self._query_id, "0"
+
     def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[RowId, Row]]:
         context = TaskContext.get()
-        query_id, batch_id, partition_id = self._query_id, "0", 0
-        if context is not None:
-            query_id = context.getLocalProperty(_QUERY_ID) or query_id
-            batch_id = context.getLocalProperty(_BATCH_ID) or batch_id
-            partition_id = context.partitionId()
+        assert context is not None, "rows are written in tasks"
+        query_id, batch_id = self._ids(context)
+        partition_id = context.partitionId()
         number = 0
         for batch in batches:
             given = {name: batch.column(i).to_pylist() for i, name in enumerate(self._names)}
@@ -124,6 +130,13 @@ class LiveWriter(_Writer, DataSourceArrowWriter):
 
 class LiveStreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes a stream's batches."""
+
+    def _ids(self, context: TaskContext) -> tuple[str, str]:
+        """The same when the batch is written again, also by a query that was started again."""
+        query_id, batch_id = (context.getLocalProperty(one) for one in (_QUERY_ID, _BATCH_ID))
+        if not query_id or not batch_id:
+            raise LocalProtocolError("Spark does not say which batch of which query this is")
+        return query_id, batch_id
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Say how much it was."""
