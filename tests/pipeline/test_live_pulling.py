@@ -1,0 +1,208 @@
+"""A range of a queue to Arrow, by the answers that brokers give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqha.admin.bodies import QueueKey
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.pipeline.live.cluster import (
+    FOUND,
+    NOT_FOUND,
+    OFFSET_MOVED,
+    RETRY_IMMEDIATELY,
+    Pulled,
+)
+from rmqha.pipeline.live.offsets import DataLost, Edge, QueueRange
+from rmqha.pipeline.live.options import read_options
+from rmqha.pipeline.live.pulling import SCHEMA, WAS_REMOVING, RangeReader, record_positions
+from rmqha.store import properties as props
+from rmqha.store.record import Record
+from tests.pipeline.stores import BORN_MS, written
+from tests.store.harness import message
+
+QUEUE = QueueKey("t", "broker-a", 0)
+COUNT = 20
+
+
+class Scripted:
+    """A cluster whose queue answers as it is told; time passes while one waits.
+
+    Attributes:
+        asked: offsets of pulls.
+    """
+
+    failover_timeout_ms = 1000
+
+    def __init__(self, answer: Callable[[int, int], Pulled]) -> None:
+        self._answer = answer
+        self._now_ms = 0
+        self.asked: list[int] = []
+
+    @property
+    def clock(self) -> Scripted:
+        """Itself."""
+        return self
+
+    def now_ms(self) -> int:
+        """As far as it was waited."""
+        return self._now_ms
+
+    def sleep(self, delay_ms: float) -> None:
+        """Wait."""
+        self._now_ms += int(delay_ms)
+
+    def forget_masters(self) -> None:
+        """There is one."""
+
+    def pull(self, queue: QueueKey, offset: int, count: int, expression: str) -> Pulled:
+        """Answer."""
+        assert queue == QUEUE
+        self.asked.append(offset)
+        return self._answer(offset, count)
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> tuple[bytes, list[Record]]:
+    """A log of one queue: tags Aa and BB in turn, which have one hash."""
+    made = [
+        message(
+            number, topic="t", queue_id=0, body=b"%d" % number,
+            properties=props.encode({"TAGS": ("Aa", "BB")[number % 2]}),
+        )
+        for number in range(COUNT)
+    ]  # fmt: skip
+    records = await written(tmp_path, made)
+    return (tmp_path / "commitlog" / f"{0:020d}").read_bytes(), records
+
+
+def found(log: tuple[bytes, list[Record]], offset: int, count: int) -> Pulled:
+    """What a broker answers that has all of it."""
+    data, records = log
+    if offset >= COUNT:
+        return Pulled(NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset, Edge(0, COUNT), b"")
+    some = records[offset : offset + count]
+    start, stop = some[0].physical_offset, some[-1].physical_offset + some[-1].size
+    return Pulled(FOUND, "FOUND", offset + len(some), Edge(0, COUNT), data[start:stop])
+
+
+def read(
+    cluster: Scripted,
+    start: int = 0,
+    stop: int = COUNT,
+    warnings: list[str] | None = None,
+    **options: str,
+) -> list[int]:
+    """The queue offsets of what is read."""
+    given = {"nameServer": "a:1", "topic": "t", **options}
+    if warnings is not None:
+        given["failOnDataLoss"] = "false"
+    reader = RangeReader(
+        cluster,  # type: ignore[arg-type]
+        read_options(given),
+        tuple(SCHEMA.names),
+        (warnings if warnings is not None else []).append,
+    )
+    rows: list[dict[str, Any]] = [
+        row for batch in reader.read(QueueRange(QUEUE, start, stop)) for row in batch.to_pylist()
+    ]
+    for row in rows:
+        assert row["body"] == b"%d" % row["queueOffset"]
+        assert row["bornTimestamp"].timestamp() >= BORN_MS / 1000
+    return [row["queueOffset"] for row in rows]
+
+
+async def test_range_when_read_then_exactly_that(log: tuple[bytes, list[Record]]) -> None:
+    """Also when the broker brings more than was asked for, or begins earlier."""
+    assert read(Scripted(lambda at, count: found(log, at, count))) == list(range(COUNT))
+    wide = Scripted(lambda at, _: found(log, max(0, at - 3), 9)._replace(next_offset=at + 6))
+    assert read(wide, 4, 8) == [4, 5, 6, 7]
+    assert read(Scripted(lambda at, count: found(log, at, count)), 3, 3) == []
+
+
+async def test_tags_when_their_hashes_are_equal_then_told_apart(
+    log: tuple[bytes, list[Record]],
+) -> None:
+    """A broker passes both."""
+    cluster = Scripted(lambda at, count: found(log, at, count))
+    assert read(cluster, subExpression="BB") == list(range(1, COUNT, 2))
+
+
+async def test_end_when_it_comes_late_then_waited_for(log: tuple[bytes, list[Record]]) -> None:
+    """A new master says that there is nothing, or sends back; then it has it all."""
+    for code, following in ((NOT_FOUND, 5), (OFFSET_MOVED, 2), (RETRY_IMMEDIATELY, 5)):
+        said: list[int] = []
+
+        def answer(
+            at: int,
+            count: int,
+            code: int = code,
+            following: int = following,
+            said: list[int] = said,
+        ) -> Pulled:
+            said.append(at)
+            if at == 5 and said.count(5) < 4:
+                return Pulled(code, "", following, Edge(0, 2), b"")
+            return found(log, at, min(count, 5 - at if at < 5 else count))
+
+        assert read(Scripted(answer)) == list(range(COUNT))
+        assert said.count(5) == 4
+
+
+@pytest.mark.parametrize(
+    "gap",
+    [
+        Pulled(OFFSET_MOVED, "OFFSET_TOO_SMALL", 8, Edge(8, COUNT), b""),
+        Pulled(RETRY_IMMEDIATELY, WAS_REMOVING, 8, Edge(0, COUNT), b""),
+        Pulled(RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", 8, Edge(0, COUNT), b""),
+    ],
+    ids=["before the first", "file deleted", "passed over"],
+)
+async def test_messages_when_deleted_then_lost_and_the_rest_is_read(
+    log: tuple[bytes, list[Record]], gap: Pulled
+) -> None:
+    """Between the plan and the task; a pull that passes over them is no filter at work."""
+
+    def answer(at: int, count: int) -> Pulled:
+        return gap if at < 8 else found(log, at, count)
+
+    with pytest.raises(DataLost, match="before 8 have been deleted; offset 0 was next, 8 is"):
+        read(Scripted(answer))
+    warnings: list[str] = []
+    assert read(Scripted(answer), warnings=warnings) == list(range(8, COUNT))
+    assert len(warnings) == 1
+    by_tag = gap.code == RETRY_IMMEDIATELY and gap.status != WAS_REMOVING
+    if by_tag:
+        assert read(Scripted(answer), subExpression="Aa") == list(range(8, COUNT, 2))
+
+
+async def test_end_when_it_never_comes_then_lost(log: tuple[bytes, list[Record]]) -> None:
+    """After ``failoverTimeoutMs``, and with everything before it read."""
+    cluster = Scripted(lambda at, count: found(log, at, count))
+    with pytest.raises(DataLost, match="ends at 20, before 25"):
+        read(cluster, 0, 25)
+    assert cluster.now_ms() >= cluster.failover_timeout_ms
+    warnings: list[str] = []
+    assert read(Scripted(lambda at, count: found(log, at, count)), 0, 25, warnings) == list(
+        range(COUNT)
+    )
+
+
+async def test_answer_when_it_is_no_row_of_records_then_refused(
+    log: tuple[bytes, list[Record]],
+) -> None:
+    """Cut off, foreign, or of lengths that do not fit: no row is made of it."""
+    data, records = log
+    one = data[: records[0].size]
+    assert record_positions(one * 2) == [0, len(one)]
+    for wrong in (one[:-1], one + b"x", bytes(200), one[:4] + b"\0" + one[5:], b"\0" * 3):
+        with pytest.raises(RemoteProtocolError, match="no record"):
+            record_positions(wrong)
+    hurt = bytearray(one)
+    hurt[84:88] = (70_000).to_bytes(4)
+    with pytest.raises(RemoteProtocolError, match="wrong lengths"):
+        read(Scripted(lambda at, _: Pulled(FOUND, "FOUND", at + 1, Edge(0, 20), bytes(hurt))))
