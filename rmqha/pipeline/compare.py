@@ -17,9 +17,10 @@ from msgspec import Struct
 from rmqha.base.errors import ConfigInvalid, StoreCorrupted
 from rmqha.pipeline.batches import Bounds, Wanted, read_part
 from rmqha.pipeline.pages import mapped
-from rmqha.pipeline.replica import Replica, confirm_offset
+from rmqha.pipeline.replica import LogFile, Replica, confirm_offset
 from rmqha.pipeline.splits import Part
 from rmqha.pipeline.sums import checksum
+from rmqha.pipeline.units import claims
 
 RANGE_BYTES = 16 << 20
 _NAMES = ("physicalOffset", "size", "topic", "queueId", "queueOffset", "_corrupt")
@@ -92,15 +93,24 @@ def plan_ranges(
 
 
 def log_end(replica: Replica) -> int:
-    """Where a log ends: behind its last record, which is looked for in its last file."""
+    """Where a log ends: behind its last record, which is looked for in its last file.
+
+    It is looked for from where the consume queues end; when nothing is there, from the beginning.
+    """
     if not replica.files:
         return 0
     last = replica.files[-1]
-    part = Part(replica, last, 0, last.size, is_last_file=True)
-    end = last.base
+    named = claims(replica.root, frozenset(), last.base, last.base + last.size)
+    start = 0 if named is None or not len(named.at) else max(0, int(named.at[-1]) - last.base)
+    return _end_from(replica, last, start) or _end_from(replica, last, 0) or last.base
+
+
+def _end_from(replica: Replica, last: LogFile, start: int) -> int | None:
+    part = Part(replica, last, start, last.size, is_last_file=True)
+    end = None
     for batch in read_part(part, Wanted(("physicalOffset", "size"))):
         end = batch.column(0)[-1].as_py() + batch.column(1)[-1].as_py()
-    return int(end)
+    return end
 
 
 def _edges(

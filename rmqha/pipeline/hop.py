@@ -14,11 +14,12 @@ from itertools import repeat
 
 from msgspec import Struct
 
+from rmqha.pipeline.pages import forget
 from rmqha.store.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE
 
 _HEAD = struct.Struct(">iI20xq")
 _PLACE = struct.Struct(">iI")
-ZEROS = bytes(1 << 16)
+ZEROS = bytes(1 << 20)
 
 
 class End(Enum):
@@ -119,6 +120,7 @@ def is_zeros(buffer: memoryview, position: int) -> bool:
         part = buffer[start : start + len(ZEROS)]
         if part != ZEROS[: len(part)]:
             return False
+        forget(buffer, start, start + len(part))
     return True
 
 
@@ -143,17 +145,20 @@ def candidates(buffer: memoryview, position: int, limit: int, base: int) -> int 
 
 _MAGICS = (MAGIC_V1.to_bytes(4), MAGIC_V2.to_bytes(4))
 _COMMON = _MAGICS[0][:3]
-_STEP = 1 << 20
+_STEP_MIN, _STEP_MAX = 4096, 1 << 20
 
 
 def _next_magic(buffer: memoryview, start: int, stop: int) -> int | None:
     """Where the next of both magics stands from ``start`` on; it begins before ``stop``."""
+    step = _STEP_MIN
     while start < stop:
-        part = bytes(buffer[start : min(start + _STEP, stop) + 3])
+        part = bytes(buffer[start : min(start + step, stop) + 3])
         at = part.find(_COMMON)
         while at >= 0:
             if part[at : at + 4] in _MAGICS and start + at < stop:
                 return start + at
             at = part.find(_COMMON, at + 1)
-        start += _STEP
+        forget(buffer, start, start + step)
+        start += step
+        step = min(2 * step, _STEP_MAX)
     return None

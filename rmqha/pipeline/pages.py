@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 from collections.abc import Iterator
@@ -29,12 +30,29 @@ def mapped(path: str, *, scattered: bool = False) -> Iterator[memoryview]:
         yield memoryview(pages)
 
 
+def has_data(path: str, position: int) -> bool:
+    """False when the file was never written from ``position`` on; reads nothing.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    with open(path, "rb") as file:
+        try:
+            os.lseek(file.fileno(), position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return False
+            if error.errno != errno.EINVAL:
+                raise
+    return True
+
+
 def forget(buffer: memoryview, start: int, stop: int) -> None:
-    """Take pages that lie wholly within ``[start, stop)`` out of this process' memory.
+    """Take a mapped file's pages that lie wholly in ``[start, stop)`` out of this process' memory.
 
     They stay in the system's cache, and come back when they are read again.
     """
     first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
-    size = stop // mmap.PAGESIZE * mmap.PAGESIZE - first
+    size = min(stop, len(buffer)) // mmap.PAGESIZE * mmap.PAGESIZE - first
     if size > 0 and isinstance(buffer.obj, mmap.mmap):
         buffer.obj.madvise(mmap.MADV_DONTNEED, first, size)

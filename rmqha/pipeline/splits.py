@@ -21,8 +21,8 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rmqha.pipeline.hop import End, candidates, hop
-from rmqha.pipeline.pages import forget
+from rmqha.pipeline.hop import End, candidates, hop, is_zeros
+from rmqha.pipeline.pages import forget, has_data
 from rmqha.pipeline.replica import LogFile, Queues, Replica
 from rmqha.pipeline.tiles import Tiles
 from rmqha.store import record
@@ -85,6 +85,8 @@ def walk(
     A gap belongs to the part in which it begins. With ``tiles``, records that are claimed for
     unwanted topics are left out, and so is damage inside of them.
     """
+    if part.is_last_file and part.start and _ends_before(buffer, part.file.path, part.start):
+        return
     done = 0
     for found in _follow(part, buffer, records_max, tiles):
         begin = found.start if isinstance(found, Gap) else int(found.positions[0])
@@ -130,6 +132,11 @@ def _follow(
         found = _resume(part, buffer, position + 1, queues)
         yield Gap(position, len(buffer) if found is None else found, reason)
         position = found
+
+
+def _ends_before(buffer: memoryview, path: str, position: int) -> bool:
+    """Whether a file has nothing but zeros from ``position`` on: the log's last file is sparse."""
+    return not has_data(path, position) or is_zeros(buffer, position)
 
 
 def _anchor(part: Part, buffer: memoryview, queues: Queues) -> int:

@@ -209,6 +209,25 @@ def test_topic_when_dispatched_then_the_log_is_not_gone_through(
     assert found == rows(tmp_path, frozenset({"orders"}), 3000, use=False)
 
 
+@pytest.mark.parametrize("sparse", [True, False])
+def test_part_when_behind_the_log_s_end_then_nothing_is_gone_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sparse: bool
+) -> None:
+    """The last file has its full size long before it is full."""
+    store = SyntheticStore(tmp_path, 64 << 10)
+    end = [store.add("t", 0, bytes(100)) for _ in range(30)][-1]
+    store.close(grown=True)
+    if not sparse:
+        path = tmp_path / "commitlog" / f"{0:020d}"
+        path.write_bytes(path.read_bytes())
+    parts = plan(open_replica(str(tmp_path)), 8192)
+    behind = [part for part in parts if part.start >= end.at + end.size]
+    assert len(behind) == 7
+    monkeypatch.setattr(splits, "hop", None)
+    for part in behind:
+        assert not list(read_part(part, Wanted()))
+
+
 def test_queues_when_too_many_then_the_log_is_gone_through(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,65 @@
+"""Where a log ends, for the audit's plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqha.pipeline import compare
+from rmqha.pipeline.compare import log_end
+from rmqha.pipeline.replica import open_replica
+from rmqha.store.consume_queue import UNIT
+from tests.pipeline.synthetic import SyntheticStore, Written
+
+FILE_BYTES = 8192
+
+
+def store(root: Path, *, undispatched: int = 0) -> tuple[list[Written], int]:
+    """Two files and some, the last in its full size; its records and its end."""
+    made = SyntheticStore(root, FILE_BYTES, 16)
+    records = [
+        made.add("t", 0, bytes(number), dispatched=number < 70 - undispatched)
+        for number in range(70)
+    ]
+    return records, made.close(grown=True)
+
+
+@pytest.mark.parametrize("undispatched", [0, 5, 70])
+def test_end_when_queues_lag_then_behind_the_last_record(tmp_path: Path, undispatched: int) -> None:
+    """The queues only say where to begin."""
+    _, end = store(tmp_path, undispatched=undispatched)
+    assert log_end(open_replica(str(tmp_path))) == end
+
+
+def test_end_when_dispatched_then_the_file_is_not_gone_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of a gigabyte takes a second else."""
+    records, end = store(tmp_path)
+    starts: list[int] = []
+    read_part = compare.read_part
+    monkeypatch.setattr(
+        compare,
+        "read_part",
+        lambda part, *rest: starts.append(part.start) or read_part(part, *rest),
+    )
+    assert log_end(open_replica(str(tmp_path))) == end
+    assert starts == [records[-1].at % FILE_BYTES]
+
+
+def test_end_when_a_queue_names_what_is_not_there_then_the_log_says(tmp_path: Path) -> None:
+    """A unit that points behind the end, as a power cut may leave one."""
+    records, end = store(tmp_path)
+    folder = tmp_path / "consumequeue" / "other" / "0"
+    folder.mkdir(parents=True)
+    for at in (end + 500, records[-1].at + 10):
+        (folder / f"{0:020d}").write_bytes(UNIT.pack(at, 300, 0))
+        assert log_end(open_replica(str(tmp_path))) == end
+
+
+def test_end_when_the_last_file_is_empty_then_where_it_begins(tmp_path: Path) -> None:
+    """Reserved ahead, nothing in it yet."""
+    store(tmp_path)
+    (tmp_path / "commitlog" / f"{10 * FILE_BYTES:020d}").write_bytes(bytes(FILE_BYTES))
+    assert log_end(open_replica(str(tmp_path))) == 10 * FILE_BYTES
