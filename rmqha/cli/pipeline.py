@@ -16,6 +16,7 @@ from rmqha.cli.pipeline_controller import history_command
 from rmqha.cli.pipeline_failover import failover_command
 from rmqha.cli.pipeline_history import history_check_command
 from rmqha.cli.pipeline_lag import lag_command
+from rmqha.cli.pipeline_package import java_home_command, package_command
 from rmqha.pipeline import session
 from rmqha.pipeline.jobs import audit, export
 from rmqha.pipeline.replica import open_store
@@ -29,7 +30,10 @@ def main() -> None:
     """Spark jobs over RocketMQ stores."""
 
 
-for command in (history_command, lag_command, history_check_command, failover_command):
+for command in (
+    history_command, lag_command, history_check_command, failover_command, package_command,
+    java_home_command,
+):  # fmt: skip
     main.add_command(command)
 
 
