@@ -107,6 +107,18 @@ def _units(folder: str, low: int, high: int) -> npt.NDArray[np.void]:
         return queue.read(max(queue.first, begin - 1), stop)
 
 
+def _file(entry: os.DirEntry[str]) -> tuple[int, int, str] | None:
+    """First unit, units, path; None of what is no file of a queue, or has gone meanwhile."""
+    name = entry.name
+    if len(name) != _NAME_DIGITS or not name.isdecimal() or int(name) % UNIT.size:
+        return None
+    try:
+        is_file, size = entry.is_file(), entry.stat().st_size
+    except FileNotFoundError:
+        return None
+    return (int(name) // UNIT.size, size // UNIT.size, entry.path) if is_file else None
+
+
 class _Queue:
     """One queue's units by their index over all files.
 
@@ -119,13 +131,7 @@ class _Queue:
     """
 
     def __init__(self, folder: str, closing: ExitStack) -> None:
-        found = []
-        for entry in _entries(folder):
-            name = entry.name
-            if len(name) == _NAME_DIGITS and name.isdecimal() and not int(name) % UNIT.size:
-                found.append(
-                    (int(name) // UNIT.size, entry.stat().st_size // UNIT.size, entry.path)
-                )
+        found = [file for entry in _entries(folder) if (file := _file(entry)) is not None]
         self._files = sorted(found)
         self._open: dict[str, int] = {}
         self._closing = closing

@@ -237,6 +237,9 @@ def test_queues_when_too_many_then_the_log_is_gone_through(
         store.add(TOPICS[number % 3], number % 2, bytes(number))
     store.close()
     everything = frozenset(TOPICS)
+    queue = tmp_path / "consumequeue" / "orders" / "0"
+    (queue / f"{20 * QUEUE_UNITS:020d}").mkdir()
+    (queue / "notes").write_text("x")
     assert units.claims(str(tmp_path), everything, 0, FILE_BYTES) is not None
     monkeypatch.setattr(units, "QUEUES_MAX", 5)
     assert units.claims(str(tmp_path), everything, 0, FILE_BYTES) is None

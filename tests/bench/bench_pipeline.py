@@ -1,0 +1,171 @@
+"""How many megabytes of commit log does the pipeline read in a second of processor time?
+
+Question: a scan of all columns but the body, of four columns and of one topic, an audit of two
+replicas and an export to Parquet, beside the same batches without Spark, a source that yields rows,
+and whole files through ``binaryFile`` and pandas; does memory grow with the log?
+
+Recipe: ``bin/bench pipeline --mb 1000 --rounds 3 --json figures.json``; one size and one kind of
+work in 4 GB: ``--mb 4000 --bodies 1024 --cores 2 --cases 'four columns'``. The store is written by
+the project's record encoder: ten topics of four queues, bodies from half to one and a half times the
+size named. Each pair of size and cores has a session of its own; everything is run once before it
+is timed, the page cache is hot, rows go to Spark's ``noop`` sink. Megabytes are those of the log,
+for the audit of both logs. Processor time is that of the JVM (its compiler and collector, too), the
+Python workers and the driver; read it, not wall time, on a machine that others use as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.bench.ending import end_children_when_terminated
+from tests.bench.tables import machine, markdown, spread, write_json
+from tests.pipeline.synthetic import SyntheticStore
+
+ROOT = Path(__file__).parents[2]
+BODIES = (200, 1024, 4096)
+CORES = (1, 2)
+FILE_BYTES = 64 << 20
+TOPICS = 10
+QUEUES = 4
+POOL_BYTES = 1 << 20
+SIDE_TIMEOUT_S = 1800
+CASES = (
+    "all columns but the body", "four columns", "one topic of ten",
+    "one topic of ten, without queues", "audit of two replicas", "export to Parquet",
+    "four columns, rows yielded", "four columns, binaryFile", "four columns, no Spark",
+    "all columns, no Spark",
+)  # fmt: skip
+
+
+def main() -> None:
+    """Write stores, run the sides and print the table."""
+    end_children_when_terminated()
+    options = _options()
+    figures: dict[str, dict[str, list[dict[str, float]]]] = {}
+    folder = Path(tempfile.mkdtemp(prefix="bench-pipeline-", dir=options.folder))
+    try:
+        for body in options.bodies:
+            store = folder / "store"
+            size_mb = write(store, options.mb, body)
+            other = linked(store, folder / "other")
+            for cores in options.cores:
+                print(f"bodies of {body} bytes, {cores} cores, {size_mb:.0f} MB", flush=True)
+                found = side(store, other, folder / "lake", cores, options)
+                for values in found.values():
+                    for one in values:
+                        one["log_mb"] = size_mb
+                figures[f"{body} B, {cores} cores"] = found
+            shutil.rmtree(store)
+            shutil.rmtree(other)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"\n{machine()}; {options.mb} MB of log, medians of {options.rounds}\n")
+    print(table(figures, speed))
+    print("\nMost memory of a Python worker, MB:\n")
+    print(table(figures, lambda one: one["mb"]))
+    if options.json:
+        write_json(Path(options.json), {"machine": machine(), "figures": figures})
+
+
+def write(root: Path, size_mb: int, body_bytes: int) -> float:
+    """A store of about so many MB of log; how many it became."""
+    chance = random.Random(body_bytes)
+    pool = chance.randbytes(POOL_BYTES)
+    store = SyntheticStore(root, FILE_BYTES)
+    total = number = 0
+    while total < size_mb * 1_000_000:
+        size = chance.randrange(body_bytes // 2, body_bytes * 3 // 2)
+        at = chance.randrange(POOL_BYTES - size)
+        topic, queue_id = f"topic{number % TOPICS}", number // TOPICS % QUEUES
+        total += store.add(topic, queue_id, pool[at : at + size]).size
+        number += 1
+    store.close()
+    return total / 1e6
+
+
+def linked(store: Path, target: Path) -> Path:
+    """The same files under another name: another replica."""
+    shutil.copytree(store, target, copy_function=os.link)
+    return target
+
+
+def side(
+    store: Path, other: Path, out: Path, cores: int, options: argparse.Namespace
+) -> dict[str, list[dict[str, float]]]:
+    """One session's figures."""
+    asked = {
+        "store": str(store), "other": str(other), "out": str(out), "cores": cores,
+        "cases": options.cases, "rounds": options.rounds,
+    }  # fmt: skip
+    command = [sys.executable, "-m", "tests.bench.pipeline_side", json.dumps(asked)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=SIDE_TIMEOUT_S, check=False, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    if done.returncode:
+        raise SystemExit(f"{cores} cores: {done.stdout}{done.stderr}")
+    found: dict[str, list[dict[str, float]]] = json.loads(done.stdout.strip().splitlines()[-1])
+    counts = {
+        (name.startswith("one topic"), one["rows"])
+        for name, values in found.items()
+        if name != "audit of two replicas"
+        for one in values
+    }
+    if len(counts) != len({is_topic for is_topic, _ in counts}):
+        raise SystemExit(f"readers found different numbers of rows: {found}")
+    return found
+
+
+def speed(one: dict[str, float]) -> float:
+    """MB of log a second of processor time."""
+    return one["log_mb"] * one["times"] / one["cpu_s"]
+
+
+def table(figures: dict[str, dict[str, list[dict[str, float]]]], value: object) -> str:
+    """A row each kind of work, a column each session."""
+    assert callable(value)
+    names = [name for name in CASES if any(name in found for found in figures.values())]
+    rows = [
+        [name, *(spread([value(one) for one in found.get(name, [])]) for found in figures.values())]
+        for name in names
+    ]
+    return markdown(["work", *figures], rows)
+
+
+def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="bin/bench pipeline", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--mb", type=int, default=128, help="of log; 1000 for figures to quote")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--bodies", type=_numbers, default=BODIES, help="bytes, with commas")
+    parser.add_argument("--cores", type=_numbers, default=CORES, help="with commas")
+    parser.add_argument("--cases", type=_cases, default=CASES, help=f"with semicolons: {CASES}")
+    parser.add_argument("--folder", help="where stores are written; the system's temporary one")
+    parser.add_argument("--json", help="keep the raw figures here")
+    return parser.parse_args(arguments)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(one) for one in text.split(","))
+
+
+def _cases(text: str) -> tuple[str, ...]:
+    found = tuple(one.strip() for one in text.split(";"))
+    unknown = [one for one in found if one not in CASES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no such work: {', '.join(unknown)}")
+    return found
+
+
+if __name__ == "__main__":
+    main()
