@@ -15,7 +15,7 @@ from rmqha.pipeline.columns import SCHEMA, Columns
 from rmqha.pipeline.pages import forget, mapped
 from rmqha.pipeline.splits import Gap, Part, walk
 from rmqha.pipeline.tiles import Tiles, sizes_at
-from rmqha.pipeline.units import Claims, Ints, claims
+from rmqha.pipeline.units import Claims, Ints, Sought, claims
 
 RECORDS_PER_BATCH = 16_384
 BYTES_PER_BATCH = 32 << 20
@@ -87,8 +87,9 @@ def _claims(part: Part, wanted: Wanted) -> Claims | None:
     """What the consume queues say of the part; None when they are not to be asked."""
     if wanted.topics is None or not wanted.use_queues:
         return None
-    base = part.file.base
-    return claims(part.replica.root, wanted.topics, base + part.start, base + part.stop)
+    ids, offsets, base = wanted.queue_id, wanted.queue_offset, part.file.base
+    sought = Sought(wanted.topics, (ids.low, ids.high), (offsets.low, offsets.high))
+    return claims(part.replica.root, sought, base + part.start, base + part.stop)
 
 
 def _portions(buffer: memoryview, positions: Ints) -> Iterator[Ints]:

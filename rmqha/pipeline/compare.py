@@ -20,7 +20,7 @@ from rmqha.pipeline.pages import mapped
 from rmqha.pipeline.replica import LogFile, Replica, confirm_offset
 from rmqha.pipeline.splits import Part
 from rmqha.pipeline.sums import checksum
-from rmqha.pipeline.units import claims
+from rmqha.pipeline.units import Sought, claims
 
 RANGE_BYTES = 16 << 20
 _NAMES = ("physicalOffset", "size", "topic", "queueId", "queueOffset", "_corrupt")
@@ -100,7 +100,7 @@ def log_end(replica: Replica) -> int:
     if not replica.files:
         return 0
     last = replica.files[-1]
-    named = claims(replica.root, frozenset(), last.base, last.base + last.size)
+    named = claims(replica.root, Sought(), last.base, last.base + last.size)
     start = 0 if named is None or not len(named.at) else max(0, int(named.at[-1]) - last.base)
     return _end_from(replica, last, start) or _end_from(replica, last, 0) or last.base
 

@@ -1,7 +1,7 @@
 """Claims of the consume queues laid over a file like tiles: what they cover need not be hopped over.
 
 Where the claims of *all* queues lie edge to edge, every byte is some queue's record, so only the
-wanted topics' records have to be looked at. Where they leave a hole or overlap, some record was
+wanted records have to be looked at. Where they leave a hole or overlap, some record was
 not dispatched (or its queue was deleted, or queue or log is damaged), and the log itself is read.
 A claim at such an edge, and every wanted one, counts only when the log has the record there.
 """

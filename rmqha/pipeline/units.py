@@ -36,7 +36,7 @@ class Claims(Struct, frozen=True):
     Attributes:
         at: physical offsets.
         size: of the records, in bytes.
-        wanted: whether a queue of a wanted topic says so.
+        wanted: whether it is one of those sought.
     """
 
     at: Ints
@@ -53,12 +53,25 @@ class Claims(Struct, frozen=True):
         return Claims(self.at[kept], self.size[kept], self.wanted[kept])
 
 
-def claims(root: str, topics: frozenset[str], low: int, high: int) -> Claims | None:
+class Sought(Struct, frozen=True):
+    """Whose records are wanted; bounds are inclusive.
+
+    Attributes:
+        topics: none, to learn only where records stand.
+        queue_ids, queue_offsets: (lowest, highest).
+    """
+
+    topics: frozenset[str] = frozenset()
+    queue_ids: tuple[int, int] = (0, 2**63 - 1)
+    queue_offsets: tuple[int, int] = (0, 2**63 - 1)
+
+
+def claims(root: str, sought: Sought, low: int, high: int) -> Claims | None:
     """What the queues say of records that begin in ``[low, high)``, and of the one before.
 
     Args:
         root: the store's directory.
-        topics: their claims are wanted.
+        sought: their claims are wanted.
         low, high: physical offsets.
 
     Returns:
@@ -67,27 +80,31 @@ def claims(root: str, topics: frozenset[str], low: int, high: int) -> Claims | N
     folders = list(_queue_folders(os.path.join(root, CONSUME_QUEUE)))
     if not folders or len(folders) > QUEUES_MAX:
         return None
-    # Of equal claims the first is kept: wanted topics come first.
-    folders.sort(key=lambda one: one[0] not in topics)
-    found = [(_units(path, low, high), topic in topics) for topic, path in folders]
-    raw = np.concatenate([units for units, _ in found])
-    wanted = np.repeat(
-        np.array([flag for _, flag in found], np.bool_), [len(units) for units, _ in found]
-    )
-    at, size = raw["at"].astype(np.int64), raw["size"].astype(np.int64)
+    parts = []
+    for topic, queue_id, path in folders:
+        units, indexes = _units(path, low, high)
+        wanted = (indexes >= sought.queue_offsets[0]) & (indexes <= sought.queue_offsets[1])
+        if topic not in sought.topics or not sought.queue_ids[0] <= queue_id <= sought.queue_ids[1]:
+            wanted[:] = False
+        parts.append((units["at"].astype(np.int64), units["size"].astype(np.int64), wanted))
+    at, size, wanted = (np.concatenate(one) for one in zip(*parts, strict=True))
     order = np.argsort(at, kind="stable")
+    ordered = at[order]
+    if (ordered[1:] == ordered[:-1]).any():
+        # Of equal claims the first is kept: one that is wanted, when there is any.
+        order = np.lexsort((~wanted, size, at))
     one = Claims(at[order], size[order], wanted[order])
     one = one.where((one.size >= MIN_SIZE) & (one.size != FILLER_SIZE) & (one.at < high))
     repeated = (one.at[1:] == one.at[:-1]) & (one.size[1:] == one.size[:-1])
     return one.where(np.concatenate((np.ones(min(1, len(one.at)), np.bool_), ~repeated)))
 
 
-def _queue_folders(root: str) -> Iterator[tuple[str, str]]:
-    """(topic, directory) of every queue."""
+def _queue_folders(root: str) -> Iterator[tuple[str, int, str]]:
+    """(topic, queue, directory) of every queue."""
     for topic in _entries(root):
         for queue in _entries(topic.path):
             if queue.name.isdecimal() and queue.is_dir():
-                yield topic.name, queue.path
+                yield topic.name, int(queue.name), queue.path
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -98,8 +115,8 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _units(folder: str, low: int, high: int) -> npt.NDArray[np.void]:
-    """A queue's units of records that begin in ``[low, high)``, and the one before."""
+def _units(folder: str, low: int, high: int) -> tuple[npt.NDArray[np.void], Ints]:
+    """A queue's units of records that begin in ``[low, high)``, and the one before; their indexes."""
     with ExitStack() as closing:
         queue = _Queue(folder, closing)
         begin = queue.first_at(low, queue.first)
@@ -146,28 +163,31 @@ class _Queue:
         high = self.stop
         while low < high:
             middle = (low + high) // 2
-            data = self._bytes(middle, middle + 1)
-            at, size, _ = UNIT.unpack_from(data) if data else (0, 0, 0)
+            _, data = next(self._pieces(middle, middle + 1), (0, b""))
+            at, size, _ = UNIT.unpack(data) if data else (0, 0, 0)
             if size == FILLER_SIZE or (size > 0 and at < offset):
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    def read(self, begin: int, stop: int) -> npt.NDArray[np.void]:
-        """Units ``[begin, stop)``, as far as files have them."""
-        return np.frombuffer(self._bytes(begin, stop), _UNIT)
+    def read(self, begin: int, stop: int) -> tuple[npt.NDArray[np.void], Ints]:
+        """Units ``[begin, stop)``, as far as files have them, and the index of each."""
+        units, indexes = [np.empty(0, _UNIT)], [np.empty(0, np.int64)]
+        for first, data in self._pieces(begin, stop):
+            units.append(np.frombuffer(data, _UNIT))
+            indexes.append(np.arange(first, first + len(units[-1])))
+        return np.concatenate(units), np.concatenate(indexes)
 
-    def _bytes(self, begin: int, stop: int) -> bytes:
-        parts = []
+    def _pieces(self, begin: int, stop: int) -> Iterator[tuple[int, bytes]]:
+        """Whole units of each file, and the index of the first."""
         for first, count, path in self._files:
             low, high = max(begin, first), min(stop, first + count)
-            if low < high:
+            descriptor = self._descriptor(path) if low < high else None
+            if descriptor is not None:
                 size, at = (high - low) * UNIT.size, (low - first) * UNIT.size
-                descriptor = self._descriptor(path)
-                data = b"" if descriptor is None else os.pread(descriptor, size, at)
-                parts.append(data[: len(data) - len(data) % UNIT.size])
-        return b"".join(parts)
+                data = os.pread(descriptor, size, at)
+                yield low, data[: len(data) - len(data) % UNIT.size]
 
     def _descriptor(self, path: str) -> int | None:
         """None when the file has gone meanwhile."""

@@ -10,11 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rmqha.pipeline import splits, units
-from rmqha.pipeline.batches import Wanted, read_part
+from rmqha.pipeline.batches import Bounds, Wanted, read_part
 from rmqha.pipeline.replica import open_replica
 from rmqha.pipeline.splits import plan
+from rmqha.pipeline.units import Sought
+from rmqha.store.consume_queue import UNIT
 from tests.pipeline.synthetic import SyntheticStore, Written
 
 FILE_BYTES = 8192
@@ -81,9 +84,8 @@ def inflict(root: Path, damage: Damage) -> None:
         path.write_bytes(data)
 
 
-def rows(root: Path, topics: frozenset[str], part_bytes: int, *, use: bool) -> list[dict[str, Any]]:
+def rows(root: Path, wanted: Wanted, part_bytes: int) -> list[dict[str, Any]]:
     """Every row of every part, in order."""
-    wanted = Wanted(COLUMNS, topics=topics, use_queues=use)
     return [
         row
         for part in plan(open_replica(str(root)), part_bytes)
@@ -92,12 +94,17 @@ def rows(root: Path, topics: frozenset[str], part_bytes: int, *, use: bool) -> l
     ]
 
 
+def of_topics(*topics: str, use: bool = True) -> Wanted:
+    """A read of whole topics."""
+    return Wanted(COLUMNS, topics=frozenset(topics), use_queues=use)
+
+
 def check(
     stored: list[tuple[str, int, int]],
     undispatched: int,
     harm: list[Damage],
     part_bytes: int,
-    chosen: frozenset[str],
+    wanted: Wanted,
 ) -> None:
     """Write a store, harm it, and read topics of it both ways."""
     with tempfile.TemporaryDirectory() as folder:
@@ -111,9 +118,9 @@ def check(
         store.close(grown=True)
         for one in harm:
             inflict(root, one)
-        scanned = rows(root, chosen, part_bytes, use=False)
-        found = rows(root, chosen, part_bytes, use=True)
-        compare(scanned, found, written, chosen)
+        scanned = rows(root, replace(wanted, use_queues=False), part_bytes)
+        found = rows(root, wanted, part_bytes)
+        compare(scanned, found, written, wanted)
         if not harm:
             assert found == scanned
 
@@ -122,7 +129,7 @@ def compare(
     scanned: list[dict[str, Any]],
     found: list[dict[str, Any]],
     written: dict[int, Written],
-    chosen: frozenset[str],
+    wanted: Wanted,
 ) -> None:
     """Nothing less than the scan, nothing invented, nothing twice, no gap unsaid."""
     good = {row["physicalOffset"]: row for row in found if row["_corrupt"] is None}
@@ -139,23 +146,37 @@ def compare(
             assert good[begin] == row
             continue
         for one in written.values():
-            if begin <= one.at < stop and one.topic in chosen and one.at not in good:
+            if begin <= one.at < stop and is_wanted(one, wanted) and one.at not in good:
                 assert any(start <= one.at < end for start, end in gaps)
+
+
+def is_wanted(one: Written, wanted: Wanted) -> bool:
+    """Whether it is among what is sought."""
+    assert wanted.topics is not None
+    ids, offsets = wanted.queue_id, wanted.queue_offset
+    return (
+        one.topic in wanted.topics
+        and ids.low <= one.queue_id <= ids.high
+        and offsets.low <= one.queue_offset <= offsets.high
+    )
 
 
 QUICK = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-CHOSEN = st.sampled_from(
-    [frozenset({"orders"}), frozenset({"payments", "none"}), frozenset(TOPICS)]
+WANTED = st.builds(
+    Wanted,
+    st.just(COLUMNS),
+    topics=st.sampled_from(
+        [frozenset({"orders"}), frozenset({"payments", "none"}), frozenset(TOPICS)]
+    ),
+    queue_id=st.sampled_from([Bounds(), Bounds(), Bounds(1, 1)]),
+    queue_offset=st.sampled_from([Bounds(), Bounds(), Bounds(2, 5), Bounds(low=7)]),
 )
 CASE = given(
-    STORED,
-    st.integers(0, 10),
-    st.lists(DAMAGE, max_size=3),
-    st.sampled_from([1000, 3000, 8192]),
-    CHOSEN,
-)
+    STORED, st.integers(0, 10), st.lists(DAMAGE, max_size=3), st.sampled_from([1000, 3000, 8192]),
+    WANTED,
+)  # fmt: skip
 
 
 @QUICK
@@ -165,10 +186,10 @@ def test_topics_when_read_by_queues_then_never_less_than_by_a_scan(
     undispatched: int,
     harm: list[Damage],
     part_bytes: int,
-    chosen: frozenset[str],
+    wanted: Wanted,
 ) -> None:
     """Tails that are not dispatched, queues and logs with turned bits, zeros, cuts, lost files."""
-    check(stored, undispatched, harm, part_bytes, chosen)
+    check(stored, undispatched, harm, part_bytes, wanted)
 
 
 @pytest.mark.slow
@@ -179,10 +200,10 @@ def test_topics_when_read_by_queues_then_never_less_in_many_more_cases(
     undispatched: int,
     harm: list[Damage],
     part_bytes: int,
-    chosen: frozenset[str],
+    wanted: Wanted,
 ) -> None:
     """As above."""
-    check(stored, undispatched, harm, part_bytes, chosen)
+    check(stored, undispatched, harm, part_bytes, wanted)
 
 
 def test_topic_when_dispatched_then_the_log_is_not_gone_through(
@@ -203,10 +224,24 @@ def test_topic_when_dispatched_then_the_log_is_not_gone_through(
         return run
 
     monkeypatch.setattr(splits, "hop", counted)
-    found = rows(tmp_path, frozenset({"orders"}), 3000, use=True)
+    found = rows(tmp_path, of_topics("orders"), 3000)
     assert len(found) == 67 + 3
     assert set(hopped) == {one.at % FILE_BYTES for one in tail}
-    assert found == rows(tmp_path, frozenset({"orders"}), 3000, use=False)
+    assert found == rows(tmp_path, of_topics("orders", use=False), 3000)
+
+
+def test_record_when_several_queues_name_it_then_it_comes_once(tmp_path: Path) -> None:
+    """Light message queues are further queues over the records of another topic."""
+    store = SyntheticStore(tmp_path, FILE_BYTES, QUEUE_UNITS)
+    records = [store.add(TOPICS[number % 3], 0, bytes(number)) for number in range(40)]
+    store.close()
+    light = tmp_path / "consumequeue" / "%LMQ%a" / "0"
+    light.mkdir(parents=True)
+    units_of_light = b"".join(UNIT.pack(one.at, one.size, 0) for one in records[::2])
+    (light / f"{0:020d}").write_bytes(units_of_light)
+    for topics in (("orders",), ("%LMQ%a",), ("orders", "%LMQ%a")):
+        scanned = rows(tmp_path, of_topics(*topics, use=False), 3000)
+        assert rows(tmp_path, of_topics(*topics), 3000) == scanned
 
 
 @pytest.mark.parametrize("sparse", [True, False])
@@ -236,11 +271,11 @@ def test_queues_when_too_many_then_the_log_is_gone_through(
     for number in range(20):
         store.add(TOPICS[number % 3], number % 2, bytes(number))
     store.close()
-    everything = frozenset(TOPICS)
+    everything = Sought(frozenset(TOPICS))
     queue = tmp_path / "consumequeue" / "orders" / "0"
     (queue / f"{20 * QUEUE_UNITS:020d}").mkdir()
     (queue / "notes").write_text("x")
     assert units.claims(str(tmp_path), everything, 0, FILE_BYTES) is not None
     monkeypatch.setattr(units, "QUEUES_MAX", 5)
     assert units.claims(str(tmp_path), everything, 0, FILE_BYTES) is None
-    assert len(rows(tmp_path, everything, FILE_BYTES, use=True)) == 20
+    assert len(rows(tmp_path, of_topics(*TOPICS), FILE_BYTES)) == 20
