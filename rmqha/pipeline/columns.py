@@ -208,12 +208,10 @@ class Columns:
 
     def checks(self) -> pa.Array:
         """Whether each body is the one its checksum was made of."""
-        buffer = self._buffer
-        spans = zip(
-            self._body_at.tolist(), (self._body_at + self._body_size).tolist(),
-            self.number("bodyCrc").tolist(), strict=True,
-        )  # fmt: skip
-        return pa.array([crc32(buffer[a:b]) & CRC_MASK == crc for a, b, crc in spans])
+        ends = self._body_at + self._body_size
+        bodies = map(self._buffer.__getitem__, map(slice, self._body_at.tolist(), ends.tolist()))
+        sums = np.fromiter(map(crc32, bodies), np.int64, len(ends)) & CRC_MASK
+        return pa.array(sums == self.number("bodyCrc"))
 
 
 _MAKERS: dict[str, Callable[[Columns], pa.Array]] = {
