@@ -28,6 +28,7 @@ from rmqha.sim.clock import SimClock
 from rmqha.sim.cluster import CONTROLLER_PORT, SimCluster, SimOptions
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import HOST
+from rmqha.verify.client_history import Ack, Consume, End, Fail, HistoryWriter, Send
 from rmqha.verify.durability import DurabilityProperty
 from rmqha.verify.leases import Leased, LeaseProperty
 from rmqha.verify.logs import ConfirmProperty, LogSnapshot, check_confirmed, check_epochs
@@ -79,9 +80,15 @@ class ReplicaCluster(SimCluster):
     Args:
         seed: decides everything.
         options: the kind of set.
+        history: takes what producers do, and what a consumer reads in the end.
     """
 
-    def __init__(self, seed: int, options: ReplicaOptions | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        options: ReplicaOptions | None = None,
+        history: HistoryWriter | None = None,
+    ) -> None:
         super().__init__(seed, SimOptions(broker_sets=0))
         self.set = options or ReplicaOptions()
         self.broker_hosts = [f"10.0.0.{n}" for n in range(1, self.set.replicas + 1)]
@@ -93,6 +100,7 @@ class ReplicaCluster(SimCluster):
         self.durability = DurabilityProperty()
         self.confirm = ConfirmProperty()
         self.acked: list[Acked] = []
+        self._history = history
         self.reigns = 0
         self.leases = LeaseProperty()
         self.producing = False
@@ -205,32 +213,66 @@ class ReplicaCluster(SimCluster):
             if masters and self.loop.time() >= self.quiet_until_s:
                 # Of two that both think so, one is wrong: it must not acknowledge.
                 try:
-                    await self._send(dice.choice(masters), dice.randint(1, 900))
+                    await self._send_told(dice.choice(masters), dice.randint(1, 900))
                 except InvariantBroken as error:
                     self.loop.errors.append(error)
                     return
 
-    async def _send(self, host: str, size: int) -> None:
+    async def _send_told(self, host: str, size: int) -> None:
         self._number += 1
-        number = self._number
+        number, start_ms = self._number, self._now_ms()
+        if self._history is None:
+            await self._send(host, number, size)
+            return
+        said = {"topic": TOPIC, "key": str(number), "start_ms": start_ms}
+        self._history.add(Send, PRODUCER, **said)
+        acked = await self._send(host, number, size)
+        said["end_ms"] = self._now_ms()
+        if acked is None:
+            self._history.add(Fail, PRODUCER, **said)
+        else:
+            place = {"queue": acked.queue_id, "offset": acked.queue_offset}
+            self._history.add(Ack, PRODUCER, broker=NAME, **said, **place)
+
+    def _now_ms(self) -> int:
+        return int(self.loop.time() * 1000)
+
+    def note_readings(self) -> None:
+        """A consumer reads everything, once nobody sends any more, for the history."""
+        if self._history is None:
+            return
+        (host,) = self.master_hosts()
+        reader, end_ms = self.replicas[host].store.reader, self._now_ms()
+        for queue in range(QUEUES):
+            place = {"topic": TOPIC, "broker": NAME, "queue": queue, "end_ms": end_ms}
+            offset = max(reader.min_offset(TOPIC, queue), 0)
+            while got := reader.get(TOPIC, queue, offset, count_max=1, bytes_max=4096).records:
+                number, _, _ = bytes(got[0][BODY_AT:]).partition(b":")
+                self._history.add(Consume, "reader", key=number.decode(), offset=offset, **place)
+                offset += 1
+            self._history.add(End, "reader", offset=offset, **place)
+
+    async def _send(self, host: str, number: int, size: int) -> Acked | None:
         body = b"%d:" % number + b"x" * size
         command = RemotingCommand(SEND_CODE, ext_fields=send_fields(number), body=body)
         sent_s = self.loop.time()
         try:
             answer = await self._client.invoke(f"{host}:{PORT}", command)
         except RmqhaError:
-            return
+            return None
         if answer.code != ResponseCode.SUCCESS or answer.ext_fields is None:
-            return
+            return None
         fields = answer.ext_fields
         offset = int(fields["msgId"][-16:], 16)
+        acked = Acked(body, int(fields["queueId"]), int(fields["queueOffset"]))
         if self.set.lease:
             # A failover may lose what only the master had; an old master must add nothing to it.
-            self.acked.append(Acked(body, int(fields["queueId"]), int(fields["queueOffset"])))
+            self.acked.append(acked)
             self.leases.acknowledged(host, sent_s, offset + BODY_AT, body, self._elected_log())
-            return
+            return acked
         self.durability.put_ok(offset + BODY_AT, body)
-        self.acked.append(Acked(body, int(fields["queueId"]), int(fields["queueOffset"])))
+        self.acked.append(acked)
+        return acked
 
     # -- properties ----------------------------------------------------------------------------
 

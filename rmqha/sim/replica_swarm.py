@@ -7,6 +7,7 @@ import random
 from rmqha.base.invariants import invariant
 from rmqha.sim.replica_cluster import ReplicaCluster, ReplicaOptions, snapshot
 from rmqha.sim.swarm import Outcome, Swarm, tell
+from rmqha.verify.client_history import HistoryWriter
 from rmqha.verify.logs import check_converged
 
 FAULT_PHASE_MS = 12_000
@@ -112,6 +113,7 @@ class ReplicaSwarm(Swarm):
         cluster.producing = False
         waited_ms += self.make_peace()
         cluster.observe()
+        cluster.note_readings()
         (host,) = cluster.master_hosts()
         master = snapshot(host, cluster.replicas[host])
         cluster.durability.check(master)
@@ -211,8 +213,15 @@ def run_lease_seed(seed: int) -> Outcome:
     return tell(seed, LeaseSwarm(cluster, rng), lambda: (cluster.reigns, len(cluster.acked)))
 
 
-def run_replica_seed(seed: int, options: ReplicaOptions | None = None) -> Outcome:
+def run_replica_seed(
+    seed: int, options: ReplicaOptions | None = None, history: HistoryWriter | None = None
+) -> Outcome:
     """Play one seed to its end.
+
+    Args:
+        seed: decides everything.
+        options: the kind of set; by default the seed's.
+        history: takes what clients do.
 
     Raises:
         InvariantBroken: a safety property broke, or the set did not recover; the exception's
@@ -226,5 +235,5 @@ def run_replica_seed(seed: int, options: ReplicaOptions | None = None) -> Outcom
         sync_flush=rng.random() < 0.5,
         all_ack=all_ack,
     )
-    cluster = ReplicaCluster(seed, options or kind)
+    cluster = ReplicaCluster(seed, options or kind, history)
     return tell(seed, ReplicaSwarm(cluster, rng), lambda: (cluster.reigns, len(cluster.acked)))
