@@ -1,7 +1,7 @@
 """Spark jobs over stores: ``bin/pipeline JOB``, or the same module given to ``spark-submit``.
 
-Exit codes: 0 done, 1 done and damage (with ``--strict``) or a difference was found, 2 wrong usage,
-no Java, a path that is no store.
+Exit codes: 0 done, 1 done and something was found that must not be (a difference, a loss, damage
+with ``--strict``), 2 wrong usage, no Java, a path that is not what it should be.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import click
 
 from rmqha.base.errors import ConfigInvalid, RmqhaError
 from rmqha.cli.pipeline_controller import history_command
+from rmqha.cli.pipeline_exits import EXIT_FOUND, EXIT_USAGE
 from rmqha.cli.pipeline_failover import failover_command
 from rmqha.cli.pipeline_history import history_check_command
 from rmqha.cli.pipeline_lag import lag_command
@@ -20,9 +21,6 @@ from rmqha.cli.pipeline_package import java_home_command, package_command
 from rmqha.pipeline import session
 from rmqha.pipeline.jobs import audit, export
 from rmqha.pipeline.replica import open_store
-
-EXIT_DAMAGE = 1
-EXIT_USAGE = 2
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -71,7 +69,7 @@ def export_command(
         print(f"{topic:40} {day} {messages:>12} messages {size:>16} bytes")
     print(f"{done.rows} messages, {done.damaged} damaged ranges")
     if strict and done.damaged:
-        sys.exit(EXIT_DAMAGE)
+        sys.exit(EXIT_FOUND)
 
 
 @main.command("replica-audit")
@@ -105,7 +103,7 @@ def audit_command(
     low, high = found.plan.low, found.plan.high
     print(f"bytes {low} to {high}: {found.ranges_compared} ranges compared, {different} differ")
     if different:
-        sys.exit(EXIT_DAMAGE)
+        sys.exit(EXIT_FOUND)
 
 
 if __name__ == "__main__":

@@ -54,9 +54,9 @@ def _show(found: job.History) -> None:
         span = "" if first is None else f"{first} to {last}"
         print(f"{replica:20} {kind:20} {status:10} {rows:>10}  {span}")
     for replica, index, name, key, value in found.state:
-        print(f"{replica} at {index}: {name} {key} = {value or '-'}")
+        print(f"{replica} at {index}: {_place(name, key)} = {value or '-'}")
     for replica, name, key, old, new in found.difference:
-        print(f"{replica}: {name} {key}: {old or '-'} -> {new or '-'}")
+        print(f"{replica}: {_place(name, key)} {old or '-'} -> {new or '-'}")
     for replica, segment, position, size, why in (*found.torn, *found.damaged):
         print(f"{replica}: {segment} at byte {position}, {size} bytes: {why}")
     print(f"{len(found.damaged)} damaged places, {len(found.torn)} torn tails")
@@ -66,9 +66,11 @@ def _show_unknown(found: job.History, at: int | None, between: tuple[int, int] |
     """A state that was asked for and that no replica knows ends the run with 2."""
     for replica, index, why in found.unknown:
         print(f"pipeline: {replica} at {index}: {why}", file=sys.stderr)
-    replicas = {row[0] for row in found.kinds}
     for index in {at, *(between or ())} - {None}:
-        lost = {one[0] for one in found.unknown if one[1] == index}
-        if replicas <= lost:
+        if index not in found.known:
             print(f"pipeline: the state at {index} is not known", file=sys.stderr)
             sys.exit(EXIT_USAGE)
+
+
+def _place(name: str, key: str) -> str:
+    return f"{name} {key}" if name else key

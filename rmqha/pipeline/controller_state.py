@@ -30,7 +30,8 @@ class Fact(Struct, frozen=True):
 
     Attributes:
         at: the index.
-        broker_set, key, value: such as ``broker-a``, ``masterEpoch``, ``3``.
+        broker_set, key, value: such as ``broker-a``, ``masterEpoch``, ``3``; without a set, how
+            many there are.
         unknown: why the state at this index is not known; the other fields are then None.
     """
 
@@ -104,6 +105,7 @@ class _Replay:
         if unknown is not None:
             yield Fact(at, unknown=unknown)
             return
+        yield Fact(at, "", "brokerSets", str(len(self._state.sets)))
         for name in sorted(self._state.sets):
             for key, value in _values(self._state.sets[name]):
                 yield Fact(at, name, key, value)

@@ -137,7 +137,7 @@ def test_state_when_the_log_begins_behind_a_snapshot_then_known_from_there(tmp_p
     assert values(tmp_path, 4)["masterBrokerId"] == "1"
     assert values(tmp_path, 3) == {"unknown": "entry 1 is missing"}
     assert values(tmp_path, 7) == {"unknown": "the log ends at 6"}
-    assert values(tmp_path, 0) == {}
+    assert values(tmp_path, 0) == {"brokerSets": "0"}
 
 
 def test_snapshot_when_it_is_not_what_the_log_makes_then_said(tmp_path: Path) -> None:

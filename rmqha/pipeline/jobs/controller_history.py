@@ -59,6 +59,7 @@ class History(Struct, frozen=True):
         state: (replica, index, broker set, key, value), when one was asked for.
         difference: (replica, broker set, key, before, after), when one was asked for.
         unknown: (replica, index, reason) of states that cannot be known.
+        known: indexes at which some replica's state is known, of those that were asked for.
     """
 
     kinds: tuple[tuple[str, str, str, int, int | None, int | None], ...]
@@ -67,6 +68,7 @@ class History(Struct, frozen=True):
     state: tuple[tuple[str, int, str, str, str | None], ...] = ()
     difference: tuple[tuple[str, str, str, str | None, str | None], ...] = ()
     unknown: tuple[tuple[str, int, str], ...] = ()
+    known: tuple[int, ...] = ()
 
 
 def rows_of(stores: DataFrame) -> DataFrame:
@@ -209,6 +211,7 @@ def _states_and_difference(
     lost = found.where("_unknown IS NOT NULL").orderBy("replica", "at")
     told["unknown"] = tuple((row.replica, row.at, row._unknown) for row in lost.collect())  # noqa: SLF001 - a column
     values = found.where("_unknown IS NULL").drop("_unknown")
+    told["known"] = tuple(row.at for row in values.select("at").distinct().collect())
     if at is not None:
         one = values.where(f.col("at") == at)
         write_parts(one, out, STATE, "at")
