@@ -78,6 +78,7 @@ def test_stream_when_the_master_dies_then_it_goes_on(cluster: RmqCluster) -> Non
     cluster.heal()
 
 
+@pytest.mark.slow
 def test_range_when_its_end_is_not_there_yet_then_waited_for(cluster: RmqCluster) -> None:
     """What a batch's plan names was confirmed; if it never comes it is lost."""
     topic = Topic(cluster, "Ends", queues=1)
@@ -97,6 +98,7 @@ def test_range_when_its_end_is_not_there_yet_then_waited_for(cluster: RmqCluster
         assert len(warnings) == 1
 
 
+@pytest.mark.slow
 def test_topic_when_deleted_then_lost_or_left_out(cluster: RmqCluster) -> None:
     """A queue that nobody has is waited for, since its broker may only be starting."""
     topic = Topic(cluster, "Deleted")
