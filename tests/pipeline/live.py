@@ -13,7 +13,7 @@ from rmqha.testing.real.processes import wait_until
 DELETE_TOPIC_IN_BROKER, DELETE_TOPIC_IN_NAMESRV = 215, 216
 BROKER = "broker-a"
 BORN_MS = 1_700_000_000_123
-REGISTERED_S = 10.0
+REGISTERED_S = 30.0
 
 
 class Topic:
@@ -30,10 +30,18 @@ class Topic:
         self._cluster = cluster
         self.name = name
         self._queues = queues
-        with wire.Connection(cluster.wait_for_master().address) as master:
-            wire.create_topic(master, name, queues)
+        wait_until(self._create, REGISTERED_S, "a master that makes topics")
         with wire.Connection(cluster.name_servers[0].address) as server:
             wait_until(lambda: 0 in wire.broker_addresses(server, name, BROKER), REGISTERED_S, name)
+
+    def _create(self) -> bool:
+        """Not at a master that is only taking over."""
+        try:
+            with wire.Connection(self._cluster.wait_for_master().address) as master:
+                wire.create_topic(master, self.name, self._queues)
+        except wire.Refused:
+            return False
+        return True
 
     def send(
         self, queue_id: int, body: bytes, pairs: Mapping[str, str] | None = None, sys_flag: int = 0
