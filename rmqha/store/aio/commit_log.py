@@ -374,7 +374,9 @@ class CommitLog:
     async def prepare(self) -> None:
         """Get the next file's blocks ready before they are needed: that may take a while."""
         used = self.max_offset - self._tail_start
-        if not self._tail or used * 2 >= len(self._tail):
+        # Late: whoever fills a file fast needs the processor more than the next file yet, and
+        # what is ready only in part serves as well.
+        if not self._tail or used * 4 >= len(self._tail) * 3:
             await self._disk.prepare_file(self.files.directory, self.file_size)
 
     async def sync(self, low: int, high: int) -> None:

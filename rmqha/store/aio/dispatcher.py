@@ -21,7 +21,7 @@ GATHER_S = 0.001
 """After a batch that has reached the end: under load the next one then is of several records. What
 comes after a pause is dispatched at once. Java looks once a millisecond."""
 
-FLOOD_PAUSE_S = 0.005
+FLOOD_PAUSE_S = 0.01
 """Between two batches while a log grows faster than it is dispatched: a slave that catches up
 receives and acknowledges first. Java has a thread for each."""
 
