@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, MappedFile
-from rmqha.store import batches, expiry, recovery
+from rmqha.store import batches
 from rmqha.store import checkpoint as cp
 from rmqha.store.aio.commit_log import AppendResult, CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.aio.dispatcher import Dispatcher
+from rmqha.store.aio.expired import expired_count
 from rmqha.store.aio.flush import Flusher
 from rmqha.store.aio.index_files import IndexFiles
 from rmqha.store.aio.loading import Loaded, Loader
@@ -473,7 +473,12 @@ class MessageStore:
         Raises:
             DiskFailed: a file cannot be removed.
         """
-        count = self._expired_count()
+        # What is not yet in a queue or not yet durable is never expired.
+        safe = min(self.dispatcher.offset, self.flusher.flushed_offset)
+        used_ratio = 0.0 if self._used_ratio is None else self._used_ratio()
+        count = expired_count(
+            self.commit_log.segments(), self.settings, self._clock.wall_ms(), used_ratio, safe
+        )
         if not count:
             return 0
         async with self.dispatcher.lock, self._upkeep, self.flusher.lock:
@@ -485,25 +490,3 @@ class MessageStore:
         if self._on_prefix_cut is not None:
             self._on_prefix_cut(files.first)
         return count
-
-    def _expired_count(self) -> int:
-        segments = self.commit_log.segments()
-        now = self._clock.wall_ms()
-        # A file's newest record is not younger than the next file's first one.
-        written = [recovery.first_timestamp(segment) for segment in segments[1:]]
-        settings = self.settings
-        count = expiry.files_to_expire(
-            written,
-            now_ms=now,
-            reserved_hours=settings.file_reserved_time,
-            is_hour=_local_hour(now) in settings.delete_when,
-            used_ratio=0.0 if self._used_ratio is None else self._used_ratio(),
-            max_ratio=settings.disk_max_used_space_ratio / 100,
-        )
-        # What is not yet in a queue or not yet durable is never expired.
-        safe = min(self.dispatcher.offset, self.flusher.flushed_offset)
-        return sum(1 for segment in segments[:count] if segment.end <= safe)
-
-
-def _local_hour(wall_ms: int) -> int:
-    return datetime.fromtimestamp(wall_ms / 1000, tz=UTC).astimezone().hour

@@ -1,0 +1,38 @@
+"""How many files of a log are over; ``store/expiry.py`` has the rule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from rmqha.store import expiry, recovery
+from rmqha.store.recovery import Segment
+from rmqha.store.settings import StoreSettings
+
+
+def expired_count(
+    segments: Sequence[Segment], settings: StoreSettings, wall_ms: int, used_ratio: float, safe: int
+) -> int:
+    """Of a log's oldest files those whose time is over.
+
+    Args:
+        segments: the files, oldest first.
+        wall_ms: now.
+        used_ratio: share of the disk in use, 0 to 1.
+        safe: files that end behind this offset stay.
+    """
+    # A file's newest record is not younger than the next file's first one.
+    written = [recovery.first_timestamp(segment) for segment in segments[1:]]
+    count = expiry.files_to_expire(
+        written,
+        now_ms=wall_ms,
+        reserved_hours=settings.file_reserved_time,
+        is_hour=_local_hour(wall_ms) in settings.delete_when,
+        used_ratio=used_ratio,
+        max_ratio=settings.disk_max_used_space_ratio / 100,
+    )
+    return sum(1 for segment in segments[:count] if segment.end <= safe)
+
+
+def _local_hour(wall_ms: int) -> int:
+    return datetime.fromtimestamp(wall_ms / 1000, tz=UTC).astimezone().hour
