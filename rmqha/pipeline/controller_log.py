@@ -25,6 +25,8 @@ from rmqha.controller.metadata.snapshot import from_snapshot
 from rmqha.controller.raft import wal_layout as layout
 
 SEGMENT_SUFFIX = ".wal"
+STORE_FOLDER = "rmqha"
+"""What a controller makes in ``controllerStorePath``."""
 SNAPSHOT_SUFFIX = ".snapshot"
 LIST_ATTEMPTS_MAX = 10
 """So often a directory is listed anew because a running controller has removed a file of it."""
@@ -72,19 +74,21 @@ class Row(Struct, frozen=True):
     corrupt: str | None = None
 
 
-def check_store(root: str) -> None:
-    """Look whether a directory is a controller's store.
+def find_store(root: str) -> str:
+    """The directory of log and snapshots: ``root``, or the one that a controller makes in it.
 
     Raises:
         ConfigInvalid: it is not there, or holds neither log nor snapshot.
     """
     if not os.path.isdir(root):
         raise ConfigInvalid(f"{root}: no such directory")
-    if not any(_is_ours(name) for name in os.listdir(root)):
-        raise ConfigInvalid(
-            f"{root}: no controller's store, for it has neither *{SEGMENT_SUFFIX} nor"
-            f" *{SNAPSHOT_SUFFIX}"
-        )
+    for folder in (root, os.path.join(root, STORE_FOLDER)):
+        if os.path.isdir(folder) and any(_is_ours(name) for name in os.listdir(folder)):
+            return folder
+    raise ConfigInvalid(
+        f"{root}: no controller's store, for neither it nor {STORE_FOLDER} in it has"
+        f" *{SEGMENT_SUFFIX} or *{SNAPSHOT_SUFFIX}"
+    )
 
 
 def read_store(root: str, name: str) -> Iterator[Row]:

@@ -43,8 +43,7 @@ def test_history_when_run_again_after_compaction_then_it_reaches_further_back(
     whole = story_frames()
     write_segment(store, whole[:4])
     write_segment(store, [frame(5, opening()), frame(6, entry(4, 1, STORY[3]))], first_seq=5)
-    for _ in range(2):
-        run(store, "-o", out)
+    run(store, "-o", out)
     first = store / f"{1:020d}.wal"
     first.unlink()
     write_snapshot(store, 3)
@@ -93,7 +92,7 @@ def test_stores_when_damaged_and_torn_then_told_and_the_good_one_answers(
     told = run(*stores, "-o", out, "--at", 6, "--strict", code=1)
     assert "bad at 6: entry 4 is missing" in told
     assert "good at 6: broker-a masterBrokerId = 2" in told
-    assert told.rstrip().endswith("1 damaged places, 1 torn tails")
+    assert "1 damaged places, 1 torn tails\n" in told
     (hurt,) = spark.read.parquet(str(out / "_corrupt")).where("replica = 'bad'").collect()
     assert hurt.position == sum(map(len, whole[:4]))
     run(tmp_path / "good", "-o", out, "--strict")

@@ -23,7 +23,7 @@ from rmqha.controller.metadata.snapshot import to_snapshot
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.events import HardState
-from rmqha.pipeline.controller_log import TORN, Row, check_store, event_of, read_store
+from rmqha.pipeline.controller_log import TORN, Row, event_of, find_store, read_store
 from rmqha.pipeline.controller_state import Known, facts
 
 GROUP, NODE = "group1", "n0"
@@ -245,7 +245,9 @@ def test_store_when_read_then_nothing_in_it_changes(tmp_path: Path) -> None:
 def test_path_when_no_controllers_store_then_said(tmp_path: Path) -> None:
     """Missing, or something else."""
     with pytest.raises(ConfigInvalid, match="no such directory"):
-        check_store(os.fspath(tmp_path / "none"))
+        find_store(os.fspath(tmp_path / "none"))
+    write_segment(tmp_path / "store" / "rmqha", story_frames())
+    assert find_store(os.fspath(tmp_path / "store")) == os.fspath(tmp_path / "store" / "rmqha")
     (tmp_path / "x.wal").write_bytes(b"")
     with pytest.raises(ConfigInvalid, match="no controller's store"):
-        check_store(os.fspath(tmp_path))
+        find_store(os.fspath(tmp_path))

@@ -16,7 +16,7 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from rmqha.pipeline.controller_log import SNAPSHOT, TORN, check_store, read_store
+from rmqha.pipeline.controller_log import SNAPSHOT, TORN, find_store, read_store
 from rmqha.pipeline.controller_state import Known, facts
 from rmqha.pipeline.jobs.pages import page, sentence, table
 from rmqha.pipeline.jobs.tables import batches as table_batches
@@ -197,9 +197,7 @@ def named_stores(stores: Sequence[str]) -> list[tuple[str, str]]:
         ConfigInvalid: a path is no controller's store, or two have one name.
     """
     named = named_paths(stores)
-    for _, root in named:
-        check_store(root)
-    return named
+    return [(name, find_store(root)) for name, root in named]
 
 
 def _states_and_difference(

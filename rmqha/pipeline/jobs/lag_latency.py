@@ -188,7 +188,7 @@ def by_group(queues: DataFrame) -> DataFrame:
     return queues.groupBy("replica", "topic", "consumerGroup").agg(
         f.count("*").alias("queues"),
         f.count_if(f.col("lag").isNull()).alias("unknown"),
-        f.sum(f.greatest("lag", f.lit(0))).alias("lag"),
+        f.sum(f.when(f.col("lag") > 0, f.col("lag")).when(f.col("lag") <= 0, 0)).alias("lag"),
         f.sum(f.coalesce("expired", f.lit(0))).alias("expired"),
         f.count_if(f.col("lag") < 0).alias("beyond"),
         f.max("behindMs").alias("behindMs"),
