@@ -10,6 +10,7 @@ from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.real import wire
 from rmqha.testing.real.processes import wait_until
 
+GET_MAX_OFFSET = 30
 DELETE_TOPIC_IN_BROKER, DELETE_TOPIC_IN_NAMESRV = 215, 216
 BROKER = "broker-a"
 BORN_MS = 1_700_000_000_123
@@ -70,6 +71,12 @@ class Topic:
         for number in range(first, first + count):
             self.send(number % self._queues, b"%s %d" % (self.name.encode(), number))
 
+    def end(self, queue_id: int) -> int:
+        """The offset behind a queue's last message."""
+        master = self._cluster.wait_for_master().address
+        found = wire.invoke(master, GET_MAX_OFFSET, {"topic": self.name, "queueId": queue_id})
+        return int(found.ext["offset"])
+
     def _wait(self, queue_id: int, offset: int) -> None:
         """Consume queues trail the log by a moment."""
 
@@ -85,7 +92,8 @@ class Topic:
     def delete(self) -> None:
         """Delete it at all brokers and at the name server."""
         for node in self._cluster.brokers:
-            wire.invoke(node.address, DELETE_TOPIC_IN_BROKER, {"topic": self.name})
+            wire.invoke(node.address, GET_MAX_OFFSET = 30
+DELETE_TOPIC_IN_BROKER, {"topic": self.name})
         server = self._cluster.name_servers[0].address
         wire.invoke(server, DELETE_TOPIC_IN_NAMESRV, {"topic": self.name})
 
