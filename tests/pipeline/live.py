@@ -80,20 +80,14 @@ class Topic:
     def _wait(self, queue_id: int, offset: int) -> None:
         """Consume queues trail the log by a moment."""
 
-        def there() -> bool:
-            found = wire.invoke(
-                self._cluster.wait_for_master().address, 30,
-                {"topic": self.name, "queueId": queue_id},
-            )  # fmt: skip
-            return int(found.ext["offset"]) > offset
-
-        wait_until(there, REGISTERED_S, f"offset {offset} of {self.name}")
+        wait_until(
+            lambda: self.end(queue_id) > offset, REGISTERED_S, f"offset {offset} of {self.name}"
+        )
 
     def delete(self) -> None:
         """Delete it at all brokers and at the name server."""
         for node in self._cluster.brokers:
-            wire.invoke(node.address, GET_MAX_OFFSET = 30
-DELETE_TOPIC_IN_BROKER, {"topic": self.name})
+            wire.invoke(node.address, DELETE_TOPIC_IN_BROKER, {"topic": self.name})
         server = self._cluster.name_servers[0].address
         wire.invoke(server, DELETE_TOPIC_IN_NAMESRV, {"topic": self.name})
 
