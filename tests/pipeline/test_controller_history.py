@@ -1,4 +1,4 @@
-"""Controllers' stores as tables: of running controllers, of damaged ones, and run after run."""
+"""Controllers' stores as tables: damaged ones, and run after run (real ones: test_docs.py)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,6 @@ from tests.pipeline.test_controller_log import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from rmqha.testing.plugin import Factory
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -96,38 +94,6 @@ def test_stores_when_damaged_and_torn_then_told_and_the_good_one_answers(
     (hurt,) = spark.read.parquet(str(out / "_corrupt")).where("replica = 'bad'").collect()
     assert hurt.position == sum(map(len, whole[:4]))
     run(tmp_path / "good", "-o", out, "--strict")
-
-
-@pytest.mark.slow
-def test_controllers_when_running_then_the_last_state_is_what_they_say(
-    spark: SparkSession, tmp_path: Path, rmq_cluster_factory: Factory
-) -> None:
-    """Three controllers through a failover: each has the same state, and it is the one they serve."""
-    cluster = rmq_cluster_factory(seed=3)
-    old = cluster.kill(cluster.wait_for_master())
-    cluster.wait_for_master(other_than=old)
-    info = cluster.wait_in_sync(2)
-    stores = [f"{one.name}={one.store}" for one in cluster.controllers]
-    run(*stores, "-o", tmp_path)
-    rows = spark.read.parquet(str(tmp_path / "entries"))
-    assert {row.replica for row in rows.select("replica").distinct().collect()} == {
-        one.name for one in cluster.controllers
-    }
-    elected = rows.where("kind = 'ElectMaster'").select("logIndex", "fields").distinct()
-    assert elected.count() == info.master_epoch
-    leader = cluster.wait_for_leader().name
-    last = rows.where(f"replica = '{leader}'").selectExpr("max(logIndex)").collect()[0][0]
-    told = run(*stores, "-o", tmp_path, "--at", last)
-    assert f"{leader} at {last}: {info_line('masterBrokerId', info.master_id)}" in told
-    assert f"{leader} at {last}: {info_line('masterEpoch', info.master_epoch)}" in told
-    members = f"[{','.join(map(str, sorted(info.sync_state_set)))}]"
-    assert f"{leader} at {last}: {info_line('syncStateSet', members)}" in told
-
-
-def info_line(key: str, value: object) -> str:
-    from rmqha.testing.settings import BROKER_NAME
-
-    return f"{BROKER_NAME} {key} = {value}"
 
 
 def test_arguments_when_wrong_then_said_before_spark_starts(tmp_path: Path) -> None:
