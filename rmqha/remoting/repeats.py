@@ -26,8 +26,9 @@ OPAQUE_MAX = 2**31 - 1
 ZERO = ord("0")
 
 _MEMBER = b'"opaque":'
-_NEVER_AGAIN = (b'{"code":310,', b'{"code":320,', b'{"code":10,', b'{"code":37,')
-"""Messages and the ends of transactions: each header is another."""
+_CODE_AT, _CODE_END = 8, 12
+_NEVER_AGAIN = frozenset({b"310,", b"320,", b'10,"', b'37,"'})
+"""Where ``{"code":`` ends: messages and the ends of transactions. Each header is another."""
 _TIME = b'"invokeTime"'
 """A request that says when it was sent never comes again."""
 _PREFIX = struct.Struct(">II")
@@ -63,11 +64,9 @@ class HeaderCache:
         Raises:
             HeaderMalformed: see ``codec_json.decode_command``.
         """
-        if header.startswith(_NEVER_AGAIN):
+        if header[_CODE_AT:_CODE_END] in _NEVER_AGAIN:
             return self._decode_message(header, body)
-        if _TIME in header:
-            return codec_json.decode_command(header, body)
-        at = header.find(_MEMBER)
+        at = header.rfind(_MEMBER)
         start = at + len(_MEMBER)
         end = header.find(b",", start)
         digits = header[start:end]
@@ -85,6 +84,7 @@ class HeaderCache:
         command = codec_json.decode_command(header, body)
         if (
             command.opaque == opaque
+            and _TIME not in header
             and len(header) <= HEADER_BYTES_MAX
             and header.count(_MEMBER) == 1
         ):
