@@ -3,12 +3,17 @@
 ``spark.read.format("rocketmq-commitlog").load("/store,/other")``. A path is a store directory (the
 one with ``commitlog`` in it), optionally as ``name=directory``; the column ``replica`` shows the
 name. Bodies are left out unless ``includeBody=true``; a schema given by the user names the columns
-that are made at all, which is where the speed is. With a filter on topics the consume queues say
-where their records are, unless ``useConsumeQueues=false``.
+that are made at all, which is where the speed is. The options ``topic``, ``queueId``,
+``queueOffset``, ``physicalOffset`` and ``storeTimestamp`` leave records out at the source; with
+``topic`` the consume queues say where they are, unless ``useConsumeQueues=false``.
+
+Spark's own filters are not pushed down unless ``pushFilters=true``: Spark 4.3 keeps what one query
+pushed with the loaded DataFrame, so that the next query over it silently misses rows.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -31,13 +36,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.pipeline.batches import Bounds, Wanted, read_part
+from rmqha.pipeline.batches import INT64_MAX, INT64_MIN, Bounds, Wanted, read_part
 from rmqha.pipeline.columns import SCHEMA
 from rmqha.pipeline.replica import open_replica, split_store
 from rmqha.pipeline.splits import PART_BYTES, Part, plan
 
 NAME = "rocketmq-commitlog"
-OPTIONS = frozenset({"path", "includebody", "partbytes", "useconsumequeues"})
+OPTIONS = (
+    "path", "includeBody", "partBytes", "useConsumeQueues", "pushFilters", "topic", "queueId",
+    "queueOffset", "physicalOffset", "storeTimestamp",
+)  # fmt: skip
 PART_BYTES_MIN = 1 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _BOUNDED = {
@@ -71,7 +79,7 @@ class CommitLogSource(DataSource):
             ConfigInvalid: an option is unknown or malformed.
         """
         _check_options(self.options)
-        _flag(self.options, "useConsumeQueues", "true")
+        CommitLogReader(self.options, ())
         with_body = _flag(self.options, "includeBody")
         fields = [field for field in SCHEMA if with_body or field.name != "body"]
         return from_arrow_schema(pa.schema(fields))
@@ -84,7 +92,9 @@ class CommitLogSource(DataSource):
         """
         _check_options(self.options)
         _check_schema(schema)
-        return CommitLogReader(self.options, tuple(schema.fieldNames()))
+        pushing = _flag(self.options, "pushFilters")
+        made = PushingReader if pushing else CommitLogReader
+        return made(self.options, tuple(schema.fieldNames()))
 
 
 class CommitLogReader(DataSourceReader):
@@ -93,19 +103,7 @@ class CommitLogReader(DataSourceReader):
     def __init__(self, options: Any, columns: tuple[str, ...]) -> None:
         self._paths = _paths(options)
         self._part_bytes = _part_bytes(options)
-        use_queues = _flag(options, "useConsumeQueues", "true")
-        self._wanted = Wanted(columns, use_queues=use_queues)
-
-    def pushFilters(  # noqa: N802 - Spark's name
-        self, filters: list[Filter]
-    ) -> Iterable[Filter]:
-        """Use what can be used while reading; Spark applies every filter once more.
-
-        Damage has no topic and no time: its rows come out of the source whatever is asked.
-        """
-        for one in filters:
-            self._wanted = narrowed(self._wanted, one)
-            yield one
+        self._wanted = _wanted(options, columns)
 
     def partitions(self) -> Sequence[InputPartition]:
         """The parts of every store, in the order of the paths.
@@ -133,6 +131,21 @@ class CommitLogReader(DataSourceReader):
         """
         assert isinstance(partition, PartOfLog)
         return read_part(partition.part, self._wanted)
+
+
+class PushingReader(CommitLogReader):
+    """Takes filters from Spark: for a DataFrame that one query uses, and that query once."""
+
+    def pushFilters(  # noqa: N802 - Spark's name
+        self, filters: list[Filter]
+    ) -> Iterable[Filter]:
+        """Use what can be used while reading; Spark applies every filter once more.
+
+        Damage has no topic and no time: its rows come out of the source whatever is asked.
+        """
+        for one in filters:
+            self._wanted = narrowed(self._wanted, one)
+            yield one
 
 
 def narrowed(wanted: Wanted, one: Filter) -> Wanted:
@@ -167,10 +180,12 @@ def _number(value: Any) -> int | None:
 
 
 def _check_options(options: Any) -> None:
-    unknown = sorted(key for key in options if key.lower() not in OPTIONS)
+    known = {name.lower() for name in OPTIONS}
+    unknown = sorted(key for key in options if key.lower() not in known)
     if unknown:
-        known = "path, includeBody, partBytes, useConsumeQueues"
-        raise ConfigInvalid(f"{NAME} has no option {', '.join(unknown)}; it has {known}")
+        raise ConfigInvalid(
+            f"{NAME} has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}"
+        )
 
 
 def _check_schema(schema: StructType) -> None:
@@ -195,6 +210,32 @@ def _paths(options: Any) -> list[tuple[str, str]]:
     if not found:
         raise ConfigInvalid(f"{NAME} needs a path: load('/store') or load('a=/store1,b=/store2')")
     return found
+
+
+def _wanted(options: Any, columns: tuple[str, ...]) -> Wanted:
+    """What the options say of the rows."""
+    topics = options.get("topic")
+    names = None if topics is None else frozenset(filter(None, re.split(r"[\s,]+", topics)))
+    if names is not None and not names:
+        raise ConfigInvalid(f"{NAME}: the option topic names none")
+    bounds = {field: _bounds(options, key) for key, field in _BOUNDED.items()}
+    return Wanted(
+        columns, topics=names, use_queues=_flag(options, "useConsumeQueues", "true"), **bounds
+    )
+
+
+def _bounds(options: Any, key: str) -> Bounds:
+    """``7``, ``7-20``, ``7-`` or ``-20``, both ends included."""
+    text = options.get(key)
+    if text is None:
+        return Bounds()
+    low, dash, high = text.partition("-")
+    is_number = all(one.isdecimal() and int(one) <= INT64_MAX for one in (low, high) if one)
+    if not is_number or not (low or high):
+        raise ConfigInvalid(f"{key}={text} must be a number, or two like 7-20, 7- or -20")
+    if not dash:
+        return Bounds(int(low), int(low))
+    return Bounds().cut(int(low) if low else INT64_MIN, int(high) if high else INT64_MAX)
 
 
 def _part_bytes(options: Any) -> int:

@@ -84,9 +84,9 @@ def works(
     return {
         "all columns but the body": (lambda: sunk(load()), 1),
         "four columns": (lambda: sunk(load(FOUR)), 1),
-        "one topic of ten": (lambda: sunk(load(FOUR).where(f"topic = '{TOPIC}'")), 1),
+        "one topic of ten": (lambda: sunk(load(FOUR, topic=TOPIC)), 1),
         "one topic of ten, without queues": (
-            lambda: sunk(load(FOUR, useConsumeQueues="false").where(f"topic = '{TOPIC}'")), 1,
+            lambda: sunk(load(FOUR, topic=TOPIC, useConsumeQueues="false")), 1,
         ),
         "audit of two replicas": (audited, 2),
         "export to Parquet": (exported, 1),

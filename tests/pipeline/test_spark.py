@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline import java
 from rmqha.pipeline.columns import SCHEMA
+from rmqha.store.record import Record
 from tests.pipeline.stores import TOPICS, messages, written
 
 if TYPE_CHECKING:
@@ -47,6 +48,44 @@ async def test_sql_when_asked_then_as_the_store_says(spark: SparkSession, tmp_pa
     assert late.collect()[0].n == sum(r.store_timestamp >= moment for r in records)
 
 
+async def test_frame_when_used_twice_then_each_query_has_its_own_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark 4.3 keeps what a query pushed into a Python source, for the next one over the frame."""
+    records = await written(tmp_path, messages(60))
+    counts = {name: sum(one.topic == name for one in records) for name in TOPICS}
+    log = load(spark, tmp_path)
+    assert log.where(f"topic = '{TOPICS[0]}'").count() == counts[TOPICS[0]]
+    assert log.count() == len(records)
+    two = log.where(f"topic = '{TOPICS[0]}'").union(log.where(f"topic = '{TOPICS[1]}'"))
+    found = {row.topic: row["count"] for row in two.groupBy("topic").count().collect()}
+    assert found == {name: counts[name] for name in TOPICS[:2]}
+
+
+async def test_options_when_they_choose_records_then_only_these(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Each by itself and together; with and without the consume queues; filters when asked for."""
+    records = await written(tmp_path, messages(90))
+    middle = records[45]
+
+    def check(chosen: list[Record], **options: str) -> None:
+        assert chosen
+        found = load(spark, tmp_path, **options).select("physicalOffset").collect()
+        assert [row.physicalOffset for row in found] == [one.physical_offset for one in chosen]
+
+    first = [one for one in records if one.topic == TOPICS[0]]
+    check(first, topic=TOPICS[0])
+    check(first, topic=f"{TOPICS[0]}, none", useConsumeQueues="false")
+    check([r for r in first if r.queue_id == 2], topic=TOPICS[0], queueId="2")
+    check([r for r in records if 2 <= r.queue_offset <= 4], queueOffset="2-4")
+    check(records[45:], physicalOffset=f"{middle.physical_offset}-")
+    moment = middle.store_timestamp
+    check([r for r in records if r.store_timestamp <= moment], storeTimestamp=f"-{moment}")
+    pushed = load(spark, tmp_path, pushFilters="true").where(f"topic = '{TOPICS[0]}'")
+    assert pushed.count() == len(first)
+
+
 async def test_schema_when_given_then_only_these_columns(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -75,6 +114,8 @@ async def test_replicas_when_two_then_a_column_says_which(
         ({"includeBdy": "true"}, "includeBdy"),
         ({"includeBody": "yes"}, "includeBody=yes"),
         ({"partBytes": "12"}, "partBytes=12"),
+        ({"queueOffset": "7-x"}, "queueOffset=7-x"),
+        ({"storeTimestamp": "-"}, "storeTimestamp=-"),
     ],
 )
 def test_option_when_wrong_then_named(

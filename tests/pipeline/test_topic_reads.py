@@ -193,7 +193,8 @@ def test_topics_when_read_by_queues_then_never_less_than_by_a_scan(
 
 
 @pytest.mark.slow
-@settings(QUICK, max_examples=1500)
+@pytest.mark.timeout(300)
+@settings(QUICK, max_examples=600)
 @CASE
 def test_topics_when_read_by_queues_then_never_less_in_many_more_cases(
     stored: list[tuple[str, int, int]],

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import html
 import secrets
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from msgspec import Struct
@@ -31,19 +31,29 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 RANGES = "replica int, epoch int, start bigint, stop bigint, path string, base bigint"
-HASHES = f"{RANGES}, hash string"
+HASHES = "start bigint, stop bigint, epoch int, hash string"
 RECORDS = (
     "replica int, epoch int, physical_offset bigint, size int, topic string, queue_id int,"
     " queue_offset bigint, checksum bigint, corrupt string"
 )
 SHOWN_MAX = 1000
 SEED_BYTES = 16
+TASKS_PER_CORE = 4
 _PAGE = """<!doctype html><meta charset="utf-8"><title>rmqha replica audit</title>
 <style>body{{font:14px sans-serif;margin:2em}}td,th{{padding:.2em 1em;text-align:left}}</style>
 <h1>{verdict}</h1><p>{stores}: bytes {low} to {high}, {ranges} ranges, {bad} differ.</p>
 <table><tr><th>offset</th><th>topic</th><th>queue</th><th>queue offset</th><th>epochs</th>
 <th>who has what</th></tr>{lines}</table>
 """
+
+
+class Hashed(NamedTuple):
+    """A range of one replica: in which epoch it lies there, and the hash of its bytes."""
+
+    start: int
+    stop: int
+    epoch: int | None
+    hash: str
 
 
 class Audit(Struct, frozen=True):
@@ -62,24 +72,32 @@ class Audit(Struct, frozen=True):
     differences: tuple[Difference, ...]
 
 
-def hashes(ranges: DataFrame, seed: bytes) -> DataFrame:
-    """Each range with the hash of its bytes, made where the bytes are read.
+def hashes(numbers: DataFrame, ranges: Sequence[Range], seed: bytes) -> DataFrame:
+    """The ranges with the hashes of their bytes, made where the bytes are read.
+
+    Nothing is shuffled: a task takes the ranges of the numbers in its partition.
 
     Args:
-        ranges: columns ``RANGES``.
+        numbers: one column, indexes into ``ranges``.
+        ranges: travels with the function to the workers.
         seed: hashes of one seed can be compared.
     """
-    return ranges.mapInArrow(_Hashes(seed), HASHES)
+    return numbers.mapInArrow(_Hashes(tuple(ranges), seed), HASHES)
 
 
-def different(hashed: DataFrame) -> DataFrame:
-    """``start``, ``stop``, ``contents`` and ``epochs`` of ranges in which one of these differs."""
-    from pyspark.sql import functions as f
-
-    found = hashed.groupBy("start", "stop").agg(
-        f.count_distinct("hash").alias("contents"), f.count_distinct("epoch").alias("epochs")
-    )
-    return found.where("contents > 1 OR epochs > 1").orderBy("start")
+def different(hashed: Iterable[Hashed]) -> tuple[int, list[tuple[int, int]]]:
+    """How many ranges at least two replicas have, and those whose bytes or epochs differ."""
+    by_range: dict[tuple[int, int], list[Hashed]] = {}
+    for one in hashed:
+        by_range.setdefault((one.start, one.stop), []).append(one)
+    compared = {place: found for place, found in by_range.items() if len(found) > 1}
+    bad = [
+        place
+        for place, found in compared.items()
+        if len({one.hash for one in found}) > 1
+        or len({one.epoch for one in found if one.epoch is not None}) > 1
+    ]
+    return len(compared), sorted(bad)
 
 
 def run(
@@ -104,13 +122,11 @@ def run(
     plan = plan_ranges(replicas, up_to=up_to, range_bytes=range_bytes)
     if not plan.ranges:
         return Audit(plan, 0, (), ())
-    cores = spark.sparkContext.defaultParallelism
-    rows = spark.createDataFrame([astuple(one) for one in plan.ranges], RANGES)
-    placed = rows.repartition(min(len(plan.ranges), 4 * cores), "start")
-    hashed = hashes(placed, secrets.token_bytes(SEED_BYTES)).cache()
-    bad = [(row.start, row.stop) for row in different(hashed).collect()]
-    compared = hashed.groupBy("start").count().where("count > 1").count()
-    hashed.unpersist()
+    count = len(plan.ranges)
+    tasks = min(count, TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    numbers = spark.range(0, count, 1, tasks)
+    hashed = hashes(numbers, plan.ranges, secrets.token_bytes(SEED_BYTES)).collect()
+    compared, bad = different(Hashed(*row) for row in hashed)
     found = _by_message(spark, replicas, plan, bad)
     return Audit(plan, compared, tuple(bad), tuple(found[:SHOWN_MAX]))
 
@@ -132,16 +148,18 @@ def _by_message(
 
 
 class _Hashes:
-    """Travels to the workers with the audit's seed."""
+    """Travels to the workers with the ranges and the audit's seed."""
 
-    def __init__(self, seed: bytes) -> None:
+    def __init__(self, ranges: tuple[Range, ...], seed: bytes) -> None:
+        self._ranges = ranges
         self._seed = seed
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            hashed = [hash_of(Range(**row), self._seed) for row in batch.to_pylist()]
-            yield pa.RecordBatch.from_arrays(
-                [*batch.columns, pa.array(hashed, pa.string())], [*batch.schema.names, "hash"]
+            chosen = [self._ranges[number] for number in batch.column(0).to_pylist()]
+            rows = [(one.start, one.stop, one.epoch, hash_of(one, self._seed)) for one in chosen]
+            yield pa.RecordBatch.from_pylist(
+                [dict(zip(_HASHED.names, row, strict=True)) for row in rows], _HASHED
             )
 
 
@@ -160,6 +178,9 @@ class _Records:
                     yield pa.RecordBatch.from_pylist([_plain(item) for item in seen], _SEEN)
 
 
+_HASHED = pa.schema(
+    [("start", pa.int64()), ("stop", pa.int64()), ("epoch", pa.int32()), ("hash", pa.string())]
+)
 _SEEN = pa.schema(
     [
         ("replica", pa.int32()), ("epoch", pa.int32()), ("physical_offset", pa.int64()),

@@ -81,13 +81,15 @@ def run(
     from pyspark.sql import functions as f
 
     source = spark.read.format("rocketmq-commitlog").option("includeBody", str(bodies).lower())
+    if topics:
+        source = source.option("topic", ",".join(topics))
     log = source.load(",".join(stores))
     # Damage names no topic: it is asked for by itself, and by a schema that makes nothing else.
     places = spark.read.format("rocketmq-commitlog").schema(
         "replica string, physicalOffset bigint, size int, _corrupt string"
     )
     hurt = damage(places.load(",".join(stores)))
-    rows = lake(log.where(f.col("topic").isin(list(topics))) if topics else log)
+    rows = lake(log)
     writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     writer.partitionBy("topic", "day").parquet(out)
     hurt.write.mode("overwrite").parquet(os.path.join(out, DAMAGE))
