@@ -7,8 +7,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
-from rmqha.base.errors import MessageIllegal
+from rmqha.base.errors import ConfigInvalid, MessageIllegal
 from rmqha.pipeline.live.messages import (
     DEDUP_ID,
     WAITING_FACTOR,
@@ -20,6 +29,7 @@ from rmqha.pipeline.live.messages import (
     to_message,
 )
 from rmqha.pipeline.live.options import write_options
+from rmqha.pipeline.live.sink import LiveStreamWriter, LiveWriter
 from rmqha.store import properties as props
 from rmqha.store.batches import split_client_batch
 from tests.store.harness import message as stored_message
@@ -137,3 +147,34 @@ def test_batch_when_a_broker_takes_it_apart_then_the_same_messages() -> None:
     ]
     assert len(batch.body()) == batch.size
     assert Batch("usual", messages[:1]).body() == b"b"
+
+
+TEXT = StringType()
+TEXTS = MapType(TEXT, TEXT)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "what"),
+    [
+        ({"topic": TEXT}, {}, "needs a column body, and has topic"),
+        ({"body": IntegerType()}, {"topic": "t"}, "column body cannot be int"),
+        ({"body": TEXT}, {}, "needs a column topic, or the option"),
+        ({"body": TEXT, "city": TEXT}, {"topic": "t"}, "no column city"),
+        ({"body": TEXT, "delayLevel": TEXT}, {"topic": "t"}, "column delayLevel cannot be string"),
+        (
+            {"body": TEXT, "properties": MapType(TEXT, IntegerType())},
+            {"topic": "t"},
+            "map<string,int>",
+        ),
+    ],
+)
+def test_columns_when_they_make_no_message_then_said(
+    columns: dict[str, DataType], options: dict[str, str], what: str
+) -> None:
+    """Before a query runs; a column that is left out without a word would be missed."""
+    schema = StructType([StructField(name, kind) for name, kind in columns.items()])
+    given = write_options({"nameServer": "a:1", **options})
+    with pytest.raises(ConfigInvalid, match=what):
+        LiveWriter(given, schema, overwrite=False)
+    whole = StructType([StructField("body", BinaryType()), StructField("properties", TEXTS)])
+    LiveStreamWriter(write_options({"nameServer": "a:1", "topic": "t"}), whole, overwrite=False)
