@@ -37,7 +37,6 @@ FILE_BYTES = 64 << 20
 TOPICS = 10
 QUEUES = 4
 POOL_BYTES = 1 << 20
-SIDE_TIMEOUT_S = 1800
 CASES = (
     "all columns but the body", "four columns", "one topic of ten",
     "one topic of ten, without queues", "audit of two replicas", "export to Parquet",
@@ -107,13 +106,19 @@ def side(
         "cases": options.cases, "rounds": options.rounds,
     }  # fmt: skip
     command = [sys.executable, "-m", "tests.bench.pipeline_side", json.dumps(asked)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=SIDE_TIMEOUT_S, check=False, cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    if done.returncode:
-        raise SystemExit(f"{cores} cores: {done.stdout}{done.stderr}")
-    found: dict[str, list[dict[str, float]]] = json.loads(done.stdout.strip().splitlines()[-1])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    told = ""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
+    ) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            if line.startswith("{"):
+                told = line
+                print(f"  {list(json.loads(line).items())[-1]}", flush=True)
+    if child.returncode:
+        raise SystemExit(f"{cores} cores: the session ended with {child.returncode}")
+    found: dict[str, list[dict[str, float]]] = json.loads(told)
     counts = {
         (name.startswith("one topic"), one["rows"])
         for name, values in found.items()

@@ -1,4 +1,4 @@
-"""One Spark session of bench_pipeline: every kind of work on one store, one JSON line out.
+"""One Spark session of bench_pipeline: every kind of work on one store, a JSON line after each.
 
 Processor time is that of this process and of everything below it: the JVM with its compiler and
 collector threads, and the Python workers, also those that have ended. Memory is what a Python
@@ -58,8 +58,8 @@ def main() -> None:
                 raise SystemExit(f"{name}: other rows than before")
             spent = {"cpu_s": tree_cpu_s() - cpu, "wall_s": time.perf_counter() - began}
             found[name].append({**spent, "rows": rows, "times": times, "mb": peak_mb()})
+        print(json.dumps(found), flush=True)
     spark.stop()
-    print(json.dumps(found))
 
 
 def works(
