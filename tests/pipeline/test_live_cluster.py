@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from rmqha.admin.bodies import QueueKey
+from rmqha.admin.exchange import Refused, Unreachable
 from rmqha.base.errors import ConfigInvalid
+from rmqha.pipeline.live.cluster import LiveCluster
 from rmqha.pipeline.live.offsets import DataLost, Progress, QueueRange, ranges
 from rmqha.pipeline.live.options import At, Bound, ReadOptions, read_options
 from rmqha.pipeline.live.planning import Planner, connect
 from rmqha.pipeline.live.pulling import RangeReader
+from rmqha.remoting.command import RemotingCommand
 from rmqha.testing.cluster import RmqCluster
 from tests.pipeline.live import Topic
 
@@ -166,3 +170,37 @@ def test_log_when_cut_and_grown_again_then_noticed_by_its_epochs(tmp_path: Path)
         assert len(readers[1].warnings) == 1
         assert readers[1].read() == []
         assert len(readers[1].warnings) == 1, "it is said once"
+
+
+def test_message_when_stored_less_safely_then_sent_again_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not flushed or not replicated in time is not what was promised; a refusal is final."""
+    queues = [QueueKey("t", name, 0) for name in ("broker-a", "broker-b")]
+    asked: list[QueueKey] = []
+    codes = [10, 11, 12, 2, 14, 0]
+
+    async def writable(_: str) -> list[QueueKey]:
+        return queues
+
+    async def stored(queue: QueueKey, command: RemotingCommand) -> RemotingCommand:
+        asked.append(queue)
+        code = codes.pop(0)
+        if code:
+            raise Refused("a:1", code, "scripted")
+        return command
+
+    with LiveCluster(["a:1"], timeout_ms=100, failover_timeout_ms=5000, group="g") as live:
+        monkeypatch.setattr(live, "_writable", writable)
+        monkeypatch.setattr(live, "_stored", stored)
+        live.call(live.send("t", 0, lambda _: RemotingCommand(0)))
+        assert asked == queues * 3
+        codes.append(13)
+        with pytest.raises(Refused, match="CODE: 13"):
+            live.call(live.send("t", 0, lambda _: RemotingCommand(0)))
+    with LiveCluster(["a:1"], timeout_ms=100, failover_timeout_ms=0, group="g") as live:
+        monkeypatch.setattr(live, "_writable", writable)
+        monkeypatch.setattr(live, "_stored", stored)
+        codes.append(12)
+        with pytest.raises(Unreachable, match=r"took no message for 0 ms.*CODE: 12"):
+            live.call(live.send("t", 0, lambda _: RemotingCommand(0)))
