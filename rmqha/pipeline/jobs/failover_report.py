@@ -273,6 +273,7 @@ def run(
     write_whole(hurt, out, DAMAGE)
     left_out = marks.where("mark = 'left_out'").select("source", "detail").distinct()
     report_rows = found.orderBy("electedMs", "brokerSet", "masterEpoch").limit(SHOWN_MAX).collect()
+    lines = hurt.orderBy("source", "line").limit(SHOWN_MAX).collect()
     made = Report(
         tuple(
             Failover(
@@ -282,8 +283,8 @@ def run(
             )
             for row in report_rows
         ),
-        hurt.count(),
-        tuple(tuple(row) for row in hurt.orderBy("source", "line").limit(SHOWN_MAX).collect()),
+        hurt.count() if len(lines) == SHOWN_MAX else len(lines),
+        tuple(tuple(row) for row in lines),
         tuple(tuple(row) for row in left_out.orderBy("source", "detail").collect()),
     )  # fmt: skip
     for frame in (marks, found):

@@ -270,6 +270,8 @@ def run(
     Raises:
         ConfigInvalid: a file is no history, or two have one name.
     """
+    from pyspark.sql import functions as f
+
     named = checked_files(files)
     rows = rows_of(
         spark.createDataFrame(named, "history string, path string").repartition(len(named), "path")
@@ -282,13 +284,18 @@ def run(
     # Not by partitions: a table without rows can then be read, too, and says that all is well.
     write_whole(found.coalesce(1), out, FINDINGS)
     shown = found.orderBy("kind", "topic", "broker", "queue", "offset", "startMs", "key")
+    groups = found.groupBy("kind", f.expr("detail = 'unread'").alias("unread")).count().collect()
+    counts: dict[str, int] = {}
+    for row in sorted(groups, key=lambda one: one.kind):
+        counts[row.kind] = counts.get(row.kind, 0) + row["count"]
+    lines = hurt.orderBy("history", "line").limit(SHOWN_MAX).collect()
     checked = Checked(
         {row.op: row["count"] for row in events.groupBy("op").count().orderBy("op").collect()},
-        {row.kind: row["count"] for row in found.groupBy("kind").count().orderBy("kind").collect()},
-        found.where("kind = 'lost' AND detail = 'unread'").count(),
+        counts,
+        sum(row["count"] for row in groups if row.kind == "lost" and row.unread),
         tuple(Finding(*row) for row in shown.limit(SHOWN_MAX).collect()),
-        hurt.count(),
-        tuple(tuple(row) for row in hurt.orderBy("history", "line").limit(SHOWN_MAX).collect()),
+        hurt.count() if len(lines) == SHOWN_MAX else len(lines),
+        tuple(tuple(row) for row in lines),
     )
     found.unpersist()
     rows.unpersist()
