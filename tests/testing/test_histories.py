@@ -64,6 +64,7 @@ def test_line_when_it_is_none_of_ours_then_refused(line: bytes) -> None:
         decode_line(line)
 
 
+@pytest.mark.slow
 def test_cluster_when_its_master_dies_then_the_history_has_all_of_it(
     rmq_cluster_factory: Factory, tmp_path: Path
 ) -> None:
