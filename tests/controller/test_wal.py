@@ -7,6 +7,7 @@ import random
 from collections.abc import Coroutine
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -362,3 +363,13 @@ def test_a_damaged_snapshot_is_refused() -> None:
     flip(disk, f"{7:020d}.snapshot", 30)
     with pytest.raises(StoreCorrupted, match="damaged"):
         simulate(load("group"))
+
+
+@pytest.mark.parametrize(
+    "payload", [7, [], "text", {}, [1, "group", 5, 1], [1, "group", "5", 1, b""], [None] * 5]
+)
+def test_a_snapshot_of_another_program_is_refused(payload: object) -> None:
+    """Its checksum is right, its content is not ours."""
+    content = layout.encode_frame(layout.SNAPSHOT_MAGIC, 5, msgpack.packb(payload))
+    with pytest.raises(StoreCorrupted, match=r"5\.snapshot"):
+        layout.decode_snapshot("5.snapshot", content, "group")

@@ -273,8 +273,10 @@ def decode_snapshot(name: str, content: bytes, cluster: str) -> tuple[int, int, 
         raise StoreCorrupted(f"{name}: the snapshot is damaged; nothing was changed")
     try:
         version, owner, index, term, data = msgpack.unpackb(frame[1], raw=False)
-    except (ValueError, msgpack.UnpackException) as error:
+    except (TypeError, ValueError, msgpack.UnpackException) as error:
         raise StoreCorrupted(f"{name}: {error}") from error
+    if not all(type(one) is int for one in (version, index, term)) or type(data) is not bytes:
+        raise StoreCorrupted(f"{name}: a good checksum, but no snapshot of this program")
     if version > FORMAT:
         raise StoreMismatch(f"{name} has format {version}; this release reads up to {FORMAT}")
     if owner != cluster:
