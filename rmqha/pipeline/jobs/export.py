@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 DAMAGE = "_corrupt"
 REPORT = "_report.html"
+COUNTED = "topic string, storeTimestamp timestamp, size int, _corrupt string"
+DAMAGED = "replica string, physicalOffset bigint, size int, _corrupt string"
 _PAGE = """<!doctype html><meta charset="utf-8"><title>rmqha export</title>
 <style>body{{font:14px sans-serif;margin:2em}}td,th{{padding:.2em 1em;text-align:right}}
 td:first-child,th:first-child{{text-align:left}}</style>
@@ -49,11 +51,14 @@ def lake(log: DataFrame) -> DataFrame:
 
     Several replicas of one set hold the same messages: give the source one of them.
     """
+    return _whole(log).sortWithinPartitions("topic", "day", "queueId", "queueOffset")
+
+
+def _whole(log: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
 
     rows = log.where("_corrupt IS NULL").drop("_corrupt")
-    rows = rows.withColumn("day", f.date_format("storeTimestamp", "yyyy-MM-dd"))
-    return rows.sortWithinPartitions("topic", "day", "queueId", "queueOffset")
+    return rows.withColumn("day", f.date_format("storeTimestamp", "yyyy-MM-dd"))
 
 
 def damage(log: DataFrame) -> DataFrame:
@@ -80,27 +85,28 @@ def run(
     """
     from pyspark.sql import functions as f
 
-    source = spark.read.format("rocketmq-commitlog").option("includeBody", str(bodies).lower())
-    if topics:
-        source = source.option("topic", ",".join(topics))
-    log = source.load(",".join(stores))
-    # Damage names no topic: it is asked for by itself, and by a schema that makes nothing else.
-    places = spark.read.format("rocketmq-commitlog").schema(
-        "replica string, physicalOffset bigint, size int, _corrupt string"
-    )
-    hurt = damage(places.load(",".join(stores)))
-    rows = lake(log)
+    def load(schema: str | None = None, **options: str) -> DataFrame:
+        reader = spark.read.format("rocketmq-commitlog").options(**options)
+        return (reader.schema(schema) if schema else reader).load(",".join(stores))
+
+    chosen = {"topic": ",".join(topics)} if topics else {}
+    rows = lake(load(includeBody=str(bodies).lower(), **chosen))
+    # Nothing but what is counted is made again; damage names no topic, and is asked for by itself.
+    counted = _whole(load(COUNTED, **chosen))
+    hurt = damage(load(DAMAGED)).cache()
     writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
     writer.partitionBy("topic", "day").parquet(out)
     hurt.write.mode("overwrite").parquet(os.path.join(out, DAMAGE))
-    counts = rows.groupBy("topic", "day").agg(
+    counts = counted.groupBy("topic", "day").agg(
         f.count("*").alias("messages"), f.sum("size").alias("bytes")
     )
     days = tuple(
         (row.topic, row.day, row.messages, row.bytes)
         for row in counts.orderBy("topic", "day").collect()
     )
-    return Exported(days, hurt.count())
+    damaged = hurt.count()
+    hurt.unpersist()
+    return Exported(days, damaged)
 
 
 def report(stores: Sequence[str], done: Exported) -> str:
