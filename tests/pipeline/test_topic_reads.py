@@ -231,6 +231,25 @@ def test_topic_when_dispatched_then_the_log_is_not_gone_through(
     assert found == rows(tmp_path, of_topics("orders", use=False), 3000)
 
 
+@pytest.mark.parametrize("field", [2, 5, 33], ids=["size", "magic", "offset"])
+def test_sought_record_when_its_head_is_damaged_then_a_gap_as_in_a_scan(
+    tmp_path: Path, field: int
+) -> None:
+    """What a queue names counts only when the log has it."""
+    store = SyntheticStore(tmp_path, FILE_BYTES, QUEUE_UNITS)
+    records = [store.add(TOPICS[number % 3], 0, bytes(100)) for number in range(20)]
+    store.close()
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[records[9].at + field] ^= 1
+    path.write_bytes(data)
+    found = rows(tmp_path, of_topics("orders"), FILE_BYTES)
+    assert found == rows(tmp_path, of_topics("orders", use=False), FILE_BYTES)
+    (gap,) = [row for row in found if row["_corrupt"] is not None]
+    assert (gap["physicalOffset"], gap["size"]) == (records[9].at, records[9].size)
+    assert len(found) == 7
+
+
 def test_record_when_several_queues_name_it_then_it_comes_once(tmp_path: Path) -> None:
     """Light message queues are further queues over the records of another topic."""
     store = SyntheticStore(tmp_path, FILE_BYTES, QUEUE_UNITS)
