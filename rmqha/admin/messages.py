@@ -26,8 +26,10 @@ BODY_MAX = 64 << 20
 """A compressed body that grows beyond this is shown as it is stored."""
 
 _PHYSICAL_OFFSET_AT = slice(28, 36)
-_COMPRESSION_MASK = 0x700
-_ZLIB = (0x000, 0x300)
+COMPRESSION_MASK = 0x700
+ZLIB = (0x000, 0x300)
+"""Kinds of compression, in a record's flags, that mean zlib: of old clients and of new ones."""
+
 _FILE_NAME = re.compile(r"[0-9A-Za-z_-]{1,255}")
 
 
@@ -170,14 +172,15 @@ def decode_messages(body: bytes) -> list[StoredMessage]:
 
 def _message(stored: record.Record) -> StoredMessage:
     body, flag = stored.body, stored.sys_flag
-    if flag & record.COMPRESSED and flag & _COMPRESSION_MASK in _ZLIB:
-        inflated = _inflated(body)
-        if inflated is not None:
-            body, flag = inflated, flag & ~record.COMPRESSED
+    if flag & record.COMPRESSED and flag & COMPRESSION_MASK in ZLIB:
+        whole = inflated(body)
+        if whole is not None:
+            body, flag = whole, flag & ~record.COMPRESSED
     return StoredMessage(stored, stored.property_map(), body, flag)
 
 
-def _inflated(data: bytes) -> bytes | None:
+def inflated(data: bytes) -> bytes | None:
+    """What zlib made ``data`` of; None when it is damaged, or grows beyond ``BODY_MAX``."""
     stream = zlib.decompressobj()
     try:
         body = stream.decompress(data, BODY_MAX)

@@ -50,11 +50,11 @@ def serve(values: Mapping[str, str], collectors: Sequence[Collector]) -> Callabl
     """
     from prometheus_client import CollectorRegistry, start_http_server
 
-    registry = CollectorRegistry()
+    exposed = CollectorRegistry()
     for collector in collectors:
-        registry.register(collector)
+        exposed.register(collector)
     host, port = values["metricsPromExporterHost"], int(values["metricsPromExporterPort"])
-    server, thread = start_http_server(port, host or "0.0.0.0", registry)
+    server, thread = start_http_server(port, host or "0.0.0.0", exposed)
 
     def stop() -> None:
         server.shutdown()

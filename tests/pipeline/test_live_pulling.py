@@ -10,11 +10,8 @@ import pytest
 
 from rmqha.admin.bodies import QueueKey
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.pull import FOUND_CODE, PULL_NOT_FOUND, PULL_OFFSET_MOVED, PULL_RETRY_IMMEDIATELY
 from rmqha.pipeline.live.cluster import (
-    FOUND,
-    NOT_FOUND,
-    OFFSET_MOVED,
-    RETRY_IMMEDIATELY,
     Pulled,
 )
 from rmqha.pipeline.live.offsets import DataLost, Edge, QueueRange
@@ -84,10 +81,10 @@ def found(log: tuple[bytes, list[Record]], offset: int, count: int) -> Pulled:
     """What a broker answers that has all of it."""
     data, records = log
     if offset >= COUNT:
-        return Pulled(NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset, Edge(0, COUNT), b"")
+        return Pulled(PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset, Edge(0, COUNT), b"")
     some = records[offset : offset + count]
     start, stop = some[0].physical_offset, some[-1].physical_offset + some[-1].size
-    return Pulled(FOUND, "FOUND", offset + len(some), Edge(0, COUNT), data[start:stop])
+    return Pulled(FOUND_CODE, "FOUND", offset + len(some), Edge(0, COUNT), data[start:stop])
 
 
 def read(
@@ -134,7 +131,11 @@ async def test_tags_when_their_hashes_are_equal_then_told_apart(
 
 async def test_end_when_it_comes_late_then_waited_for(log: tuple[bytes, list[Record]]) -> None:
     """A new master says that there is nothing, or sends back; then it has it all."""
-    for code, following in ((NOT_FOUND, 5), (OFFSET_MOVED, 2), (RETRY_IMMEDIATELY, 5)):
+    for code, following in (
+        (PULL_NOT_FOUND, 5),
+        (PULL_OFFSET_MOVED, 2),
+        (PULL_RETRY_IMMEDIATELY, 5),
+    ):
         said: list[int] = []
 
         def answer(
@@ -156,9 +157,9 @@ async def test_end_when_it_comes_late_then_waited_for(log: tuple[bytes, list[Rec
 @pytest.mark.parametrize(
     "gap",
     [
-        Pulled(OFFSET_MOVED, "OFFSET_TOO_SMALL", 8, Edge(8, COUNT), b""),
-        Pulled(RETRY_IMMEDIATELY, WAS_REMOVING, 8, Edge(0, COUNT), b""),
-        Pulled(RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", 8, Edge(0, COUNT), b""),
+        Pulled(PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 8, Edge(8, COUNT), b""),
+        Pulled(PULL_RETRY_IMMEDIATELY, WAS_REMOVING, 8, Edge(0, COUNT), b""),
+        Pulled(PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", 8, Edge(0, COUNT), b""),
     ],
     ids=["before the first", "file deleted", "passed over"],
 )
@@ -175,7 +176,7 @@ async def test_messages_when_deleted_then_lost_and_the_rest_is_read(
     warnings: list[str] = []
     assert read(Scripted(answer), warnings=warnings) == list(range(8, COUNT))
     assert len(warnings) == 1
-    by_tag = gap.code == RETRY_IMMEDIATELY and gap.status != WAS_REMOVING
+    by_tag = gap.code == PULL_RETRY_IMMEDIATELY and gap.status != WAS_REMOVING
     if by_tag:
         assert read(Scripted(answer), subExpression="Aa") == list(range(8, COUNT, 2))
 
@@ -205,4 +206,4 @@ async def test_answer_when_it_is_no_row_of_records_then_refused(
     hurt = bytearray(one)
     hurt[84:88] = (70_000).to_bytes(4)
     with pytest.raises(RemoteProtocolError, match="wrong lengths"):
-        read(Scripted(lambda at, _: Pulled(FOUND, "FOUND", at + 1, Edge(0, 20), bytes(hurt))))
+        read(Scripted(lambda at, _: Pulled(FOUND_CODE, "FOUND", at + 1, Edge(0, 20), bytes(hurt))))

@@ -5,7 +5,6 @@ Hashes of ranges are made in the workers; only of ranges that differ are the rec
 
 from __future__ import annotations
 
-import html
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +24,7 @@ from rmqha.pipeline.compare import (
     plan_ranges,
     records_of,
 )
+from rmqha.pipeline.jobs.pages import page, sentence, table
 from rmqha.pipeline.replica import Replica, open_store
 
 if TYPE_CHECKING:
@@ -39,12 +39,6 @@ RECORDS = (
 SHOWN_MAX = 1000
 SEED_BYTES = 16
 TASKS_PER_CORE = 4
-_PAGE = """<!doctype html><meta charset="utf-8"><title>rmqha replica audit</title>
-<style>body{{font:14px sans-serif;margin:2em}}td,th{{padding:.2em 1em;text-align:left}}</style>
-<h1>{verdict}</h1><p>{stores}: bytes {low} to {high}, {ranges} ranges, {bad} differ.</p>
-<table><tr><th>offset</th><th>topic</th><th>queue</th><th>queue offset</th><th>epochs</th>
-<th>who has what</th></tr>{lines}</table>
-"""
 
 
 class Hashed(NamedTuple):
@@ -196,19 +190,21 @@ def _plain(item: Seen) -> dict[str, Any]:
 
 def report(stores: Sequence[str], audit: Audit) -> str:
     """A page for people."""
-    lines = "".join(
-        f"<tr><td>{one.physical_offset}</td><td>{html.escape(one.topic or '')}</td>"
-        f"<td>{_shown(one.queue_id)}</td><td>{_shown(one.queue_offset)}</td>"
-        f"<td>{', '.join(map(str, one.epochs))}</td><td>{html.escape(one.what)}</td></tr>"
-        for one in audit.differences
-    )
     verdict = "The replicas differ" if audit.ranges_different else "The replicas are equal"
-    return _PAGE.format(
-        verdict=verdict, stores=html.escape(", ".join(stores)), low=audit.plan.low,
-        high=audit.plan.high, ranges=audit.ranges_compared, bad=len(audit.ranges_different),
-        lines=lines,
+    plan = audit.plan
+    return page(
+        "replica audit",
+        sentence(
+            f"{verdict}. {', '.join(stores)}: bytes {plan.low} to {plan.high},"
+            f" {audit.ranges_compared} ranges, {len(audit.ranges_different)} differ."
+        ),
+        table(
+            "Differences",
+            ("offset", "topic", "queue", "queue offset", "epochs", "who has what"),
+            (
+                (one.physical_offset, one.topic, one.queue_id, one.queue_offset,
+                 ", ".join(map(str, one.epochs)), one.what)
+                for one in audit.differences
+            ),
+        ),
     )  # fmt: skip
-
-
-def _shown(number: int | None) -> str:
-    return "" if number is None else str(number)

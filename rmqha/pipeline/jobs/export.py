@@ -7,12 +7,13 @@ stretch of the log that begins with a whole day, changes nothing that was right.
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+
+from rmqha.pipeline.jobs.pages import page, sentence, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -21,12 +22,6 @@ DAMAGE = "_corrupt"
 REPORT = "_report.html"
 COUNTED = "topic string, storeTimestamp timestamp, size int, _corrupt string"
 DAMAGED = "replica string, physicalOffset bigint, size int, _corrupt string"
-_PAGE = """<!doctype html><meta charset="utf-8"><title>rmqha export</title>
-<style>body{{font:14px sans-serif;margin:2em}}td,th{{padding:.2em 1em;text-align:right}}
-td:first-child,th:first-child{{text-align:left}}</style>
-<h1>Export of {stores}</h1><p>{rows} messages, {damaged} damaged ranges.</p>
-<table><tr><th>topic</th><th>day</th><th>messages</th><th>bytes</th></tr>{lines}</table>
-"""
 
 
 class Exported(Struct, frozen=True):
@@ -111,10 +106,8 @@ def run(
 
 def report(stores: Sequence[str], done: Exported) -> str:
     """A page for people."""
-    lines = "".join(
-        f"<tr><td>{html.escape(topic)}</td><td>{day}</td><td>{messages}</td><td>{size}</td></tr>"
-        for topic, day, messages, size in done.days
-    )
-    return _PAGE.format(
-        stores=html.escape(", ".join(stores)), rows=done.rows, damaged=done.damaged, lines=lines
+    return page(
+        "export",
+        sentence(f"{', '.join(stores)}: {done.rows} messages, {done.damaged} damaged ranges."),
+        table("Topics", ("topic", "day", "messages", "bytes"), done.days),
     )

@@ -24,7 +24,8 @@ from rmqha.base.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
-from rmqha.broker.topics import AUTO_CREATE_TOPIC
+from rmqha.broker.pull import FOUND_CODE, PULL_NOT_FOUND, PULL_OFFSET_MOVED, PULL_RETRY_IMMEDIATELY
+from rmqha.broker.topics import AUTO_CREATE_TOPIC, PERM_WRITE
 from rmqha.pipeline.live.offsets import Edge
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.bodies import EpochEntryCache
@@ -36,8 +37,6 @@ from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.loop import loop_runner
 from rmqha.runtime.aio.net import TcpNetwork
 
-FOUND, NOT_FOUND, RETRY_IMMEDIATELY, OFFSET_MOVED = 0, 19, 20, 21
-PERM_WRITE, PERM_READ = 2, 4
 RETRY_MS = 50
 ASKED_AT_ONCE = 64
 """Requests of one call that wait for answers at a time."""
@@ -45,7 +44,7 @@ CONNECT_TIMEOUT_MS = 1_000
 NEW_TOPIC_QUEUES = 4
 """Of a topic that a broker makes for its first message."""
 
-_PULLED = frozenset({FOUND, NOT_FOUND, RETRY_IMMEDIATELY, OFFSET_MOVED})
+_PULLED = frozenset({FOUND_CODE, PULL_NOT_FOUND, PULL_RETRY_IMMEDIATELY, PULL_OFFSET_MOVED})
 _SYSTEM_ERROR, _FLUSH_DISK, _NO_SLAVE, _FLUSH_SLAVE, _NOT_AVAILABLE = 1, 10, 11, 12, 14
 PASSING = frozenset(
     {
@@ -214,12 +213,17 @@ class LiveCluster:
                         raise
                     problem = error
             self._masters.pop(broker_name, None)
-            if self.clock.now_ms() >= deadline_ms:
-                raise Unreachable(
-                    f"broker set {broker_name} gave no answer for {self.failover_timeout_ms} ms"
-                    f" (failoverTimeoutMs): {problem}"
-                ) from problem
-            await self.clock.sleep(RETRY_MS)
+            await self._before_next(
+                deadline_ms, f"broker set {broker_name} gave no answer", problem
+            )
+
+    async def _before_next(self, deadline_ms: int, what: str, problem: Exception) -> None:
+        """Wait a moment before the next attempt; raises Unreachable when there shall be none."""
+        if self.clock.now_ms() >= deadline_ms:
+            raise Unreachable(
+                f"{what} for {self.failover_timeout_ms} ms (failoverTimeoutMs): {problem}"
+            ) from problem
+        await self.clock.sleep(RETRY_MS)
 
     def forget_masters(self) -> None:
         """Ask the name servers again who is master: one that was may answer as a slave."""
@@ -329,7 +333,7 @@ class LiveCluster:
 
         async def ends(queue: QueueKey) -> tuple[int, int] | None:
             pulled = await self._pull(queue, offsets[queue], 1, "*")
-            if pulled.code != FOUND or len(pulled.body) < _HEAD_SIZE:
+            if pulled.code != FOUND_CODE or len(pulled.body) < _HEAD_SIZE:
                 return None
             size = int.from_bytes(pulled.body[:4], signed=True)
             begin = int.from_bytes(pulled.body[_PHYSICAL_OFFSET_AT], signed=True)
@@ -369,12 +373,7 @@ class LiveCluster:
             turn += 1
             self._masters.pop(queue.broker_name if queues else "", None)
             self._writables.pop(topic, None)
-            if self.clock.now_ms() >= deadline_ms:
-                raise Unreachable(
-                    f"{topic} took no message for {self.failover_timeout_ms} ms"
-                    f" (failoverTimeoutMs): {problem}"
-                ) from problem
-            await self.clock.sleep(RETRY_MS)
+            await self._before_next(deadline_ms, f"{topic} took no message", problem)
 
     async def _stored(self, queue: QueueKey, command: RemotingCommand) -> RemotingCommand:
         address = await self._master(queue.broker_name)

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from rmqha.admin.bodies import QueueKey
 from rmqha.base.errors import ConfigInvalid
-from rmqha.broker.topics import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS
-from rmqha.pipeline.live.cluster import PERM_READ, RETRY_MS, LiveCluster
+from rmqha.broker.topics import DLQ_PREFIX, PERM_READ, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS
+from rmqha.pipeline.live.cluster import RETRY_MS, LiveCluster
 from rmqha.pipeline.live.offsets import (
     Cut,
     DataLost,

@@ -8,20 +8,18 @@ tells, and with the broker set's name.
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqha.admin.messages import COMPRESSION_MASK, ZLIB, inflated
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.pull import FOUND_CODE, PULL_OFFSET_MOVED, PULL_RETRY_IMMEDIATELY
 from rmqha.pipeline.columns import SCHEMA as LOG_SCHEMA
 from rmqha.pipeline.columns import Columns
 from rmqha.pipeline.live.cluster import (
-    FOUND,
-    OFFSET_MOVED,
-    RETRY_IMMEDIATELY,
     RETRY_MS,
     LiveCluster,
     Pulled,
@@ -35,14 +33,10 @@ BROKER_NAME = pa.field("brokerName", pa.string())
 SCHEMA = pa.schema([BROKER_NAME, *(one for one in LOG_SCHEMA if one.name not in _STORE_ONLY)])
 BATCH_RECORDS = 16_384
 BATCH_BYTES = 8 << 20
-BODY_MAX = 64 << 20
-"""A compressed body that would grow beyond it stays as it is stored."""
 WAS_REMOVING = "MESSAGE_WAS_REMOVING"
 """A Java broker's word for units whose messages have been deleted."""
 
 _PLACE = struct.Struct(">iI")
-_COMPRESSION_MASK = 0x700
-_ZLIB = (0x000, 0x300)
 
 Warn = Callable[[str], None]
 
@@ -96,8 +90,8 @@ class RangeReader:
             if low > offset:
                 loss = Loss(wanted.queue, offset, low, f"messages before {low} have been deleted")
                 offset = self._lost(loss)
-            elif pulled.code != OFFSET_MOVED and pulled.next_offset > offset:
-                if pulled.code == FOUND:
+            elif pulled.code != PULL_OFFSET_MOVED and pulled.next_offset > offset:
+                if pulled.code == FOUND_CODE:
                     yield pulled.body
                 offset = pulled.next_offset
                 patience.renew()
@@ -110,9 +104,9 @@ class RangeReader:
 
     def _deleted_before(self, pulled: Pulled) -> int:
         """The first offset behind messages that have gone with their files; 0 when none have."""
-        if pulled.code == OFFSET_MOVED:
+        if pulled.code == PULL_OFFSET_MOVED:
             return pulled.edge.low
-        if pulled.code != RETRY_IMMEDIATELY:
+        if pulled.code != PULL_RETRY_IMMEDIATELY:
             return 0
         # Nothing that is there is passed over when all is wanted.
         is_gap = pulled.status == WAS_REMOVING or self._options.expression == "*"
@@ -194,12 +188,12 @@ def record_positions(data: bytes) -> list[int]:
 def _inflate(columns: Columns, arrays: dict[str, pa.Array]) -> None:
     """Undo zlib, which Java producers do to large bodies; the mark in ``sysFlag`` goes with it."""
     flags = columns.number("sysFlag")
-    kinds = flags & _COMPRESSION_MASK
-    rows = np.flatnonzero((flags & COMPRESSED != 0) & np.isin(kinds, _ZLIB)).tolist()
+    kinds = flags & COMPRESSION_MASK
+    rows = np.flatnonzero((flags & COMPRESSED != 0) & np.isin(kinds, ZLIB)).tolist()
     if not rows:
         return
     stored = columns.bodies()
-    undone = {row: body for row in rows if (body := _inflated(stored[row].as_py())) is not None}
+    undone = {row: body for row in rows if (body := inflated(stored[row].as_py())) is not None}
     if "body" in arrays:
         bodies = stored.to_pylist()
         for row, body in undone.items():
@@ -208,12 +202,3 @@ def _inflate(columns: Columns, arrays: dict[str, pa.Array]) -> None:
     if "sysFlag" in arrays:
         flags[list(undone)] &= ~COMPRESSED
         arrays["sysFlag"] = pa.array(flags).cast(pa.int32())
-
-
-def _inflated(data: bytes) -> bytes | None:
-    stream = zlib.decompressobj()
-    try:
-        body = stream.decompress(data, BODY_MAX)
-    except zlib.error:
-        return None
-    return body if stream.eof else None
