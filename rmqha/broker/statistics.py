@@ -82,15 +82,11 @@ class Statistics:
         self._put_bytes += size
         self._count((TOPIC_PUT, topic, ""), count)
 
-    def put_one(self, name: Name, size: int) -> None:
-        """One message was written, of a topic with the name (``TOPIC_PUT``, topic, "")."""
-        self._put += 1
+    def put_many(self, name: Name, count: int, size: int) -> None:
+        """Messages were written, of a topic with the name (``TOPIC_PUT``, topic, "")."""
+        self._put += count
         self._put_bytes += size
-        count = self._counts.get(name)
-        if count is None:
-            self._count(name, 1)
-        else:
-            self._counts[name] = count + 1
+        self._count(name, count)
 
     def got(self, topic: str, group: str, count: int, size: int) -> None:
         """Messages were given to a consumer."""

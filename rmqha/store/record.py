@@ -8,6 +8,7 @@ Source: protocol fact (ha-store 5.2 to 5.6); the drawing is ``layout.RECORD``.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
@@ -250,23 +251,54 @@ def encode_into(
         props.fill_crc(buffer, position, size)
 
 
-def plain_size(body: bytes, topic_bytes: bytes, properties: bytes) -> int:
-    """Bytes of :func:`plain_record`."""
-    return _PLAIN_SIZE + len(body) + len(topic_bytes) + len(properties)
+Plain = tuple[tuple[bytes, int], int, int, int, bytes, bytes, bytes]
+"""A message like most: its queue as topic and id, magic and topic as :func:`topic_field` gives them,
+sys flag and born timestamp before these, then body and properties. IPv4 hosts, no flag of the
+producer, never retried, of no transaction, and properties that are known to fit. In order: key, magic,
+sys flag, born timestamp, body, topic, properties."""
+
+Place = tuple[int, int, int]
+"""Where a record stands: its offset, its end and its queue offset."""
 
 
-def plain_record(
-    size: int, magic: int, queue_id: int, queue_offset: int, physical_offset: int, sys_flag: int,
-    born_timestamp: int, born_host: bytes, store_timestamp: int, store_host: bytes, body: bytes,
-    topic_bytes: bytes, properties: bytes,
-) -> bytes:  # fmt: skip
-    """What :func:`encode_into` writes for a message like most: IPv4 hosts, no flag of the
-    producer, never retried, of no transaction, and with properties that are known to fit."""
-    head = _HEAD_V4.pack(
-        size, magic, crc32(body) & CRC_MASK, queue_id, 0, queue_offset, physical_offset, sys_flag,
-        born_timestamp, born_host, store_timestamp, store_host, 0, 0, len(body),
-    )  # fmt: skip
-    return b"".join((head, body, topic_bytes, _I16.pack(len(properties)), properties))
+def plain_size(message: Plain) -> int:
+    """Bytes of the record of such a message."""
+    return _PLAIN_SIZE + len(message[4]) + len(message[5]) + len(message[6])
+
+
+def plain_records(
+    messages: Iterable[Plain], next_offsets: dict[tuple[bytes, int], int], *, offset: int,
+    end: int, timestamp: int, born_host: bytes, store_host: bytes,
+) -> tuple[bytes, list[Place]]:  # fmt: skip
+    """What :func:`encode_into` writes for messages like most, one record behind another.
+
+    Args:
+        next_offsets: of the queues; each message takes one.
+        offset: of the first record.
+        end: the records stop before the first that would pass it.
+
+    Returns:
+        The bytes, and where each record stands.
+    """
+    parts: list[bytes] = []
+    places: list[Place] = []
+    pack, pack_size = _HEAD_V4.pack, _I16.pack
+    for key, magic, sys_flag, born_timestamp, body, topic_bytes, properties in messages:
+        body_size, properties_size = len(body), len(properties)
+        size = _PLAIN_SIZE + body_size + len(topic_bytes) + properties_size
+        stop = offset + size
+        if stop > end:
+            break
+        queue_offset = next_offsets.get(key, 0)
+        next_offsets[key] = queue_offset + 1
+        head = pack(
+            size, magic, crc32(body) & CRC_MASK, key[1], 0, queue_offset, offset, sys_flag,
+            born_timestamp, born_host, timestamp, store_host, 0, 0, body_size,
+        )  # fmt: skip
+        parts += (head, body, topic_bytes, pack_size(properties_size), properties)
+        places.append((offset, stop, queue_offset))
+        offset = stop
+    return b"".join(parts), places
 
 
 def write_blank(buffer: memoryview | bytearray, position: int, left: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -227,6 +227,20 @@ class ReplicaCluster(SimCluster):
         )
         self.until(task.done, "answer")
         return task.result()
+
+    def ask_together(
+        self, address: str, code: int, requests: Sequence[tuple[dict[str, str], bytes]]
+    ) -> list[RemotingCommand]:
+        """Send many requests at once; their answers in the same order."""
+        tasks = [
+            self.loop.create_task(
+                self._client.invoke(address, RemotingCommand(code, ext_fields=fields, body=body)),
+                context=self._client_context.copy(),
+            )
+            for fields, body in requests
+        ]
+        self.until(lambda: all(task.done() for task in tasks), "answers")
+        return [task.result() for task in tasks]
 
     def ask_later(self, address: str, code: int, fields: dict[str, str]) -> None:
         """Send a request; nobody looks at its answer."""

@@ -43,7 +43,7 @@ def _messages() -> list[tuple[dict[str, str], bytes]]:
     """Ordinary ones, each unusual value in one that is ordinary otherwise, and mixtures."""
     rng, made = random.Random(3), []
     every = [(name, value) for name, values in SINGLES.items() for value in values]
-    chosen: list[list[tuple[str, str]]] = [[], [], *([one] for one in every), []]
+    chosen: list[list[tuple[str, str]]] = [*([] for _ in range(40)), *([one] for one in every), []]
     chosen += [rng.sample(every, 3) for _ in range(60)]
     for number, changes in enumerate(chosen):
         fields = {**send_fields(number), "i": f"UNIQ_KEY\x01{KEY % number}\x02WAIT\x01true"}
@@ -53,47 +53,58 @@ def _messages() -> list[tuple[dict[str, str], bytes]]:
     return [*made, *((ordinary, body) for body in bodies)]
 
 
-def _send_all(*, quick: bool, **keys: object) -> tuple[list[Any], bytes, int]:
-    """All answers, the log, and how many messages took the quick way."""
+Answers = list[tuple[int, str | None, dict[str, str] | None]]
+
+
+def _send_all(*, quick: bool, together: bool, **keys: object) -> tuple[Answers, bytes, list[int]]:
+    """All answers, the log, and how many messages took the quick way at a time."""
     with ReplicaCluster(seed=9, replicas=1, **keys) as cluster:
         cluster.boot_all()
         master = cluster.master()
         assert master is not None
         plain: Any = master._send._plain
         plain._usable = quick
-        taken, write = [], plain.write
+        taken, write = [], plain.write_all
 
         def counted(*those: Any) -> Any:
             written = write(*those)
-            taken.extend([written] if written is not None else [])
+            taken.append(len(written))
             return written
 
-        plain.write = counted
-        answers = []
-        for fields, body in _messages():
-            answer = cluster.ask(master.config.address, 310, fields, body)
-            answers.append((answer.code, answer.remark, answer.ext_fields))
-        end = master.store.max_offset
-        return answers, bytes(master.store.view(0, end)), len(taken)
+        plain.write_all = counted
+        address, messages = master.config.address, _messages()
+        if together:
+            found = cluster.ask_together(address, 310, messages)
+        else:
+            found = [cluster.ask(address, 310, *one) for one in messages]
+        answers = [(one.code, one.remark, one.ext_fields) for one in found]
+        segments = master.store.commit_log.segments()
+        return answers, b"".join(bytes(one.buffer) for one in segments), taken
 
 
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "together"])
 @pytest.mark.parametrize(
     "keys",
     [
         {"regionId": "a%d/QUEUE/"},
         {"flushDiskType": "SYNC_FLUSH", "allAckInSyncStateSet": "true", "brokerPermission": 4},
+        {"mappedFileSizeCommitLog": 16 << 10},
+        {"sendsInFlightMax": 30, "allAckInSyncStateSet": "true"},
     ],
-    ids=["at once", "waiting"],
+    ids=["at once", "waiting", "small files", "few may wait"],
 )
-def test_messages_when_sent_the_quick_way_then_as_the_long_way(keys: dict[str, object]) -> None:
+def test_messages_when_sent_the_quick_way_then_as_the_long_way(
+    keys: dict[str, object], together: bool
+) -> None:
     """Byte by byte, with all that producers may get wrong."""
-    answers, log, taken = _send_all(quick=True, **keys)
-    expected, expected_log, none = _send_all(quick=False, **keys)
+    answers, log, taken = _send_all(quick=True, together=together, **keys)
+    expected, expected_log, none = _send_all(quick=False, together=together, **keys)
     assert [one for one in answers if one[0] == 0]
     assert answers == expected
     assert log == expected_log
-    assert none == 0
-    assert taken > 10
+    assert not any(none)
+    assert sum(taken) > 5
+    assert max(taken) > 4 if together else max(taken) == 1
 
 
 TEXTS = st.text(max_size=6)

@@ -42,26 +42,29 @@ class SyntheticStore:
         self._base = 0
         self._position = 0
         self._waiting = bytearray()
-        self._offsets: dict[tuple[str, int], int] = {}
+        self._next_offsets: dict[tuple[bytes, int], int] = {}
         self._units: dict[tuple[str, int], bytearray] = {}
 
     def add(self, topic: str, queue_id: int, body: bytes, *, dispatched: bool = True) -> Written:
         """Append a record, and its unit when it is dispatched."""
-        magic, _, topic_bytes = record.topic_field(topic)
-        size = record.plain_size(body, topic_bytes, PROPERTIES)
+        magic, encoded, topic_bytes = record.topic_field(topic)
+        at = self._base + self._position
+        message = ((encoded, queue_id), magic, 0, BORN_MS + at, body, topic_bytes, PROPERTIES)
+        size = record.plain_size(message)
         if self._position + size + record.BLANK_SIZE > self._file_bytes:
             self._next_file()
-        key = (topic, queue_id)
-        offset = self._offsets.get(key, 0)
-        at = self._base + self._position
-        self._waiting += record.plain_record(
-            size, magic, queue_id, offset, at, 0, BORN_MS + at, BORN, BORN_MS + at, HOST, body,
-            topic_bytes, PROPERTIES,
+            at = self._base + self._position
+            message = (*message[:3], BORN_MS + at, *message[4:])
+        data, ((_, _, offset),) = record.plain_records(
+            [message], self._next_offsets, offset=at, end=at + size, timestamp=BORN_MS + at,
+            born_host=BORN, store_host=HOST,
         )  # fmt: skip
+        self._waiting += data
         self._position += size
-        self._offsets[key] = offset + 1
         if dispatched:
-            self._units.setdefault(key, bytearray()).extend(UNIT.pack(at, size, TAGS_CODE))
+            self._units.setdefault((topic, queue_id), bytearray()).extend(
+                UNIT.pack(at, size, TAGS_CODE)
+            )
         if len(self._waiting) >= WRITE_BYTES:
             self._write()
         return Written(at, size, topic, queue_id, offset)

@@ -207,6 +207,7 @@ class BrokerReplica:
         )
         router = Router(
             log,
+            self._send.send_all,
             self.admin.handlers(),
             ReplicationProcessor(self).handlers(),
             TopicProcessor(self, self.services, self._registration.told).handlers(),

@@ -23,11 +23,13 @@ from rmqha.store.record import (
     MIN_SIZE,
     Head,
     Message,
+    Place,
+    Plain,
     check_record,
     encode_into,
     encoded_size,
     message_id,
-    plain_record,
+    plain_records,
     plain_size,
     write_blank,
 )
@@ -138,31 +140,29 @@ class CommitLog:
             self._roll(size)
         return self._write(message, size, queue_offset)
 
-    def append_plain(
-        self, magic: int, queue_id: int, queue_offset: int, sys_flag: int, born_timestamp: int,
-        born_host: bytes, store_host: bytes, body: bytes, topic_bytes: bytes, properties: bytes,
-    ) -> tuple[int, int]:  # fmt: skip
-        """Write what ``record.plain_record`` describes; its offset and its size.
+    def append_plains(
+        self, messages: Sequence[Plain], next_offsets: dict[tuple[bytes, int], int],
+        born_host: bytes, store_host: bytes,
+    ) -> list[Place]:  # fmt: skip
+        """Write messages like most: as many as this file has room for, one at least.
 
         Raises:
             MessageIllegal, DiskFailed, LocalProtocolError: as :meth:`append`.
         """
-        size = plain_size(body, topic_bytes, properties)
-        if self._cutting or len(body) > self._body_max or size > self._size_max:
-            self._refuse(len(body))
-        if self.max_offset + size > self._room_end:
-            self._roll(size)
-        offset, at = self.max_offset, self.max_offset - self._tail_start
-        timestamp = self._clock.wall_ms()
-        if timestamp < self.last_timestamp:
-            timestamp = self.last_timestamp
-        self._tail[at : at + size] = plain_record(
-            size, magic, queue_id, queue_offset, offset, sys_flag, born_timestamp, born_host,
-            timestamp, store_host, body, topic_bytes, properties,
+        if self._cutting:
+            self._refuse(0)
+        if self.max_offset + plain_size(messages[0]) > self._room_end:
+            self._roll(plain_size(messages[0]))
+        timestamp = max(self._clock.wall_ms(), self.last_timestamp)
+        data, places = plain_records(
+            messages, next_offsets, offset=self.max_offset, end=self._room_end,
+            timestamp=timestamp, born_host=born_host, store_host=store_host,
         )  # fmt: skip
+        at = self.max_offset - self._tail_start
+        self._tail[at : at + len(data)] = data
         self.last_timestamp = timestamp
-        self.max_offset = self._whole_end = offset + size
-        return offset, size
+        self.max_offset = self._whole_end = places[-1][1]
+        return places
 
     def append_batch(self, messages: Sequence[Message], queue_offset: int) -> list[AppendResult]:
         """Write the records of one client batch, all into one file.

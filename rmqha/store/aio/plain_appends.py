@@ -1,14 +1,16 @@
-"""The quick way to write what nearly every message is, one at a time.
+"""The quick way to write what nearly every message is, as many at a time as have come together.
 
-It writes the same bytes as ``MessageStore.append``; the caller knows that the message is as
-``record.plain_record`` describes it, and of no inner batch. A test holds the two equal.
+It writes the same bytes as ``MessageStore.append``; the caller knows that the messages are as
+``record.Plain`` describes them. A test holds the two equal.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rmqha.store.aio.consume_queues import Key
+from rmqha.base.errors import DiskFailed, MessageIllegal
+from rmqha.store.record import Place, Plain
 
 if TYPE_CHECKING:
     from rmqha.store.aio.message_store import MessageStore
@@ -23,31 +25,26 @@ class PlainAppends:
         self._queues = store.queues
         self._dispatcher = None if store.settings.confirm_bounded else store.dispatcher
 
-    def append(
-        self, key: Key, magic: int, sys_flag: int, born_timestamp: int, born_host: bytes,
-        store_host: bytes, body: bytes, topic_bytes: bytes, properties: bytes,
-    ) -> tuple[int, int, int]:  # fmt: skip
-        """Write one message to the page cache.
-
-        Args:
-            key: the topic's bytes and the queue id.
-            magic, topic_bytes: as ``record.topic_field`` gives them.
-
-        Returns:
-            Its offset, its size and its queue offset.
+    def append_all(
+        self, messages: Sequence[Plain], born_host: bytes, store_host: bytes
+    ) -> list[Place]:
+        """Write messages to the page cache, in order, up to the first that cannot be written.
 
         Raises:
-            MessageIllegal, DiskFailed: as ``MessageStore.append``.
+            MessageIllegal, DiskFailed, LocalProtocolError: as ``MessageStore.append``, of the
+                first message; nothing was written.
         """
         if self._store.failed is not None:
             self._store.check_alive()
         table = self._queues.next_offsets
-        base = table.get(key, 0)
-        offset, size = self._log.append_plain(
-            magic, key[1], base, sys_flag, born_timestamp, born_host, store_host, body,
-            topic_bytes, properties,
-        )  # fmt: skip
-        table[key] = base + 1
+        places = self._log.append_plains(messages, table, born_host, store_host)
+        while len(places) < len(messages):
+            try:
+                places += self._log.append_plains(
+                    messages[len(places) :], table, born_host, store_host
+                )
+            except (MessageIllegal, DiskFailed):
+                break  # whoever sends the next one again meets it
         if self._dispatcher is not None:
             self._dispatcher.wake()
-        return offset, size, base
+        return places

@@ -10,6 +10,7 @@ are harmless. Everything else, and everything that is to be refused, goes the lo
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -18,8 +19,6 @@ from rmqha.broker.plain_send import PlainSend
 from rmqha.broker.send import Stamps, name_refusal, stored_fields, waits_for_store
 from rmqha.broker.statistics import TOPIC_PUT, Name
 from rmqha.broker.topics import RETRY_PREFIX, TopicConfig
-from rmqha.ha.aio.service import HaService
-from rmqha.ha.events import PutStatus
 from rmqha.remoting.codec_json import encode_header
 from rmqha.remoting.codes import VERSION_CURRENT
 from rmqha.remoting.command import FLAG_RESPONSE, RemotingCommand
@@ -31,6 +30,7 @@ from rmqha.store.record import (
     PROPERTIES_MAX,
     STORE_HOST_V6,
     TRANSACTION_MASK,
+    Plain,
     topic_field,
 )
 
@@ -41,7 +41,6 @@ REST_SIZE_MAX = 256
 BORN_DIGITS_MAX = 18
 """Numbers of so many digits surely fit into 64 bits."""
 
-_PUT_OK = PutStatus.PUT_OK
 _PAIR_END = 2
 _UNIQUE = b"UNIQ_KEY\x01"
 _UNIQUE_SIZE = len(_UNIQUE)
@@ -77,7 +76,7 @@ class _Topic(Struct):
 
 
 class PlainSends:
-    """Writes plain messages.
+    """Writes plain messages, as many at a time as have come together.
 
     Args:
         store_host: of the records.
@@ -86,10 +85,11 @@ class PlainSends:
 
     def __init__(self, broker: Broker, store_host: bytes, stamps: Stamps) -> None:
         self._broker = broker
-        self._append = broker.store.plain.append
+        self._append_all = broker.store.plain.append_all
         self._statistics = broker.statistics
         self._store_host = store_host
         self._stamps = stamps
+        self._stamps_after = b"\x02" + stamps.encoded
         self._body_max = min(broker.config.store.max_message_size, JOINED_MAX)
         self._properties_max = PROPERTIES_MAX - len(stamps.encoded) - 1
         self._usable = (
@@ -98,60 +98,88 @@ class PlainSends:
         self._topics: dict[str, _Topic] = {}
         self._rests: set[bytes] = set()
 
-    def write(
-        self, request: PlainSend, born_host: bytes, ha: HaService
-    ) -> tuple[int, bytes] | None:
-        """Write the message, if it is one like most and nothing is in its way; else None.
+    def write_all(
+        self, commands: Sequence[RemotingCommand], begin: int, most: int, born_host: bytes
+    ) -> list[tuple[int, bytes]]:
+        """Write the messages like most that stand next in a chunk, up to any other request.
 
         Args:
+            commands, begin: the chunk, and where in it to begin.
+            most: messages to write at most.
             born_host: the producer's address as records carry it.
 
         Returns:
-            Where its record ends, and the frame of the answer if enough hold it.
+            Of each that was written: where its record ends, and the frame of the answer if enough
+            hold it.
 
         Raises:
-            MessageIllegal, DiskFailed: nothing was written.
+            MessageIllegal, DiskFailed, LocalProtocolError: nothing was written.
         """
+        if not self._usable or len(born_host) != HOST_V4_SIZE:
+            return []
+        answers: list[tuple[_Topic, bytes, bytes, int]] = []
+        messages: list[Plain] = []
+        for at in range(begin, min(len(commands), begin + most)):
+            request = commands[at]
+            if type(request) is not PlainSend or not self._took(request, messages, answers):
+                break
+        if not messages:
+            return []
+        places = self._append_all(messages, born_host, self._store_host)
+        written: list[tuple[int, bytes]] = []
+        counted, count, size = answers[0][0], 0, 0
+        for (topic, answer, unique, opaque), (offset, end, queue_offset) in zip(
+            answers, places, strict=False
+        ):
+            if topic is not counted:
+                self._statistics.put_many(counted.name, count, size)
+                counted, count, size = topic, 0, 0
+            count += 1
+            size += end - offset
+            header = answer % (offset, queue_offset, unique, opaque)
+            length = len(header)
+            written.append((end, _PREFIX.pack(length + 4, length) + header))
+        self._statistics.put_many(counted.name, count, size)
+        return written
+
+    def _took(
+        self, request: PlainSend, messages: list[Plain],
+        answers: list[tuple[_Topic, bytes, bytes, int]],
+    ) -> bool:  # fmt: skip
+        """Add a request's message and what its answer needs, if it is one like most."""
         sent, body = request.sent, request.body
-        if sent is None or not self._usable:
-            return None
+        if sent is None:
+            return False
         topic = self._topics.get(sent.b)
         if topic is None or topic.config is not self._broker.topics.table.topics.get(sent.b):
             topic = self._look_at(sent.b)
             if topic is None:
-                return None
+                return False
         queue = topic.queues.get(sent.e) or self._queue(topic, sent.e)
         flags, born = _FLAGS.get(sent.f), sent.g
         plain = sent.h == "0" == sent.j and sent.m == "false" and born.isdigit() and born.isascii()
         if queue is None or flags is None or not plain or len(born) > BORN_DIGITS_MAX:
-            return None
+            return False
         properties = sent.i.encode("utf-8", "replace")
         at = properties.rfind(_UNIQUE)
         stop = properties.find(b"\x02", at)
         unique = properties[at + _UNIQUE_SIZE : stop]
         if at < 0 or stop < 0 or (at and properties[at - 1] != _PAIR_END) or not unique.isalnum():
-            return None
-        if not self._is_harmless(properties[:at] + properties[stop:], len(properties)):
-            return None
-        if not 0 < len(body) <= self._body_max or len(born_host) != HOST_V4_SIZE:
-            return None
-        if ha.check_put() is not _PUT_OK:
-            return None
-        if properties[-1] != _PAIR_END:
-            properties += b"\x02"
-        offset, size, queue_offset = self._append(
-            queue.key, topic.magic, flags, int(born), born_host, self._store_host, body,
-            topic.with_size, properties + self._stamps.encoded,
-        )  # fmt: skip
-        self._statistics.put_one(topic.name, size)
-        header = queue.answer % (offset, queue_offset, unique, request.opaque)
-        length = len(header)
-        return offset + size, _PREFIX.pack(length + 4, length) + header
+            return False
+        rest = properties[:at] + properties[stop:]
+        if rest not in self._rests and not self._is_harmless(rest, len(properties)):
+            return False
+        if not 0 < len(body) <= self._body_max:
+            return False
+        stamps = self._stamps.encoded if properties[-1] == _PAIR_END else self._stamps_after
+        messages.append(
+            (queue.key, topic.magic, flags, int(born), body, topic.with_size, properties + stamps)
+        )
+        answers.append((topic, queue.answer, unique, request.opaque))
+        return True
 
     def _is_harmless(self, rest: bytes, size: int) -> bool:
         """Whether the properties beside UNIQ_KEY mean nothing to the broker."""
-        if rest in self._rests:
-            return True
         if size > self._properties_max or any(word in rest for word in _SPECIAL):
             return False
         if not waits_for_store(rest):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rmqha.base.errors import InvariantBroken, RmqhaError
 from rmqha.broker.aio.processors import Handler, Handlers
+from rmqha.broker.plain_send import PlainSend
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import unsupported
 from rmqha.remoting.codes import ResponseCode
@@ -13,6 +14,7 @@ from rmqha.remoting.command import FLAG_RESPONSE, RemotingCommand
 from rmqha.runtime.logs import Logger
 
 OnResponse = Callable[[Connection, RemotingCommand], None]
+OnMessages = Callable[[Connection, Sequence[RemotingCommand], int], int]
 OnClosed = Callable[[Connection], None]
 
 
@@ -20,6 +22,7 @@ class Router:
     """The handler of both of a broker's ports.
 
     Args:
+        messages: takes the messages like most that stand next in a chunk, and says how many.
         families: handlers by request code; of two for one code the later one counts.
         on_response: gets what clients answer to the broker's own requests.
         on_closed: told, in this order, of every connection that has ended.
@@ -28,11 +31,13 @@ class Router:
     def __init__(
         self,
         log: Logger,
+        messages: OnMessages,
         *families: Handlers,
         on_response: OnResponse | None = None,
         on_closed: Sequence[OnClosed] = (),
     ) -> None:
         self._log = log
+        self._messages = messages
         self._on_response = on_response
         self._on_closed = tuple(on_closed)
         self._handlers: dict[int, Handler] = {}
@@ -41,7 +46,13 @@ class Router:
 
     def on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:
         """Handle the commands of one chunk, in order."""
-        for request in commands:
+        count, at = len(commands), 0
+        while at < count:
+            request = commands[at]
+            if type(request) is PlainSend and (taken := self._messages(connection, commands, at)):
+                at += taken
+                continue
+            at += 1
             if request.flag & FLAG_RESPONSE:
                 if self._on_response is not None:
                     self._on_response(connection, request)

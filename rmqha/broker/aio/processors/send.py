@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rmqha.base.errors import DiskFailed, MessageIllegal, RmqhaError
+from collections.abc import Sequence
+
+from rmqha.base.errors import DiskFailed, LocalProtocolError, MessageIllegal, RmqhaError
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.plain_send import PlainSends
 from rmqha.broker.aio.processors.waiting_sends import Waiting, WaitingSends
@@ -84,8 +86,6 @@ class SendProcessor:
         if refusal is not None or ha is None:
             return _refused(request, refusal or Refusal(SERVICE_NOT_AVAILABLE, NOT_SERVING))
         if isinstance(request, PlainSend):
-            if self._took_plain(connection, request, ha):
-                return None
             request.general()
         parsed = parse_send(request.code, request.ext_fields)
         if isinstance(parsed, Refusal):
@@ -105,23 +105,37 @@ class SendProcessor:
         self._waiting.add(Waiting(connection, request, ha, end, fields))
         return None
 
-    def _took_plain(self, connection: Connection, request: PlainSend, ha: HaService) -> bool:
-        """Write a message like most and see to its answer; False when it goes the long way."""
+    def send_all(
+        self, connection: Connection, commands: Sequence[RemotingCommand], begin: int
+    ) -> int:
+        """Write the messages like most that stand next in a chunk and see to their answers.
+
+        Returns:
+            How many; the request after these goes the long way.
+        """
+        ha = self._broker.ha
+        if ha is None or self._closed_for(ha) or ha.check_put() is not PutStatus.PUT_OK:
+            return 0
         born_host = self._peers.get(connection.id) or self._peer(connection)
+        most = self._in_flight_max - len(self._waiting)
         try:
-            written = self._plain.write(request, born_host, ha)
-        except (MessageIllegal, DiskFailed):
-            return False  # what is wrong comes up again there
-        if written is None:
-            return False
-        end, frame = written
+            written = self._plain.write_all(commands, begin, most, born_host)
+        except (MessageIllegal, DiskFailed, LocalProtocolError):
+            return 0  # what is wrong comes up again there
+        if not written:
+            return 0
         ha.appended()
         if self._alone and ha.is_leased:
-            if not request.flag & FLAG_ONEWAY:
-                connection.send_frame(frame)
-            return True
-        self._waiting.add(Waiting(connection, request, ha, end, frame))
-        return True
+            frames = [
+                frame for at, (_, frame) in enumerate(written, begin)
+                if not commands[at].flag & FLAG_ONEWAY
+            ]  # fmt: skip
+            if frames:
+                connection.send_frames(frames)
+            return len(written)
+        for at, (end, frame) in enumerate(written, begin):
+            self._waiting.add(Waiting(connection, commands[at], ha, end, frame))
+        return len(written)
 
     @property
     def _may_write(self) -> bool:
