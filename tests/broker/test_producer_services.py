@@ -422,10 +422,35 @@ def test_message_when_asked_for_by_key_or_place_then_found(alone: ReplicaCluster
     assert alone.ask(address, 33, {"offset": str(place + 1)}).code == 1
 
 
-def test_reply_when_the_requester_is_unknown_then_1(alone: ReplicaCluster) -> None:
-    """324: whoever replies must hear that nobody waits any more."""
-    assert send(alone, 0, "REPLY_TO_CLIENT\x01nobody\x02").code == 0
-    values = send_fields(0)
+def reply(cluster: ReplicaCluster, topic: str, queue: int = 0) -> Any:
+    """Reply to a client that is not there."""
+    values = {**send_fields(0), "b": topic, "e": str(queue)}
     values["i"] += "REPLY_TO_CLIENT\x01nobody\x02"
-    answer = alone.ask(the_master(alone).config.address, 325, values, b"r")
-    assert (answer.code, "nobody" in (answer.remark or "")) == (1, True)
+    return cluster.ask(the_master(cluster).config.address, 325, values, b"r")
+
+
+def test_reply_when_the_requester_is_unknown_then_1_and_it_is_stored(alone: ReplicaCluster) -> None:
+    """324: whoever replies must hear that nobody waits any more. Java stores it all the same."""
+    assert send(alone, 0, "REPLY_TO_CLIENT\x01nobody\x02").code == 0
+    topic = f"{the_master(alone).config.cluster_name}_REPLY_TOPIC"
+    for number in range(2):
+        answer = reply(alone, topic)
+        assert (answer.code, "nobody" in (answer.remark or "")) == (1, True)
+        assert answer.ext_fields["queueOffset"] == str(number)
+    first, second = stored(alone, topic, 1)
+    assert first.body == second.body == b"r"
+    assert b"REPLY_TO_CLIENT\x01nobody\x02" in first.properties
+    assert b"TRACE_ON\x01true\x02" in first.properties
+    assert int(answer.ext_fields["msgId"][-16:], 16) == second.physical_offset
+
+
+def test_reply_when_it_cannot_or_shall_not_be_stored_then_it_is_pushed_only() -> None:
+    """A topic or a queue that does not exist; ``storeReplyMessageEnable=false``."""
+    with ReplicaCluster(seed=2, replicas=1, storeReplyMessageEnable="false") as one:
+        one.boot_all()
+        assert reply(one, TOPIC).ext_fields["msgId"] == "0"
+        assert not stored(one, TOPIC, 1)
+    with ReplicaCluster(seed=2, replicas=1) as one:
+        one.boot_all()
+        for answer in (reply(one, "absent"), reply(one, TOPIC, 99)):
+            assert (answer.code, answer.ext_fields["msgId"]) == (1, "0")

@@ -29,7 +29,8 @@ from typing import NamedTuple
 
 import pytest
 
-from rmqha.testing.real.java import JavaBroker
+from rmqha.testing.real import wire
+from rmqha.testing.real.java import CLUSTER_NAME, JavaBroker
 from rmqha.testing.real.mqadmin import mqadmin
 from rmqha.testing.real.processes import wait_until
 from tests.interop import required
@@ -267,10 +268,17 @@ def test_transactions_when_undecided_then_the_producer_is_asked(stage: Stage) ->
 
 
 def test_request_when_sent_then_the_reply_comes_back(stage: Stage) -> None:
-    """324 or 325 of the responder, 326 to the requester."""
-    topic = stage.topic()
+    """324 or 325 of the responder, 326 to the requester, and a record for whoever looks later."""
+    topic, body = stage.topic(), f"question{next(_numbers)}"
     stage.peer.ask(f"responder {topic}")
-    assert stage.peer.ask(f"request {topic} question") == "re:question"
+    assert stage.peer.ask(f"request {topic} {body}") == f"re:{body}"
+    with wire.Connection(stage.broker.address) as connection:
+        replies = f"{CLUSTER_NAME}_REPLY_TOPIC"
+
+        def stored() -> list[bytes]:
+            return [one.body for one in wire.pull_queue(connection, replies, 0)]
+
+        wait_until(lambda: f"re:{body}".encode() in stored(), 10.0, "the reply in its topic")
 
 
 def test_message_when_it_keeps_failing_then_retries_and_the_dead_letters(stage: Stage) -> None:

@@ -27,6 +27,7 @@ from rmqha.broker.aio.processors.producer import ProducerProcessor
 from rmqha.broker.aio.processors.pull import PullProcessor
 from rmqha.broker.aio.processors.query import QueryProcessor
 from rmqha.broker.aio.processors.replication import ReplicationProcessor
+from rmqha.broker.aio.processors.replies import ReplyProcessor
 from rmqha.broker.aio.processors.router import Router
 from rmqha.broker.aio.processors.send import SendProcessor
 from rmqha.broker.aio.processors.topics import TopicProcessor
@@ -197,14 +198,10 @@ class BrokerReplica:
         self._send = SendProcessor(self, self.services, unique_ids)
         self._pull = PullProcessor(self)
         self.admin = AdminProcessor(
-            self,
-            log,
-            ConfigText(disk, config_path),
-            disk_use=used_ratio,
-            services=self.services,
+            self, log, ConfigText(disk, config_path), disk_use=used_ratio, services=self.services,
             held_pulls=lambda: self._pull.held_count,
             waiting_sends=lambda: (self._send.waiting_count, self._send.oldest_wait_ms),
-        )
+        )  # fmt: skip
         router = Router(
             log,
             self._send.send_all,
@@ -213,6 +210,7 @@ class BrokerReplica:
             TopicProcessor(self, self.services, self._registration.told).handlers(),
             self._send.handlers(),
             ProducerProcessor(self, self.services).handlers(),
+            ReplyProcessor(self, self.services).handlers(),
             QueryProcessor(self).handlers(),
             self._pull.handlers(),
             self.pop.handlers(),

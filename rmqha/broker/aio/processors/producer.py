@@ -1,9 +1,9 @@
-"""What else producers ask for: sent-back messages (36), ends of transactions (37), replies (324,
-325), recalls (370). Consumers send 36; to the store it is one more producer."""
+"""What else producers ask for: sent-back messages (36), ends of transactions (37), recalls (370).
+Consumers send 36; to the store it is one more producer."""
 
 from __future__ import annotations
 
-from rmqha.base.errors import DiskFailed, MessageIllegal, RmqhaError
+from rmqha.base.errors import DiskFailed, MessageIllegal
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.send import NOT_SERVING, pack_peer
 from rmqha.broker.aio.services import MasterServices
@@ -24,9 +24,6 @@ from rmqha.broker.send import (
     SERVICE_NOT_AVAILABLE,
     TOPIC_NOT_EXIST,
     Refusal,
-    SendRequest,
-    name_refusal,
-    parse_send,
 )
 from rmqha.broker.topics import PERM_WRITE, TopicConfig
 from rmqha.broker.transactions import COMMIT, ROLLBACK, parse_end
@@ -34,13 +31,10 @@ from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.headers import ext_fields, text_field
-from rmqha.store import properties as props
+from rmqha.remoting.headers import text_field
 from rmqha.store.record import Message, Record, pack_host
 
 SLAVE_NOT_AVAILABLE = 11
-PUSH_TIMEOUT_MS = 3_000
-"""For the requester of a reply to take it; Java's callClient waits ten seconds."""
 
 
 class ProducerProcessor:
@@ -58,8 +52,6 @@ class ProducerProcessor:
         return {
             RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back,
             RequestCode.END_TRANSACTION: self.end_transaction,
-            RequestCode.SEND_REPLY_MESSAGE: self.reply,
-            RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
             RequestCode.RECALL_MESSAGE: self.recall,
         }
 
@@ -152,68 +144,6 @@ class ProducerProcessor:
             return request.reply(done.code, done.remark)
         self._services.writer.answer_when_safe(connection, request, done)
         return None
-
-    # -- 324, 325 ----------------------------------------------------------------------------------
-
-    def reply(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """324, 325: a reply goes to the connection of whoever asked, and is not stored."""
-        parsed = parse_send(
-            request.code if request.code == RequestCode.SEND_REPLY_MESSAGE else 310,
-            request.ext_fields,
-        )
-        refusal = parsed if isinstance(parsed, Refusal) else name_refusal(parsed.topic)
-        if isinstance(parsed, Refusal) or refusal is not None:
-            found = refusal or Refusal(ResponseCode.SYSTEM_ERROR, "no reply")
-            return request.reply(found.code, found.remark)
-        self._broker.tasks.start(self._push(connection, request, parsed), name="reply")
-        return None
-
-    async def _push(
-        self, connection: Connection, request: RemotingCommand, parsed: SendRequest
-    ) -> None:
-        code, remark = int(ResponseCode.SUCCESS), None
-        failure = await self._pushed(connection, request, parsed)
-        if failure is not None:
-            code, remark = int(ResponseCode.SYSTEM_ERROR), failure
-        config = self._broker.config
-        fields = ext_fields(
-            msgId="0", queueId=max(parsed.queue_id, 0), queueOffset=0,
-            MSG_REGION=config.values["regionId"], TRACE_ON=config.values["traceOn"].lower(),
-        )  # fmt: skip
-        if not request.is_oneway:
-            connection.send(request.reply(code, remark, fields))
-
-    async def _pushed(
-        self, connection: Connection, request: RemotingCommand, parsed: SendRequest
-    ) -> str | None:
-        """Ask the requester to take its reply (326); what went wrong, or None."""
-        broker = self._broker
-        value = props.find(parsed.properties, b"REPLY_TO_CLIENT")
-        if value is None:
-            return "reply message properties[REPLY_TO_CLIENT] is null"
-        client_id = value.decode("utf-8", "replace")
-        client = broker.producers.find(client_id)
-        if client is None:
-            return f"push reply message fail, channel of <{client_id}> not found."
-        wall_ms = broker.clock.wall_ms()
-        properties = props.put(parsed.properties, b"PUSH_REPLY_TIME", b"%d" % wall_ms)
-        fields = ext_fields(
-            producerGroup=parsed.producer_group, topic=parsed.topic,
-            defaultTopic=parsed.default_topic,
-            defaultTopicQueueNums=parsed.default_topic_queue_nums, queueId=parsed.queue_id,
-            sysFlag=parsed.sys_flag, bornTimestamp=parsed.born_timestamp, flag=parsed.flag,
-            properties=properties.decode("utf-8", "replace"),
-            reconsumeTimes=parsed.reconsume_times, unitMode=parsed.unit_mode,
-            bornHost=connection.peer, storeHost=broker.config.address, storeTimestamp=wall_ms,
-        )  # fmt: skip
-        command = RemotingCommand(
-            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ext_fields=fields, body=request.body
-        )
-        try:
-            answer = await broker.clients.invoke(client.connection, command, PUSH_TIMEOUT_MS)
-        except RmqhaError:
-            return f"push reply message to {client_id}fail."
-        return None if answer.code == ResponseCode.SUCCESS else (answer.remark or "refused")
 
     # -- 370 ---------------------------------------------------------------------------------------
 
