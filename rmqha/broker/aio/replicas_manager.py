@@ -32,6 +32,7 @@ from rmqha.remoting.bodies import SyncStateSet
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.remoting.headers import int_field
+from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, TimerHandle
@@ -112,8 +113,7 @@ class ReplicasManager:
         self._closed = False
         self._lane: deque[Effect] = deque()
         self._lane_runs = False
-        self._timer: TimerHandle | None = None
-        self._timer_ms = 0
+        self._timer = EarliestTimer(clock, self._tick)
         self._beating: dict[str, int] = {}
         settings = core.settings
         self.lease: WriteLease | None = None
@@ -148,8 +148,7 @@ class ReplicasManager:
     def close(self) -> None:
         """Take no more events; the owner of ``tasks`` ends what runs."""
         self._closed = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         if self._lease_timer is not None:
             self._lease_timer.cancel()
 
@@ -177,16 +176,10 @@ class ReplicasManager:
         self._arm()
 
     def _arm(self) -> None:
-        due = self.core.next_deadline_ms
-        if due is None or self._closed or (self._timer is not None and self._timer_ms <= due):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_ms = due
-        self._timer = self._clock.call_later(max(0, due - self._clock.now_ms()), self._tick)
+        if not self._closed:
+            self._timer.arm(self.core.next_deadline_ms)
 
     def _tick(self) -> None:
-        self._timer = None
         self.give(ev.Ticked())
 
     # -- the write lease -----------------------------------------------------------------------------

@@ -34,9 +34,10 @@ from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.frame import encode
 from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.ports import Clock, Disk, Network, Rng, TimerHandle
+from rmqha.runtime.ports import Clock, Disk, Network, Rng
 from rmqha.runtime.properties import format_properties
 
 READ_CODES = frozenset(
@@ -151,8 +152,7 @@ class ControllerService:
         self._note_second = 0
         self._note_counts: dict[str, int] = {}
         self._next_token = 0
-        self._timer: TimerHandle | None = None
-        self._timer_at_ms = 0
+        self._timer = EarliestTimer(clock, self._on_timer)
         self._closing = False
 
     def _machine_settings(self) -> cm.MachineSettings:
@@ -196,8 +196,7 @@ class ControllerService:
     async def close(self) -> None:
         """Close without handing over."""
         self._closing = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         await self.server.close()
         await self._notifier.close()
         await self._routes.close()
@@ -481,17 +480,9 @@ class ControllerService:
     # -- time --------------------------------------------------------------------------------
 
     def _arm(self, now_ms: int) -> None:
-        deadline_ms = self.machine.next_deadline_ms(now_ms)
-        if deadline_ms is None or self._closing:
-            return
-        if self._timer is not None:
-            if self._timer_at_ms <= deadline_ms:
-                return
-            self._timer.cancel()
-        self._timer_at_ms = deadline_ms
-        self._timer = self._clock.call_later(max(0, deadline_ms - now_ms), self._on_timer)
+        if not self._closing:
+            self._timer.arm(self.machine.next_deadline_ms(now_ms))
 
     def _on_timer(self) -> None:
-        self._timer = None
         if not self._closing:
             self._step(cm.Ticked())

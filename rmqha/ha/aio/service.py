@@ -23,8 +23,9 @@ from rmqha.ha.events import Effect, Event, PutStatus
 from rmqha.ha.frames import BodyParser, MasterFrameParser, SlaveFrameParser, encode_ack
 from rmqha.ha.ports import ReplicatedLog
 from rmqha.ha.settings import HaSettings
+from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.ports import Clock, Listener, Network, TimerHandle
+from rmqha.runtime.ports import Clock, Listener, Network
 
 GATHER_MS = 1
 """Java's dispatcher, which a master's consumers wait for, looks at the log once a millisecond."""
@@ -115,8 +116,7 @@ class HaService:
         self._task_count = 0
         self._lane: deque[Effect] = deque()
         self._lane_runs = False
-        self._timer: TimerHandle | None = None
-        self._timer_ms = 0
+        self._timer = EarliestTimer(clock, self._tick)
         self._puts: dict[int, Callable[[PutStatus], None]] = {}
         self._asked: list[tuple[int, Callable[[PutStatus], None]]] = []
         self._tokens = 0
@@ -136,7 +136,7 @@ class HaService:
         self._port = await self._network.listen(
             host, port, cast(Any, lambda: SlaveConnection(self, self._wire.slave_frames))
         )
-        self._arm()
+        self._timer.arm(self.core.next_deadline_ms)
         return self._port.port
 
     async def close(self) -> None:
@@ -152,8 +152,7 @@ class HaService:
         self._closed = True
         if self._port is not None:
             self._port.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         for connection in list(self._slaves.values()):
             connection.abort()
         if self._master is not None:
@@ -291,20 +290,9 @@ class HaService:
         finally:
             self._draining = False
         if not self._closed:
-            self._arm()
-
-    def _arm(self) -> None:
-        due = self.core.next_deadline_ms
-        if due is None or (self._timer is not None and self._timer_ms <= due):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_ms = due
-        delay_ms = max(0, due - self._clock.now_ms())
-        self._timer = self._clock.call_later(delay_ms, self._tick)
+            self._timer.arm(self.core.next_deadline_ms)
 
     def _tick(self) -> None:
-        self._timer = None
         self.give(ev.Ticked())
 
     # -- what connections call -----------------------------------------------------------------------

@@ -24,7 +24,8 @@ from rmqha.remoting.codes import request_name
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.session import ClientSession
 from rmqha.remoting.settings import RemotingSettings
-from rmqha.runtime.ports import Clock, Network, TimerHandle
+from rmqha.runtime.aio.earliest import EarliestTimer
+from rmqha.runtime.ports import Clock, Network
 
 Answer = asyncio.Future[RemotingCommand]
 
@@ -38,8 +39,7 @@ class _Channel:
         self.connection: Connection | None = None
         self._clock = clock
         self._answers: dict[int, Answer] = {}
-        self._timer: TimerHandle | None = None
-        self._timer_at_ms = 0
+        self._timer = EarliestTimer(clock, self._on_timer)
 
     @property
     def is_usable(self) -> bool:
@@ -54,7 +54,7 @@ class _Channel:
         self._answers[opaque] = answer
         try:
             connection.send(command)
-            self._arm_timer()
+            self._timer.arm(self.session.next_deadline_ms)
             return await answer
         finally:
             # Answered, timed out, or the caller was cancelled: nobody waits any more.
@@ -72,31 +72,15 @@ class _Channel:
                     answer.set_result(command)
 
     def on_closed(self, error: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         reason = f": {error}" if error is not None else ""
         for opaque in self.session.close():
             self._fail(opaque, ConnectionLost(f"connection to {self.address} is lost{reason}"))
 
-    def _arm_timer(self) -> None:
-        """One timer for the earliest deadline; a later deadline never moves it."""
-        deadline_ms = self.session.next_deadline_ms
-        if deadline_ms is None:
-            return
-        if self._timer is not None:
-            if self._timer_at_ms <= deadline_ms:
-                return
-            self._timer.cancel()
-        self._timer_at_ms = deadline_ms
-        delay_ms = max(0, deadline_ms - self._clock.now_ms())
-        self._timer = self._clock.call_later(delay_ms, self._on_timer)
-
     def _on_timer(self) -> None:
-        self._timer = None
         for opaque in self.session.expire(self._clock.now_ms()):
             self._fail(opaque, RequestTimeout(f"{self.address} did not answer in time"))
-        self._arm_timer()
+        self._timer.arm(self.session.next_deadline_ms)
 
     def _fail(self, opaque: int, error: Exception) -> None:
         answer = self._answers.pop(opaque, None)

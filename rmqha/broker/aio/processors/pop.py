@@ -51,7 +51,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
-from rmqha.runtime.ports import TimerHandle
+from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.store.aio.pulling import Pulled, Pulling
 from rmqha.store.record import pack_host
 
@@ -94,8 +94,7 @@ class PopProcessor:
         self._poll_ms_max = config.integer("heldPullTimeMax")
         self._offsets = PopOffsets()
         self._settling = False
-        self._timer: TimerHandle | None = None
-        self._timer_ms = 0
+        self._timer = EarliestTimer(broker.clock, self._tick)
         self._turn = 0
 
     def handlers(self) -> Handlers:
@@ -119,9 +118,7 @@ class PopProcessor:
         """Forget held pops; their connections are closing."""
         for held in self._held.all():
             self._drop(held)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         self._orders.close()
 
     def closed(self, connection: Connection) -> None:
@@ -436,7 +433,7 @@ class PopProcessor:
         until_ms = clock.now_ms() + poll_ms
         for queue in self._held.hold(asked.connection.id, key, asked, until_ms, queues):
             self._broker.arrivals.watch(queue, self._told)
-        self._arm()
+        self._timer.arm(self._held.next_deadline_ms)
 
     def _drop(self, held: Held[Asked]) -> None:
         for key in self._held.drop(held):
@@ -472,18 +469,7 @@ class PopProcessor:
             self._drop(held)
             self._nothing(held.asked, POLLING_TIMEOUT)
 
-    def _arm(self) -> None:
-        due = self._held.next_deadline_ms
-        if due is None or (self._timer is not None and self._timer_ms <= due):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        clock = self._broker.clock
-        self._timer_ms = due
-        self._timer = clock.call_later(max(0, due - clock.now_ms()), self._tick)
-
     def _tick(self) -> None:
-        self._timer = None
         for held in self._held.due(self._broker.clock.now_ms()):
             self._answer_now(held)
-        self._arm()
+        self._timer.arm(self._held.next_deadline_ms)

@@ -33,7 +33,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
-from rmqha.runtime.ports import TimerHandle
+from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.store.aio.pulling import Pulled, Pulling
 
 SHORT_POLL_MS = 1_000
@@ -66,8 +66,7 @@ class PullProcessor:
         self._arrivals = broker.arrivals
         # One object for watching and for ending it.
         self._told = self._arrived
-        self._timer: TimerHandle | None = None
-        self._timer_ms = 0
+        self._timer = EarliestTimer(broker.clock, self._tick)
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -103,9 +102,7 @@ class PullProcessor:
         """Forget held pulls; their connections are closing."""
         for held in self._held.all():
             self._drop(held)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
 
     def closed(self, connection: Connection) -> None:
         """A connection has ended: what it waited for is for nobody."""
@@ -259,7 +256,7 @@ class PullProcessor:
         until_ms = broker.clock.now_ms() + limit_ms
         self._held.hold(asked.connection.id, key, asked, pull.queue_offset, until_ms)
         self._arrivals.watch(key, self._told)
-        self._arm()
+        self._timer.arm(self._held.next_deadline_ms)
         return True
 
     def _drop(self, held: Held[Asked]) -> None:
@@ -298,18 +295,7 @@ class PullProcessor:
             return
         self._answer(asked, self._read(asked, asked.pull.queue_offset))
 
-    def _arm(self) -> None:
-        due = self._held.next_deadline_ms
-        if due is None or (self._timer is not None and self._timer_ms <= due):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        clock = self._broker.clock
-        self._timer_ms = due
-        self._timer = clock.call_later(max(0, due - clock.now_ms()), self._tick)
-
     def _tick(self) -> None:
-        self._timer = None
         for held in self._held.due(self._broker.clock.now_ms()):
             self._answer_now(held)
-        self._arm()
+        self._timer.arm(self._held.next_deadline_ms)
