@@ -330,6 +330,7 @@ def test_heartbeat_v2_when_the_broker_forgot_then_the_client_is_told_to_say_it_a
     assert list(group.subscriptions) == [TOPIC]
 
 
+@pytest.mark.slow
 def test_client_when_it_falls_silent_then_its_queues_are_given_away_and_it_is_cut_off(
     alone: ReplicaCluster,
 ) -> None:

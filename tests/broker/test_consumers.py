@@ -302,6 +302,7 @@ NAMED = st.dictionaries(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(NAMED | ANY_JSON)
 def test_bodies_when_they_are_garbage_then_one_error_is_raised_and_nothing_changes(
     value: Any,

@@ -155,6 +155,7 @@ def test_offset_when_acknowledged_in_any_order_then_it_never_passes_what_is_left
         kept = acked.next_offset
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(
     one=st.builds(

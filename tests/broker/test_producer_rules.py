@@ -187,6 +187,7 @@ NUMBERS = st.one_of(
 TRUTHS = st.sampled_from(["true", "false", "TRUE", "", "1"])
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(
     fields=st.fixed_dictionaries(
@@ -259,6 +260,7 @@ class Timers:
                 self.delivered.append(key)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_timers_when_tables_come_and_go_then_all_are_delivered_in_time(seed: int) -> None:

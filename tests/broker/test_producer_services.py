@@ -177,6 +177,7 @@ def test_timer_when_too_far_or_no_number_then_13(alone: ReplicaCluster, more: st
     assert send(alone, 0, more).code == 13
 
 
+@pytest.mark.slow
 def test_timers_when_restarted_and_when_the_master_dies_then_none_is_lost(
     three: ReplicaCluster,
 ) -> None:

