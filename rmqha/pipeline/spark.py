@@ -34,6 +34,8 @@ def session(
 ) -> SparkSession:
     """The running session, or a new one, with ``rocketmq-commitlog`` and ``rocketmq``.
 
+    It is then the calling thread's, too: call it in every thread that reads or writes.
+
     Args:
         app: the application's name.
         master: by default what ``spark-submit`` says, else ``local[*]``.
@@ -59,6 +61,10 @@ def session(
     for key, value in (settings or {}).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    if SparkSession.getActiveSession() is None:
+        # A thread that did not start the session: without one of its own Spark (4.3) finds no
+        # source there that is written in Python. This makes it the thread's.
+        spark.createDataFrame([], "none int")
     register(spark)
     return spark
 
@@ -81,6 +87,12 @@ def _prepare_process() -> None:
 
 
 def _is_running() -> bool:
+    """In this thread or another one."""
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
-    return SparkSession.getActiveSession() is not None
+    try:
+        SparkSession.active()
+    except PySparkRuntimeError:
+        return False
+    return True

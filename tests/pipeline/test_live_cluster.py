@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.admin.bodies import QueueKey
-from rmqha.admin.exchange import Refused, Unreachable
+from rmqha.admin.bodies import QueueKey, TopicRoute
+from rmqha.admin.exchange import Exchange, Refused, Unreachable
 from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline.live.cluster import LiveCluster
 from rmqha.pipeline.live.offsets import DataLost, Progress, QueueRange, ranges
@@ -17,6 +17,7 @@ from rmqha.pipeline.live.planning import Planner, connect
 from rmqha.pipeline.live.pulling import RangeReader
 from rmqha.remoting.command import RemotingCommand
 from rmqha.testing.cluster import RmqCluster
+from tests.namesrv.node import Node, mapping_info
 from tests.pipeline.live import Topic
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
@@ -126,6 +127,33 @@ def test_topic_when_unknown_then_said_at_once(cluster: RmqCluster) -> None:
             Planner(live, options, print).known_and({})
         by_pattern = read_options(given | {"subscribePattern": "NoSuch.*"})
         assert Planner(live, by_pattern, print).known_and({}) == {}
+
+
+def test_topic_when_static_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By its name, and by a pattern that it matches; the route is a name server's own."""
+    node = Node()
+    node.register(mappings={"A": mapping_info("A")})
+    routes = {name: TopicRoute.decode(node.ask(105, {"topic": name}).body) for name in "AB"}
+
+    async def asked(*_: object) -> tuple[list[str], frozenset[str]]:
+        return list(routes), frozenset()
+
+    def route_of(_: object, topic: str) -> Exchange[TopicRoute]:
+        yield from ()
+        return routes[topic]
+
+    monkeypatch.setattr(LiveCluster, "_topics", asked)
+    monkeypatch.setattr("rmqha.pipeline.live.cluster.topic_route", route_of)
+    for chosen in ({"topic": "A"}, {"subscribe": "B,A"}, {"subscribePattern": ".*"}):
+        options = read_options({"nameServer": "127.0.0.1:1", **chosen})
+        with (
+            connect(options) as live,
+            pytest.raises(ConfigInvalid, match="A is a static topic"),
+        ):
+            Planner(live, options, print).queues()
+    options = read_options({"nameServer": "127.0.0.1:1", "topic": "B"})
+    with connect(options) as live:
+        assert {one.topic for one in Planner(live, options, print).queues()} == {"B"}
 
 
 def test_pattern_when_given_then_the_users_topics(cluster: RmqCluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.pipeline import java
+from rmqha.pipeline import java, session
 from rmqha.pipeline.columns import SCHEMA
 from rmqha.store.record import Record
 from tests.pipeline.stores import TOPICS, messages, written
@@ -106,6 +107,23 @@ async def test_replicas_when_two_then_a_column_says_which(
     await written(tmp_path / "two", messages(10))
     found = load(spark, f"{tmp_path / 'one'},b={tmp_path / 'two'}").groupBy("replica").count()
     assert {row.replica: row["count"] for row in found.collect()} == {"one": 20, "b": 10}
+
+
+async def test_thread_when_it_asks_for_the_session_then_it_finds_the_sources(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A thread has no session of its own at first, and then Spark finds no Python source there."""
+    records = await written(tmp_path, messages(20))
+    found: list[object] = []
+
+    def read() -> None:
+        mine = session()
+        found.extend((mine is spark, load(mine, tmp_path).count()))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+    assert found == [True, len(records)]
 
 
 @pytest.mark.parametrize(

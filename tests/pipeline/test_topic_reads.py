@@ -99,29 +99,39 @@ def of_topics(*topics: str, use: bool = True) -> Wanted:
     return Wanted(COLUMNS, topics=frozenset(topics), use_queues=use)
 
 
-def check(
-    stored: list[tuple[str, int, int]],
-    undispatched: int,
-    harm: list[Damage],
-    part_bytes: int,
-    wanted: Wanted,
-) -> None:
+class Case(Struct, frozen=True):
+    """A store, what happens to it, and what is read.
+
+    Attributes:
+        stored: topic, queue and body size of each message.
+        undispatched: how many of the last ones no consume queue has.
+    """
+
+    stored: list[tuple[str, int, int]]
+    undispatched: int
+    harm: list[Damage]
+    part_bytes: int
+    wanted: Wanted
+
+
+def check(case: Case) -> None:
     """Write a store, harm it, and read topics of it both ways."""
+    stored, wanted = case.stored, case.wanted
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         store = SyntheticStore(root, FILE_BYTES, QUEUE_UNITS)
         written: dict[int, Written] = {}
         for number, (topic, queue_id, size) in enumerate(stored):
-            dispatched = number < len(stored) - undispatched
+            dispatched = number < len(stored) - case.undispatched
             one = store.add(topic, queue_id, bytes([number]) * size, dispatched=dispatched)
             written[one.at] = one
         store.close(grown=True)
-        for one in harm:
+        for one in case.harm:
             inflict(root, one)
-        scanned = rows(root, replace(wanted, use_queues=False), part_bytes)
-        found = rows(root, wanted, part_bytes)
+        scanned = rows(root, replace(wanted, use_queues=False), case.part_bytes)
+        found = rows(root, wanted, case.part_bytes)
         compare(scanned, found, written, wanted)
-        if not harm:
+        if not case.harm:
             assert found == scanned
 
 
@@ -173,38 +183,26 @@ WANTED = st.builds(
     queue_id=st.sampled_from([Bounds(), Bounds(), Bounds(1, 1)]),
     queue_offset=st.sampled_from([Bounds(), Bounds(), Bounds(2, 5), Bounds(low=7)]),
 )
-CASE = given(
-    STORED, st.integers(0, 10), st.lists(DAMAGE, max_size=3), st.sampled_from([1000, 3000, 8192]),
-    WANTED,
+CASES = st.builds(
+    Case, STORED, st.integers(0, 10), st.lists(DAMAGE, max_size=3),
+    st.sampled_from([1000, 3000, 8192]), WANTED,
 )  # fmt: skip
 
 
 @QUICK
-@CASE
-def test_topics_when_read_by_queues_then_never_less_than_by_a_scan(
-    stored: list[tuple[str, int, int]],
-    undispatched: int,
-    harm: list[Damage],
-    part_bytes: int,
-    wanted: Wanted,
-) -> None:
+@given(CASES)
+def test_topics_when_read_by_queues_then_never_less_than_by_a_scan(case: Case) -> None:
     """Tails that are not dispatched, queues and logs with turned bits, zeros, cuts, lost files."""
-    check(stored, undispatched, harm, part_bytes, wanted)
+    check(case)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @settings(QUICK, max_examples=600)
-@CASE
-def test_topics_when_read_by_queues_then_never_less_in_many_more_cases(
-    stored: list[tuple[str, int, int]],
-    undispatched: int,
-    harm: list[Damage],
-    part_bytes: int,
-    wanted: Wanted,
-) -> None:
+@given(CASES)
+def test_topics_when_read_by_queues_then_never_less_in_many_more_cases(case: Case) -> None:
     """As above."""
-    check(stored, undispatched, harm, part_bytes, wanted)
+    check(case)
 
 
 def test_topic_when_dispatched_then_the_log_is_not_gone_through(

@@ -24,7 +24,7 @@ from rmqha.pipeline.compare import (
     plan_ranges,
     records_of,
 )
-from rmqha.pipeline.jobs.pages import page, sentence, table
+from rmqha.pipeline.jobs.report_page import page, sentence, table
 from rmqha.pipeline.replica import Replica, open_store
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from msgspec.structs import astuple
 
 from rmqha.pipeline.controller_log import SNAPSHOT, TORN, find_store, read_store
 from rmqha.pipeline.controller_state import Known, facts
-from rmqha.pipeline.jobs.pages import page, sentence, table
+from rmqha.pipeline.jobs.report_page import page, sentence, table
 from rmqha.pipeline.jobs.tables import batches as table_batches
 from rmqha.pipeline.jobs.tables import named_paths, write_parts, write_whole
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from rmqha.pipeline.jobs.pages import page, sentence, table
+from rmqha.pipeline.jobs.report_page import page, sentence, table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

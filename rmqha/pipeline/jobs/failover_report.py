@@ -33,7 +33,7 @@ from msgspec.structs import astuple
 from rmqha.pipeline.client_history import check_history
 from rmqha.pipeline.failover_log import check_log, read_log
 from rmqha.pipeline.jobs import history_check
-from rmqha.pipeline.jobs.pages import page, sentence, table
+from rmqha.pipeline.jobs.report_page import page, sentence, table
 from rmqha.pipeline.jobs.tables import batches, named_paths, write_parts, write_whole
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from rmqha.pipeline.client_history import (
     read_history,
     windows,
 )
-from rmqha.pipeline.jobs.pages import page, sentence, table
+from rmqha.pipeline.jobs.report_page import page, sentence, table
 from rmqha.pipeline.jobs.tables import batches, named_paths, write_whole
 
 if TYPE_CHECKING:

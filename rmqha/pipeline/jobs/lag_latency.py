@@ -16,7 +16,7 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from rmqha.pipeline.jobs.pages import page, sentence, table
+from rmqha.pipeline.jobs.report_page import page, sentence, table
 from rmqha.pipeline.jobs.tables import batches, named_paths, write_parts, write_whole
 from rmqha.pipeline.progress import group_offsets, queue_ends
 from rmqha.pipeline.replica import open_replica
@@ -28,9 +28,15 @@ LATENCY, LAG, DAMAGE = "latency", "lag", "_corrupt"
 REPORT = "_report.html"
 SHOWN_MAX = 1000
 LOG = (
-    "replica string, physicalOffset bigint, topic string, queueId int, queueOffset bigint,"
-    " bornTimestamp timestamp, storeTimestamp timestamp, _corrupt string"
+    "replica string, topic string, bornTimestamp timestamp, storeTimestamp timestamp,"
+    " _corrupt string"
 )
+"""What latency needs of the whole log."""
+PLACES = (
+    "replica string, topic string, queueId int, queueOffset bigint, storeTimestamp timestamp,"
+    " _corrupt string"
+)
+"""What lag needs of the topics that a group has an offset in."""
 ENDS = (
     "replica string, topic string, queueId bigint, minOffset bigint, endOffset bigint,"
     " _corrupt string"
@@ -163,7 +169,12 @@ def lag(offsets: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def behind(found: DataFrame, log: DataFrame) -> DataFrame:
-    """``lag`` with ``behindMs``, of the times at which the log's messages were stored."""
+    """``lag`` with ``behindMs``, of the times at which the log's messages were stored.
+
+    Args:
+        found: of ``lag``.
+        log: columns ``PLACES``, of the groups' topics at least.
+    """
     from pyspark.sql import functions as f
 
     keys = ["replica", "topic", "queueId"]
@@ -208,8 +219,8 @@ def run(spark: SparkSession, stores: Sequence[str], out: str) -> Found:
     """
     named = checked_stores(stores)
     paths = ",".join(f"{name}={root}" for name, root in named)
-    log = spark.read.format("rocketmq-commitlog").schema(LOG).load(paths)
-    times = latency(log).cache()
+    source = spark.read.format("rocketmq-commitlog")
+    times = latency(source.schema(LOG).load(paths)).cache()
     by_day = times.where("topic IS NOT NULL").drop("damaged")
     write_parts(by_day, out, LATENCY, "replica", "day")
     damaged = times.where("topic IS NULL").selectExpr("coalesce(sum(damaged), 0)").collect()[0][0]
@@ -220,8 +231,7 @@ def run(spark: SparkSession, stores: Sequence[str], out: str) -> Found:
     hurt = hurt.where("_corrupt IS NOT NULL")
     write_whole(hurt, out, DAMAGE)
     topics = [row.topic for row in offsets.select("topic").distinct().collect() if row.topic]
-    wanted = log.where(log.topic.isin(topics)) if topics else log.limit(0)
-    queues = behind(lag(offsets, ends), wanted).cache()
+    queues = behind(lag(offsets, ends), _places(spark, paths, topics)).cache()
     write_parts(queues, out, LAG, "replica")
     columns = (
         "replica",
@@ -248,6 +258,14 @@ def run(spark: SparkSession, stores: Sequence[str], out: str) -> Found:
     for frame in (times, ends, offsets, queues):
         frame.unpersist()
     return found
+
+
+def _places(spark: SparkSession, paths: str, topics: Sequence[str]) -> DataFrame:
+    """Where the messages of some topics are; the source goes to these by the consume queues."""
+    if not topics:
+        return spark.createDataFrame([], PLACES)
+    reader = spark.read.format("rocketmq-commitlog").schema(PLACES)
+    return reader.option("topic", ",".join(topics)).load(paths)
 
 
 def checked_stores(stores: Sequence[str]) -> list[tuple[str, str]]:

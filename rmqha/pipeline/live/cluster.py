@@ -45,11 +45,11 @@ NEW_TOPIC_QUEUES = 4
 """Of a topic that a broker makes for its first message."""
 
 _PULLED = frozenset({FOUND_CODE, PULL_NOT_FOUND, PULL_RETRY_IMMEDIATELY, PULL_OFFSET_MOVED})
-_SYSTEM_ERROR, _FLUSH_DISK, _NO_SLAVE, _FLUSH_SLAVE, _NOT_AVAILABLE = 1, 10, 11, 12, 14
-PASSING = frozenset(
+PASSING: frozenset[int] = frozenset(
     {
-        _SYSTEM_ERROR, int(ResponseCode.SYSTEM_BUSY), _FLUSH_DISK, _NO_SLAVE, _FLUSH_SLAVE,
-        _NOT_AVAILABLE, int(ResponseCode.TOPIC_NOT_EXIST),
+        ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.TOPIC_NOT_EXIST,
     }
 )  # fmt: skip
 """Answers of a broker that another moment, or another master, may not give. The three in the middle
@@ -66,7 +66,9 @@ def _succeeded(answer: RemotingCommand) -> bool:
 
 def _has_no_epochs(answer: RemotingCommand) -> bool:
     """A broker without controllers, or one from before there were any."""
-    is_alone = answer.code == _SYSTEM_ERROR and _CONTROLLERS_ONLY in (answer.remark or "")
+    is_alone = answer.code == ResponseCode.SYSTEM_ERROR and _CONTROLLERS_ONLY in (
+        answer.remark or ""
+    )
     return is_alone or answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
