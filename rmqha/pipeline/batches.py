@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from rmqha.pipeline import chain as chains
+from rmqha.pipeline.chain import Chain
 from rmqha.pipeline.columns import SCHEMA, Columns
 from rmqha.pipeline.pages import forget, mapped
-from rmqha.pipeline.splits import Gap, Part, walk
+from rmqha.pipeline.splits import Gap, Part, Rows, walk
 from rmqha.pipeline.tiles import Tiles, sizes_at
 from rmqha.pipeline.units import Claims, Ints, Sought, claims
 
@@ -49,7 +51,8 @@ class Wanted(Struct, frozen=True):
         columns: names of ``SCHEMA``, in the order of the batches' columns.
         topics: None for all.
         queue_id, physical_offset, queue_offset, store_timestamp (ms): bounds.
-        use_queues: whether topics are found by the consume queues, where these account for the log.
+        use_queues: whether topics are found by the consume queues, where these account for the log;
+            of all topics every record is read, with the queues only more of them at once.
     """
 
     columns: tuple[str, ...] = tuple(SCHEMA.names)
@@ -71,31 +74,44 @@ def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     """
     maker = _BatchMaker(part, wanted)
     named = _claims(part, wanted)
-    scattered = named is not None and named.wanted_bytes < SCATTERED * (part.stop - part.start)
+    every = wanted.topics is None
+    scattered = (
+        not every
+        and named is not None
+        and named.wanted_bytes < SCATTERED * (part.stop - part.start)
+    )
     with mapped(part.file.path, scattered=scattered) as buffer:
-        tiles = None if named is None else Tiles(named, buffer, part.file.base, part.start)
-        for found in walk(part, buffer, RECORDS_PER_BATCH, tiles):
+        tiles = chain = None
+        if named is not None and every:
+            chain = Chain(named, buffer, part.file.base)
+        elif named is not None:
+            tiles = Tiles(named, buffer, part.file.base, part.start)
+        for found in walk(part, buffer, RECORDS_PER_BATCH, tiles, chain):
             if isinstance(found, Gap):
                 yield maker.gap(found)
                 continue
-            for positions in _portions(buffer, found.positions):
-                yield from maker.records(Columns(buffer, positions))
-                forget(buffer, int(positions[0]), int(positions[-1]))
+            for rows in _portions(buffer, found):
+                yield from maker.records(Columns(buffer, rows.positions, rows.heads))
+                forget(buffer, int(rows.positions[0]), int(rows.positions[-1]))
 
 
 def _claims(part: Part, wanted: Wanted) -> Claims | None:
     """What the consume queues say of the part; None when they are not to be asked."""
-    if wanted.topics is None or not wanted.use_queues:
+    if not wanted.use_queues:
         return None
-    ids, offsets, base = wanted.queue_id, wanted.queue_offset, part.file.base
+    root, low, high = part.replica.root, part.file.base + part.start, part.file.base + part.stop
+    if wanted.topics is None:
+        return claims(root, Sought(), low, high, chains.QUEUES_MAX)
+    ids, offsets = wanted.queue_id, wanted.queue_offset
     sought = Sought(wanted.topics, (ids.low, ids.high), (offsets.low, offsets.high))
-    return claims(part.replica.root, sought, base + part.start, base + part.stop)
+    return claims(root, sought, low, high)
 
 
-def _portions(buffer: memoryview, positions: Ints) -> Iterator[Ints]:
+def _portions(buffer: memoryview, rows: Rows) -> Iterator[Rows]:
     """Few enough bytes at a time, whatever the records' size."""
+    positions = rows.positions
     if positions[-1] - positions[0] <= BYTES_PER_BATCH:
-        yield positions
+        yield rows
         return
     ends = np.cumsum(sizes_at(np.frombuffer(buffer, np.uint8), positions))
     begin = 0
@@ -104,7 +120,8 @@ def _portions(buffer: memoryview, positions: Ints) -> Iterator[Ints]:
         stop = int(np.searchsorted(ends, before + BYTES_PER_BATCH, side="right"))
         near = int(np.searchsorted(positions, positions[begin] + SPAN_PER_BATCH))
         stop = max(min(stop, near), begin + 1)
-        yield positions[begin:stop]
+        heads = None if rows.heads is None else rows.heads[begin:stop]
+        yield Rows(positions[begin:stop], heads)
         begin = stop
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqha.pipeline.chain import HEAD, Heads
 from rmqha.pipeline.pairs import PropertyColumns
 from rmqha.pipeline.tiles import gather
 from rmqha.store.record import (
@@ -56,17 +57,11 @@ SCHEMA = pa.schema(
 )
 
 Ints = npt.NDArray[np.int64]
-_FRONT = np.dtype(
-    [
-        ("size", ">i4"), ("magic", ">u4"), ("bodyCrc", ">i4"), ("queueId", ">i4"),
-        ("flag", ">i4"), ("queueOffset", ">i8"), ("physicalOffset", ">i8"), ("sysFlag", ">i4"),
-        ("bornTimestamp", ">i8"),
-    ]
-)  # fmt: skip
 _TAIL = np.dtype(
     [("reconsumeTimes", ">i4"), ("preparedTransactionOffset", ">i8"), ("bodySize", ">i4")]
 )
 _MOMENT = np.dtype([("ms", ">i8")])
+_BORN_HOST_AT = 48
 _HOST_V4, _HOST_V6 = 8, 20
 
 
@@ -76,24 +71,28 @@ class Columns:
     Args:
         buffer: the whole file; the columns do not keep it.
         positions: where the records begin, ascending; each is one by ``hop``.
+        heads: what they begin with, when that was read before.
 
     Attributes:
         bad: for each record, whether its parts do not fill it; its contents are not to be read.
     """
 
-    def __init__(self, buffer: memoryview, positions: Ints | list[int]) -> None:
+    def __init__(
+        self, buffer: memoryview, positions: Ints | list[int], heads: Heads | None = None
+    ) -> None:
         self._buffer = buffer
         self._bytes = np.frombuffer(buffer, np.uint8)
         self.positions: Ints = np.asarray(positions, np.int64)
-        self._front = gather(self._bytes, self.positions, _FRONT)
+        self._front = gather(self._bytes, self.positions, HEAD) if heads is None else heads
         sys_flag = self._front["sysFlag"]
         self._born_v6 = (sys_flag & BORN_HOST_V6) != 0
         self._store_v6 = (sys_flag & STORE_HOST_V6) != 0
-        self._born_at = self.positions + _FRONT.itemsize
+        self._born_at = self.positions + _BORN_HOST_AT
         self._stored_at = self._born_at + np.where(self._born_v6, _HOST_V6, _HOST_V4)
         self._store_host_at = self._stored_at + 8
         tail_at = self._store_host_at + np.where(self._store_v6, _HOST_V6, _HOST_V4)
-        self._tail = gather(self._bytes, tail_at, _TAIL)
+        self._is_v4 = not (self._born_v6.any() or self._store_v6.any())
+        self._tail = self._front if self._is_v4 else gather(self._bytes, tail_at, _TAIL)
         self._body_at = tail_at + _TAIL.itemsize
         self._find_ends()
 
@@ -137,11 +136,13 @@ class Columns:
 
     def number(self, name: str) -> Ints:
         """A column of integers by its name in ``SCHEMA``."""
-        source = self._front if name in (_FRONT.names or ()) else self._tail
+        source = self._tail if name in (_TAIL.names or ()) else self._front
         return source[name].astype(np.int64)
 
     def store_timestamps(self) -> Ints:
         """Milliseconds since 1970."""
+        if self._is_v4:
+            return self.number("storeTimestamp")
         return gather(self._bytes, self._stored_at, _MOMENT)["ms"].astype(np.int64)
 
     def topics(self) -> pa.Array:
@@ -159,7 +160,7 @@ class Columns:
                 arrays[name] = properties.column(name)
             elif name in _MAKERS:
                 arrays[name] = _MAKERS[name](self)
-            elif name in (*(_FRONT.names or ()), *(_TAIL.names or ())):
+            elif name in (HEAD.names or ()):
                 kind = SCHEMA.field(name).type
                 arrays[name] = pa.array(self.number(name)).cast(kind)
         return arrays

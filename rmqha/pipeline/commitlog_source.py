@@ -40,6 +40,7 @@ from rmqha.pipeline.batches import INT64_MAX, INT64_MIN, Bounds, Wanted, read_pa
 from rmqha.pipeline.columns import SCHEMA
 from rmqha.pipeline.replica import open_replica, split_store
 from rmqha.pipeline.splits import PART_BYTES, Part, plan
+from rmqha.pipeline.worker import freeze_modules
 
 NAME = "rocketmq-commitlog"
 OPTIONS = (
@@ -130,6 +131,7 @@ class CommitLogReader(DataSourceReader):
             OSError: its file cannot be read.
         """
         assert isinstance(partition, PartOfLog)
+        freeze_modules()
         return read_part(partition.part, self._wanted)
 
 

@@ -8,19 +8,21 @@ names a record, or the file's beginning, and goes from header to header from the
 Behind damage the next anchor is where the log goes on. Where no queue names one (it is not there, or
 does not reach so far), a record counts that is whole: all lengths fit and its checksum is right.
 
-With ``tiles`` the log is read only where the consume queues do not account for it.
+With ``tiles`` the log is read only where the consume queues do not account for it; with a ``chain``
+all of it is read, many records at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise, zip_longest
+from itertools import islice, pairwise, zip_longest
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rmqha.pipeline.chain import Chain, Heads
 from rmqha.pipeline.hop import End, candidates, hop, is_zeros
 from rmqha.pipeline.pages import forget, has_data
 from rmqha.pipeline.replica import LogFile, Queues, Replica
@@ -29,6 +31,7 @@ from rmqha.store import record
 
 PART_BYTES = 128 * 1024 * 1024
 ANCHOR_WINDOWS = (8 << 20, 64 << 20)
+ANCHOR_TRIES = 8
 RECORDS_MAX = 1 << 16
 
 
@@ -56,9 +59,15 @@ class Gap(Struct, frozen=True):
 
 
 class Rows(Struct, frozen=True):
-    """Where records begin, one behind the other."""
+    """Where records begin, one behind the other; and their ``HEAD``s, when these were read."""
 
     positions: npt.NDArray[np.int64]
+    heads: Heads | None = None
+
+    def since(self, number: int) -> Rows:
+        """Without the first ones."""
+        heads = None if self.heads is None else self.heads[number:]
+        return Rows(self.positions[number:], heads)
 
 
 def plan(replica: Replica, part_bytes: int = PART_BYTES) -> list[Part]:
@@ -76,19 +85,23 @@ def plan(replica: Replica, part_bytes: int = PART_BYTES) -> list[Part]:
 
 
 def walk(
-    part: Part, buffer: memoryview, records_max: int = RECORDS_MAX, tiles: Tiles | None = None
+    part: Part,
+    buffer: memoryview,
+    records_max: int = RECORDS_MAX,
+    tiles: Tiles | None = None,
+    chain: Chain | None = None,
 ) -> Iterator[Rows | Gap]:
     """The part's records and gaps in order, together all its bytes but blanks and a zero end.
 
     What is missing between two files is a gap behind the former.
 
     A gap belongs to the part in which it begins. With ``tiles``, records that are claimed for
-    unwanted topics are left out, and so is damage inside of them.
+    unwanted topics are left out, and so is damage inside of them. A ``chain`` only makes it quicker.
     """
     if part.is_last_file and part.start and _ends_before(buffer, part.file.path, part.start):
         return
     done = 0
-    for found in _follow(part, buffer, records_max, tiles):
+    for found in _follow(part, buffer, records_max, tiles, chain):
         begin = found.start if isinstance(found, Gap) else int(found.positions[0])
         forget(buffer, done, begin)
         done = begin
@@ -96,7 +109,7 @@ def walk(
             if found.start >= part.start:
                 yield found
         elif found.positions[-1] >= part.start:
-            yield Rows(found.positions[np.searchsorted(found.positions, part.start) :])
+            yield found.since(int(np.searchsorted(found.positions, part.start)))
     if part.missing:
         stop = part.stop + part.missing
         base = part.file.base
@@ -104,14 +117,21 @@ def walk(
 
 
 def _follow(
-    part: Part, buffer: memoryview, records_max: int, tiles: Tiles | None
+    part: Part, buffer: memoryview, records_max: int, tiles: Tiles | None, chain: Chain | None
 ) -> Iterator[Rows | Gap]:
     queues = Queues(part.replica.root)
     position = None if tiles is None else tiles.anchor(part.start, ANCHOR_WINDOWS[0])
     if position is None:
-        position = _anchor(part, buffer, queues)
+        position = _anchor(part, buffer, queues, chain)
     while position is not None and position < part.stop:
-        limit = part.stop
+        limit, hops = part.stop, records_max
+        if chain is not None:
+            linked = chain.link(position, records_max)
+            if linked is not None:
+                yield Rows(linked.positions, linked.heads)
+                position = linked.stop
+                continue
+            hops = min(chain.hops(), records_max)
         if tiles is not None:
             stretch = tiles.stretch(position)
             if stretch is not None:
@@ -120,7 +140,7 @@ def _follow(
                     yield Rows(wanted[begin : begin + records_max])
                 continue
             limit = min(limit, tiles.next_after(position))
-        run = hop(buffer, position, limit, part.file.base, records_max)
+        run = hop(buffer, position, limit, part.file.base, hops)
         if run.positions:
             yield Rows(np.asarray(run.positions, np.int64))
         position = run.position
@@ -139,8 +159,13 @@ def _ends_before(buffer: memoryview, path: str, position: int) -> bool:
     return not has_data(path, position) or is_zeros(buffer, position)
 
 
-def _anchor(part: Part, buffer: memoryview, queues: Queues) -> int:
+def _anchor(part: Part, buffer: memoryview, queues: Queues, chain: Chain | None) -> int:
     """A certain record before the part, as near as one is found; else the file's beginning."""
+    if chain is not None:
+        claimed = islice(chain.before(part.start, ANCHOR_WINDOWS[0]), ANCHOR_TRIES)
+        found = next((at for at in claimed if _is_named(part, buffer, at, queues)), None)
+        if found is not None:
+            return found
     for window in ANCHOR_WINDOWS:
         begin = part.start - window
         if begin <= 0 or not queues.known:
@@ -168,11 +193,16 @@ def _named(part: Part, buffer: memoryview, begin: int, stop: int, queues: Queues
     """The first record in a range that a consume queue names."""
     position = begin
     while (at := candidates(buffer, position, stop, part.file.base)) is not None:
-        head = record.check_record(buffer, at, len(buffer), part.file.base + at, check_crc=True)
-        if head.size > 0 and queues.names(
-            head.topic.decode("utf-8", "replace"), head.queue_id, head.queue_offset,
-            part.file.base + at, head.size,
-        ):  # fmt: skip
+        if _is_named(part, buffer, at, queues):
             return at
         position = at + 1
     return None
+
+
+def _is_named(part: Part, buffer: memoryview, at: int, queues: Queues) -> bool:
+    """Whether a whole record stands there that the queue of which it says it is names, too."""
+    head = record.check_record(buffer, at, len(buffer), part.file.base + at, check_crc=True)
+    return head.size > 0 and queues.names(
+        head.topic.decode("utf-8", "replace"), head.queue_id, head.queue_offset,
+        part.file.base + at, head.size,
+    )  # fmt: skip

@@ -10,6 +10,7 @@ Source: protocol fact (ha-store 5.7): units of 20 bytes, files named by the posi
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -25,6 +26,9 @@ QUEUES_MAX = 4096
 """With more queues than this, asking each costs more than going through the log."""
 _NAME_DIGITS = 20
 _UNIT = np.dtype([("at", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+_PLACE = struct.Struct(">qi")
+_BLOCK = 256
+"""So many units are read at once at the end of a bisection."""
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -66,19 +70,22 @@ class Sought(Struct, frozen=True):
     queue_offsets: tuple[int, int] = (0, 2**63 - 1)
 
 
-def claims(root: str, sought: Sought, low: int, high: int) -> Claims | None:
+def claims(
+    root: str, sought: Sought, low: int, high: int, queues_max: int | None = None
+) -> Claims | None:
     """What the queues say of records that begin in ``[low, high)``, and of the one before.
 
     Args:
         root: the store's directory.
         sought: their claims are wanted.
         low, high: physical offsets.
+        queues_max: by default ``QUEUES_MAX``.
 
     Returns:
         None when the store has no queues, or too many.
     """
     folders = list(_queue_folders(os.path.join(root, CONSUME_QUEUE)))
-    if not folders or len(folders) > QUEUES_MAX:
+    if not folders or len(folders) > (QUEUES_MAX if queues_max is None else queues_max):
         return None
     parts = []
     for topic, queue_id, path in folders:
@@ -94,9 +101,10 @@ def claims(root: str, sought: Sought, low: int, high: int) -> Claims | None:
         # Of equal claims the first is kept: one that is wanted, when there is any.
         order = np.lexsort((~wanted, size, at))
     one = Claims(at[order], size[order], wanted[order])
-    one = one.where((one.size >= MIN_SIZE) & (one.size != FILLER_SIZE) & (one.at < high))
-    repeated = (one.at[1:] == one.at[:-1]) & (one.size[1:] == one.size[:-1])
-    return one.where(np.concatenate((np.ones(min(1, len(one.at)), np.bool_), ~repeated)))
+    kept = (one.size >= MIN_SIZE) & (one.size != FILLER_SIZE) & (one.at < high)
+    # Those of one place stand together, by size: what is dropped for its size parts no equal ones.
+    kept[1:] &= (one.at[1:] != one.at[:-1]) | (one.size[1:] != one.size[:-1])
+    return one.where(kept)
 
 
 def _queue_folders(root: str) -> Iterator[tuple[str, int, str]]:
@@ -161,15 +169,36 @@ class _Queue:
         What was never written counts as behind everything, fillers as before.
         """
         high = self.stop
-        while low < high:
+        while high - low > _BLOCK:
             middle = (low + high) // 2
-            _, data = next(self._pieces(middle, middle + 1), (0, b""))
-            at, size, _ = UNIT.unpack(data) if data else (0, 0, 0)
+            at, size = self._place(middle)
             if size == FILLER_SIZE or (size > 0 and at < offset):
                 low = middle + 1
             else:
                 high = middle
+        for first, data in self._pieces(low, high):
+            if first != low:
+                break
+            units = np.frombuffer(data, _UNIT)
+            size = units["size"]
+            before = (size == FILLER_SIZE) | ((size > 0) & (units["at"] < offset))
+            if not before.all():
+                return low + int(before.argmin())
+            low += len(units)
         return low
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """Offset and size that a unit says; zeros when no file has it."""
+        for first, count, path in self._files:
+            if first <= index < first + count:
+                descriptor = self._descriptor(path)
+                if descriptor is None:
+                    break
+                data = os.pread(descriptor, _PLACE.size, (index - first) * UNIT.size)
+                if len(data) == _PLACE.size:
+                    at, size = _PLACE.unpack(data)
+                    return at, size
+        return 0, 0
 
     def read(self, begin: int, stop: int) -> tuple[npt.NDArray[np.void], Ints]:
         """Units ``[begin, stop)``, as far as files have them, and the index of each."""

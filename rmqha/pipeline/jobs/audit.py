@@ -26,6 +26,7 @@ from rmqha.pipeline.compare import (
 )
 from rmqha.pipeline.jobs.report_page import page, sentence, table
 from rmqha.pipeline.replica import Replica, open_store
+from rmqha.pipeline.worker import freeze_modules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,6 +150,7 @@ class _Hashes:
         self._seed = seed
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_modules()
         for batch in batches:
             chosen = [self._ranges[number] for number in batch.column(0).to_pylist()]
             rows = [(one.start, one.stop, one.epoch, hash_of(one, self._seed)) for one in chosen]
@@ -164,6 +166,7 @@ class _Records:
         self._replicas = replicas
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_modules()
         for batch in batches:
             for row in batch.to_pylist():
                 one = Range(**row)
