@@ -17,7 +17,7 @@ from rmqha.pipeline.columns import SCHEMA, Columns
 from rmqha.pipeline.pages import forget, mapped
 from rmqha.pipeline.splits import Gap, Part, Rows, walk
 from rmqha.pipeline.tiles import Tiles, sizes_at
-from rmqha.pipeline.units import Claims, Ints, Sought, claims
+from rmqha.pipeline.units import Claims, Sought, claims
 
 RECORDS_PER_BATCH = 16_384
 BYTES_PER_BATCH = 32 << 20

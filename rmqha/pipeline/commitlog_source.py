@@ -131,8 +131,8 @@ class CommitLogReader(DataSourceReader):
             OSError: its file cannot be read.
         """
         assert isinstance(partition, PartOfLog)
+        yield from read_part(partition.part, self._wanted)
         freeze_modules()
-        return read_part(partition.part, self._wanted)
 
 
 class PushingReader(CommitLogReader):

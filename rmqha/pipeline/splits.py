@@ -120,9 +120,7 @@ def _follow(
     part: Part, buffer: memoryview, records_max: int, tiles: Tiles | None, chain: Chain | None
 ) -> Iterator[Rows | Gap]:
     queues = Queues(part.replica.root)
-    position = None if tiles is None else tiles.anchor(part.start, ANCHOR_WINDOWS[0])
-    if position is None:
-        position = _anchor(part, buffer, queues, chain)
+    position: int | None = _anchor(part, buffer, queues, tiles, chain)
     while position is not None and position < part.stop:
         limit, hops = part.stop, records_max
         if chain is not None:
@@ -159,8 +157,14 @@ def _ends_before(buffer: memoryview, path: str, position: int) -> bool:
     return not has_data(path, position) or is_zeros(buffer, position)
 
 
-def _anchor(part: Part, buffer: memoryview, queues: Queues, chain: Chain | None) -> int:
+def _anchor(
+    part: Part, buffer: memoryview, queues: Queues, tiles: Tiles | None, chain: Chain | None
+) -> int:
     """A certain record before the part, as near as one is found; else the file's beginning."""
+    if tiles is not None:
+        found = tiles.anchor(part.start, ANCHOR_WINDOWS[0])
+        if found is not None:
+            return found
     if chain is not None:
         claimed = islice(chain.before(part.start, ANCHOR_WINDOWS[0]), ANCHOR_TRIES)
         found = next((at for at in claimed if _is_named(part, buffer, at, queues)), None)

@@ -180,8 +180,8 @@ class _Queue:
             if first != low:
                 break
             units = np.frombuffer(data, _UNIT)
-            size = units["size"]
-            before = (size == FILLER_SIZE) | ((size > 0) & (units["at"] < offset))
+            sizes = units["size"]
+            before = (sizes == FILLER_SIZE) | ((sizes > 0) & (units["at"] < offset))
             if not before.all():
                 return low + int(before.argmin())
             low += len(units)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import gc
 
-_is_frozen = False
+_state = {"frozen": False}
 
 
 def freeze_modules() -> None:
     """Let the collector pass over what is loaded already; does nothing outside of a Spark task.
 
     Spark's Python daemon collects garbage after every task. With numpy, pandas and Arrow loaded
-    each time costs 50 ms, as much as 50 MB of log. Garbage of before goes first, once in a
-    worker's life; what is made later is collected as ever.
+    each time costs 50 ms, as much as 50 MB of log. To be called at the end of a task, when all that
+    it needs is loaded. Garbage of before goes first, once in a worker's life; what is made later is
+    collected as ever, and what nothing refers to goes at once, frozen or not.
     """
-    global _is_frozen
-    if _is_frozen or not _is_task():
+    if _state["frozen"] or not _is_task():
         return
     gc.collect()
     gc.freeze()
-    _is_frozen = True
+    _state["frozen"] = True
 
 
 def _is_task() -> bool:

@@ -150,13 +150,13 @@ class _Hashes:
         self._seed = seed
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_modules()
         for batch in batches:
             chosen = [self._ranges[number] for number in batch.column(0).to_pylist()]
             rows = [(one.start, one.stop, one.epoch, hash_of(one, self._seed)) for one in chosen]
             yield pa.RecordBatch.from_pylist(
                 [dict(zip(_HASHED.names, row, strict=True)) for row in rows], _HASHED
             )
+        freeze_modules()
 
 
 class _Records:
@@ -166,7 +166,6 @@ class _Records:
         self._replicas = replicas
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        freeze_modules()
         for batch in batches:
             for row in batch.to_pylist():
                 one = Range(**row)
