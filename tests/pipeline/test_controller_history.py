@@ -86,8 +86,10 @@ def test_stores_when_damaged_and_torn_then_told_and_the_good_one_answers(
     path.write_bytes(data)
     write_segment(tmp_path / "good", [*whole, frame(8, entry(7))[:-9]])
     stores = (tmp_path / "bad", tmp_path / "good")
-    told = run(*stores, "-o", out, "--at", 6, "--strict", code=1)
+    told = run(*stores, "-o", out, "--at", 6, "--strict", "--from", 2, "--to", 6, code=1)
     assert "bad at 6: entry 4 is missing" in told
+    assert "good: broker-a masterBrokerId - -> 2" in told
+    assert "bad: broker-a" not in told  # at 2 it is known, at 6 it is not: that is no difference
     assert "good at 6: broker-a masterBrokerId = 2" in told
     assert "1 damaged places, 1 torn tails\n" in told
     (hurt,) = spark.read.parquet(str(out / "_corrupt")).where("replica = 'bad'").collect()

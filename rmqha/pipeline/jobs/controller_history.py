@@ -123,14 +123,18 @@ def states(found: DataFrame, ats: Sequence[int]) -> DataFrame:
 
 
 def difference(found: DataFrame, before: int, after: int) -> DataFrame:
-    """Values that differ between two indexes, of what ``states`` made."""
+    """Values that differ between two indexes, of what ``states`` made.
+
+    Of replicas whose state is known at both: what is not known differs from nothing.
+    """
     from pyspark.sql import functions as f
 
     keys = ["replica", "brokerSet", "key"]
     known = found.where("_unknown IS NULL")
     old = known.where(f.col("at") == before).select(*keys, f.col("value").alias("before"))
     new = known.where(f.col("at") == after).select(*keys, f.col("value").alias("after"))
-    joined = old.join(new, keys, "full_outer")
+    both = old.select("replica").distinct().join(new.select("replica").distinct(), "replica")
+    joined = old.join(new, keys, "full_outer").join(both, "replica", "left_semi")
     return joined.where(~f.col("before").eqNullSafe(f.col("after")))
 
 
