@@ -34,7 +34,7 @@ def session(
 ) -> SparkSession:
     """The running session, or a new one, with ``rocketmq-commitlog`` and ``rocketmq``.
 
-    It is then the calling thread's, too: call it in every thread that reads or writes.
+    It is then the calling thread's, too: call it in every thread that writes.
 
     Args:
         app: the application's name.
@@ -63,7 +63,7 @@ def session(
     spark = builder.getOrCreate()
     if SparkSession.getActiveSession() is None:
         # A thread that did not start the session: without one of its own Spark (4.3) finds no
-        # source there that is written in Python. This makes it the thread's.
+        # sink there that is written in Python. This makes it the thread's.
         spark.createDataFrame([], "none int")
     register(spark)
     return spark

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 
 from rmqha.base.errors import ConfigInvalid
@@ -109,21 +110,26 @@ async def test_replicas_when_two_then_a_column_says_which(
     assert {row.replica: row["count"] for row in found.collect()} == {"one": 20, "b": 10}
 
 
-async def test_thread_when_it_asks_for_the_session_then_it_finds_the_sources(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """A thread has no session of its own at first, and then Spark finds no Python source there."""
-    records = await written(tmp_path, messages(20))
-    found: list[object] = []
+def test_thread_when_it_asks_for_the_session_then_it_finds_the_sink(spark: SparkSession) -> None:
+    """A thread has no session at first, and Spark then finds no Python source to write to."""
+    rows = spark.createDataFrame([("x",)], "body string")
+    nowhere = {"nameServer": "127.0.0.1:1", "topic": "t", "failoverTimeoutMs": "10"}
+    told: list[object] = []
 
-    def read() -> None:
-        mine = session()
-        found.extend((mine is spark, load(mine, tmp_path).count()))
+    def write() -> None:
+        told.append(session() is spark)
+        try:
+            rows.write.format("rocketmq").mode("append").options(**nowhere).save()
+        except (PySparkException, Py4JJavaError) as error:
+            told.append(str(error))
 
-    thread = threading.Thread(target=read)
+    thread = threading.Thread(target=write)
     thread.start()
     thread.join()
-    assert found == [True, len(records)]
+    is_same, error = told
+    assert is_same
+    assert "DATA_SOURCE_NOT_FOUND" not in str(error)
+    assert "127.0.0.1:1" in str(error), "the sink itself says that nobody is there"
 
 
 @pytest.mark.parametrize(
