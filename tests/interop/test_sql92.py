@@ -176,10 +176,21 @@ def clients(folder: Path, alone: Alone) -> Iterator[ClientPeer]:
 
 
 def numbered(alone: Alone, clients: ClientPeer, count: int) -> str:
-    """A new topic with ``m-0``, ``m-1``, ... whose property ``n`` counts as they do."""
+    """A new topic with ``m-0``, ``m-1``, ... whose property ``n`` counts as they do.
+
+    All of them are in their queues: a single pull finds what is there a moment after the answer
+    to a send, which need not be all.
+    """
     topic = f"Selected{next(_numbers)}"
     new_topic(alone.broker, alone.servers, topic, 2)
     clients.ask(f"send P {topic} -1 {count} m Red n")
+    with wire.Connection(alone.broker.address) as connection:
+
+        def dispatched() -> bool:
+            ends = [connection.ask(30, {"topic": topic, "queueId": n}).ext for n in range(2)]
+            return sum(int(end["offset"]) for end in ends) == count
+
+        wait_until(dispatched, ARRIVED_S, "messages in their queues")
     return topic
 
 
