@@ -35,6 +35,7 @@ SINGLES: dict[str, list[str]] = {
         "UNIQ_KEY\x01a\x02TRAN_MSG\x01true\x02PGROUP\x01p\x02", "UNIQ_KEY\x01a\x02POP_CK\x01x y\x02",
         "UNIQ_KEY\x01a\x02INNER_NUM\x012\x02", "TAGS\x01t\x02KEYS\x01k %s\x02UNIQ_KEY\x01a\x02A\x01ß",
         "UNIQ_KEY\x01a\x02B\x01" + "b" * 32_700, "UNIQ_KEY\x01a\x02B\x01" + "b" * 40_000,
+        *(f"UNIQ_KEY\x01{'a' * size}\x02WAIT\x01true" for size in (32_600, 32_700, 40_000)),
     ],
 }  # fmt: skip
 

@@ -167,9 +167,10 @@ class PlainSends:
         if at < 0 or stop < 0 or (at and properties[at - 1] != _PAIR_END) or not unique.isalnum():
             return False
         rest = properties[:at] + properties[stop:]
-        if rest not in self._rests and not self._is_harmless(rest, len(properties)):
+        if rest not in self._rests and not self._is_harmless(rest):
             return False
-        if not 0 < len(body) <= self._body_max:
+        # The key itself may be of any length.
+        if len(properties) > self._properties_max or not 0 < len(body) <= self._body_max:
             return False
         stamps = self._stamps.encoded if properties[-1] == _PAIR_END else self._stamps_after
         messages.append(
@@ -178,11 +179,9 @@ class PlainSends:
         answers.append((topic, queue.answer, unique, request.opaque))
         return True
 
-    def _is_harmless(self, rest: bytes, size: int) -> bool:
+    def _is_harmless(self, rest: bytes) -> bool:
         """Whether the properties beside UNIQ_KEY mean nothing to the broker."""
-        if size > self._properties_max or any(word in rest for word in _SPECIAL):
-            return False
-        if not waits_for_store(rest):
+        if any(word in rest for word in _SPECIAL) or not waits_for_store(rest):
             return False
         if len(rest) <= REST_SIZE_MAX:
             if len(self._rests) >= RESTS_KEPT_MAX:
