@@ -16,7 +16,7 @@ from rmqha.broker.topics import (
     TopicTable,
     topic_error,
 )
-from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.headers import bool_field, int_field, long_field, text_field
 from rmqha.store import properties as props
 from rmqha.store.record import INNER_BATCH, PROPERTIES_MAX, TRANSACTION_MASK, Message
@@ -25,7 +25,7 @@ SEND_BATCH_MESSAGE = 320
 _PAIR_END = 2
 
 MESSAGE_ILLEGAL = 13
-SERVICE_NOT_AVAILABLE = 14
+SERVICE_NOT_AVAILABLE = int(ResponseCode.SERVICE_NOT_AVAILABLE)
 NO_PERMISSION = 16
 TOPIC_NOT_EXIST = 17
 INVALID_PARAMETER = 29

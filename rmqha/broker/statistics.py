@@ -82,12 +82,6 @@ class Statistics:
         self._put_bytes += size
         self._count((TOPIC_PUT, topic, ""), count)
 
-    def put_many(self, name: Name, count: int, size: int) -> None:
-        """Messages were written, of a topic with the name (``TOPIC_PUT``, topic, "")."""
-        self._put += count
-        self._put_bytes += size
-        self._count(name, count)
-
     def got(self, topic: str, group: str, count: int, size: int) -> None:
         """Messages were given to a consumer."""
         self._got += count

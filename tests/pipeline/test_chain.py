@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from rmqha.pipeline import chain as chains
 from rmqha.pipeline import splits
@@ -40,26 +41,40 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 QUICK = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-CASE = given(
-    STORED, st.sets(st.integers(0, 59)), st.lists(DAMAGE, max_size=4),
+
+
+class Case(Struct, frozen=True):
+    """A store, and what happens to it.
+
+    Attributes:
+        stored: topic, queue and body size of each message.
+        kept_back: numbers of those that no consume queue has.
+    """
+
+    stored: list[tuple[str, int, int]]
+    kept_back: set[int]
+    harm: list[Damage]
+    part_bytes: int
+
+
+CASES = st.builds(
+    Case, STORED, st.sets(st.integers(0, 59)), st.lists(DAMAGE, max_size=4),
     st.sampled_from([1000, 3000, 8192]),
 )  # fmt: skip
 
 
-def check(
-    stored: list[tuple[str, int, int]], kept_back: set[int], harm: list[Damage], part_bytes: int
-) -> None:
+def check(case: Case) -> None:
     """Write a store, harm it, and read all of it both ways."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         store = SyntheticStore(root, FILE_BYTES, QUEUE_UNITS)
-        for number, (topic, queue_id, size) in enumerate(stored):
+        for number, (topic, queue_id, size) in enumerate(case.stored):
             body = bytes([number]) * size
-            store.add(topic, queue_id, body, dispatched=number not in kept_back)
+            store.add(topic, queue_id, body, dispatched=number not in case.kept_back)
         store.close(grown=True)
-        for one in harm:
+        for one in case.harm:
             inflict(root, one)
-        assert table(root, Wanted(), part_bytes).equals(table(root, BY_HOPS, part_bytes))
+        assert table(root, Wanted(), case.part_bytes).equals(table(root, BY_HOPS, case.part_bytes))
 
 
 def table(root: Path, wanted: Wanted, part_bytes: int) -> pa.Table:
@@ -70,29 +85,19 @@ def table(root: Path, wanted: Wanted, part_bytes: int) -> pa.Table:
 
 
 @QUICK
-@CASE
-def test_log_when_read_by_claims_then_the_rows_of_a_hop(
-    stored: list[tuple[str, int, int]],
-    kept_back: set[int],
-    harm: list[Damage],
-    part_bytes: int,
-) -> None:
+@given(CASES)
+def test_log_when_read_by_claims_then_the_rows_of_a_hop(case: Case) -> None:
     """Records that no queue has, queues and logs with turned bits, zeros, cuts, lost files."""
-    check(stored, kept_back, harm, part_bytes)
+    check(case)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @settings(QUICK, max_examples=300)
-@CASE
-def test_log_when_read_by_claims_then_the_rows_of_a_hop_in_many_more_cases(
-    stored: list[tuple[str, int, int]],
-    kept_back: set[int],
-    harm: list[Damage],
-    part_bytes: int,
-) -> None:
+@given(CASES)
+def test_log_when_read_by_claims_then_the_rows_of_a_hop_in_many_more_cases(case: Case) -> None:
     """As above."""
-    check(stored, kept_back, harm, part_bytes)
+    check(case)
 
 
 def hopped(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -17,7 +17,6 @@ from msgspec import Struct
 from rmqha.broker.aio.processors import Broker
 from rmqha.broker.plain_send import PlainSend
 from rmqha.broker.send import Stamps, name_refusal, stored_fields, waits_for_store
-from rmqha.broker.statistics import TOPIC_PUT, Name
 from rmqha.broker.topics import RETRY_PREFIX, TopicConfig
 from rmqha.remoting.codec_json import encode_header
 from rmqha.remoting.codes import VERSION_CURRENT
@@ -68,7 +67,7 @@ class _Topic(Struct):
     """A topic that takes plain messages, as long as its configuration is this very one."""
 
     config: TopicConfig
-    name: Name
+    name: str
     magic: int
     encoded: bytes
     with_size: bytes
@@ -132,14 +131,14 @@ class PlainSends:
             answers, places, strict=False
         ):
             if topic is not counted:
-                self._statistics.put_many(counted.name, count, size)
+                self._statistics.put(counted.name, count, size)
                 counted, count, size = topic, 0, 0
             count += 1
             size += end - offset
             header = answer % (offset, queue_offset, unique, opaque)
             length = len(header)
             written.append((end, _PREFIX.pack(length + 4, length) + header))
-        self._statistics.put_many(counted.name, count, size)
+        self._statistics.put(counted.name, count, size)
         return written
 
     def _took(
@@ -204,7 +203,7 @@ class PlainSends:
         if len(self._topics) >= TOPICS_KEPT_MAX:
             self._topics.clear()
         magic, encoded, with_size = topic_field(name)
-        topic = _Topic(config, (TOPIC_PUT, name, ""), magic, encoded, with_size, {})
+        topic = _Topic(config, name, magic, encoded, with_size, {})
         self._topics[name] = topic
         return topic
 

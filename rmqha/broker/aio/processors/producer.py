@@ -34,8 +34,6 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import text_field
 from rmqha.store.record import Message, Record, pack_host
 
-SLAVE_NOT_AVAILABLE = 11
-
 
 class ProducerProcessor:
     """Writes for clients while the broker is master."""
@@ -135,7 +133,7 @@ class ProducerProcessor:
     ) -> RemotingCommand | None:
         """37: commit or roll back; a producer that does not know yet will be asked."""
         if self._broker.role is not Role.MASTER:
-            return request.reply(SLAVE_NOT_AVAILABLE, NOT_SERVING)
+            return request.reply(ResponseCode.SLAVE_NOT_AVAILABLE, NOT_SERVING)
         end = parse_end(request.ext_fields)
         if end.decision not in (COMMIT, ROLLBACK):
             return None
@@ -164,7 +162,9 @@ class ProducerProcessor:
         if not broker.config.boolean("recallMessageEnable"):
             return Refusal(NO_PERMISSION, "recall failed, operation is forbidden")
         if broker.role is not Role.MASTER:
-            return Refusal(SLAVE_NOT_AVAILABLE, "recall failed, broker service not available")
+            return Refusal(
+                ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available"
+            )
         if not self._services.writer.is_open or not self._may_write:
             return Refusal(SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
         topic = text_field(request.ext_fields, "topic", "")
