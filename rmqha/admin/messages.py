@@ -1,7 +1,5 @@
 """Stored messages as brokers hand them out (12, 33, 11), and how the Java tool shows one.
 
-Bodies that lz4 or zstd has compressed stay so: nothing here can read them.
-
 Source: MessageDecoder and QueryMsgByIdSubCommand, RocketMQ 5.3.3; the record is the store's.
 """
 
@@ -9,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import re
-import zlib
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -20,15 +17,11 @@ from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting.address import format_address
 from rmqha.store import properties as props
 from rmqha.store import record
+from rmqha.store.compression import plain_body
 
 BODY_FOLDER = "/tmp/rocketmq/msgbodys"
-BODY_MAX = 64 << 20
-"""A compressed body that grows beyond this is shown as it is stored."""
 
 _PHYSICAL_OFFSET_AT = slice(28, 36)
-COMPRESSION_MASK = 0x700
-ZLIB = (0x000, 0x300)
-"""Kinds of compression, in a record's flags, that mean zlib: of old clients and of new ones."""
 
 _FILE_NAME = re.compile(r"[0-9A-Za-z_-]{1,255}")
 
@@ -172,21 +165,10 @@ def decode_messages(body: bytes) -> list[StoredMessage]:
 
 def _message(stored: record.Record) -> StoredMessage:
     body, flag = stored.body, stored.sys_flag
-    if flag & record.COMPRESSED and flag & COMPRESSION_MASK in ZLIB:
-        whole = inflated(body)
-        if whole is not None:
-            body, flag = whole, flag & ~record.COMPRESSED
+    plain = plain_body(body, flag)
+    if plain is not None:
+        body, flag = plain, flag & ~record.COMPRESSED
     return StoredMessage(stored, stored.property_map(), body, flag)
-
-
-def inflated(data: bytes) -> bytes | None:
-    """What zlib made ``data`` of; None when it is damaged, or grows beyond ``BODY_MAX``."""
-    stream = zlib.decompressobj()
-    try:
-        body = stream.decompress(data, BODY_MAX)
-    except zlib.error:
-        return None
-    return body if stream.eof else None
 
 
 def parse_offset_id(text: str) -> tuple[str, int] | None:

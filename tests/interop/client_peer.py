@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, NamedTuple, Self
 
@@ -55,6 +56,7 @@ class ClientPeer:
         version: of the clients.
         name: names its log.
         source: the Java program.
+        options: more for its JVM.
     """
 
     def __init__(
@@ -63,9 +65,9 @@ class ClientPeer:
         version: str = maven.DEFAULT_VERSION,
         name: str = "clients",
         source: Path = SOURCE,
+        options: Sequence[str] = (),
     ) -> None:
-        options = ("-Xmx256m", *SMALL_JVM)
-        command = java_peer_command(version, home, [], options, source)
+        command = java_peer_command(version, home, [], ("-Xmx256m", *SMALL_JVM, *options), source)
         self.child = Child(name, command, home / f"{name}.log", piped=True)
         self._answers: queue.Queue[str] = queue.Queue()
 

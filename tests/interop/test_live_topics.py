@@ -151,14 +151,17 @@ def test_java_brokers_when_written_read_and_killed_then_every_message_once(
     assert second["offset"] > second["epochStart"] >= first["offset"]
 
 
+@pytest.mark.parametrize("compression", ["ZLIB", "LZ4", "ZSTD"])
 def test_body_when_a_java_producer_compressed_it_then_read_as_it_was(
-    spark: SparkSession, cluster: Cluster, tmp_path: Path
+    spark: SparkSession, cluster: Cluster, tmp_path: Path, compression: str
 ) -> None:
     """Java's clients compress what is larger than 4 KiB, without being asked."""
-    topic = Topic(spark, cluster, "SparkBig", tmp_path)
-    with ClientPeer(tmp_path / "peer", source=PRODUCERS) as peer:
+    topic = Topic(spark, cluster, f"SparkBig{compression}", tmp_path)
+    options = [f"-Drocketmq.message.compressType={compression}"]
+    with ClientPeer(tmp_path / "peer", source=PRODUCERS, options=options) as peer:
         peer.ask(f"start {cluster.name_server.address}")
         peer.ask(f"big {topic.name} {BIG}")
     (row,) = topic.read().collect()
     assert len(row.body) == BIG > row.bodySize
     assert (row.sysFlag & 1, row.crcOk) == (0, True)
+    assert row.sysFlag >> 8 & 7 == {"LZ4": 1, "ZSTD": 2, "ZLIB": 3}[compression]

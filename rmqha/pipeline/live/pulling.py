@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqha.admin.messages import COMPRESSION_MASK, ZLIB, inflated
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.pull import FOUND_CODE, PULL_OFFSET_MOVED, PULL_RETRY_IMMEDIATELY
 from rmqha.pipeline.columns import SCHEMA as LOG_SCHEMA
@@ -26,6 +25,7 @@ from rmqha.pipeline.live.cluster import (
 )
 from rmqha.pipeline.live.offsets import DataLost, Loss, QueueRange
 from rmqha.pipeline.live.options import ReadOptions
+from rmqha.store.compression import plain_body
 from rmqha.store.record import COMPRESSED, MAGIC_V1, MAGIC_V2, MIN_SIZE
 
 _STORE_ONLY = frozenset({"replica", "brokerId", "epoch", "_corrupt"})
@@ -139,7 +139,7 @@ class RangeReader:
         arrays = columns.to_arrays(self._columns)
         arrays["brokerName"] = pa.repeat(wanted.queue.broker_name, len(columns.positions))
         if "body" in arrays or "sysFlag" in arrays:
-            _inflate(columns, arrays)
+            _decompress(columns, arrays)
         fields = [SCHEMA.field(name) for name in self._columns]
         return pa.RecordBatch.from_arrays(
             [arrays[name] for name in self._columns], schema=pa.schema(fields)
@@ -185,15 +185,18 @@ def record_positions(data: bytes) -> list[int]:
     return positions
 
 
-def _inflate(columns: Columns, arrays: dict[str, pa.Array]) -> None:
-    """Undo zlib, which Java producers do to large bodies; the mark in ``sysFlag`` goes with it."""
+def _decompress(columns: Columns, arrays: dict[str, pa.Array]) -> None:
+    """Undo what Java producers do to large bodies; the mark in ``sysFlag`` goes with it."""
     flags = columns.number("sysFlag")
-    kinds = flags & COMPRESSION_MASK
-    rows = np.flatnonzero((flags & COMPRESSED != 0) & np.isin(kinds, ZLIB)).tolist()
-    if not rows:
+    rows = np.flatnonzero(flags & COMPRESSED)
+    if not len(rows):
         return
     stored = columns.bodies()
-    undone = {row: body for row in rows if (body := inflated(stored[row].as_py())) is not None}
+    undone = {
+        row: body
+        for row in rows.tolist()
+        if (body := plain_body(stored[row].as_py(), int(flags[row]))) is not None
+    }
     if "body" in arrays:
         bodies = stored.to_pylist()
         for row, body in undone.items():
