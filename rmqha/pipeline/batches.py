@@ -15,14 +15,18 @@ from rmqha.pipeline import chain as chains
 from rmqha.pipeline.chain import Chain
 from rmqha.pipeline.columns import SCHEMA, Columns
 from rmqha.pipeline.pages import forget, mapped
-from rmqha.pipeline.splits import Gap, Part, Rows, walk
-from rmqha.pipeline.tiles import Tiles, sizes_at
+from rmqha.pipeline.splits import Gap, Part, Rows, Step, walk
+from rmqha.pipeline.tiles import Tiles
 from rmqha.pipeline.units import Claims, Sought, claims
 
 RECORDS_PER_BATCH = 16_384
 BYTES_PER_BATCH = 32 << 20
+BODIES_PER_BATCH = 12 << 20
+"""Bytes of log in a batch with bodies, of which a worker has several copies at a time."""
 SPAN_PER_BATCH = 1 << 30
 """Arrow counts the bytes from a batch's first record to its last in 31 bits."""
+AROUND_BYTES = 64 << 10
+"""Reading one byte of a mapped file brings so many around it into a process' memory (Linux)."""
 SCATTERED = 1 / 16
 """When less than this share of a part's bytes is wanted, nothing is read ahead."""
 SIZE_MAX = 2**31 - 1
@@ -63,6 +67,12 @@ class Wanted(Struct, frozen=True):
     store_timestamp: Bounds = Bounds()
     use_queues: bool = True
 
+    @property
+    def step(self) -> Step:
+        """For a batch; a record belongs to the one in which it begins."""
+        bytes_max = BODIES_PER_BATCH if "body" in self.columns else BYTES_PER_BATCH
+        return Step(RECORDS_PER_BATCH, bytes_max)
+
 
 def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     """The part's rows, in the log's order.
@@ -72,7 +82,7 @@ def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
     Raises:
         OSError: the file cannot be read.
     """
-    maker = _BatchMaker(part, wanted)
+    maker, step = _BatchMaker(part, wanted), wanted.step
     named = _claims(part, wanted)
     every = wanted.topics is None
     scattered = (
@@ -86,11 +96,11 @@ def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
             chain = Chain(named, buffer, part.file.base)
         elif named is not None:
             tiles = Tiles(named, buffer, part.file.base, part.start)
-        for found in walk(part, buffer, RECORDS_PER_BATCH, tiles, chain):
+        for found in walk(part, buffer, step, tiles, chain):
             if isinstance(found, Gap):
                 yield maker.gap(found)
                 continue
-            for rows in _portions(buffer, found):
+            for rows in _portions(buffer, found, step.bytes_max):
                 yield from maker.records(Columns(buffer, rows.positions, rows.heads))
                 forget(buffer, int(rows.positions[0]), int(rows.positions[-1]))
 
@@ -107,21 +117,24 @@ def _claims(part: Part, wanted: Wanted) -> Claims | None:
     return claims(root, sought, low, high)
 
 
-def _portions(buffer: memoryview, rows: Rows) -> Iterator[Rows]:
-    """Few enough bytes at a time, whatever the records' size."""
-    positions = rows.positions
-    if positions[-1] - positions[0] <= BYTES_PER_BATCH:
+def _portions(buffer: memoryview, rows: Rows, bytes_max: int) -> Iterator[Rows]:
+    """Few enough bytes of pages at a time, whatever the records' size and their distance.
+
+    A walk keeps to a step's bytes itself but for records here and there; of these it knows the sizes.
+    """
+    positions, sizes = rows.positions, rows.sizes
+    if sizes is None or positions[-1] - positions[0] <= bytes_max:
         yield rows
         return
-    ends = np.cumsum(sizes_at(np.frombuffer(buffer, np.uint8), positions))
+    apart = np.diff(positions, append=positions[-1] + sizes[-1])
+    ends = np.cumsum(np.minimum(sizes + AROUND_BYTES, apart))
     begin = 0
     while begin < len(positions):
         before = ends[begin - 1] if begin else 0
-        stop = int(np.searchsorted(ends, before + BYTES_PER_BATCH, side="right"))
+        stop = int(np.searchsorted(ends, before + bytes_max, side="right"))
         near = int(np.searchsorted(positions, positions[begin] + SPAN_PER_BATCH))
         stop = max(min(stop, near), begin + 1)
-        heads = None if rows.heads is None else rows.heads[begin:stop]
-        yield Rows(positions[begin:stop], heads)
+        yield Rows(positions[begin:stop])
         begin = stop
 
 

@@ -71,12 +71,16 @@ class Chain:
         self._edges = np.flatnonzero(self._at[1:] != (self._at + self._size)[:-1])
         self._hops_min = self._hops = hops
 
-    def link(self, position: int, count_max: int) -> Linked | None:
-        """The records from ``position`` on, where one begins; None when ``hop`` is as good."""
+    def link(self, position: int, count_max: int, bytes_max: int) -> Linked | None:
+        """The records from ``position`` on, where one begins; None when ``hop`` is as good.
+
+        They begin within ``bytes_max``.
+        """
         begin = int(np.searchsorted(self._at, position))
         edge = int(np.searchsorted(self._edges, begin))
         last = int(self._edges[edge]) if edge < len(self._edges) else len(self._at) - 1
-        stop = min(last + 1, begin + count_max)
+        reach = int(np.searchsorted(self._at, position + bytes_max))
+        stop = min(last + 1, begin + count_max, reach)
         if stop - begin < self._hops_min or self._at[begin] != position:
             return None
         at, size = self._at[begin:stop], self._size[begin:stop]

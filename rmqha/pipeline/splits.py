@@ -32,7 +32,6 @@ from rmqha.store import record
 PART_BYTES = 128 * 1024 * 1024
 ANCHOR_WINDOWS = (8 << 20, 64 << 20)
 ANCHOR_TRIES = 8
-RECORDS_MAX = 1 << 16
 
 
 class Part(Struct, frozen=True):
@@ -58,16 +57,33 @@ class Gap(Struct, frozen=True):
     reason: str
 
 
+class Step(Struct, frozen=True):
+    """How much of the log is gone through before its rows are handed on.
+
+    Its pages count as the worker's memory until then.
+    """
+
+    records_max: int
+    bytes_max: int
+
+
 class Rows(Struct, frozen=True):
-    """Where records begin, one behind the other; and their ``HEAD``s, when these were read."""
+    """Where records begin, in order.
+
+    Attributes:
+        heads: their ``HEAD``s, when these were read.
+        sizes: of those that are not one behind the other.
+    """
 
     positions: npt.NDArray[np.int64]
     heads: Heads | None = None
+    sizes: npt.NDArray[np.int64] | None = None
 
     def since(self, number: int) -> Rows:
         """Without the first ones."""
         heads = None if self.heads is None else self.heads[number:]
-        return Rows(self.positions[number:], heads)
+        sizes = None if self.sizes is None else self.sizes[number:]
+        return Rows(self.positions[number:], heads, sizes)
 
 
 def plan(replica: Replica, part_bytes: int = PART_BYTES) -> list[Part]:
@@ -87,7 +103,7 @@ def plan(replica: Replica, part_bytes: int = PART_BYTES) -> list[Part]:
 def walk(
     part: Part,
     buffer: memoryview,
-    records_max: int = RECORDS_MAX,
+    step: Step,
     tiles: Tiles | None = None,
     chain: Chain | None = None,
 ) -> Iterator[Rows | Gap]:
@@ -101,7 +117,7 @@ def walk(
     if part.is_last_file and part.start and _ends_before(buffer, part.file.path, part.start):
         return
     done = 0
-    for found in _follow(part, buffer, records_max, tiles, chain):
+    for found in _follow(part, buffer, step, tiles, chain):
         begin = found.start if isinstance(found, Gap) else int(found.positions[0])
         forget(buffer, done, begin)
         done = begin
@@ -117,14 +133,15 @@ def walk(
 
 
 def _follow(
-    part: Part, buffer: memoryview, records_max: int, tiles: Tiles | None, chain: Chain | None
+    part: Part, buffer: memoryview, step: Step, tiles: Tiles | None, chain: Chain | None
 ) -> Iterator[Rows | Gap]:
+    records_max, bytes_max = step.records_max, step.bytes_max
     queues = Queues(part.replica.root)
     position: int | None = _anchor(part, buffer, queues, tiles, chain)
     while position is not None and position < part.stop:
-        limit, hops = part.stop, records_max
+        limit, hops = min(part.stop, position + bytes_max), records_max
         if chain is not None:
-            linked = chain.link(position, records_max)
+            linked = chain.link(position, records_max, bytes_max)
             if linked is not None:
                 yield Rows(linked.positions, linked.heads)
                 position = linked.stop
@@ -133,9 +150,10 @@ def _follow(
         if tiles is not None:
             stretch = tiles.stretch(position)
             if stretch is not None:
-                wanted, position = stretch
+                wanted, sizes, position = stretch
                 for begin in range(0, len(wanted), records_max):
-                    yield Rows(wanted[begin : begin + records_max])
+                    some = slice(begin, begin + records_max)
+                    yield Rows(wanted[some], None, sizes[some])
                 continue
             limit = min(limit, tiles.next_after(position))
         run = hop(buffer, position, limit, part.file.base, hops)

@@ -11,11 +11,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from rmqha.pipeline.pages import forget
 from rmqha.pipeline.units import Claims, Flags, Ints
 from rmqha.store.record import MAGIC_V1, MAGIC_V2, MIN_SIZE
 
 ROUNDS_MAX = 16
 """After so many rounds in which claims at edges proved false, all are looked at."""
+HOLD_BYTES = 32 << 20
+"""Claims are looked at within so many bytes of the log at a time."""
 _HEAD = np.dtype(
     {
         "names": ["size", "magic", "physicalOffset"],
@@ -24,7 +27,6 @@ _HEAD = np.dtype(
         "itemsize": 36,
     }
 )
-_SIZE = np.dtype([("size", ">i4")])
 
 
 class Tiles:
@@ -40,6 +42,7 @@ class Tiles:
     def __init__(self, claims: Claims, buffer: memoryview, base: int, start: int) -> None:
         at = claims.at - base
         inside = (at >= 0) & (at <= len(buffer) - MIN_SIZE) & (claims.size <= len(buffer) - at)
+        self._buffer = buffer
         self._bytes = np.frombuffer(buffer, np.uint8)
         self._base = base
         self._at, self._size, self._wanted = at[inside], claims.size[inside], claims.wanted[inside]
@@ -78,10 +81,20 @@ class Tiles:
 
     def _hold(self, at: Ints, size: Ints) -> Flags:
         """Whether the log has a record of this size there."""
-        heads = gather(self._bytes, at, _HEAD)
-        magic = heads["magic"]
-        found = (heads["size"] == size) & ((magic == MAGIC_V1) | (magic == MAGIC_V2))
-        return np.asarray(found & (heads["physicalOffset"] == at + self._base), np.bool_)
+        found = np.zeros(len(at), np.bool_)
+        begin = 0
+        while begin < len(at):
+            # All pages of a part would be too much memory for a worker.
+            stop = int(np.searchsorted(at, at[begin] + HOLD_BYTES))
+            heads = gather(self._bytes, at[begin:stop], _HEAD)
+            magic = heads["magic"]
+            found[begin:stop] = (magic == MAGIC_V1) | (magic == MAGIC_V2)
+            found[begin:stop] &= heads["size"] == size[begin:stop]
+            found[begin:stop] &= heads["physicalOffset"] == at[begin:stop] + self._base
+            if stop < len(at):
+                forget(self._buffer, int(at[begin]), int(at[stop]))
+            begin = stop
+        return found
 
     def anchor(self, start: int, reach: int) -> int | None:
         """The last record before ``start``, when it is not more than ``reach`` bytes before."""
@@ -90,18 +103,20 @@ class Tiles:
             return None
         return int(self._at[number])
 
-    def stretch(self, position: int) -> tuple[Ints, int] | None:
-        """From a record on, as far as claims lie edge to edge: wanted ones, and where that ends.
+    def stretch(self, position: int) -> tuple[Ints, Ints, int] | None:
+        """From a record on, as far as claims lie edge to edge.
 
-        None when no claim begins at ``position``.
+        Returns:
+            Where wanted ones begin, their sizes, and where the stretch ends.
+            None when no claim begins at ``position``.
         """
         begin = int(np.searchsorted(self._at, position))
         if begin == len(self._at) or self._at[begin] != position:
             return None
         edge = int(np.searchsorted(self._edges, begin))
         last = int(self._edges[edge]) if edge < len(self._edges) else len(self._at) - 1
-        inside = slice(begin, last + 1)
-        return self._at[inside][self._wanted[inside]], int(self._ends[last])
+        wanted = begin + np.flatnonzero(self._wanted[begin : last + 1])
+        return self._at[wanted], self._size[wanted], int(self._ends[last])
 
     def next_after(self, position: int) -> int:
         """Where the next claim begins; the file's end when none does."""
@@ -117,8 +132,3 @@ def gather(data: npt.NDArray[np.uint8], at: Ints, shape: np.dtype[np.void]) -> n
     # A row at every byte, overlapping: taking some of them copies a row each, no index of bytes.
     every = np.ndarray((room + 1,), f"V{shape.itemsize}", data, strides=(1,))
     return every[np.minimum(at, room)].view(shape)
-
-
-def sizes_at(data: npt.NDArray[np.uint8], at: Ints) -> Ints:
-    """The size that each record says of itself."""
-    return gather(data, at, _SIZE)["size"].astype(np.int64)

@@ -1,8 +1,8 @@
 """The consume queues of a store, asked for everything that they say of one range of the log.
 
 A queue's units stand in the log's order, so a range of the log is a range of each queue, found by
-bisection. Nothing is believed here: a damaged queue only yields fewer or wrong claims, and who uses
-them looks at the log where they do not fit together (``topics``).
+bisection and read on from there. Nothing is believed here: a damaged queue only yields fewer or
+wrong claims, and who uses them looks at the log (``tiles``, ``chain``).
 
 Source: protocol fact (ha-store 5.7): units of 20 bytes, files named by the position of their first.
 """
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +28,11 @@ QUEUES_MAX = 4096
 _NAME_DIGITS = 20
 _UNIT = np.dtype([("at", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 _PLACE = struct.Struct(">qi")
-_BLOCK = 256
-"""So many units are read at once at the end of a bisection."""
+_NEAR = 256
+"""A bisection ends so many units before what it looks for; so many are read at once, then more."""
+_READ_MAX = 1 << 16
+_BEFORE = 16
+"""So many claims are kept of records before the range: the nearest is where reading begins."""
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -73,7 +77,7 @@ class Sought(Struct, frozen=True):
 def claims(
     root: str, sought: Sought, low: int, high: int, queues_max: int | None = None
 ) -> Claims | None:
-    """What the queues say of records that begin in ``[low, high)``, and of the one before.
+    """What the queues say of records that begin in ``[low, high)``, and of the nearest before.
 
     Args:
         root: the store's directory.
@@ -87,24 +91,60 @@ def claims(
     folders = list(_queue_folders(os.path.join(root, CONSUME_QUEUE)))
     if not folders or len(folders) > (QUEUES_MAX if queues_max is None else queues_max):
         return None
-    parts = []
+    found = _Found()
     for topic, queue_id, path in folders:
-        units, indexes = _units(path, low, high)
-        wanted = (indexes >= sought.queue_offsets[0]) & (indexes <= sought.queue_offsets[1])
-        if topic not in sought.topics or not sought.queue_ids[0] <= queue_id <= sought.queue_ids[1]:
-            wanted[:] = False
-        parts.append((units["at"].astype(np.int64), units["size"].astype(np.int64), wanted))
-    at, size, wanted = (np.concatenate(one) for one in zip(*parts, strict=True))
-    order = np.argsort(at, kind="stable")
-    ordered = at[order]
-    if (ordered[1:] == ordered[:-1]).any():
+        is_sought = topic in sought.topics and _is_within(queue_id, sought.queue_ids)
+        with ExitStack() as closing:
+            queue = _Queue(path, closing)
+            for first, data in queue.read(queue.near(low), high):
+                found.add(is_sought, first, data)
+    return found.claims(sought.queue_offsets, low, high)
+
+
+def _is_within(number: int, bounds: tuple[int, int]) -> bool:
+    return bounds[0] <= number <= bounds[1]
+
+
+class _Found:
+    """Units of many queues, put in order all at once."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._sought: list[bool] = []
+        self._firsts: list[int] = []
+        self._counts: list[int] = []
+        self._count = 0
+
+    def add(self, is_sought: bool, first: int, data: bytes) -> None:
+        """Units of one queue from index ``first`` on."""
+        count = len(data) // UNIT.size
+        self._pieces.append(data)
+        self._sought.append(is_sought)
+        self._firsts.append(first - self._count)
+        self._counts.append(count)
+        self._count += count
+
+    def claims(self, queue_offsets: tuple[int, int], low: int, high: int) -> Claims:
+        """Those of records that begin in ``[low, high)``, and the nearest before."""
+        units = np.frombuffer(b"".join(self._pieces), _UNIT)
+        at, size = units["at"].astype(np.int64), units["size"].astype(np.int64)
+        wanted = np.repeat(np.asarray(self._sought, np.bool_), self._counts)
+        if queue_offsets != Sought().queue_offsets and wanted.any():
+            indexes = np.arange(len(at)) + np.repeat(self._firsts, self._counts)
+            wanted &= (indexes >= queue_offsets[0]) & (indexes <= queue_offsets[1])
+        known = np.flatnonzero((size >= MIN_SIZE) & (size != FILLER_SIZE) & (at >= 0) & (at < high))
+        order = known[np.argsort(at[known], kind="stable")]
+        ordered = at[order]
+        begin = max(0, int(np.searchsorted(ordered, low)) - _BEFORE)
+        order, ordered = order[begin:], ordered[begin:]
+        if (ordered[1:] != ordered[:-1]).all():
+            return Claims(at[order], size[order], wanted[order])
         # Of equal claims the first is kept: one that is wanted, when there is any.
-        order = np.lexsort((~wanted, size, at))
-    one = Claims(at[order], size[order], wanted[order])
-    kept = (one.size >= MIN_SIZE) & (one.size != FILLER_SIZE) & (one.at < high)
-    # Those of one place stand together, by size: what is dropped for its size parts no equal ones.
-    kept[1:] &= (one.at[1:] != one.at[:-1]) | (one.size[1:] != one.size[:-1])
-    return one.where(kept)
+        order = order[np.lexsort((~wanted[order], size[order], at[order]))]
+        one = Claims(at[order], size[order], wanted[order])
+        kept = np.ones(len(order), np.bool_)
+        kept[1:] = (one.at[1:] != one.at[:-1]) | (one.size[1:] != one.size[:-1])
+        return one.where(kept)
 
 
 def _queue_folders(root: str) -> Iterator[tuple[str, int, str]]:
@@ -123,17 +163,16 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _units(folder: str, low: int, high: int) -> tuple[npt.NDArray[np.void], Ints]:
-    """A queue's units of records that begin in ``[low, high)``, and the one before; their indexes."""
-    with ExitStack() as closing:
-        queue = _Queue(folder, closing)
-        begin = queue.first_at(low, queue.first)
-        stop = queue.first_at(high, begin)
-        return queue.read(max(queue.first, begin - 1), stop)
+class _File(NamedTuple):
+    """A queue's file: the index of its first unit, how many it has room for, and where it is."""
+
+    first: int
+    room: int
+    path: str
 
 
-def _file(entry: os.DirEntry[str]) -> tuple[int, int, str] | None:
-    """First unit, units, path; None of what is no file of a queue, or has gone meanwhile."""
+def _file(entry: os.DirEntry[str]) -> _File | None:
+    """None of what is no file of a queue, or has gone meanwhile."""
     name = entry.name
     if len(name) != _NAME_DIGITS or not name.isdecimal() or int(name) % UNIT.size:
         return None
@@ -141,7 +180,7 @@ def _file(entry: os.DirEntry[str]) -> tuple[int, int, str] | None:
         is_file, size = entry.is_file(), entry.stat().st_size
     except FileNotFoundError:
         return None
-    return (int(name) // UNIT.size, size // UNIT.size, entry.path) if is_file else None
+    return _File(int(name) // UNIT.size, size // UNIT.size, entry.path) if is_file else None
 
 
 class _Queue:
@@ -150,80 +189,76 @@ class _Queue:
     Args:
         folder: the queue's directory.
         closing: takes the files that are opened.
-
-    Attributes:
-        first, stop: indexes of the first unit, and behind the last that the files have room for.
     """
 
     def __init__(self, folder: str, closing: ExitStack) -> None:
-        found = [file for entry in _entries(folder) if (file := _file(entry)) is not None]
-        self._files = sorted(found)
+        found = (_file(entry) for entry in _entries(folder))
+        self._files = sorted(file for file in found if file is not None and file.room)
         self._open: dict[str, int] = {}
         self._closing = closing
-        self.first = self._files[0][0] if found else 0
-        self.stop = max((first + count for first, count, _ in found), default=0)
 
-    def first_at(self, offset: int, low: int) -> int:
-        """The first index from ``low`` on whose record begins at or behind ``offset``.
+    def near(self, offset: int) -> int:
+        """An index before the first whose record begins at ``offset`` or behind, and near to it."""
+        files = self._files
+        number = self._bisect(0, len(files), offset, lambda one: (files[one], 0), 0) - 1
+        if number < 0:
+            return 0
+        file = files[number]
+        return file.first + self._bisect(0, file.room, offset, lambda one: (file, one), _NEAR) - 1
+
+    def _bisect(
+        self,
+        low: int,
+        high: int,
+        offset: int,
+        place: Callable[[int], tuple[_File, int]],
+        enough: int,
+    ) -> int:
+        """How many of ascending units are before ``offset``.
 
         What was never written counts as behind everything, fillers as before.
+
+        Args:
+            low, high: the first unit's number, and behind the last.
+            offset: a record's beginning.
+            place: a unit's file, and its position there.
+            enough: by how many the answer may be too low.
         """
-        high = self.stop
-        while high - low > _BLOCK:
+        while high - low > enough:
             middle = (low + high) // 2
-            at, size = self._place(middle)
+            file, position = place(middle)
+            data = self._read(file, position, 1)
+            at, size = _PLACE.unpack_from(data) if data else (0, 0)
             if size == FILLER_SIZE or (size > 0 and at < offset):
                 low = middle + 1
             else:
                 high = middle
-        for first, data in self._pieces(low, high):
-            if first != low:
-                break
-            units = np.frombuffer(data, _UNIT)
-            sizes = units["size"]
-            before = (sizes == FILLER_SIZE) | ((sizes > 0) & (units["at"] < offset))
-            if not before.all():
-                return low + int(before.argmin())
-            low += len(units)
         return low
 
-    def _place(self, index: int) -> tuple[int, int]:
-        """Offset and size that a unit says; zeros when no file has it."""
-        for first, count, path in self._files:
-            if first <= index < first + count:
-                descriptor = self._descriptor(path)
-                if descriptor is None:
-                    break
-                data = os.pread(descriptor, _PLACE.size, (index - first) * UNIT.size)
-                if len(data) == _PLACE.size:
-                    at, size = _PLACE.unpack(data)
-                    return at, size
-        return 0, 0
+    def read(self, begin: int, offset: int) -> Iterator[tuple[int, bytes]]:
+        """Units from index ``begin`` on, more and more at once, until one is not before ``offset``.
 
-    def read(self, begin: int, stop: int) -> tuple[npt.NDArray[np.void], Ints]:
-        """Units ``[begin, stop)``, as far as files have them, and the index of each."""
-        units, indexes = [np.empty(0, _UNIT)], [np.empty(0, np.int64)]
-        for first, data in self._pieces(begin, stop):
-            units.append(np.frombuffer(data, _UNIT))
-            indexes.append(np.arange(first, first + len(units[-1])))
-        return np.concatenate(units), np.concatenate(indexes)
+        Yields:
+            The index of the first, and whole units of one file.
+        """
+        count = _NEAR
+        for file in self._files:
+            at = max(0, begin - file.first)
+            while at < file.room and (data := self._read(file, at, count)):
+                yield file.first + at, data
+                last_at, size = _PLACE.unpack_from(data, len(data) - UNIT.size)
+                if size != FILLER_SIZE and (size <= 0 or last_at >= offset):
+                    return
+                at, count = at + len(data) // UNIT.size, min(2 * count, _READ_MAX)
 
-    def _pieces(self, begin: int, stop: int) -> Iterator[tuple[int, bytes]]:
-        """Whole units of each file, and the index of the first."""
-        for first, count, path in self._files:
-            low, high = max(begin, first), min(stop, first + count)
-            descriptor = self._descriptor(path) if low < high else None
-            if descriptor is not None:
-                size, at = (high - low) * UNIT.size, (low - first) * UNIT.size
-                data = os.pread(descriptor, size, at)
-                yield low, data[: len(data) - len(data) % UNIT.size]
-
-    def _descriptor(self, path: str) -> int | None:
-        """None when the file has gone meanwhile."""
-        if path not in self._open:
+    def _read(self, file: _File, position: int, count: int) -> bytes:
+        """At most so many whole units; none when the file has gone meanwhile."""
+        descriptor = self._open.get(file.path)
+        if descriptor is None:
             try:
-                self._open[path] = os.open(path, os.O_RDONLY)
+                descriptor = self._open[file.path] = os.open(file.path, os.O_RDONLY)
             except FileNotFoundError:
-                return None
-            self._closing.callback(os.close, self._open[path])
-        return self._open[path]
+                return b""
+            self._closing.callback(os.close, descriptor)
+        data = os.pread(descriptor, count * UNIT.size, position * UNIT.size)
+        return data[: len(data) // UNIT.size * UNIT.size]

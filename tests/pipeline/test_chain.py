@@ -182,13 +182,13 @@ def test_record_when_its_head_is_damaged_then_the_chain_ends_before_it(
     data[made[9].at + field] ^= 1
     named = claims(str(tmp_path), Sought(), 0, FILE_BYTES)
     assert named is not None
-    linked = Chain(named, memoryview(data), 0).link(made[0].at, 100)
+    linked = Chain(named, memoryview(data), 0).link(made[0].at, 100, FILE_BYTES)
     assert linked is not None
     assert linked.positions.tolist() == [one.at for one in made[:9]]
     assert linked.stop == made[9].at
-    assert Chain(named, memoryview(data), 0).link(made[9].at, 100) is None
-    assert Chain(named, memoryview(data), 0).link(made[0].at + 1, 100) is None
-    again = Chain(named, memoryview(data), 0).link(made[10].at, 5)
+    assert Chain(named, memoryview(data), 0).link(made[9].at, 100, FILE_BYTES) is None
+    assert Chain(named, memoryview(data), 0).link(made[0].at + 1, 100, FILE_BYTES) is None
+    again = Chain(named, memoryview(data), 0).link(made[10].at, 5, FILE_BYTES)
     assert again is not None
     assert again.positions.tolist() == [one.at for one in made[10:15]]
 
@@ -197,7 +197,7 @@ def test_claims_when_of_no_use_then_more_is_hopped_each_time() -> None:
     """Up to a bound; once a chain holds, from the beginning."""
     empty = Claims(*(np.zeros(0, kind) for kind in "qq?"))
     chain = Chain(empty, memoryview(bytes(1000)), 0)
-    assert chain.link(0, 100) is None
+    assert chain.link(0, 100, FILE_BYTES) is None
     assert list(chain.before(500, 500)) == []
     assert [chain.hops() for _ in range(4)] == [2, 4, 8, 16]
     assert max(chain.hops() for _ in range(20)) == chains.HOPS_MAX
@@ -218,19 +218,28 @@ def test_queues_when_too_many_to_ask_then_the_log_is_hopped_over(
     assert len(found) == 40
 
 
-def test_batches_when_large_then_heads_go_with_their_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "wanted",
+    [Wanted(), BY_HOPS, Wanted(topics=frozenset({"t"})), Wanted(("physicalOffset", "size"))],
+    ids=["chain", "hops", "tiles", "no body"],
+)
+def test_batches_when_large_then_they_are_cut_by_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Wanted
 ) -> None:
-    """A chain is cut by bytes."""
+    """However the records are found; a record belongs to the batch in which it begins."""
     from rmqha.pipeline import batches
 
     store = SyntheticStore(tmp_path, FILE_BYTES, QUEUE_UNITS)
-    for number in range(40):
-        store.add("t", 0, bytes(number))
+    made = [store.add("t", 0, bytes(size)) for size in (*range(40), 900, *range(5))]
     store.close()
-    expected = rows(tmp_path, BY_HOPS, FILE_BYTES)
-    monkeypatch.setattr(batches, "BYTES_PER_BATCH", 700)
-    (part, *_) = plan(open_replica(str(tmp_path)), FILE_BYTES)
-    found = list(read_part(part, Wanted()))
-    assert len(found) > 8
-    assert [row for batch in found for row in batch.to_pylist()] == expected[: sum(map(len, found))]
+    monkeypatch.setattr(batches, "BYTES_PER_BATCH", 1000)
+    monkeypatch.setattr(batches, "BODIES_PER_BATCH", 700)
+    most = 700 if "body" in wanted.columns else 1000
+    found = [
+        [row["physicalOffset"] for row in batch.to_pylist()]
+        for part in plan(open_replica(str(tmp_path)), FILE_BYTES)
+        for batch in read_part(part, wanted)
+    ]
+    assert [at for batch in found for at in batch] == [one.at for one in made]
+    assert max(len(batch) for batch in found) > 2
+    assert max(batch[-1] - batch[0] for batch in found) < most

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rmqha.pipeline import splits, units
+from rmqha.pipeline import splits, tiles, units
 from rmqha.pipeline.batches import Bounds, Wanted, read_part
 from rmqha.pipeline.replica import open_replica
 from rmqha.pipeline.splits import plan
@@ -28,8 +28,9 @@ COLUMNS = ("physicalOffset", "size", "topic", "queueId", "queueOffset", "body", 
 
 @pytest.fixture(autouse=True)
 def near_anchors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows as small as these files."""
+    """Windows as small as these files, and few claims looked at together."""
     monkeypatch.setattr(splits, "ANCHOR_WINDOWS", (600, 2000))
+    monkeypatch.setattr(tiles, "HOLD_BYTES", 1500)
 
 
 class Damage(Struct, frozen=True):
