@@ -7,10 +7,13 @@ and whole files through ``binaryFile`` and pandas; does memory grow with the log
 Recipe: ``bin/bench pipeline --mb 1000 --rounds 3 --json figures.json``; one size and one kind of
 work in 4 GB: ``--mb 4000 --bodies 1024 --cores 2 --cases 'four columns'``. The store is written by
 the project's record encoder: ten topics of four queues, bodies from half to one and a half times the
-size named. Each pair of size and cores has a session of its own; everything is run once before it
-is timed, the page cache is hot, rows go to Spark's ``noop`` sink. Megabytes are those of the log,
-for the audit of both logs. Processor time is that of the JVM (its compiler and collector, too), the
-Python workers and the driver; read it, not wall time, on a machine that others use as well.
+size named; log files have RocketMQ's own size, 1 GiB, unless ``--file-mib`` says another. Each pair
+of size and cores has a session of its own; everything is run ``--warm-up`` times before it is timed
+(the JVM compiles for about a minute), the page cache is hot, rows go to Spark's ``noop`` sink.
+``--in-turn`` goes through all works in every round: compare two of them so; memory is then that of
+whichever needs most, for they share the workers. Megabytes are those of the log, for the audit of
+both logs. Processor time is that of the JVM (its compiler and collector, too), the Python workers
+and the driver; read it, not wall time, on a machine that others use as well.
 """
 
 from __future__ import annotations
@@ -33,14 +36,17 @@ from tests.pipeline.synthetic import SyntheticStore
 ROOT = Path(__file__).parents[2]
 BODIES = (200, 1024, 4096)
 CORES = (1, 2)
-FILE_BYTES = 64 << 20
+FILE_MIB = 1024
+WHOLE_FILE_MIB_MAX = 128
+"""``binaryFile`` holds a file in the JVM several times: with 1 GiB it ends in want of memory."""
 TOPICS = 10
 QUEUES = 4
 POOL_BYTES = 1 << 20
+WHOLE = "four columns, binaryFile"
 CASES = (
     "all columns but the body", "four columns", "one topic of ten",
     "one topic of ten, without queues", "audit of two replicas", "export to Parquet",
-    "four columns, rows yielded", "four columns, binaryFile", "four columns, no Spark",
+    "four columns, rows yielded", WHOLE, "four columns, no Spark",
     "all columns, no Spark",
 )  # fmt: skip
 
@@ -54,7 +60,7 @@ def main() -> None:
     try:
         for body in options.bodies:
             store = folder / "store"
-            size_mb = write(store, options.mb, body)
+            size_mb = write(store, options.mb, body, options.file_mib)
             other = linked(store, folder / "other")
             for cores in options.cores:
                 print(f"bodies of {body} bytes, {cores} cores, {size_mb:.0f} MB", flush=True)
@@ -75,11 +81,11 @@ def main() -> None:
         write_json(Path(options.json), {"machine": machine(), "figures": figures})
 
 
-def write(root: Path, size_mb: int, body_bytes: int) -> float:
-    """A store of about so many MB of log; how many it became."""
+def write(root: Path, size_mb: int, body_bytes: int, file_mib: int = FILE_MIB) -> float:
+    """A store of about so many MB of log, in files of so many MiB; how many it became."""
     chance = random.Random(body_bytes)
     pool = chance.randbytes(POOL_BYTES)
-    store = SyntheticStore(root, FILE_BYTES)
+    store = SyntheticStore(root, file_mib << 20)
     total = number = 0
     while total < size_mb * 1_000_000:
         size = chance.randrange(body_bytes // 2, body_bytes * 3 // 2)
@@ -104,6 +110,7 @@ def side(
     asked = {
         "store": str(store), "other": str(other), "out": str(out), "cores": cores,
         "cases": options.cases, "rounds": options.rounds,
+        "warm_up": options.warm_up, "in_turn": options.in_turn,
     }  # fmt: skip
     command = [sys.executable, "-m", "tests.bench.pipeline_side", json.dumps(asked)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -112,10 +119,15 @@ def side(
         command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environment
     ) as child:
         assert child.stdout is not None
-        for line in child.stdout:
-            if line.startswith("{"):
-                told = line
-                print(f"  {list(json.loads(line).items())[-1]}", flush=True)
+        try:
+            for line in child.stdout:
+                if line.startswith("{"):
+                    told = line
+                    print(f"  {last_round(json.loads(line))}", flush=True)
+        except BaseException:
+            # Its JVM ends when nothing reads it any more.
+            child.kill()
+            raise
     if child.returncode:
         raise SystemExit(f"{cores} cores: the session ended with {child.returncode}")
     found: dict[str, list[dict[str, float]]] = json.loads(told)
@@ -128,6 +140,15 @@ def side(
     if len(counts) != len({is_topic for is_topic, _ in counts}):
         raise SystemExit(f"readers found different numbers of rows: {found}")
     return found
+
+
+def last_round(found: dict[str, list[dict[str, float]]]) -> str:
+    """What was timed last of each work, and how often."""
+    return "; ".join(
+        f"{name} ({len(values)}): {values[-1]['cpu_s']:.2f} s of processor,"
+        f" {values[-1]['wall_s']:.2f} s, {values[-1]['mb']:.0f} MB"
+        for name, values in found.items()
+    )
 
 
 def speed(one: dict[str, float]) -> float:
@@ -152,12 +173,18 @@ def _options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--mb", type=int, default=128, help="of log; 1000 for figures to quote")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--warm-up", type=int, default=1, help="runs before; 12 for a warm JVM")
+    parser.add_argument("--in-turn", action="store_true", help="each round does all works")
     parser.add_argument("--bodies", type=_numbers, default=BODIES, help="bytes, with commas")
     parser.add_argument("--cores", type=_numbers, default=CORES, help="with commas")
     parser.add_argument("--cases", type=_cases, default=CASES, help=f"with semicolons: {CASES}")
+    parser.add_argument("--file-mib", type=int, default=FILE_MIB, help="size of the log's files")
     parser.add_argument("--folder", help="where stores are written; the system's temporary one")
     parser.add_argument("--json", help="keep the raw figures here")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if WHOLE in options.cases and min(options.mb, options.file_mib) > WHOLE_FILE_MIB_MAX:
+        parser.error(f"{WHOLE!r} needs --file-mib {WHOLE_FILE_MIB_MAX} or less")
+    return options
 
 
 def _numbers(text: str) -> tuple[int, ...]:

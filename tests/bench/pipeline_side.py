@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -36,6 +36,9 @@ FOUR_NAMES = tuple(field.split()[0] for field in FOUR.split(", "))
 ALL_NAMES = tuple(name for name in SCHEMA.names if name != "body")
 TOPIC = "topic3"
 
+Work = Callable[[bool], int]
+"""Runs once; whether it should count the rows, and how many there were."""
+
 
 def main() -> None:
     """Run the cases that are asked for."""
@@ -46,69 +49,92 @@ def main() -> None:
     )
     spark.dataSource.register(RowsSource)
     cases = works(spark, root, Path(asked["other"]), Path(asked["out"]))
+    names: list[str] = asked["cases"]
     found: dict[str, list[dict[str, float]]] = {}
-    for name in asked["cases"]:
-        work, times = cases[name]
-        rows = work()  # compiles and fills caches; not counted
-        found[name] = []
-        for _ in range(asked["rounds"]):
-            forget_peaks()
-            began, before = time.perf_counter(), tree_cpu_s()
-            if work() != rows:
-                raise SystemExit(f"{name}: other rows than before")
-            spent = {"cpu_s": spent_s(before), "wall_s": time.perf_counter() - began}
-            found[name].append({**spent, "rows": rows, "times": times, "mb": peak_mb()})
-        print(json.dumps(found), flush=True)
+    for group in [names] if asked["in_turn"] else [[name] for name in names]:
+        timed(cases, group, asked, found)
     spark.stop()
 
 
-def works(
-    spark: SparkSession, root: Path, other: Path, out: Path
-) -> dict[str, tuple[Callable[[], int], int]]:
+def timed(
+    cases: dict[str, tuple[Work, int]],
+    names: list[str],
+    asked: dict[str, Any],
+    found: dict[str, list[dict[str, float]]],
+) -> None:
+    """Warm all of the group up, time it round by round, and see that it still reads the same.
+
+    A line of JSON with everything found so far goes out after each round.
+    """
+    rows = {name: cases[name][0](True) for name in names}
+    for name in names * (asked["warm_up"] - 1):
+        cases[name][0](False)
+    for _ in range(asked["rounds"]):
+        for name in names:
+            work, times = cases[name]
+            forget_peaks()
+            began, before = time.perf_counter(), tree_cpu_s()
+            work(False)
+            spent = {"cpu_s": spent_s(before), "wall_s": time.perf_counter() - began}
+            found.setdefault(name, []).append(
+                {**spent, "rows": rows[name], "times": times, "mb": peak_mb()}
+            )
+        print(json.dumps(found), flush=True)
+    for name in names:
+        if cases[name][0](True) != rows[name]:
+            raise SystemExit(f"{name}: other rows than before")
+
+
+def works(spark: SparkSession, root: Path, other: Path, out: Path) -> dict[str, tuple[Work, int]]:
     """Every kind of work, and how many times it has the log before it."""
 
     def load(schema: str | None = None, **options: str) -> DataFrame:
         reader = spark.read.format("rocketmq-commitlog").options(**options)
         return (reader.schema(schema) if schema else reader).load(str(root))
 
-    def exported() -> int:
+    def exported(_count: bool) -> int:
         shutil.rmtree(out, ignore_errors=True)
         return export.run(spark, [str(root)], str(out)).rows
 
-    def audited() -> int:
+    def audited(_count: bool) -> int:
         done = audit.run(spark, [f"a={root}", f"b={other}"])
         if done.ranges_different:
             raise SystemExit("equal replicas differ")
         return done.ranges_compared
 
+    def scan(schema: str | None = None, **options: str) -> Work:
+        return lambda count: sunk(load(schema, **options), count)
+
+    def rows(count: bool) -> int:
+        return sunk(spark.read.format(ROWS).load(str(root)), count)
+
     return {
-        "all columns but the body": (lambda: sunk(load()), 1),
-        "four columns": (lambda: sunk(load(FOUR)), 1),
-        "one topic of ten": (lambda: sunk(load(FOUR, topic=TOPIC)), 1),
-        "one topic of ten, without queues": (
-            lambda: sunk(load(FOUR, topic=TOPIC, useConsumeQueues="false")), 1,
-        ),
+        "all columns but the body": (scan(), 1),
+        "four columns": (scan(FOUR), 1),
+        "one topic of ten": (scan(FOUR, topic=TOPIC), 1),
+        "one topic of ten, without queues": (scan(FOUR, topic=TOPIC, useConsumeQueues="false"), 1),
         "audit of two replicas": (audited, 2),
         "export to Parquet": (exported, 1),
-        "four columns, rows yielded": (
-            lambda: sunk(spark.read.format(ROWS).load(str(root))), 1,
-        ),
-        "four columns, binaryFile": (lambda: sunk(whole_files(spark, str(root))), 1),
-        "four columns, no Spark": (lambda: plain(root, FOUR_NAMES), 1),
-        "all columns, no Spark": (lambda: plain(root, ALL_NAMES), 1),
-    }  # fmt: skip
+        "four columns, rows yielded": (rows, 1),
+        "four columns, binaryFile": (lambda count: sunk(whole_files(spark, str(root)), count), 1),
+        "four columns, no Spark": (lambda _: plain(root, FOUR_NAMES), 1),
+        "all columns, no Spark": (lambda _: plain(root, ALL_NAMES), 1),
+    }
 
 
-def sunk(rows: DataFrame) -> int:
-    """Every row reaches Spark, and a writer that drops it."""
+def sunk(rows: DataFrame, count: bool) -> int:
+    """Every row reaches Spark, and a writer that drops it; how many, when they are to be counted.
+
+    Counting is work of Spark's on every row, so what is timed does without.
+    """
     from pyspark.sql import Observation
     from pyspark.sql import functions as f
 
     seen = Observation()
-    rows.observe(seen, f.count(f.lit(1)).alias("rows")).write.format("noop").mode(
-        "overwrite"
-    ).save()
-    return int(seen.get["rows"])
+    if count:
+        rows = rows.observe(seen, f.count(f.lit(1)).alias("rows"))
+    rows.write.format("noop").mode("overwrite").save()
+    return int(seen.get["rows"]) if count else 0
 
 
 def plain(root: Path, names: tuple[str, ...]) -> int:
