@@ -88,11 +88,12 @@ class TimerMark(NamedTuple):
     def encode(self, version: DataVersion) -> bytes:
         """As request 60 answers it: what waits late is read again, for Java knows no list of it.
 
-        Java's timer log has no place here.
+        Java's ``lastReadTimeMs`` is the time to deliver next, one after the last that was. Its
+        timer log has no place here.
         """
         read_to = min((self.read_to, *self.late))
         return _JAVA_CHECKPOINT.pack(
-            self.read_ms, 0, read_to, read_to, version.state_version, version.timestamp,
+            self.read_ms + 1, 0, read_to, read_to, version.state_version, version.timestamp,
             version.counter,
         )  # fmt: skip
 
@@ -105,8 +106,8 @@ class TimerMark(NamedTuple):
         """
         if len(data) < _JAVA_CHECKPOINT_OLD.size:
             raise RemoteProtocolError(f"a timer checkpoint of {len(data)} bytes")
-        read_ms, _, _, read_to = _JAVA_CHECKPOINT_OLD.unpack_from(data)
-        return cls(max(0, read_ms), max(0, read_to), 0)
+        next_ms, _, _, read_to = _JAVA_CHECKPOINT_OLD.unpack_from(data)
+        return cls(max(0, next_ms - 1), max(0, read_to), 0)
 
 
 class TimerTable:

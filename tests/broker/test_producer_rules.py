@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from dataclasses import dataclass, field
 
 import pytest
@@ -313,6 +314,22 @@ def test_timers_when_tables_come_and_go_then_all_are_delivered_in_time(seed: int
     assert last.read_ms >= now
 
 
+def test_timer_mark_when_java_s_then_the_second_it_names_is_still_to_be_delivered() -> None:
+    """A slave of ours that took it for delivered would lose it when Java's master dies.
+
+    Watched at 5.3.3: the mark names a second for as long as it lasts, and its timers come after it.
+    """
+    second_ms = 1_795_342_816_000
+    mark = TimerMark.decode(struct.pack(">4q", second_ms, 0, 2, 2))
+    assert mark == TimerMark(second_ms - 1, 2)
+    table = TimerTable(10, mark, 0)
+    table.add(Due(second_ms - 1_000, 0, 100))
+    table.add(Due(second_ms, 1, 200))
+    assert table.take(second_ms + 5_000, 10) == [Due(second_ms, 1, 200)]
+    own = TimerMark(second_ms, 2).encode(DataVersion(0, 0, 0))
+    assert struct.unpack_from(">q", own) == (second_ms + 1,)
+
+
 def test_timer_mark_when_sent_to_a_slave_then_java_s_bytes() -> None:
     """60 is a row of longs; older brokers send four."""
     mark = TimerMark(5, 7, 3)
@@ -321,6 +338,7 @@ def test_timer_mark_when_sent_to_a_slave_then_java_s_bytes() -> None:
     assert TimerMark.decode(data) == TimerMark.decode(data[:32]) == TimerMark(5, 7, 0)
     late = TimerMark(5, 7, 3, 2, (4, 6))
     assert TimerMark.decode(late.encode(DataVersion())) == TimerMark(5, 4, 0)
+    assert TimerMark.decode(bytes(32)) == TimerMark()
     assert TimerMark.of(late.members()) == late
     with pytest.raises(RemoteProtocolError):
         TimerMark.decode(data[:31])

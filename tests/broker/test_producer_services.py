@@ -10,6 +10,7 @@ import pytest
 
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.delays import decode_handle
+from rmqha.broker.timers import TimerMark
 from rmqha.store.record import Record
 from tests.broker.replicas import QUEUES, TOPIC, ReplicaCluster, send_fields
 
@@ -200,6 +201,21 @@ def test_timers_when_restarted_and_when_the_master_dies_then_none_is_lost(
     for record in found:
         assert record.store_timestamp >= due[record.body] - 1000
     assert len(found) - 24 <= 12
+
+
+@pytest.mark.parametrize("timers", ["true", "false"])
+def test_timer_mark_when_nothing_was_looked_at_then_no_answer(timers: str) -> None:
+    """60: a Java slave would begin at the time that it is told, and deliver nothing for minutes."""
+    with ReplicaCluster(seed=2, replicas=1, timerWheelEnable=timers) as one:
+        one.boot_all()
+        one.run_for(2_000)
+        address = the_master(one).config.address
+        answer = one.ask(address, 60)
+        if timers == "false":
+            assert answer.code == 1
+        else:
+            mark = TimerMark.decode(bytes(answer.body))
+            assert 0 <= wall_ms(one) - mark.read_ms <= 2_000
 
 
 def test_timer_when_recalled_then_it_never_comes(alone: ReplicaCluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator
@@ -13,10 +14,12 @@ from rmqha.testing.real import wire
 from rmqha.testing.real.cluster import FAST_BROKER, Cluster
 from rmqha.testing.real.java import JavaBroker
 from rmqha.testing.real.processes import Child, allocate_ports, wait_until
-from rmqha.testing.real.producer import Producer, assert_nothing_lost
+from rmqha.testing.real.producer import Producer, assert_nothing_lost, read_commit_log
 from tests.interop import required
 
 NAME = "broker-a"
+TIMER_STEP_MS = 1_000
+"""``timerPrecisionMs``."""
 
 
 class PythonBroker(JavaBroker):
@@ -41,10 +44,11 @@ class PythonBroker(JavaBroker):
 def shared_cluster(folder: Path, kind: str) -> Iterator[Cluster]:
     """One 5.3.3 broker and one replica of ours under three controllers."""
     required.require_classpath()
-    with Cluster(folder, kind, brokers=1) as cluster:
+    settings = {**FAST_BROKER, "timerWheelEnable": True}
+    with Cluster(folder, kind, brokers=1, broker_settings=settings) as cluster:
         cluster.start_base()
         cluster.join_all()
-        python = PythonBroker(cluster, 2)
+        python = PythonBroker(cluster, 2, **settings, syncSlaveMetadataPeriod=100)
         cluster.brokers.append(python)
         python.start()
         cluster.wait_in_sync()
@@ -172,6 +176,68 @@ def test_our_master_when_a_topic_is_made_then_the_java_slave_learns_it(
         return answer.code == wire.SUCCESS and answer.json()["writeQueueNums"] == 3
 
     wait_until(known, 30.0, "the Java slave to know the topic")
+
+
+def send_timer(broker: wire.Connection, topic: str, due_ms: int) -> bytes:
+    """Have a message delivered at ``due_ms``; its body."""
+    body = f"{topic}-{due_ms}"
+    timer = f"TIMER_DELIVER_MS\x01{due_ms}\x02"
+    answer = wire.send_message(
+        broker, topic, 0, body.encode(), keys=body, default_queues=1, properties=timer
+    )
+    assert answer.code == wire.SUCCESS, answer
+    return body.encode()
+
+
+def test_java_master_when_killed_before_it_delivers_a_timer_then_ours_delivers_it(
+    cluster: Cluster, topic: str
+) -> None:
+    """Java's mark names the second to deliver next, not the last that was: ours copies it."""
+    have_master(cluster, java_of(cluster))
+    java, python = java_of(cluster), python_of(cluster)
+    kept = python.store / "config" / "rmqhaTimers.json"
+    with wire.Connection(java.address) as master:
+        wire.create_topic(master, topic, 1)
+        # Java takes the part of a second off.
+        first_ms = (int(time.time()) + 4) * TIMER_STEP_MS
+        bodies = {
+            first_ms + step * TIMER_STEP_MS: send_timer(
+                master, topic, first_ms + step * TIMER_STEP_MS + TIMER_STEP_MS // 2
+            )
+            for step in range(12)
+        }
+
+    def named_and_not_delivered() -> bytes | None:
+        named = json.loads(kept.read_text())["readTimeMs"]
+        body = bodies.get(named, bodies.get(named + 1))
+        return None if body in read_commit_log(java, topic).values() else body
+
+    caught = wait_until(named_and_not_delivered, 30.0, "a mark of our slave's", 0.005)
+    java.child.kill()
+    delivered = set(read_commit_log(java, topic).values())
+    wait_until(
+        lambda: set(bodies.values()) <= {*read_commit_log(python, topic).values()}, 30.0, "timers"
+    )
+    print(f"{caught!r} {'delivered at last' if caught in delivered else 'not delivered'} by Java")
+    java.start()
+    cluster.wait_in_sync()
+
+
+def test_our_master_when_killed_before_it_delivers_timers_then_java_delivers_them(
+    cluster: Cluster, topic: str
+) -> None:
+    """And the other way round: a timer in each second around the one that our mark names."""
+    have_master(cluster, python_of(cluster))
+    java, python = java_of(cluster), python_of(cluster)
+    with wire.Connection(python.address) as master:
+        wire.create_topic(master, topic, 1)
+        first_ms = int(time.time() * 1000) + 2_000
+        bodies = {send_timer(master, topic, first_ms + 300 * step) for step in range(20)}
+    wait_until(lambda: len(read_commit_log(python, topic)) >= 5, 20.0, "the first timers")
+    python.child.kill()
+    wait_until(lambda: bodies <= {*read_commit_log(java, topic).values()}, 60.0, "all timers")
+    python.start()
+    cluster.wait_in_sync()
 
 
 def test_our_replica_when_terminated_then_it_leaves_in_order(cluster: Cluster) -> None:

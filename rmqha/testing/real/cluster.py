@@ -133,6 +133,9 @@ class Cluster:
         except WaitTimeout as error:
             found = self.controllers.replica_info(self.broker_name)
             ids = {broker.child.name: broker.controller_id for broker in self.brokers}
+            for broker in self.brokers:
+                if found is None or broker.controller_id not in found.sync_state_set:
+                    print(broker.child.thread_dump())
             raise WaitTimeout(f"{error}; brokers {ids}, the controllers say {found}") from None
         self.wait_for_route(info)
         return info

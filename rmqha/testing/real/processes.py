@@ -23,10 +23,14 @@ from typing import IO, TypeVar
 
 POLL_INTERVAL_S = 0.02
 TERMINATE_TIMEOUT_S = 15.0
+DUMP_TIMEOUT_S = 5.0
 LOG_TAIL_LINES = 40
 PORT_BLOCK_SIZE = 10
 PORT_BLOCK_FIRST = 20000
 PORT_BLOCK_COUNT = 1200  # 20000 .. 31999 stays below the kernel's ephemeral range
+
+_DUMP_ENDS = "JNI global refs"
+"""Behind the last thread of a HotSpot's dump."""
 
 _T = TypeVar("_T")
 
@@ -239,6 +243,18 @@ class Child:
         """SIGCONT: a stopped process goes on."""
         self._signal(signal.SIGCONT)
         self.stopped = False
+
+    def thread_dump(self) -> str:
+        """What each thread of a JVM does at this moment; empty for any other process."""
+        if not self.alive or self.stopped or Path(self.command[0]).name != "java":
+            return ""
+        before = len(self.output())
+        self._signal(signal.SIGQUIT)
+        with contextlib.suppress(WaitTimeout):
+            self._wait(
+                lambda: _DUMP_ENDS in self.output()[before:], DUMP_TIMEOUT_S, "its thread dump"
+            )
+        return self.output()[before:]
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -199,8 +199,13 @@ def send_message(
     keys: str,
     default_queues: int,
     timeout_s: float | None = None,
+    properties: str = "",
 ) -> Answer:
-    """Send one message with the long field names of code 10."""
+    """Send one message with the long field names of code 10.
+
+    Args:
+        properties: more of them, encoded.
+    """
     ext = {
         "producerGroup": "rmqha_interop",
         "topic": topic,
@@ -210,7 +215,7 @@ def send_message(
         "sysFlag": 0,
         "bornTimestamp": int(time.time() * 1000),
         "flag": 0,
-        "properties": f"KEYS\x01{keys}\x02UNIQ_KEY\x01{keys}\x02WAIT\x01true\x02",
+        "properties": f"KEYS\x01{keys}\x02UNIQ_KEY\x01{keys}\x02WAIT\x01true\x02{properties}",
         "reconsumeTimes": 0,
         "unitMode": False,
         "maxReconsumeTimes": 0,

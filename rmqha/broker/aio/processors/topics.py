@@ -159,6 +159,10 @@ class TopicProcessor:
 
     def timer_mark(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """60: how far timers are delivered."""
+        mark = self._services.timer_mark.mark
+        if not mark.read_ms:
+            # A slave of Java's would begin in 1970, and go on second by second.
+            return request.reply(ResponseCode.SYSTEM_ERROR, "no timers have been looked at yet")
         version = self._broker.topics.table.version
-        body = self._services.timer_mark.mark.encode(DataVersion(version.state_version, 0, 0))
+        body = mark.encode(DataVersion(version.state_version, 0, 0))
         return request.reply(ResponseCode.SUCCESS, body=body)
