@@ -151,7 +151,8 @@ class JavaBroker:
         }
         config = home / "broker.properties"
         write_properties(config, properties)
-        options = ("-Xms64m", "-Xmx384m", "-XX:MaxDirectMemorySize=256m", *SMALL_JVM)
+        # Each thread that ever stores a message keeps 4 MiB: pops alone have sixty of them.
+        options = ("-Xms64m", "-Xmx384m", "-XX:MaxDirectMemorySize=640m", *SMALL_JVM)
         main = "org.apache.rocketmq.broker.BrokerStartup"
         command = java_command(version, home, main, ["-c", str(config)], options)
         self.child = Child(f"broker{number}", command, home / "out.log")
