@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from rmqha.admin.bodies import QueueKey
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.pull import FOUND_CODE, PULL_NOT_FOUND, PULL_OFFSET_MOVED, PULL_RETRY_IMMEDIATELY
+from rmqha.pipeline.live import pulling
 from rmqha.pipeline.live.cluster import (
     Pulled,
 )
@@ -30,7 +34,7 @@ class Scripted:
     """A cluster whose queue answers as it is told; time passes while one waits.
 
     Attributes:
-        asked: offsets of pulls.
+        asked: the offsets of pulls, those of one moment together.
     """
 
     failover_timeout_ms = 1000
@@ -38,7 +42,7 @@ class Scripted:
     def __init__(self, answer: Callable[[int, int], Pulled]) -> None:
         self._answer = answer
         self._now_ms = 0
-        self.asked: list[int] = []
+        self.asked: list[list[int]] = []
 
     @property
     def clock(self) -> Scripted:
@@ -56,11 +60,13 @@ class Scripted:
     def forget_masters(self) -> None:
         """There is one."""
 
-    def pull(self, queue: QueueKey, offset: int, count: int, expression: str) -> Pulled:
+    def pulls(
+        self, queue: QueueKey, ranges: Sequence[tuple[int, int]], expression: str
+    ) -> list[Pulled]:
         """Answer."""
         assert queue == QUEUE
-        self.asked.append(offset)
-        return self._answer(offset, count)
+        self.asked.append([at for at, _ in ranges])
+        return [self._answer(*wanted) for wanted in ranges]
 
 
 @pytest.fixture
@@ -119,6 +125,76 @@ async def test_range_when_read_then_exactly_that(log: tuple[bytes, list[Record]]
     wide = Scripted(lambda at, _: found(log, max(0, at - 3), 9)._replace(next_offset=at + 6))
     assert read(wide, 4, 8) == [4, 5, 6, 7]
     assert read(Scripted(lambda at, count: found(log, at, count)), 3, 3) == []
+
+
+async def test_range_when_answers_are_full_then_ever_more_are_asked_for_at_once(
+    log: tuple[bytes, list[Record]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other, each would wait for the network once."""
+    monkeypatch.setattr(pulling, "PULLS_AT_ONCE", 6)
+    cluster = Scripted(lambda at, count: found(log, at, count))
+    assert read(cluster, pullBatchSize="1") == list(range(COUNT))
+    assert cluster.asked == [[0], [1, 2], [3, 4, 5, 6], [*range(7, 13)], [*range(13, 19)], [19]]
+
+
+async def test_range_when_answers_are_large_then_few_are_asked_for_at_once(
+    log: tuple[bytes, list[Record]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They wait in a worker's memory."""
+    monkeypatch.setattr(pulling, "AHEAD_BYTES", 3 * max(one.size for one in log[1]))
+    cluster = Scripted(lambda at, count: found(log, at, count))
+    assert read(cluster, pullBatchSize="1") == list(range(COUNT))
+    assert max(len(one) for one in cluster.asked) == 3
+    monkeypatch.setattr(pulling, "AHEAD_BYTES", 1)
+    cluster = Scripted(lambda at, count: found(log, at, count))
+    assert read(cluster, pullBatchSize="1") == list(range(COUNT))
+    assert cluster.asked == [[at] for at in range(COUNT)]
+
+
+async def test_range_when_answers_have_little_room_then_less_is_asked_for_at_once(
+    log: tuple[bytes, list[Record]],
+) -> None:
+    """A broker ends an answer after so many bytes: what was asked for behind it is of no use."""
+    cluster = Scripted(lambda at, count: found(log, at, min(count, 4)))
+    assert read(cluster, pullBatchSize="8") == list(range(COUNT))
+    assert cluster.asked[:2] == [[0], [4, 7]]
+    assert sum(len(one) for one in cluster.asked) <= 1 + math.ceil(COUNT / 3)
+
+
+async def test_range_when_a_filter_passes_over_messages_then_one_is_asked_for_at_a_time(
+    log: tuple[bytes, list[Record]],
+) -> None:
+    """Nobody knows where the next pull begins."""
+    cluster = Scripted(lambda at, count: found(log, at, count)._replace(next_offset=at + 5))
+    offsets = read(cluster, pullBatchSize="2", subExpression="Aa || BB")
+    assert offsets == [at for at in range(COUNT) if at % 5 < 2]
+    assert cluster.asked[0] == [0]
+    assert [one[0] for one in cluster.asked] == [0, 5, 10, 15]
+    assert sum(len(one) for one in cluster.asked) <= 2 * len(cluster.asked)
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(kinds=st.lists(st.integers(0, 7)), batch=st.integers(1, 9), start=st.integers(0, COUNT))
+def test_range_when_answers_differ_then_every_message_once(
+    log: tuple[bytes, list[Record]], kinds: list[int], batch: int, start: int
+) -> None:
+    """Short ones, wide ones, empty ones of a new master: whatever was asked for ahead of them."""
+    left = iter(kinds)
+
+    def answer(at: int, count: int) -> Pulled:
+        match next(left, 7):
+            case 0:
+                return Pulled(PULL_NOT_FOUND, "", at, Edge(0, 0), b"")
+            case 1:
+                return found(log, at, COUNT)
+            case 2 | 3:
+                return found(log, at, max(1, count // 2))
+            case _:
+                return found(log, at, count)
+
+    cluster = Scripted(answer)
+    cluster.failover_timeout_ms = 1 << 40
+    assert read(cluster, start, pullBatchSize=str(batch)) == list(range(start, COUNT))
 
 
 async def test_tags_when_their_hashes_are_equal_then_told_apart(

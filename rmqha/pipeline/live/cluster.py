@@ -57,6 +57,7 @@ say that a message is stored, but not as safely as the broker's settings promise
 _PULL_WITH_SUBSCRIPTION = 4
 _CONTROLLERS_ONLY = "controllerMode"
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 
@@ -286,32 +287,44 @@ class LiveCluster:
         return found
 
     async def _each(
-        self, queues: Iterable[QueueKey], ask: Callable[[QueueKey], Coroutine[Any, Any, T]]
-    ) -> dict[QueueKey, T]:
+        self, wanted: Iterable[K], ask: Callable[[K], Coroutine[Any, Any, T]]
+    ) -> dict[K, T]:
         room = asyncio.Semaphore(ASKED_AT_ONCE)
-        listed = list(queues)
+        listed = list(wanted)
 
-        async def one(queue: QueueKey) -> T:
+        async def one(key: K) -> T:
             async with room:
-                return await ask(queue)
+                return await ask(key)
 
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(queue)) for queue in listed]
+                tasks = [group.create_task(one(key)) for key in listed]
         except ExceptionGroup as errors:
             # One reason is enough: the others are mostly the same.
             raise errors.exceptions[0] from errors
-        return {queue: task.result() for queue, task in zip(listed, tasks, strict=True)}
+        return {key: task.result() for key, task in zip(listed, tasks, strict=True)}
 
     # -- records -----------------------------------------------------------------------------------
 
-    def pull(self, queue: QueueKey, offset: int, count: int, expression: str = "*") -> Pulled:
-        """Ask for records from an offset on; nobody waits, and no offset is stored.
+    def pulls(
+        self, queue: QueueKey, ranges: Sequence[tuple[int, int]], expression: str = "*"
+    ) -> list[Pulled]:
+        """Ask for records from several offsets on, all at once; no offset is stored.
+
+        Args:
+            ranges: offsets, and how many records from each.
+
+        Returns:
+            The answers, in the order of ``ranges``.
 
         Raises:
-            Refused, Unreachable: as ``on_master``.
+            Refused, Unreachable: as ``on_master``, for any of them.
         """
-        return self.call(self._pull(queue, offset, count, expression))
+
+        async def pull(wanted: tuple[int, int]) -> Pulled:
+            return await self._pull(queue, *wanted, expression)
+
+        return list(self.call(self._each(ranges, pull)).values())
 
     async def _pull(self, queue: QueueKey, offset: int, count: int, expression: str) -> Pulled:
         fields = ext_fields(

@@ -8,6 +8,7 @@ tells, and with the broker set's name.
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -33,6 +34,8 @@ BROKER_NAME = pa.field("brokerName", pa.string())
 SCHEMA = pa.schema([BROKER_NAME, *(one for one in LOG_SCHEMA if one.name not in _STORE_ONLY)])
 BATCH_RECORDS = 16_384
 BATCH_BYTES = 8 << 20
+PULLS_AT_ONCE, AHEAD_BYTES = 32, 8 << 20
+"""What is asked for before anything of it is read; one answer may be larger than that."""
 WAS_REMOVING = "MESSAGE_WAS_REMOVING"
 """A Java broker's word for units whose messages have been deleted."""
 
@@ -81,11 +84,10 @@ class RangeReader:
             yield from self._batch(wanted, b"".join(bodies))
 
     def _bodies(self, wanted: QueueRange) -> Iterator[bytes]:
-        cluster, options, offset = self._cluster, self._options, wanted.start
-        patience = _Patience(cluster)
+        offset, patience = wanted.start, _Patience(self._cluster)
+        ahead = _Ahead(self._cluster, self._options, wanted)
         while offset < wanted.stop:
-            count = min(options.pull_batch_size, wanted.stop - offset)
-            pulled = cluster.pull(wanted.queue, offset, count, options.expression)
+            pulled = ahead.take(offset)
             low = self._deleted_before(pulled)
             if low > offset:
                 loss = Loss(wanted.queue, offset, low, f"messages before {low} have been deleted")
@@ -144,6 +146,58 @@ class RangeReader:
         return pa.RecordBatch.from_arrays(
             [arrays[name] for name in self._columns], schema=pa.schema(fields)
         )
+
+
+class _Ahead:
+    """Pulls of a range that are asked for before those in front of them are read.
+
+    More and more of them at once, for as long as each ends where the next one begins. Where a filter
+    passes over messages that is a guess, and there is one at a time again; where an answer has no
+    room for all that was asked for, less is asked for at once.
+    """
+
+    def __init__(self, cluster: LiveCluster, options: ReadOptions, wanted: QueueRange) -> None:
+        self._cluster = cluster
+        self._options = options
+        self._wanted = wanted
+        self._count = options.pull_batch_size
+        self._width = 1
+        # Bytes that an answer has room for, as far as one is known to have been full.
+        self._room = 0
+        self._answers: deque[tuple[int, Pulled]] = deque()
+
+    def take(self, offset: int) -> Pulled:
+        """The answer to a pull from ``offset`` on; raises as ``LiveCluster.pulls``."""
+        while self._answers:
+            at, pulled = self._answers.popleft()
+            if at == offset:
+                return pulled
+        self._ask(offset)
+        return self._answers.popleft()[1]
+
+    def _ask(self, offset: int) -> None:
+        stop, count = self._wanted.stop, self._count
+        starts = [*range(offset, stop, count)[: self._width]]
+        ranges = [(at, min(count, stop - at)) for at in starts]
+        pulled = self._cluster.pulls(self._wanted.queue, ranges, self._options.expression)
+        self._answers.extend(zip(starts, pulled, strict=True))
+        row = 1
+        while row < len(pulled) and pulled[row - 1].next_offset == starts[row]:
+            row += 1
+        largest = max(len(one.body) for one in pulled)
+        most = min(PULLS_AT_ONCE, AHEAD_BYTES // max(1, largest))
+        self._width = max(1, min(2 * row if row == len(pulled) else row, most))
+        last = pulled[row - 1]
+        if last.code == FOUND_CODE and last.next_offset < sum(ranges[row - 1]):
+            self._room = len(last.body)
+        if self._room:
+            self._fit(last.next_offset - offset, sum(len(one.body) for one in pulled[:row]))
+
+    def _fit(self, records: int, size: int) -> None:
+        """Ask for as many as have room, by those that came last."""
+        if records > 0 and size:
+            fitting = self._room * 3 // 4 * records // size
+            self._count = min(max(1, fitting), self._options.pull_batch_size)
 
 
 class _Patience:
