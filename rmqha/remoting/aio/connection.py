@@ -25,6 +25,9 @@ OnCommands = Callable[["Connection", list[RemotingCommand]], None]
 OnClosed = Callable[["Connection", Exception | None], None]
 OnProtocolError = Callable[["Connection", RemoteProtocolError], None]
 
+JOINED_MAX = 8 * 1024
+"""Frames of more bytes than this are not copied once more to leave together."""
+
 
 class Connection(asyncio.Protocol):
     """The asyncio protocol at one end of a TCP connection.
@@ -260,7 +263,10 @@ class Connection(asyncio.Protocol):
             return
         self.bytes_out += size
         self._last_activity_ms = self._clock.now_ms()
-        transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if size > len(out) * JOINED_MAX:
+            transport.writelines(out)
+        else:
+            transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def _fail(self, error: RemoteProtocolError) -> None:
         self._close_error = error

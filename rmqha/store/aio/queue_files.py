@@ -50,7 +50,8 @@ class QueueFiles:
         self.end = 0
         self.indexed_end = 0
         self.dirty_from = 0
-        self._live = 0
+        # The first unit that is live, and for which beginning of the log; -1 when nobody knows.
+        self._live, self._live_for = 0, -1
 
     # -- units by their position
 
@@ -97,16 +98,22 @@ class QueueFiles:
 
     def first_live_index(self, log_min: int) -> int:
         """Index of the first unit that is no filler and whose record the log still has."""
+        if log_min == self._live_for:
+            return self._live
         index = max(self._live, self.first_index)
         while index < self.count_end:
             buffer, within, count = self._rest(index)
             low = first_live(buffer[within:], self.unit_size, count, log_min)
             index += low
             if low < count:
+                self._live_for = log_min
                 break
         # It only grows, until a cut.
         self._live = index
         return index
+
+    def _forget_live(self) -> None:
+        self._live, self._live_for = 0, -1
 
     def _rest(self, index: int) -> tuple[memoryview, int, int]:
         """The file of a unit, the unit's place in it, and how many units it has from there on."""
@@ -210,7 +217,7 @@ class QueueFiles:
             self.files.make_for(position)
             self.end = self.files.first
             self.dirty_from = self.end
-            self._live = 0
+            self._forget_live()
         if position - self.end > GAP_MAX * UNIT.size:
             raise StoreDamaged(f"{self.files.directory}: queue offset {queue_offset} is far ahead")
         while self.end < position:
@@ -265,7 +272,7 @@ class QueueFiles:
 
     async def _cut_units(self, position: int) -> None:
         self.end = position
-        self._live = 0
+        self._forget_live()
         await self.files.remove_after(max(position, self.files.first))
         await self.files.erase(position)
         self.dirty_from = min(self.dirty_from, position)
@@ -324,7 +331,8 @@ class QueueFiles:
     async def clear(self) -> None:
         """Delete every file."""
         await self.files.remove_after(-1)
-        self.end = self.indexed_end = self.dirty_from = self._live = 0
+        self.end = self.indexed_end = self.dirty_from = 0
+        self._forget_live()
 
     def close(self) -> None:
         """Unmap."""
