@@ -35,6 +35,8 @@ class Scripted:
 
     Attributes:
         asked: the offsets of pulls, those of one moment together.
+        answer_ms: what each answer takes.
+        answered_max: how many pulls of one moment are answered.
     """
 
     failover_timeout_ms = 1000
@@ -43,6 +45,8 @@ class Scripted:
         self._answer = answer
         self._now_ms = 0
         self.asked: list[list[int]] = []
+        self.answer_ms = 0
+        self.answered_max = 100
 
     @property
     def clock(self) -> Scripted:
@@ -63,10 +67,11 @@ class Scripted:
     def pulls(
         self, queue: QueueKey, ranges: Sequence[tuple[int, int]], expression: str
     ) -> list[Pulled]:
-        """Answer."""
+        """Answer, up to where that fails."""
         assert queue == QUEUE
         self.asked.append([at for at, _ in ranges])
-        return [self._answer(*wanted) for wanted in ranges]
+        self._now_ms += self.answer_ms * len(ranges)
+        return [self._answer(*wanted) for wanted in ranges[: self.answered_max]]
 
 
 @pytest.fixture
@@ -151,6 +156,26 @@ async def test_range_when_answers_are_large_then_few_are_asked_for_at_once(
     assert cluster.asked == [[at] for at in range(COUNT)]
 
 
+async def test_range_when_the_network_is_slow_then_few_are_asked_for_at_once(
+    log: tuple[bytes, list[Record]],
+) -> None:
+    """Answers wait for each other: with too many of them, all would come too late, for ever."""
+    cluster = Scripted(lambda at, count: found(log, at, count))
+    cluster.answer_ms = 100
+    assert read(cluster, pullBatchSize="1", pullTimeoutMs="1200") == list(range(COUNT))
+    assert [len(one) for one in cluster.asked] == [1, 2, 4, 2, 4, 2, 4, 1]
+
+
+async def test_range_when_pulls_ahead_fail_then_as_many_are_asked_for_as_were_answered(
+    log: tuple[bytes, list[Record]],
+) -> None:
+    """Those that failed are asked for again when it is their turn."""
+    cluster = Scripted(lambda at, count: found(log, at, count))
+    cluster.answered_max = 3
+    assert read(cluster, pullBatchSize="1") == list(range(COUNT))
+    assert [len(one) for one in cluster.asked] == [1, 2, 4, 3, 6, 3, 5, 2]
+
+
 async def test_range_when_answers_have_little_room_then_less_is_asked_for_at_once(
     log: tuple[bytes, list[Record]],
 ) -> None:
@@ -174,9 +199,14 @@ async def test_range_when_a_filter_passes_over_messages_then_one_is_asked_for_at
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(kinds=st.lists(st.integers(0, 7)), batch=st.integers(1, 9), start=st.integers(0, COUNT))
+@given(
+    kinds=st.lists(st.integers(0, 7)),
+    batch=st.integers(1, 9),
+    start=st.integers(0, COUNT),
+    answered_max=st.integers(1, 9),
+)
 def test_range_when_answers_differ_then_every_message_once(
-    log: tuple[bytes, list[Record]], kinds: list[int], batch: int, start: int
+    log: tuple[bytes, list[Record]], kinds: list[int], batch: int, start: int, answered_max: int
 ) -> None:
     """Short ones, wide ones, empty ones of a new master: whatever was asked for ahead of them."""
     left = iter(kinds)
@@ -194,6 +224,7 @@ def test_range_when_answers_differ_then_every_message_once(
 
     cluster = Scripted(answer)
     cluster.failover_timeout_ms = 1 << 40
+    cluster.answered_max = answered_max
     assert read(cluster, start, pullBatchSize=str(batch)) == list(range(start, COUNT))
 
 

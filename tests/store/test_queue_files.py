@@ -35,7 +35,8 @@ async def _play(folder: Path, steps: list[tuple[str, int]]) -> None:
     queue = QueueFiles(SystemDisk(), str(folder), UNITS_A_FILE * UNIT.size, batch=False)
     # Physical offset by queue offset, where the log's records begin, and where the log ends.
     units: dict[int, int] = {}
-    log_min = log_end = next_offset = 0
+    log_end = next_offset = 0
+    log_min = -1  # a log without files
     for what, how_far in steps:
         if what == "put":
             queue.put(log_end, SIZE, 0, next_offset)
@@ -45,7 +46,7 @@ async def _play(folder: Path, steps: list[tuple[str, int]]) -> None:
             log_end += SIZE
             next_offset += how_far // 3 if units else 0
         elif what == "log":
-            log_min = min(log_min + how_far * SIZE, log_end)
+            log_min = min(max(0, log_min) + how_far * SIZE, log_end)
         elif what == "cut" and log_end:
             log_end = max(log_min, log_end - how_far * SIZE)
             await queue.cut(log_end)

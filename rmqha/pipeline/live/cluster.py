@@ -57,12 +57,15 @@ say that a message is stored, but not as safely as the broker's settings promise
 _PULL_WITH_SUBSCRIPTION = 4
 _CONTROLLERS_ONLY = "controllerMode"
 
-K = TypeVar("K")
 T = TypeVar("T")
 
 
 def _succeeded(answer: RemotingCommand) -> bool:
     return answer.code == ResponseCode.SUCCESS
+
+
+def _is_pulled(answer: RemotingCommand) -> bool:
+    return answer.code in _PULLED
 
 
 def _has_no_epochs(answer: RemotingCommand) -> bool:
@@ -87,6 +90,13 @@ class Pulled(NamedTuple):
     next_offset: int
     edge: Edge
     body: bytes
+
+
+def _pulled(answer: RemotingCommand, offset: int) -> Pulled:
+    got = answer.ext_fields
+    edge = Edge(long_field(got, "minOffset", 0), long_field(got, "maxOffset", 0))
+    following = long_field(got, "nextBeginOffset", offset)
+    return Pulled(answer.code, answer.remark or "", following, edge, answer.body)
 
 
 class LiveCluster:
@@ -287,22 +297,22 @@ class LiveCluster:
         return found
 
     async def _each(
-        self, wanted: Iterable[K], ask: Callable[[K], Coroutine[Any, Any, T]]
-    ) -> dict[K, T]:
+        self, queues: Iterable[QueueKey], ask: Callable[[QueueKey], Coroutine[Any, Any, T]]
+    ) -> dict[QueueKey, T]:
         room = asyncio.Semaphore(ASKED_AT_ONCE)
-        listed = list(wanted)
+        listed = list(queues)
 
-        async def one(key: K) -> T:
+        async def one(queue: QueueKey) -> T:
             async with room:
-                return await ask(key)
+                return await ask(queue)
 
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(key)) for key in listed]
+                tasks = [group.create_task(one(queue)) for queue in listed]
         except ExceptionGroup as errors:
             # One reason is enough: the others are mostly the same.
             raise errors.exceptions[0] from errors
-        return {key: task.result() for key, task in zip(listed, tasks, strict=True)}
+        return {queue: task.result() for queue, task in zip(listed, tasks, strict=True)}
 
     # -- records -----------------------------------------------------------------------------------
 
@@ -311,37 +321,68 @@ class LiveCluster:
     ) -> list[Pulled]:
         """Ask for records from several offsets on, all at once; no offset is stored.
 
+        The first is asked for until it is answered, the others once.
+
         Args:
             ranges: offsets, and how many records from each.
 
         Returns:
-            The answers, in the order of ``ranges``.
+            Answers in the order of ``ranges``, up to the first that failed.
 
         Raises:
-            Refused, Unreachable: as ``on_master``, for any of them.
+            Refused, Unreachable: the first, as ``on_master``.
         """
+        return self.call(self._pulls(queue, ranges, expression))
 
-        async def pull(wanted: tuple[int, int]) -> Pulled:
-            return await self._pull(queue, *wanted, expression)
+    async def _pulls(
+        self, queue: QueueKey, ranges: Sequence[tuple[int, int]], expression: str
+    ) -> list[Pulled]:
+        first, *others = ranges
+        address = self._masters.get(queue.broker_name)
 
-        return list(self.call(self._each(ranges, pull)).values())
+        async def ahead(wanted: tuple[int, int]) -> Pulled | None:
+            if address is None:
+                return None
+            try:
+                answer = await self._once(
+                    address, self._pull_request(queue, *wanted, expression), _is_pulled
+                )
+            except (ConnectFailed, ConnectionLost, RequestTimeout, Refused):
+                return None
+            return _pulled(answer, wanted[0])
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                awaited = group.create_task(self._pull(queue, *first, expression))
+                tasks = [group.create_task(ahead(wanted)) for wanted in others]
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+        found = [awaited.result()]
+        for task in tasks:
+            answer = task.result()
+            if answer is None:
+                break
+            found.append(answer)
+        return found
 
     async def _pull(self, queue: QueueKey, offset: int, count: int, expression: str) -> Pulled:
+        answer = await self.on_master(
+            queue.broker_name,
+            lambda: self._pull_request(queue, offset, count, expression),
+            _is_pulled,
+        )
+        return _pulled(answer, offset)
+
+    def _pull_request(
+        self, queue: QueueKey, offset: int, count: int, expression: str
+    ) -> RemotingCommand:
         fields = ext_fields(
             consumerGroup=self._group, topic=queue.topic, queueId=queue.queue_id,
             queueOffset=offset, maxMsgNums=count, sysFlag=_PULL_WITH_SUBSCRIPTION, commitOffset=0,
             suspendTimeoutMillis=0, subscription=expression, subVersion=0, expressionType="TAG",
             bname=queue.broker_name,
         )  # fmt: skip
-        answer = await self.on_master(
-            queue.broker_name,
-            lambda: RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=dict(fields)),
-            lambda answer: answer.code in _PULLED,
-        )
-        got = answer.ext_fields
-        edge = Edge(long_field(got, "minOffset", 0), long_field(got, "maxOffset", 0))
-        following = long_field(got, "nextBeginOffset", offset)
-        return Pulled(answer.code, answer.remark or "", following, edge, answer.body)
+        return RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=fields)
 
     def record_ends(self, offsets: dict[QueueKey, int]) -> dict[QueueKey, tuple[int, int] | None]:
         """Where in the log the record at an offset of each queue begins and ends; None without one."""

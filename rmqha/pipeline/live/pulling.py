@@ -36,6 +36,8 @@ BATCH_RECORDS = 16_384
 BATCH_BYTES = 8 << 20
 PULLS_AT_ONCE, AHEAD_BYTES = 32, 8 << 20
 """What is asked for before anything of it is read; one answer may be larger than that."""
+SLOW = 4
+"""Pulls that together take more than a fourth of a request's time limit are too many."""
 WAS_REMOVING = "MESSAGE_WAS_REMOVING"
 """A Java broker's word for units whose messages have been deleted."""
 
@@ -176,28 +178,42 @@ class _Ahead:
         return self._answers.popleft()[1]
 
     def _ask(self, offset: int) -> None:
-        stop, count = self._wanted.stop, self._count
+        stop, count, clock = self._wanted.stop, self._count, self._cluster.clock
         starts = [*range(offset, stop, count)[: self._width]]
         ranges = [(at, min(count, stop - at)) for at in starts]
+        began_ms = clock.now_ms()
         pulled = self._cluster.pulls(self._wanted.queue, ranges, self._options.expression)
-        self._answers.extend(zip(starts, pulled, strict=True))
+        took_ms = clock.now_ms() - began_ms
+        self._answers.extend(zip(starts, pulled, strict=False))
         row = 1
         while row < len(pulled) and pulled[row - 1].next_offset == starts[row]:
             row += 1
-        largest = max(len(one.body) for one in pulled)
-        most = min(PULLS_AT_ONCE, AHEAD_BYTES // max(1, largest))
-        self._width = max(1, min(2 * row if row == len(pulled) else row, most))
+        self._width = max(1, min(self._next_width(row, len(starts), took_ms), _fitting(pulled)))
         last = pulled[row - 1]
-        if last.code == FOUND_CODE and last.next_offset < sum(ranges[row - 1]):
+        if last.code == FOUND_CODE and last.next_offset < min(sum(ranges[row - 1]), last.edge.high):
             self._room = len(last.body)
         if self._room:
             self._fit(last.next_offset - offset, sum(len(one.body) for one in pulled[:row]))
+
+    def _next_width(self, row: int, asked: int, took_ms: int) -> int:
+        """How many at once after ``row`` of ``asked`` were of use.
+
+        Answers wait for each other on a slow network, and none may come to wait for too long.
+        """
+        if took_ms * SLOW > self._options.pull_timeout_ms:
+            return row // 2
+        return min(2 * row, PULLS_AT_ONCE) if row == asked else row
 
     def _fit(self, records: int, size: int) -> None:
         """Ask for as many as have room, by those that came last."""
         if records > 0 and size:
             fitting = self._room * 3 // 4 * records // size
             self._count = min(max(1, fitting), self._options.pull_batch_size)
+
+
+def _fitting(pulled: list[Pulled]) -> int:
+    """How many answers as large as the largest may wait."""
+    return AHEAD_BYTES // max(1, *(len(one.body) for one in pulled))
 
 
 class _Patience:

@@ -50,8 +50,9 @@ class QueueFiles:
         self.end = 0
         self.indexed_end = 0
         self.dirty_from = 0
-        # The first unit that is live, and for which beginning of the log; -1 when nobody knows.
-        self._live, self._live_for = 0, -1
+        # Nothing before it is live; it is, itself, while the log begins where the second says.
+        self._live = 0
+        self._live_for: int | None = None
 
     # -- units by their position
 
@@ -113,7 +114,7 @@ class QueueFiles:
         return index
 
     def _forget_live(self) -> None:
-        self._live, self._live_for = 0, -1
+        self._live, self._live_for = 0, None
 
     def _rest(self, index: int) -> tuple[memoryview, int, int]:
         """The file of a unit, the unit's place in it, and how many units it has from there on."""
