@@ -85,21 +85,25 @@ class TimerMark(NamedTuple):
         read_ms, read_to, first, same_ms_to = numbers
         return cls(read_ms, read_to, first, same_ms_to, tuple(late))
 
-    def encode(self, version: DataVersion) -> bytes:
+    def encode(self, version: DataVersion, precision_ms: int) -> bytes:
         """As request 60 answers it: what waits late is read again, for Java knows no list of it.
 
-        Java's ``lastReadTimeMs`` is the time to deliver next, one after the last that was. Its
-        timer log has no place here.
+        Java's ``lastReadTimeMs`` is the step to deliver next, and it goes on from there step by
+        step: one that is delivered in part comes again. Its timer log has no place here.
         """
         read_to = min((self.read_to, *self.late))
+        next_ms = _step(self.read_ms + 1, precision_ms)
         return _JAVA_CHECKPOINT.pack(
-            self.read_ms + 1, 0, read_to, read_to, version.state_version, version.timestamp,
+            next_ms, 0, read_to, read_to, version.state_version, version.timestamp,
             version.counter,
         )  # fmt: skip
 
     @classmethod
-    def decode(cls, data: bytes) -> TimerMark:
+    def decode(cls, data: bytes, precision_ms: int) -> TimerMark:
         """Read the answer to request 60.
+
+        Java's number may stand anywhere within the step that it delivers next, for instance where
+        it took it over from a broker that has no steps.
 
         Raises:
             RemoteProtocolError: too short for one.
@@ -107,7 +111,12 @@ class TimerMark(NamedTuple):
         if len(data) < _JAVA_CHECKPOINT_OLD.size:
             raise RemoteProtocolError(f"a timer checkpoint of {len(data)} bytes")
         next_ms, _, _, read_to = _JAVA_CHECKPOINT_OLD.unpack_from(data)
-        return cls(max(0, next_ms - 1), max(0, read_to), 0)
+        return cls(max(0, _step(next_ms, precision_ms) - 1), max(0, read_to), 0)
+
+
+def _step(at_ms: int, precision_ms: int) -> int:
+    """The beginning of the step of ``timerPrecisionMs`` that a moment is in."""
+    return at_ms - at_ms % max(1, precision_ms)
 
 
 class TimerTable:

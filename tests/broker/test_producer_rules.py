@@ -320,28 +320,31 @@ def test_timer_mark_when_java_s_then_the_second_it_names_is_still_to_be_delivere
     Watched at 5.3.3: the mark names a second for as long as it lasts, and its timers come after it.
     """
     second_ms = 1_795_342_816_000
-    mark = TimerMark.decode(struct.pack(">4q", second_ms, 0, 2, 2))
-    assert mark == TimerMark(second_ms - 1, 2)
-    table = TimerTable(10, mark, 0)
-    table.add(Due(second_ms - 1_000, 0, 100))
-    table.add(Due(second_ms, 1, 200))
-    assert table.take(second_ms + 5_000, 10) == [Due(second_ms, 1, 200)]
-    own = TimerMark(second_ms, 2).encode(DataVersion(0, 0, 0))
-    assert struct.unpack_from(">q", own) == (second_ms + 1,)
+    for next_ms in (second_ms, second_ms + 123, second_ms + 999):
+        mark = TimerMark.decode(struct.pack(">4q", next_ms, 0, 2, 2), 1000)
+        assert mark == TimerMark(second_ms - 1, 2)
+        table = TimerTable(10, mark, 0)
+        table.add(Due(second_ms - 1_000, 0, 100))
+        table.add(Due(second_ms, 1, 200))
+        assert table.take(second_ms + 5_000, 10) == [Due(second_ms, 1, 200)]
+    for read_ms, said_ms in ((999, 1000), (1000, 1000), (1998, 1000), (1999, 2000)):
+        own = TimerMark(second_ms + read_ms, 2).encode(DataVersion(0, 0, 0), 1000)
+        assert struct.unpack_from(">q", own) == (second_ms + said_ms,)
 
 
 def test_timer_mark_when_sent_to_a_slave_then_java_s_bytes() -> None:
     """60 is a row of longs; older brokers send four."""
-    mark = TimerMark(5, 7, 3)
-    data = mark.encode(DataVersion(2, 0, 0))
+    mark = TimerMark(4_999, 7, 3)
+    data = mark.encode(DataVersion(2, 0, 0), 1000)
     assert len(data) == 56
-    assert TimerMark.decode(data) == TimerMark.decode(data[:32]) == TimerMark(5, 7, 0)
-    late = TimerMark(5, 7, 3, 2, (4, 6))
-    assert TimerMark.decode(late.encode(DataVersion())) == TimerMark(5, 4, 0)
-    assert TimerMark.decode(bytes(32)) == TimerMark()
+    whole, old = TimerMark.decode(data, 1000), TimerMark.decode(data[:32], 1000)
+    assert whole == old == TimerMark(4_999, 7, 0)
+    late = TimerMark(4_999, 7, 3, 2, (4, 6))
+    assert TimerMark.decode(late.encode(DataVersion(), 1000), 1000) == TimerMark(4_999, 4, 0)
+    assert TimerMark.decode(bytes(32), 1000) == TimerMark()
     assert TimerMark.of(late.members()) == late
     with pytest.raises(RemoteProtocolError):
-        TimerMark.decode(data[:31])
+        TimerMark.decode(data[:31], 1000)
     with pytest.raises(RemoteProtocolError):
         TimerMark.of({"readTimeMs": "5"})
 

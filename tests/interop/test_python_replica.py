@@ -209,8 +209,8 @@ def test_java_master_when_killed_before_it_delivers_a_timer_then_ours_delivers_i
         }
 
     def named_and_not_delivered() -> bytes | None:
-        named = json.loads(kept.read_text())["readTimeMs"]
-        body = bodies.get(named, bodies.get(named + 1))
+        delivered_ms = json.loads(kept.read_text())["readTimeMs"]
+        body = bodies.get((delivered_ms + 1) // TIMER_STEP_MS * TIMER_STEP_MS)
         return None if body in read_commit_log(java, topic).values() else body
 
     caught = wait_until(named_and_not_delivered, 30.0, "a mark of our slave's", 0.005)

@@ -60,7 +60,8 @@ class DelaySync:
             offsets = DelayOffsets.of(delays if isinstance(delays, dict) else {})
             mark = None
             if services.rules.timers:
-                mark = TimerMark.decode(await self._ask(master, RequestCode.GET_TIMER_CHECK_POINT))
+                answer = await self._ask(master, RequestCode.GET_TIMER_CHECK_POINT)
+                mark = TimerMark.decode(answer, services.rules.precision_ms)
         except RmqhaError as error:
             self._log.log("warning", "delays_not_copied", master=master, reason=str(error))
             return

@@ -163,6 +163,6 @@ class TopicProcessor:
         if not mark.read_ms:
             # A slave of Java's would begin in 1970, and go on second by second.
             return request.reply(ResponseCode.SYSTEM_ERROR, "no timers have been looked at yet")
-        version = self._broker.topics.table.version
-        body = mark.encode(DataVersion(version.state_version, 0, 0))
+        version = DataVersion(self._broker.topics.table.version.state_version, 0, 0)
+        body = mark.encode(version, self._services.rules.precision_ms)
         return request.reply(ResponseCode.SUCCESS, body=body)
