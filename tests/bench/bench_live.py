@@ -40,7 +40,7 @@ from tests.bench.ending import end_children_when_terminated
 from tests.bench.pipeline_rivals import FOUR
 from tests.bench.pipeline_side import HEAP, sunk, tree_cpu_s
 from tests.bench.tables import machine, markdown, ratio, spread, write_json
-from tests.interop.alone import BROKER, Alone
+from tests.interop.alone import BROKER, Alone, is_active, new_topic
 from tests.pipeline.synthetic import SyntheticStore
 
 if TYPE_CHECKING:
@@ -180,20 +180,9 @@ def _side(kind: str, folder: Path, options: argparse.Namespace) -> Iterator[Side
         pair.broker.child.command = full_compiler(pair.broker.child.command)
     with pair:
         with wire.Connection(pair.broker.address) as connection:
-            wait_until(partial(_is_active, connection), START_TIMEOUT_S, f"the {kind} broker")
-            wire.create_topic(connection, TOPIC, QUEUES)
-        with wire.Connection(pair.servers) as connection:
-            wait_until(
-                lambda: wire.broker_addresses(connection, TOPIC, BROKER), START_TIMEOUT_S, "topic"
-            )
+            wait_until(partial(is_active, connection), START_TIMEOUT_S, f"the {kind} broker")
+        new_topic(pair.broker, pair.servers, TOPIC, QUEUES)
         yield Side(pair, size_mb)
-
-
-def _is_active(connection: wire.Connection) -> bool:
-    try:
-        return bool(connection.ask(28).json()["table"]["brokerActive"] == "true")
-    except (OSError, wire.Refused):
-        return False
 
 
 def _write(root: Path, size_mb: int, body_bytes: int) -> float:

@@ -97,3 +97,12 @@ def new_topic(broker: JavaBroker, servers: str, name: str, queues: int) -> None:
         wire.create_topic(connection, name, queues)
     with wire.Connection(servers) as connection:
         assert wire.broker_addresses(connection, name, BROKER), f"no route of {name}"
+
+
+def is_active(connection: wire.Connection) -> bool:
+    """Whether a broker serves as a master."""
+    try:
+        table = connection.ask(28).json()["table"]
+    except (OSError, wire.Refused):
+        return False  # Java's is slow to answer right after its start
+    return bool(table["brokerActive"] == "true")

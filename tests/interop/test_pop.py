@@ -31,7 +31,7 @@ from rmqha.testing.real.mqadmin import mqadmin
 from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import allocate_ports, wait_until
 from tests.interop import required
-from tests.interop.alone import BROKER, KINDS, AloneBroker, JavaAlone, new_topic
+from tests.interop.alone import BROKER, KINDS, AloneBroker, JavaAlone, is_active, new_topic
 from tests.interop.client_peer import ClientPeer, Received
 
 SOURCE = Path(__file__).parent / "java" / "PopPeer.java"
@@ -306,15 +306,6 @@ def pop_all(connection: wire.Connection, topic: str, invisible_ms: int = INVISIB
         "initMode": 0, "expType": "TAG", "exp": "*",
     })  # fmt: skip
     return Handed(wire.parse_messages(answer.body) if answer.code == 0 else [], answer.ext)
-
-
-def is_active(connection: wire.Connection) -> bool:
-    """Whether a broker serves as a master."""
-    try:
-        table = connection.ask(28).json()["table"]
-    except (OSError, wire.Refused):
-        return False  # Java's is slow to answer right after its start
-    return bool(table["brokerActive"] == "true")
 
 
 @pytest.mark.parametrize("ours_first", [True, False], ids=["python then java", "java then python"])

@@ -189,8 +189,8 @@ class _Ahead:
         while row < len(pulled) and pulled[row - 1].next_offset == starts[row]:
             row += 1
         self._width = max(1, min(self._next_width(row, len(starts), took_ms), _fitting(pulled)))
-        last = pulled[row - 1]
-        if last.code == FOUND_CODE and last.next_offset < min(sum(ranges[row - 1]), last.edge.high):
+        last, (at, asked) = pulled[row - 1], ranges[row - 1]
+        if last.code == FOUND_CODE and last.next_offset < min(at + asked, last.edge.high):
             self._room = len(last.body)
         if self._room:
             self._fit(last.next_offset - offset, sum(len(one.body) for one in pulled[:row]))
