@@ -1,48 +1,146 @@
-"""A Raft group of pure cores under virtual time: message delays, losses, crashes, slow disks.
+"""A Raft group of real ``RaftNode`` shells on the simulator's disks, network and time.
 
-No asyncio: a heap of (time, number, thing). Everything that happens is written to ``lines``, so
-that a test can assert a story instead of a state.
+Nothing of the shell is written again here: what a test shows of holding sends back, of installs
+or of the log on disk, it shows of the code that runs in production. Every message that arrives is
+held against the disk of who sent it: a vote or an acknowledgement that is not durable there fails
+the test at that moment.
 """
 
 from __future__ import annotations
 
-import heapq
+import asyncio
+import contextvars
+import itertools
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
-from rmqha.base.machine import Note
+import msgpack
+
+from rmqha.base.errors import DiskFailed
+from rmqha.base.ids import ConnectionId
+from rmqha.controller.aio.raft_node import RaftNode
 from rmqha.controller.raft import events as ev
+from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.core import RaftCore
-from rmqha.controller.raft.messages import Entry, Message, SnapshotRequest
-from rmqha.controller.raft.node import Role
+from rmqha.controller.raft.messages import AppendResponse, Entry, Message, VoteResponse
 from rmqha.controller.raft.settings import RaftSettings
+from rmqha.controller.settings import Peer
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.aio.server import RemotingServer
+from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.sim.clock import SimClock, SimRng
+from rmqha.sim.disk import SimDisk, SimFile
+from rmqha.sim.loop import HOST, SimLoop
+from rmqha.sim.net import SimNet, Weather
+from rmqha.sim.trace import Trace, TraceLogger
 from rmqha.verify.raft import RaftWatch
 
+PORT = 9
+STORE = "/store"
+NEVER = 1 << 60
 
-@dataclass
-class Durable:
-    """What a node's disk holds."""
 
-    hard_state: ev.HardState = field(default_factory=ev.HardState)
-    entries: dict[int, Entry] = field(default_factory=dict)
-    base: tuple[int, int] = (0, 0)
-    snapshot: ev.SnapshotMeta = field(default_factory=ev.SnapshotMeta)
-    snapshot_data: bytes = b""
+class Life:
+    """One life of one node: its shell, its port, and the state that its log makes."""
 
-    def persist(self, effect: ev.Persist) -> None:
-        if effect.hard_state is not None:
-            self.hard_state = effect.hard_state
-        for entry in effect.entries:
-            self.entries = {i: e for i, e in self.entries.items() if i < entry.log_index}
-            self.entries[entry.log_index] = entry
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.clock = SimClock(cluster.loop)
+        self.records: list[bytes] = []
+        self.context = context = contextvars.copy_context()
+        context.run(HOST.set, name)
+        self.network = cluster.net.boot(name, context)
+        log = TraceLogger(cluster.trace, name)
+        remoting = RemotingSettings()
+        self.node = RaftNode(
+            group="group",
+            node_id=name,
+            members=tuple(Peer(one, one, PORT) for one in cluster.members),
+            store_path=STORE,
+            settings=cluster.settings,
+            remoting=remoting,
+            machine=self,
+            snapshot_every=cluster.snapshot_every or NEVER,
+            segment_bytes=cluster.segment_bytes,
+            clock=self.clock,
+            rng=SimRng(cluster.random.randrange(1 << 30)),
+            disk=cluster.disks[name],
+            network=self.network,
+            log=log,
+        )
+        self.server = RemotingServer(
+            self.network, self.clock, remoting, self, connection_ids=cluster.ids
+        )
+        self.task = cluster.loop.create_task(self._start(), name=f"start {name}", context=context)
 
-    def log(self) -> list[Entry]:
-        return [self.entries[i] for i in sorted(self.entries) if i > self.base[0]]
+    async def _start(self) -> None:
+        await self.node.open()
+        await self.server.start(self.name, PORT)
+        self.node.join()
+
+    # -- what the port brings ----------------------------------------------------------------
+
+    def on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:
+        for command in commands:
+            if command.code == RequestCode.RAFT_HELLO:
+                self.node.peers.on_hello(connection, command)
+            else:
+                self.node.peers.on_frame(connection, command)
+
+    def on_closed(self, connection: Connection, error: Exception | None) -> None:
+        self.node.peers.on_closed(ConnectionId(connection.id))
+
+    # -- raft_node.StateMachine ----------------------------------------------------------------
+
+    def apply(self, entries: tuple[Entry, ...]) -> None:
+        for entry in entries:
+            self.cluster.entry_applied(self.name, entry)
+            self.records.append(entry.data)
+
+    def leader_ready(self, term: int) -> None:
+        pass
+
+    def role_changed(self, role: str, term: int, leader_id: str | None) -> None:
+        self.cluster.trace.say(self.name, f"{role} term {term} leader {leader_id}")
+        core = self.node.core
+        if role == "leader" and core is not None:
+            self.cluster.watch.leader_elected(self.name, term, core.node.log.last_index - 1)
+
+    def reads_ready(self, tokens: tuple[int, ...]) -> None:
+        for token in tokens:
+            self.cluster.reads_done[token] = len(self.records)
+
+    def refused(self, records: tuple[bytes, ...], tokens: tuple[int, ...]) -> None:
+        self.cluster.records_refused += records
+        self.cluster.reads_refused.update(tokens)
+
+    def snapshot(self) -> bytes:
+        packed: bytes = msgpack.packb(self.records)
+        return packed
+
+    def restore(self, index: int, data: bytes) -> None:
+        self.records[:] = msgpack.unpackb(data)
+
+    def fatal(self, error: Exception) -> None:
+        self.cluster.failed(self.name, error)
 
 
 class Cluster:
-    """Nodes ``n0 .. n(count-1)``."""
+    """Nodes ``n0 .. n(count-1)``; times are milliseconds.
+
+    Args:
+        count: of nodes.
+        seed: decides everything.
+        delay_ms, fsync_ms: of a message and of a sync, shortest and longest.
+        loss: share of segments that come 200 ms late, as TCP's retransmissions do.
+        snapshot_every: entries between two snapshots, 0 for none.
+    """
+
+    alive: ClassVar[list[Cluster]] = []
 
     def __init__(
         self,
@@ -50,223 +148,202 @@ class Cluster:
         *,
         seed: int = 0,
         settings: RaftSettings | None = None,
-        delay_ms: tuple[int, int] = (1, 3),
-        fsync_ms: tuple[int, int] = (1, 4),
+        delay_ms: tuple[float, float] = (1, 3),
+        fsync_ms: tuple[float, float] = (1, 4),
         loss: float = 0.0,
         snapshot_every: int = 0,
+        segment_bytes: int = 20_000,
     ) -> None:
         self.random = random.Random(seed)
         self.settings = settings or RaftSettings()
-        self.delay_ms, self.fsync_ms, self.loss = delay_ms, fsync_ms, loss
-        self.snapshot_every = snapshot_every
+        self.snapshot_every, self.segment_bytes = snapshot_every, segment_bytes
         self.members = tuple(f"n{i}" for i in range(count))
-        self.now_ms = 0
-        self.heap: list[tuple[int, int, Callable[[], None]]] = []
-        self.counter = 0
-        self.disks = {node: Durable() for node in self.members}
-        self.cores: dict[str, RaftCore] = {}
-        self.lives = dict.fromkeys(self.members, 0)
-        self.fsync_queue: dict[str, list[tuple[ev.Persist, list[ev.Effect]]]] = {}
-        self.applied: dict[str, list[bytes]] = {}
-        self.incoming: dict[str, bytes] = {}
-        self.cut: set[tuple[str, str]] = set()
+        self.alive.append(self)
+        self.loop = SimLoop()
+        asyncio.set_event_loop(self.loop)
+        self.trace = Trace(self.loop)
+        self.net = SimNet(self.loop, random.Random(self.random.random()))
+        self.disks = {one: SimDisk(random.Random(self.random.random())) for one in self.members}
+        self.set_weather(delay_ms, fsync_ms, loss)
+        self.ids = itertools.count(1)
+        self.lives: dict[str, Life] = {}
         self.reads_done: dict[int, int] = {}
         self.reads_refused: set[int] = set()
+        self.records_refused: tuple[bytes, ...] = ()
         self.watch = RaftWatch()
-        self.lines: list[str] = []
-        for node in self.members:
-            self.start(node)
+        self.errors: list[BaseException] = []
+        self.messages_checked = 0
+        for one in self.members:
+            self.start(one, wait=False)
+        self.run_until(lambda: all(life.task.done() for life in self.lives.values()))
+
+    def set_weather(
+        self,
+        delay_ms: tuple[float, float] = (1, 3),
+        fsync_ms: tuple[float, float] = (1, 4),
+        loss: float = 0.0,
+    ) -> None:
+        """How quick network and disks are from now on."""
+        self.net.weather = Weather(*delay_ms, loss=loss)
+        for disk in self.disks.values():
+            disk.mood.sync_min_ms, disk.mood.sync_max_ms = fsync_ms
 
     # -- life ------------------------------------------------------------------------------
 
-    def start(self, node: str) -> None:
-        disk = self.disks[node]
-        self.lives[node] += 1
-        self.fsync_queue[node] = []
-        self.applied[node] = disk.snapshot_data.split(b",") if disk.snapshot_data else []
-        self.cores[node] = RaftCore(
-            node_id=node,
-            members=self.members,
-            settings=self.settings,
-            hard_state=disk.hard_state,
-            entries=disk.log(),
-            base_index=disk.base[0],
-            base_term=disk.base[1],
-            snapshot=disk.snapshot,
-            seed=self.random.randrange(1 << 30),
-            now_ms=self.now_ms,
-        )
-        self.arm(node)
+    def start(self, name: str, *, wait: bool = True) -> None:
+        """Start a node on what its disk holds."""
+        self.lives[name] = life = Life(self, name)
+        life.node.peers._on_message = self._checked(name, life.node.peers._on_message)
+        if wait:
+            self.run_until(life.task.done)
 
-    def crash(self, node: str) -> None:
-        """Stop at once; what was not yet durable is lost. Peers see their connections reset."""
-        self.say(f"{node} crashes")
-        self.lives[node] += 1
-        del self.cores[node]
-        for other in sorted(self.cores):
-            self.after(1, other, lambda other=other: self.give(other, ev.PeerLost(node)))
+    def crash(self, name: str, *, power: bool = False) -> None:
+        """Kill a node; with ``power`` what it had not synced is lost."""
+        self.say(f"{name} crashes")
+        self.lives.pop(name).clock.dead = True
+        self.net.kill(name, power=power)
+        self.loop.cancel_host(name)
+        if power:
+            self.disks[name].power_cut()
+
+    def wipe(self, name: str) -> None:
+        """Replace the disk of a dead node by an empty one."""
+        self.disks[name].files.clear()
+
+    def failed(self, name: str, error: Exception) -> None:
+        """A node stops itself, because of its disk or because a rule broke."""
+        self.say(f"{name} fails: {error}")
+        if not isinstance(error, DiskFailed):
+            self.errors.append(error)
 
     # -- time ------------------------------------------------------------------------------
 
-    def at(self, when_ms: int, call: Callable[[], None]) -> None:
-        self.counter += 1
-        heapq.heappush(self.heap, (when_ms, self.counter, call))
+    @property
+    def now_ms(self) -> int:
+        return int(self.loop.time() * 1000)
 
-    def after(self, delay_ms: int, node: str, call: Callable[[], None]) -> None:
-        life = self.lives[node]
+    def run(self, duration_ms: float) -> None:
+        """Let time pass; raises the first error of any node, task or check."""
+        self.loop.run_until_complete(asyncio.sleep(duration_ms / 1000))
+        self.errors += self.loop.errors
+        for life in self.lives.values():
+            if life.task.done() and life.task.exception() is not None:
+                self.errors.append(life.task.exception())  # type: ignore[arg-type]  # not None
+        if self.errors:
+            self.errors[0].add_note("\n".join(self.lines[-60:]))
+            raise self.errors[0]
 
-        def run() -> None:
-            if self.lives[node] == life and node in self.cores:
-                call()
-
-        self.at(self.now_ms + delay_ms, run)
-
-    def run(self, duration_ms: int) -> None:
-        end = self.now_ms + duration_ms
-        while self.heap and self.heap[0][0] <= end:
-            self.now_ms, _, call = heapq.heappop(self.heap)
-            call()
-        self.now_ms = end
-
-    def run_until(self, condition: Callable[[], bool], limit_ms: int = 5_000) -> None:
+    def run_until(self, condition: Callable[[], Any], limit_ms: int = 5_000) -> None:
         end = self.now_ms + limit_ms
         while not condition():
-            assert self.heap, "nothing left to happen"
             assert self.now_ms < end, "\n".join(["not reached:", *self.lines[-40:]])
-            self.now_ms, _, call = heapq.heappop(self.heap)
-            call()
-
-    def arm(self, node: str) -> None:
-        deadline = self.cores[node].next_deadline_ms
-        if deadline is not None:
-            self.after(max(0, deadline - self.now_ms), node, lambda: self.tick(node, deadline))
-
-    def tick(self, node: str, deadline: int) -> None:
-        if self.cores[node].next_deadline_ms == deadline:
-            self.give(node, ev.Ticked())
-        self.arm(node)
+            self.run(1)
 
     # -- doing -----------------------------------------------------------------------------
 
+    @property
+    def lines(self) -> list[str]:
+        return self.trace.lines
+
+    @property
+    def cores(self) -> dict[str, RaftCore]:
+        """The cores of the living nodes."""
+        return {
+            name: life.node.core for name, life in self.lives.items() if life.node.core is not None
+        }
+
+    @property
+    def applied(self) -> dict[str, list[bytes]]:
+        """What each living node has applied, no-ops included."""
+        return {name: life.records for name, life in self.lives.items()}
+
     def say(self, text: str) -> None:
-        self.lines.append(f"[{self.now_ms:5d}] {text}")
+        self.trace.say("test", text)
 
-    def give(self, node: str, event: ev.Event) -> None:
-        core = self.cores[node]
-        before = core.next_deadline_ms
-        effects = core.step(self.now_ms, event)
-        self.carry_out(node, effects)
-        if node in self.cores and core.next_deadline_ms != before:
-            self.arm(node)
+    def give(self, name: str, event: ev.Event) -> None:
+        """Feed a node one event, now."""
+        life = self.lives[name]
 
-    def carry_out(self, node: str, effects: list[ev.Effect]) -> None:
-        pending: tuple[ev.Persist, list[ev.Effect]] | None = None
-        for effect in effects:
-            match effect:
-                case ev.Persist():
-                    pending = (effect, [])
-                    self.fsync_queue[node].append(pending)
-                    delay = self.random.randint(*self.fsync_ms)
-                    self.after(delay, node, lambda e=effect: self.fsync(node, e.seq))
-                case ev.Send() | ev.SendSnapshot():
-                    barrier = next(
-                        (p for p in reversed(self.fsync_queue[node]) if p[0].hard_state), None
+        async def feed() -> None:
+            life.context.run(life.node.give, event)
+
+        self.loop.run_until_complete(feed())
+
+    def propose(self, *records: bytes) -> None:
+        leader = self.leader()
+        if leader is not None:
+            self.give(leader, ev.Proposed(records))
+
+    def cut(self, source: str, target: str) -> None:
+        self.net.cut(source, target)
+
+    def isolate(self, *nodes: str) -> None:
+        self.say(f"cut off {' '.join(nodes)}")
+        for inside in nodes:
+            for outside in self.members:
+                if outside not in nodes:
+                    self.net.cut(inside, outside)
+                    self.net.cut(outside, inside)
+
+    def heal(self) -> None:
+        self.say("healed")
+        self.net.heal()
+
+    # -- checking --------------------------------------------------------------------------
+
+    def entry_applied(self, name: str, entry: Entry) -> None:
+        """Committed means: the same everywhere, and durable on a majority at this moment."""
+        self.watch.entry_applied(name, entry.log_index, entry.term, entry.data)
+
+    def _checked(self, to: str, on_message: Callable[[Message], None]) -> Callable[..., None]:
+        """Hold what arrives against the disk of who sent it."""
+
+        def check(message: Message) -> None:
+            match message:
+                case VoteResponse(term, sender, True):
+                    held = self.durable(sender).hard_state
+                    assert (held.term, held.vote) == (term, to) or held.term > term, (
+                        f"{sender} voted for {to} in term {term}, and its disk has {held}"
                     )
-                    holder = pending or barrier
-                    if holder is not None:
-                        holder[1].append(effect)
-                    else:
-                        self.transmit(node, effect)
+                    self.messages_checked += 1
+                case AppendResponse(_, sender, True, match_index):
+                    last = self.durable_last_index(sender)
+                    assert match_index <= last, (
+                        f"{sender} acknowledged {match_index}, and its disk ends at {last}"
+                    )
+                    self.messages_checked += 1
                 case _:
-                    self.local(node, effect)
+                    pass
+            on_message(message)
 
-    def fsync(self, node: str, seq: int) -> None:
-        queue = self.fsync_queue[node]
-        while queue and queue[0][0].seq <= seq:
-            persist, held = queue.pop(0)
-            self.disks[node].persist(persist)
-            self.watch.term_seen(node, self.disks[node].hard_state.term)
-            for effect in held:
-                self.transmit(node, effect)
-            self.give(node, ev.Persisted(persist.seq))
+        return check
 
-    def transmit(self, node: str, effect: ev.Effect) -> None:
-        if isinstance(effect, ev.SendSnapshot):
-            data = self.disks[node].snapshot_data[effect.offset : effect.offset + effect.length]
-            meta = effect.meta
-            message: Message = SnapshotRequest(
-                effect.term, node, meta.last_index, meta.term, effect.offset, meta.size, data,
-                effect.round,
-            )  # fmt: skip
-            to = effect.to
-        else:
-            assert isinstance(effect, ev.Send)
-            message, to = effect.message, effect.to
-        if (node, to) in self.cut or self.random.random() < self.loss or to not in self.cores:
-            return
-        delay = self.random.randint(*self.delay_ms)
-        self.after(delay, to, lambda: self.give(to, ev.Received(message)))
+    def durable(self, name: str) -> layout.Recovered:
+        """What a power cut would leave of a node's log."""
+        recovery = layout.Recovery("group", name)
+        found = self._files(name, ".wal")
+        for path, file in found:
+            recovery.read_segment(path, file.durable, is_last=path == found[-1][0])
+        return recovery.result
 
-    def local(self, node: str, effect: ev.Effect) -> None:  # noqa: C901 - one case an effect
-        core = self.cores[node]
-        disk = self.disks[node]
-        match effect:
-            case ev.Apply(entries):
-                for entry in entries:
-                    self.watch.entry_applied(node, entry.log_index, entry.term, entry.data)
-                    self.applied[node].append(entry.data)
-                self.maybe_snapshot(node)
-            case ev.RoleChanged(role, term, leader):
-                self.say(f"{node} {role} term {term} leader {leader}")
-                if role == Role.LEADER.value:
-                    self.watch.leader_elected(node, term, core.node.log.last_index - 1)
-            case ev.ReadReady(tokens):
-                for token in tokens:
-                    self.reads_done[token] = len(self.applied[node])
-            case ev.Refused(_, tokens):
-                self.reads_refused.update(tokens)
-            case ev.StoreSnapshotChunk(offset, data):
-                held = b"" if offset == 0 else self.incoming[node]
-                self.incoming[node] = held + data
-            case ev.InstallSnapshot(meta):
-                self.after(2, node, lambda: self.install(node, meta))
-            case ev.CompactLog(up_to_index):
-                term = disk.entries[up_to_index].term
-                disk.base = (up_to_index, term)
-            case Note(event, _, facts):
-                self.say(f"{node} {event} {facts}")
-            case _:
-                pass
+    def durable_last_index(self, name: str) -> int:
+        """Where a node's log and snapshot end on its disk."""
+        content = self.durable(name)
+        base = content.base[0] if content.base is not None else 0
+        snapshots = self._files(name, ".snapshot")
+        meta = 0
+        if snapshots:
+            path, file = snapshots[-1]
+            meta = layout.decode_snapshot(path, file.durable, "group")[0]
+        return max(content.entries[-1].log_index if content.entries else 0, base, meta)
 
-    def maybe_snapshot(self, node: str) -> None:
-        if not self.snapshot_every or len(self.applied[node]) % self.snapshot_every:
-            return
-        core, applied = self.cores[node], list(self.applied[node])
-        index = core.node.commit_index
-        if len(applied) != index or core.node.durable_index < index:
-            return
-        term = core.node.log.term_at(index)
-        assert term is not None
-        data = b",".join(applied)
-        meta = ev.SnapshotMeta(index, term, len(data))
-
-        def written() -> None:
-            if meta.last_index > self.disks[node].snapshot.last_index:
-                self.disks[node].snapshot, self.disks[node].snapshot_data = meta, data
-                self.give(node, ev.SnapshotTaken(meta))
-
-        self.after(1, node, written)
-
-    def install(self, node: str, meta: ev.SnapshotMeta) -> None:
-        disk = self.disks[node]
-        disk.snapshot, disk.snapshot_data = meta, self.incoming[node]
-        assert len(disk.snapshot_data) == meta.size
-        kept = disk.entries.get(meta.last_index)
-        if kept is None or kept.term != meta.term:
-            disk.entries = {}
-        disk.base = (meta.last_index, meta.term)
-        self.applied[node] = disk.snapshot_data.split(b",")
-        self.give(node, ev.SnapshotInstalled(meta))
+    def _files(self, name: str, suffix: str) -> list[tuple[str, SimFile]]:
+        files = self.disks[name].files
+        return [
+            (path, file)
+            for path, file in sorted(files.items())
+            if path.endswith(suffix) and isinstance(file, SimFile)
+        ]
 
     # -- looking ---------------------------------------------------------------------------
 
@@ -281,18 +358,9 @@ class Cluster:
         assert leader is not None
         return leader
 
-    def propose(self, *records: bytes) -> None:
-        leader = self.leader()
-        if leader is not None:
-            self.give(leader, ev.Proposed(records))
-
-    def isolate(self, *nodes: str) -> None:
-        self.say(f"cut off {' '.join(nodes)}")
-        for inside in nodes:
-            for outside in self.members:
-                if outside not in nodes:
-                    self.cut |= {(inside, outside), (outside, inside)}
-
-    def heal(self) -> None:
-        self.say("healed")
-        self.cut.clear()
+    def close(self) -> None:
+        """Kill every node and free the loop."""
+        for name in list(self.lives):
+            self.crash(name)
+        self.loop.run_until_complete(asyncio.sleep(0.001))
+        self.loop.close()

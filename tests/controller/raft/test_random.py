@@ -35,7 +35,7 @@ def shake(cluster: Cluster, rounds: int) -> list[bytes]:
             cluster.isolate(choose.choice(cluster.members))
         elif what < 0.24:
             one, other = choose.sample(cluster.members, 2)
-            cluster.cut.add((one, other))
+            cluster.cut(one, other)
         elif what < 0.34:
             cluster.heal()
         elif what < 0.37 and cluster.leader():
@@ -60,7 +60,7 @@ def test_random_faults_keep_one_log_and_the_group_recovers(seed: int) -> None:
     )
     shake(cluster, 200)
     cluster.heal()
-    cluster.loss, cluster.delay_ms, cluster.fsync_ms = 0.0, (1, 3), (1, 4)
+    cluster.set_weather()
     for node in cluster.members:
         if node not in cluster.cores:
             cluster.start(node)
