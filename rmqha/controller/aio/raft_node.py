@@ -10,6 +10,7 @@ from collections import deque
 from typing import Protocol, assert_never
 
 from rmqha.base.errors import DiskFailed, InvariantBroken, StoreCorrupted
+from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note
 from rmqha.controller.aio.peers import Peers
 from rmqha.controller.aio.snapshots import Snapshots
@@ -417,6 +418,7 @@ class RaftNode:
             self._snapshotting = False
 
     async def _install(self, meta: ev.SnapshotMeta) -> None:
+        """Make a snapshot the state; the core neither appends nor stands meanwhile."""
         try:
             data = await self.snapshots.install(meta)
         except StoreCorrupted as error:
@@ -426,6 +428,12 @@ class RaftNode:
         core = self.core
         if core is not None and core.node.log.term_at(meta.last_index) != meta.term:
             await self.wal.reset(meta.last_index, meta.term)
+        invariant(
+            meta.last_index > self.applied_index,
+            "the applied state never goes back",
+            snapshot_index=meta.last_index,
+            applied_index=self.applied_index,
+        )
         self._machine.restore(meta.last_index, data)
         self.applied_index = meta.last_index
         self.give(ev.SnapshotInstalled(meta))

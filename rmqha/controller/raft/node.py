@@ -83,6 +83,7 @@ class Node:
         self.election_deadline_ms = 0
         self.elections = 0
         self.votes: set[str] = set()
+        self.put_off: set[str] = set()  # rivals that were refused a pre-vote once
         self.voted_for_self_seq = 0
         # leader only
         self.progress: dict[str, Progress] = {}
@@ -161,6 +162,7 @@ class Node:
         """A message from the leader of this term arrived."""
         self.last_leader_contact_ms = now_ms
         self.leader_lost = False
+        self.put_off.clear()
         if self.leader_id != leader_id:
             self.leader_id = leader_id
             self.immediate.append(RoleChanged(self.role.value, self.term, leader_id))
@@ -190,6 +192,7 @@ class Node:
         """Open the term with a no-op, so that older entries can be committed (Raft 5.4.2)."""
         self.role = Role.LEADER
         self.leader_id = self.id
+        self.put_off.clear()
         self.ready = False
         self.lease_given_up = False
         self.progress = {peer: Progress(next_index=self.log.last_index + 1) for peer in self.peers}

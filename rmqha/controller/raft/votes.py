@@ -28,7 +28,14 @@ def hears_a_leader(node: Node, now_ms: int) -> bool:
 
 
 def start_pre_vote(node: Node, now_ms: int) -> None:
-    """Silence lasted too long: ask whether an election could be won."""
+    """Silence lasted too long: ask whether an election could be won.
+
+    Not while a snapshot is being installed: this node would lead and commit, and then the install
+    would put its state back to where the snapshot ends.
+    """
+    if node.installing:
+        node.reset_election_timer(now_ms)
+        return
     node.role = Role.PRE_CANDIDATE
     node.leader_id = None
     node.votes = {node.id}
@@ -71,23 +78,29 @@ def on_pre_vote_request(node: Node, now_ms: int, message: PreVoteRequest) -> Non
         message.term > node.term
         and not hears_a_leader(node, now_ms)
         and node.log.is_up_to_date(message.last_index, message.last_term)
-        and not _is_rival(node, message)
+        and not _gives_way(node, message)
     )
     term = message.term if granted else node.term
     node.send(message.sender, PreVoteResponse(term, node.id, granted))
 
 
-def _is_rival(node: Node, message: PreVoteRequest) -> bool:
-    """Whether this node asks too, with an equal log and the smaller id.
+def _gives_way(node: Node, message: PreVoteRequest) -> bool:
+    """Whether the asker shall let this node go first: it asks too, with an equal log, a smaller id.
 
     After a reset connection both survivors of three ask within milliseconds; if each granted the
-    other, both would stand, split the vote and lose a whole election timeout.
+    other, both would stand, split the vote and lose a whole election timeout. An asker is put off
+    once only: when it comes again, this node could not win meanwhile, and perhaps the asker is
+    the one who can talk to a majority (a partition x-b-y, where only b can).
     """
-    return (
+    rival = (
         node.role is Role.PRE_CANDIDATE
         and node.id < message.sender
         and (message.last_term, message.last_index) == (node.log.last_term, node.log.last_index)
+        and message.sender not in node.put_off
     )
+    if rival:
+        node.put_off.add(message.sender)
+    return rival
 
 
 def on_pre_vote_response(node: Node, now_ms: int, message: PreVoteResponse) -> None:
@@ -138,7 +151,7 @@ def on_vote_response(node: Node, now_ms: int, message: VoteResponse) -> None:
 
 def on_timeout_now(node: Node, now_ms: int, message: TimeoutNow) -> None:
     """The leader hands over: elect at once, without a pre-vote (dissertation 3.10)."""
-    if message.term == node.term and node.role is Role.FOLLOWER:
+    if message.term == node.term and node.role is Role.FOLLOWER and not node.installing:
         start_election(node, now_ms, transfer=True)
 
 
