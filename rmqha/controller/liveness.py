@@ -50,6 +50,7 @@ class LiveBroker(Struct, eq=False):
         last_words: the fields of its last heartbeat.
         revived: its last sign of life brought it (back) to life.
         expired: its death was already reported.
+        closed: its last connection was closed while it counted as alive: it ended, or knows it.
         slot: which heap entry is the valid one, -1 when none is.
         pushed_ms: the deadline that entry holds; lazily corrected when it moved later.
     """
@@ -68,6 +69,7 @@ class LiveBroker(Struct, eq=False):
     last_words: Mapping[str, str] | None = None
     revived: bool = False
     expired: bool = True
+    closed: bool = False
     slot: int = -1
     pushed_ms: int = 0
 
@@ -205,6 +207,22 @@ class Liveness:
             gone.append(broker.identity)
         return gone
 
+    def spare(self, now_ms: int, cluster: str, name: str, broker_id: BrokerId) -> None:
+        """Count a silent broker as alive for its timeout, from now on.
+
+        For a node that begins to lead: while it was cut off or slow itself, the broker may have
+        been answered by the other controllers, and each answer promised to wait for the timeout
+        (ADR 0016). Who was never heard here, or closed its connection, is not touched.
+        """
+        broker = self._brokers.get((cluster, name, broker_id))
+        if broker is None or broker.closed:
+            return
+        broker.dead_at_ms = max(broker.dead_at_ms, now_ms + broker.timeout_ms + 1)
+        if broker.expired:
+            broker.expired = False
+            self._dead.pop(broker.identity, None)
+            self._push(broker)
+
     def is_closed(self, cluster: str, name: str, broker_id: BrokerId) -> bool:
         """Whether the broker's last connection was closed, rather than silent or never there."""
         broker = self._brokers.get((cluster, name, broker_id))
@@ -263,6 +281,7 @@ class Liveness:
         broker.connection, broker.later_connection = broker.later_connection, None
         if broker.connection is not None or now_ms >= broker.dead_at_ms:
             return
+        broker.closed = True
         broker.dead_at_ms = min(broker.dead_at_ms, now_ms + self.close_grace_ms)
         self._push(broker)
 
@@ -281,6 +300,7 @@ class Liveness:
     def _wake(self, now_ms: int, broker: LiveBroker) -> None:
         broker.revived = now_ms >= broker.dead_at_ms
         broker.heard_ms = now_ms
+        broker.closed = False
         broker.dead_at_ms = now_ms + broker.timeout_ms + 1
         if broker.expired:
             broker.expired = False

@@ -8,7 +8,8 @@ Rules:
   committed event to the request that waits for it.
 - A master that dies is replaced once: by the report of its death, by the periodic scan, by a
   new leader's first look, or, when there was nobody, by the first in-sync replica heard again.
-- A new leader spares masters that it never heard, for ``cold_start_grace_ms``.
+- A new leader spares masters that it never heard, for ``cold_start_grace_ms``, and silent ones
+  for their own timeout: other controllers may have answered them meanwhile.
 
 Source: RIP-44; Java 5.3.3 ControllerManager, DLedgerController.
 """
@@ -381,6 +382,9 @@ class ControllerMachine:
         if not event.is_leader:
             return effects
         self._cold_until_ms = now_ms + self._settings.cold_start_grace_ms
+        for one in self.state.sets.values():
+            if one.master_broker_id is not None:
+                self.liveness.spare(now_ms, one.cluster_name, one.broker_name, one.master_broker_id)
         for name in self._elections.recent(now_ms, self._settings.renotify_window_ms):
             # The old leader may have died before it told the brokers; they ignore a repetition.
             effects += self._announce(now_ms, name, None, None)

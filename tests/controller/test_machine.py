@@ -371,6 +371,27 @@ def test_leadership_when_the_master_was_never_heard_then_spared_for_the_cold_sta
     assert restarted.master() == (2, 2)
 
 
+def test_leadership_when_the_master_was_silent_here_only_then_spared_for_its_timeout() -> None:
+    """A node that was cut off itself would elect beside a master that holds its write lease."""
+    driver = Driver()
+    driver.pair()
+    driver.step(LeadershipChanged(False, 2))
+    for _ in range(15):
+        driver.beat(2)
+        driver.pass_time(1_000)
+    # The connection of a master that is long silent here tells nothing of it any more.
+    driver.close(1)
+    driver.beat(2)
+    driver.step(LeadershipChanged(True, 3))
+    for _ in range(9):
+        driver.beat(2)
+        driver.pass_time(1_000)
+    assert driver.master() == (1, 1)
+    driver.beat(2)
+    driver.pass_time(1_100)
+    assert driver.master() == (2, 2)
+
+
 def test_leadership_when_just_won_then_recent_elections_are_announced_again() -> None:
     """The old leader may have died between commit and notification."""
     driver = Driver()
