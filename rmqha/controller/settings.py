@@ -82,6 +82,7 @@ DEFAULTS: dict[str, str] = {
     "logStyle": "auto",
     "raftElectionMaxMs": "300",
     "raftElectionMinMs": "150",
+    "raftForgiveDamage": "false",
     "raftHeartbeatMs": "50",
     "raftLeaseMs": "90",
     "raftVoteGuardMs": "100",

@@ -141,14 +141,17 @@ class _Reader:
         self._next_seq: int | None = None
 
     def segment(self, name: str, data: bytes, *, is_last: bool) -> Iterator[Row]:
-        view, at = memoryview(data), 0
+        view, at, magic = memoryview(data), 0, layout.magic_of(data)
         while at < len(view):
-            frame = layout.decode_frame(view, at, layout.WAL_MAGIC)
+            frame = layout.decode_frame(view, at, magic)
             if frame is None:
-                behind = next_frame(data, at + 1)
+                behind = layout.next_good_frame(view, at + 1, magic)
                 stop = len(view) if behind is None else behind
                 if any(view[at:stop]) or (behind is not None):
-                    yield self._bad(name, at, stop, torn=is_last and behind is None)
+                    torn = is_last and behind is None
+                    if magic == layout.WAL_MAGIC:
+                        torn = torn and layout.is_torn(view, at)
+                    yield self._bad(name, at, stop, torn=torn)
                 self._next_seq = self._next_seq if behind is None and is_last else None
                 at = stop
                 continue
@@ -200,7 +203,15 @@ class _Reader:
         match record:
             case [layout.OPEN, int(version), *_] if version > layout.FORMAT:
                 raise StoreMismatch(f"format {version}; this release reads up to {layout.FORMAT}")
-            case [layout.OPEN, int(), str(cluster), str(node), int(term), (str() | None) as vote]:
+            case [
+                layout.OPEN,
+                int(),
+                str(cluster),
+                str(node),
+                int(term),
+                (str() | None) as vote,
+                *standing,
+            ]:
                 owner = (cluster, node)
                 self._owner = self._owner or owner
                 if owner != self._owner:
@@ -208,10 +219,11 @@ class _Reader:
                         f"a segment of node {node} of group {cluster} in the store of node"
                         f" {self._owner[1]} of group {self._owner[0]}"
                     )
-                said = {"group": cluster, "node": node, "vote": vote}
+                said = {"group": cluster, "node": node, "vote": vote, **_standing(standing)}
                 return {"term": term, "kind": OPEN, "fields": _json(said)}
-            case [layout.HARD, int(term), (str() | None) as vote]:
-                return {"term": term, "kind": HARD_STATE, "fields": _json({"vote": vote})}
+            case [layout.HARD, int(term), (str() | None) as vote, *standing]:
+                said = {"vote": vote, **_standing(standing)}
+                return {"term": term, "kind": HARD_STATE, "fields": _json(said)}
             case [layout.ENTRY, int(index), int(term), bytes(data)]:
                 return {"index": index, "term": term, **_entry(data)}
             case [layout.RESET, int(index), int(term)]:
@@ -223,16 +235,13 @@ class _Reader:
         return Row(self._replica, segment, position, number, size, **fields)
 
 
-def next_frame(data: bytes, at: int) -> int | None:
-    """The first offset from ``at`` on where a whole good frame begins."""
-    view = memoryview(data)
-    found = data.find(layout.WAL_MAGIC, at)
-    while found >= 0:
-        aligned = found % layout.ALIGNMENT == 0
-        if aligned and layout.decode_frame(view, found, layout.WAL_MAGIC) is not None:
-            return found
-        found = data.find(layout.WAL_MAGIC, found + 1)
-    return None
+def _standing(packed: list[object]) -> dict[str, object]:
+    """The kind of a standing, which format 1 does not have."""
+    match packed:
+        case [[str(kind), *_]]:
+            return {"standing": kind}
+        case _:
+            return {}
 
 
 def _group_of(data: bytes) -> str:

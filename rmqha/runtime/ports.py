@@ -192,6 +192,13 @@ class Disk(Protocol):
     async def remove(self, path: str) -> None:
         """Delete a file; it may be missing."""
 
+    async def rename(self, path: str, new_path: str) -> None:
+        """Give a file another name, in place of what has that name.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+
     def map_file(self, path: str, size: int, *, create: bool) -> MappedFile:
         """Map a file, without waiting; a new one is zero-filled, with its blocks reserved.
 

@@ -30,6 +30,7 @@ class DiskMood(Struct):
 
 
 PAGE = 4096
+SECTOR = 512
 RESERVE_STEP_BYTES = 3000
 
 
@@ -150,12 +151,17 @@ class SimDisk:
                 continue
             if not file.cached:
                 continue
-            kept = self.rng.randint(0, len(file.cached))
-            tail = file.cached[:kept]
-            if self.rng.random() < 0.3:
-                # The file's length reached the disk, its last pages did not.
-                tail += bytes(len(file.cached) - kept)
-            file.durable += tail
+            start, whole = len(file.durable), file.durable + file.cached
+            kept = bytearray(whole)
+            share = self.rng.choice((0.0, 0.5, 0.9, 1.0))
+            for sector in range(start // SECTOR, -(-len(whole) // SECTOR)):
+                if self.rng.random() >= share:
+                    low, high = max(start, sector * SECTOR), min(len(whole), (sector + 1) * SECTOR)
+                    kept[low:high] = bytes(high - low)
+            if len(whole) > file.reserved and self.rng.random() < 0.5:
+                # The new length did not reach the disk, or not all of it.
+                del kept[self.rng.randint(max(start, file.reserved), len(whole)) :]
+            file.durable = bytes(kept)
             file.cached = b""
 
     async def sync(self) -> None:
@@ -217,6 +223,13 @@ class SimDisk:
         gone = self.files.pop(path, None)
         if self.mood.bytes_free is not None and isinstance(gone, SimPages):
             self.mood.bytes_free += len(gone.cached)
+
+    async def rename(self, path: str, new_path: str) -> None:
+        """Give a file another name."""
+        await self.sync()
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        self.files[new_path] = self.files.pop(path)
 
     def map_file(self, path: str, size: int, *, create: bool) -> SimMappedFile:
         """Map a file; a plain one of the right length becomes pages."""

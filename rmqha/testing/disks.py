@@ -126,6 +126,10 @@ class NodeDisk:
         """Delete a file."""
         await self.write_through(self._inner.remove(path))
 
+    async def rename(self, path: str, new_path: str) -> None:
+        """Give a file another name."""
+        await self.write_through(self._inner.rename(path, new_path))
+
     def map_file(self, path: str, size: int, *, create: bool) -> NodeMappedFile:
         """Map a file."""
         if self._life is not None:

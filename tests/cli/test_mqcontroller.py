@@ -369,7 +369,11 @@ def test_a_torn_tail_is_cut_and_the_node_starts(single: Node) -> None:
     before = used_store(single)
     (segment,) = single.store.glob("*.wal")
     frames = before[segment.name].rstrip(b"\0")
-    segment.write_bytes(frames + bytes(-len(frames) % 8) + b"RQW1\x00\x00" + bytes(4096))
+    frames += bytes(-len(frames) % wal_layout.ALIGNMENT)
+    torn = bytearray(wal_layout.encode_frame(wal_layout.WAL_MAGIC, 10**6, bytes([0x61]) * 3000))
+    lost = -len(frames) % wal_layout.SECTOR + wal_layout.SECTOR
+    torn[lost : lost + wal_layout.SECTOR] = bytes(wal_layout.SECTOR)
+    segment.write_bytes(frames + torn + bytes(4096))
     single.start().wait_boot()
     assert single.has_logged("raft_store_opened", torn_tail_cut=True)
     wait_until(lambda: single.ask(1004, {"brokerName": "broker-a"}).code == 0, 5, "the state")

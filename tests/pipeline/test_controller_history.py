@@ -82,9 +82,9 @@ def test_stores_when_damaged_and_torn_then_told_and_the_good_one_answers(
     whole, out = story_frames(), tmp_path / "out"
     path = write_segment(tmp_path / "bad", whole)
     data = bytearray(path.read_bytes())
-    data[sum(map(len, whole[:4])) + layout.HEADER.size] ^= 1
+    data[sum(map(len, whole[:4])) + layout.ALIGNMENT] ^= 1
     path.write_bytes(data)
-    write_segment(tmp_path / "good", [*whole, frame(8, entry(7))[:-9]])
+    write_segment(tmp_path / "good", [*whole, frame(8, entry(7))[: layout.ALIGNMENT + 3]])
     stores = (tmp_path / "bad", tmp_path / "good")
     told = run(*stores, "-o", out, "--at", 6, "--strict", "--from", 2, "--to", 6, code=1)
     assert "bad at 6: entry 4 is missing" in told

@@ -152,7 +152,7 @@ def test_snapshot_when_it_is_not_what_the_log_makes_then_said(tmp_path: Path) ->
 def test_tail_when_torn_then_it_is_told_apart_from_damage(tmp_path: Path) -> None:
     """A frame half written was never acknowledged; zeros written ahead are nothing at all."""
     whole = story_frames()
-    path = write_segment(tmp_path, [*whole, frame(8, entry(7))[:-9]])
+    path = write_segment(tmp_path, [*whole, frame(8, entry(7))[: layout.ALIGNMENT + 3]])
     found = rows(tmp_path)
     assert [one.corrupt for one in found if one.corrupt] == [TORN]
     assert found[-1].position == sum(map(len, whole))
@@ -166,7 +166,7 @@ def test_frame_when_flipped_in_the_middle_then_told_and_the_rest_is_read(tmp_pat
     path = write_segment(tmp_path, whole)
     data = bytearray(path.read_bytes())
     at = sum(map(len, whole[:4]))
-    data[at + layout.HEADER.size + 3] ^= 0x40
+    data[at + layout.ALIGNMENT + 3] ^= 0x40
     path.write_bytes(data)
     found = rows(tmp_path)
     (bad,) = [one for one in found if one.corrupt]
@@ -190,7 +190,7 @@ def test_frames_when_missing_between_segments_then_told(tmp_path: Path) -> None:
     ("record", "reason"),
     [
         ((9, "what"), "unknown record"),
-        ((layout.OPEN, 2, "x"), "format 2"),
+        ((layout.OPEN, 3, "x"), "format 3"),
         ((layout.OPEN, 1, "other", "n7", 1, None), "node n7 of group other"),
         ((layout.ENTRY, 9, 1, b"\x93\x01\x02"), "not a proposal"),
         ((layout.ENTRY, 9, 1, b"\xff" * 40), "not a proposal"),

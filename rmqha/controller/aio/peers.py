@@ -23,7 +23,7 @@ from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Network, Rng
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 RETRY_FIRST_MS = 20
 RETRY_MAX_MS = 500
 CONNECT_TIMEOUT_MS = 1000

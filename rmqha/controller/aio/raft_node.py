@@ -13,6 +13,7 @@ from rmqha.base.errors import DiskFailed, InvariantBroken, StoreCorrupted
 from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note
 from rmqha.controller.aio.peers import Peers
+from rmqha.controller.aio.raft_store import SET_ASIDE, open_store
 from rmqha.controller.aio.snapshots import Snapshots
 from rmqha.controller.aio.wal import Wal
 from rmqha.controller.raft import events as ev
@@ -35,6 +36,8 @@ OVERLAP_AFTER_MS = 3
 
 PROPOSALS_HELD_MAX = 1024
 """So many are never held back, whatever is under way; the core then limits what it takes."""
+
+STORE_IDS_MAX = (1 << 62) - 1
 
 LATE_MS = 10
 """A timer that fires later than this has waited for the processor, not for time."""
@@ -77,6 +80,7 @@ class RaftNode:
         machine: what committed entries are given to.
         snapshot_every: entries between two snapshots.
         segment_bytes: size of a log segment.
+        forgive_damage: cut a damaged last frame as a torn one is; an operator's last resort.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class RaftNode:
         machine: StateMachine,
         snapshot_every: int,
         segment_bytes: int,
+        forgive_damage: bool = False,
         clock: Clock,
         rng: Rng,
         disk: Disk,
@@ -105,6 +110,8 @@ class RaftNode:
         self._snapshot_every = snapshot_every
         self._clock = clock
         self._rng = rng
+        self._disk = disk
+        self._store_path = store_path
         self._log = log
         self._tasks = Tasks(log, self._task_failed)
         self.wal = Wal(
@@ -115,6 +122,7 @@ class RaftNode:
             segment_bytes=segment_bytes,
             on_durable=self._on_durable,
             on_failed=self._on_disk_failed,
+            forgiving=forgive_damage,
         )
         self.snapshots = Snapshots(disk, store_path, cluster=group)
         self.peers = Peers(
@@ -151,8 +159,17 @@ class RaftNode:
         Raises:
             StoreCorrupted, StoreMismatch, DiskFailed: the store cannot be used.
         """
-        meta = await self.snapshots.open()
-        content = await self.wal.open(meta)
+        store = await open_store(
+            self._disk,
+            self._store_path,
+            self.wal,
+            self.snapshots,
+            members=self._members,
+            new_store_id=f"{self._rng.randint(1, STORE_IDS_MAX):016x}",
+        )
+        meta, content = store.snapshot, store.content
+        if store.damage:
+            self._log.log("error", "store_damaged", reason=store.damage, set_aside=SET_ASIDE)
         if meta.last_index > 0:
             self._machine.restore(meta.last_index, self.snapshots.data)
         self.applied_index = meta.last_index
@@ -175,6 +192,7 @@ class RaftNode:
             last_index=self.core.node.log.last_index,
             snapshot_index=meta.last_index,
             torn_tail_cut=content.torn_bytes_cut,
+            standing=content.hard_state.standing.kind,
         )
 
     def join(self) -> None:
@@ -412,6 +430,8 @@ class RaftNode:
         try:
             if index > self.snapshots.meta.last_index:
                 meta = await self.snapshots.save(index, term, data)
+                if meta.last_index != index:
+                    return  # A newer one came from the leader meanwhile, and is being installed.
                 self._log.log("info", "snapshot_saved", index=index, bytes=meta.size)
                 self.give(ev.SnapshotTaken(meta))
         finally:

@@ -126,6 +126,7 @@ class ControllerService:
             machine=self,
             snapshot_every=config.integer("snapshotEveryEntries"),
             segment_bytes=config.integer("walSegmentBytes"),
+            forgive_damage=config.boolean("raftForgiveDamage"),
             clock=clock,
             rng=rng,
             disk=disk,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from rmqha.base.errors import StoreCorrupted
+from rmqha.controller.aio.wal import read_durable
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.events import SnapshotMeta
 from rmqha.runtime.ports import Disk
@@ -40,7 +41,7 @@ class Snapshots:
         names = [n for n in await self._disk.list_dir(self._directory) if n.endswith(SUFFIX)]
         if names:
             self._name = names[-1]
-            content = await self._disk.read(self._path(self._name))
+            content = await read_durable(self._disk, self._path(self._name))
             index, term, self.data = layout.decode_snapshot(self._name, content, self._cluster)
             self.meta = SnapshotMeta(index, term, len(self.data))
             for older in names[:-1]:
@@ -66,6 +67,10 @@ class Snapshots:
         if before not in (None, name):
             await self._disk.remove(self._path(str(before)))
         return self.meta
+
+    def forget(self) -> None:
+        """The files have been set aside: there is no snapshot."""
+        self._name, self.meta, self.data = None, SnapshotMeta(), b""
 
     def chunk(self, meta: SnapshotMeta, offset: int, length: int) -> bytes | None:
         """Bytes of the newest snapshot; None when ``meta`` is not the newest any more."""

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from rmqha.base.errors import DiskFailed
+from rmqha.base.errors import DiskFailed, StoreCorrupted
 from rmqha.controller.raft import wal_layout as layout
-from rmqha.controller.raft.events import HardState, Persist, SnapshotMeta
+from rmqha.controller.raft.events import HardState, Persist, SnapshotMeta, Standing
 from rmqha.controller.raft.messages import Entry
 from rmqha.runtime.ports import AppendFile, Disk
 
@@ -38,6 +38,7 @@ class Wal:
         directory: the store.
         cluster, node: written into every segment and checked at each start.
         segment_bytes: a new segment is begun at this size.
+        forgiving: a damaged last frame is cut as a torn one is; for operators who know more.
         on_durable: called with the seq of the newest durable ``Persist``.
         on_failed: called once with the error; nothing is written afterwards.
     """
@@ -52,12 +53,14 @@ class Wal:
         segment_bytes: int,
         on_durable: Callable[[int], None],
         on_failed: Callable[[DiskFailed], None],
+        forgiving: bool = False,
     ) -> None:
         self._disk = disk
         self._directory = directory
         self._cluster = cluster
         self._node = node
         self._segment_bytes = segment_bytes
+        self._forgiving = forgiving
         self._on_durable = on_durable
         self._on_failed = on_failed
         self._hard_state = HardState()
@@ -75,29 +78,45 @@ class Wal:
         self.frames_written = 0
         self.bytes_written = 0
 
-    async def open(self, snapshot: SnapshotMeta) -> WalContent:
-        """Read everything, mend a torn tail, and get ready to append.
+    async def open(
+        self,
+        snapshot: SnapshotMeta,
+        fresh: Standing = Standing(),  # noqa: B008 - an immutable tuple
+        unknown: Standing = Standing(),  # noqa: B008 - an immutable tuple
+    ) -> WalContent:
+        """Read everything, cut a torn tail, and get ready to append.
+
+        Args:
+            snapshot: the newest one, which is durable.
+            fresh: the standing of a store that is made here and now.
+            unknown: the standing of a store of format 1, which has none.
 
         Raises:
             StoreCorrupted, StoreMismatch, DiskFailed: the store cannot be used; it is unchanged.
         """
         await self._disk.make_dirs(self._directory)
-        names = [n for n in await self._disk.list_dir(self._directory) if _is_segment(n)]
-        recovery = layout.Recovery(self._cluster, self._node)
+        names = [n for n in await self._disk.list_dir(self._directory) if is_segment(n)]
+        recovery = layout.Recovery(self._cluster, self._node, forgiving=self._forgiving)
         for name in names:
-            data = await self._disk.read(self._path(name))
+            data = await read_durable(self._disk, self._path(name))
             recovery.read_segment(name, data, is_last=name == names[-1])
         found = recovery.result
+        if snapshot.last_index > 0 and not found.segments:
+            raise StoreCorrupted(f"there is a snapshot at {snapshot.last_index}, but no log")
         base_index, base_term, entries, restart = layout.join_snapshot(found, snapshot)
         if found.cut is not None:
             name, size = found.cut
             await self._disk.truncate(self._path(name), size)
         if found.empty_last is not None:
             await self._disk.remove(self._path(found.empty_last))
+        if not found.segments:
+            found.hard_state = HardState(standing=fresh)
+        elif found.hard_state.standing == Standing():
+            found.hard_state = found.hard_state._replace(standing=unknown)
         self._hard_state = found.hard_state
         self._next_seq = found.next_seq
         self._segments = found.segments
-        if self._segments:
+        if self._segments and not found.old_last:
             path = self._path(self._segments[-1].name)
             self._file = await self._disk.open_append(path, self._segment_bytes)
         else:
@@ -106,6 +125,15 @@ class Wal:
             await self.reset(base_index, base_term)
         return WalContent(found.hard_state, base_index, base_term, entries, found.torn)
 
+    async def start_anew(self, hard_state: HardState) -> None:
+        """Begin an empty log, where all that was there has been set aside.
+
+        Raises:
+            DiskFailed: it cannot be written.
+        """
+        self._hard_state = hard_state
+        await self._new_segment()
+
     def append(self, persist: Persist, *, may_block: bool = False) -> None:
         """Queue one persist; ``on_durable`` tells when it is safe.
 
@@ -113,7 +141,7 @@ class Wal:
         """
         self._may_block = may_block
         if persist.hard_state is not None:
-            self._queue.append((layout.HARD, *persist.hard_state))
+            self._queue.append(layout.hard_record(persist.hard_state))
         self._queue.extend(
             (layout.ENTRY, one.log_index, one.term, one.data) for one in persist.entries
         )
@@ -219,9 +247,11 @@ class Wal:
             await self._file.close()
         name = f"{self._next_seq:020d}{SEGMENT_SUFFIX}"
         self._file = await self._disk.open_append(self._path(name), self._segment_bytes)
-        self._segments.append(layout.Segment(name, 0))
         opening = layout.open_record(self._cluster, self._node, self._hard_state)
         await self._file.append_sync(self._frame([opening]))
+        # Not before it is durable: compaction may delete all segments but the last, and only this
+        # record repeats term and vote.
+        self._segments.append(layout.Segment(name, 0))
 
     def _fail(self, error: DiskFailed, resets: list[asyncio.Future[None]]) -> None:
         self._failed = error
@@ -240,5 +270,18 @@ class Wal:
         return os.path.join(self._directory, name)
 
 
-def _is_segment(name: str) -> bool:
+async def read_durable(disk: Disk, path: str) -> bytes:
+    """A file that was durable once.
+
+    Raises:
+        StoreCorrupted: the disk cannot read it any more.
+    """
+    try:
+        return await disk.read(path)
+    except DiskFailed as error:
+        raise StoreCorrupted(f"{os.path.basename(path)} cannot be read: {error}") from error
+
+
+def is_segment(name: str) -> bool:
+    """Whether a file of a store is a segment of its log."""
     return name.endswith(SEGMENT_SUFFIX) and name.removesuffix(SEGMENT_SUFFIX).isdigit()

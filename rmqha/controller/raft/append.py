@@ -6,7 +6,7 @@ Source: Raft 5.3 and 5.4.2; pipelining and the conflict hint as in the dissertat
 from __future__ import annotations
 
 from rmqha.base.invariants import invariant
-from rmqha.controller.raft import reads, snapshots
+from rmqha.controller.raft import reads, snapshots, standing
 from rmqha.controller.raft.events import Refused
 from rmqha.controller.raft.messages import AppendRequest, AppendResponse, Entry, TimeoutNow
 from rmqha.controller.raft.node import Node, Role
@@ -90,6 +90,7 @@ def on_append_response(node: Node, now_ms: int, message: AppendResponse) -> None
     progress = node.progress.get(message.sender)
     if node.role is not Role.LEADER or message.term != node.term or progress is None:
         return
+    standing.follower_answered(node, progress, message)
     reads.round_answered(node, progress, message.round)
     if message.success:
         _on_success(node, message, progress)
@@ -119,6 +120,7 @@ def _on_success(node: Node, message: AppendResponse, progress: Progress) -> None
         progress.replicate()
     if news:
         node.advance_commit()
+    standing.readmit_if_caught_up(node, message.sender, progress)
     send_entries(node, message.sender, progress)
     transfer_if_caught_up(node)
 
@@ -128,7 +130,7 @@ def transfer_if_caught_up(node: Node) -> None:
     target = node.transfer_target
     if target is None or node.transfer_sent:
         return
-    if node.progress[target].match_index == node.log.last_index:
+    if node.progress[target].match_index == node.log.last_index:  # 0 while it may not vote
         node.transfer_sent = True
         # The successor may be elected at any time from here on, whatever its voters have heard.
         node.lease_given_up = True
@@ -143,7 +145,7 @@ def on_append_request(node: Node, now_ms: int, message: AppendRequest) -> None:
     if message.term < node.term:
         node.send(
             message.sender,
-            AppendResponse(node.term, node.id, False, 0, message.prev_index, message.round),
+            _response(node, message, success=False, match_index=0, rejected=message.prev_index),
         )
         return
     invariant(
@@ -167,15 +169,20 @@ def on_append_request(node: Node, now_ms: int, message: AppendRequest) -> None:
         hint = node.log.conflict_hint(prev)
         node.send(
             message.sender,
-            AppendResponse(node.term, node.id, False, hint, message.prev_index, message.round),
+            _response(node, message, success=False, match_index=hint, rejected=message.prev_index),
         )
         return
     last = _merge(node, prev, entries)
     node.commit_to(min(message.commit_index, last))
     durable = last if node.new_entries else min(last, node.durable_index)
-    node.send(
-        message.sender,
-        AppendResponse(node.term, node.id, True, durable, 0, message.round),
+    node.send(message.sender, _response(node, message, success=True, match_index=durable))
+
+
+def _response(
+    node: Node, request: AppendRequest, *, success: bool, match_index: int, rejected: int = 0
+) -> AppendResponse:
+    return AppendResponse(
+        node.term, node.id, success, match_index, rejected, request.round, node.recovering_id
     )
 
 

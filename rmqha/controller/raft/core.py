@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from rmqha.controller.raft import append, reads, snapshots, votes
+from rmqha.controller.raft import append, reads, snapshots, standing, votes
 from rmqha.controller.raft.events import (
     DiskBroken,
     Effect,
@@ -30,13 +30,15 @@ from rmqha.controller.raft.messages import (
     Message,
     PreVoteRequest,
     PreVoteResponse,
+    Readmitted,
     SnapshotRequest,
     SnapshotResponse,
+    StandingTold,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
-from rmqha.controller.raft.node import Node, Role
+from rmqha.controller.raft.node import NEW, Node, Role
 from rmqha.controller.raft.settings import RaftSettings
 
 
@@ -159,7 +161,14 @@ class RaftCore:
         if message.sender not in node.peers:
             node.note("raft_stranger_ignored", "warning", sender=message.sender)
             return
+        if node.standing.kind == NEW and not isinstance(message, StandingTold):
+            standing.ask_one(node, message.sender)
+            return
         match message:
+            case StandingTold():
+                standing.on_told(node, now_ms, message)
+            case Readmitted():
+                standing.on_readmitted(node, message)
             case AppendRequest():
                 append.on_append_request(node, now_ms, message)
             case AppendResponse():
@@ -206,7 +215,11 @@ class RaftCore:
                 node.note("raft_transfer_failed", "warning", target=node.transfer_target)
                 node.transfer_target = None
             append.heartbeat(node, now_ms)
-        elif now_ms >= node.election_deadline_ms:
+        elif now_ms < node.election_deadline_ms:
+            return
+        elif node.standing.kind == NEW:
+            standing.ask(node, now_ms)
+        else:
             votes.start_pre_vote(node, now_ms)
 
     def _transfer(self, now_ms: int, target: str | None) -> None:
@@ -215,6 +228,9 @@ class RaftCore:
             return
         if target is None:
             target = max(node.peers, key=lambda peer: (self._freshness(peer), peer))
+        if target not in node.progress or node.progress[target].recovering:
+            node.note("raft_transfer_failed", "warning", target=target)
+            return
         node.transfer_target = target
         node.transfer_sent = False
         node.transfer_deadline_ms = now_ms + node.settings.election_max_ms

@@ -19,11 +19,29 @@ from rmqha.base.machine import Note
 from rmqha.controller.raft.messages import Entry, Message
 
 
+class Standing(NamedTuple):
+    """Whether a node may vote, and by what it is known (``standing.py`` has the rules).
+
+    Attributes:
+        kind: ``new`` (an empty store that may belong to a new group), ``voter``, or
+            ``recovering`` (it lost something, and a leader has not caught it up yet).
+        store_id: drawn when the store was made; a store that was emptied gets another one.
+            Empty for stores that are older than standings.
+        founders: (node, store id) of every node, as agreed when the group was founded; empty
+            before that.
+    """
+
+    kind: str = "voter"
+    store_id: str = ""
+    founders: tuple[tuple[str, str], ...] = ()
+
+
 class HardState(NamedTuple):
-    """What a node must never forget: its term and its vote in it."""
+    """What a node must never forget: its term, its vote in it, and whether it may vote at all."""
 
     term: int = 0
     vote: str | None = None
+    standing: Standing = Standing()
 
 
 class SnapshotMeta(NamedTuple):

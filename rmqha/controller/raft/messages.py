@@ -78,6 +78,8 @@ class AppendResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields
     match_index: int
     rejected_prev: int
     round: int
+    recovering: str = ""
+    """The sender's store id while it may not vote: its answer counts for nothing."""
 
 
 class SnapshotRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=6):
@@ -101,6 +103,8 @@ class SnapshotResponse(Struct, frozen=True, array_like=True, forbid_unknown_fiel
     last_index: int
     next_offset: int
     round: int
+    recovering: str = ""
+    """As in AppendResponse."""
 
 
 class TimeoutNow(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=8):
@@ -108,6 +112,30 @@ class TimeoutNow(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
 
     term: int
     sender: str
+
+
+class StandingTold(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=9):
+    """What the sender is in its group (``events.Standing``), and what it wants to know.
+
+    ``round`` is above 0 in a question and comes back as ``answers`` in the answer.
+    """
+
+    term: int
+    sender: str
+    kind: str
+    store_id: str
+    founders: tuple[tuple[str, str], ...]
+    round: int
+    answers: int
+
+
+class Readmitted(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=10):
+    """The leader has caught up the store ``store_id`` of the receiver: it may vote again."""
+
+    term: int
+    sender: str
+    store_id: str
+    founders: tuple[tuple[str, str], ...]
 
 
 Message = (
@@ -120,6 +148,8 @@ Message = (
     | SnapshotRequest
     | SnapshotResponse
     | TimeoutNow
+    | StandingTold
+    | Readmitted
 )
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -29,6 +29,8 @@ from rmqha.controller.raft.progress import Progress
 from rmqha.controller.raft.quorum import reached_by_majority
 from rmqha.controller.raft.settings import RaftSettings
 
+NEW, VOTER, RECOVERING = "new", "voter", "recovering"
+
 
 class Role(Enum):
     """What a node is to its group."""
@@ -72,6 +74,7 @@ class Node:
         self.seed = seed
         self.term = hard_state.term
         self.vote = hard_state.vote
+        self.standing = hard_state.standing
         self.log = log
         self.snapshot = snapshot
         self.commit_index = snapshot.last_index
@@ -85,6 +88,11 @@ class Node:
         self.votes: set[str] = set()
         self.put_off: set[str] = set()  # rivals that were refused a pre-vote once
         self.voted_for_self_seq = 0
+        # while this store is new: ids of the others' stores, and who agreed in this round
+        self.standing_round = 0
+        self.stores_seen: dict[str, str] = {}
+        self.stores_asked: dict[str, str] = {}
+        self.stores_agreed: set[str] = set()
         # leader only
         self.progress: dict[str, Progress] = {}
         self.next_heartbeat_ms = 0
@@ -113,6 +121,18 @@ class Node:
         self.sends_after: list[Effect] = []
         self.immediate: list[Effect] = []
         self.reset_election_timer(now_ms)
+        if self.standing.kind == NEW:
+            self.election_deadline_ms = now_ms
+
+    @property
+    def may_vote(self) -> bool:
+        """Whether this node's votes and acknowledgements count."""
+        return self.standing.kind == VOTER
+
+    @property
+    def recovering_id(self) -> str:
+        """The own store's id while it does not count, else empty."""
+        return self.standing.store_id if self.standing.kind == RECOVERING else ""
 
     # -- output ----------------------------------------------------------------------------
 
@@ -130,7 +150,7 @@ class Node:
         effects = [*self.immediate, *self.sends_first]
         if self.hard_dirty or self.new_entries:
             self.persist_seq += 1
-            hard = HardState(self.term, self.vote) if self.hard_dirty else None
+            hard = HardState(self.term, self.vote, self.standing) if self.hard_dirty else None
             entries = tuple(self.new_entries)
             last = entries[-1] if entries else Entry(0, 0, b"")
             self.persisting.append((self.persist_seq, last.log_index, last.term))

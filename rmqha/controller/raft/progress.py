@@ -26,7 +26,11 @@ class Progress(Struct):
 
     Attributes:
         next_index: the first entry of the next request.
-        match_index: durable there up to here.
+        match_index: durable there up to here; 0 while the follower does not count.
+        recovering: the follower's store id while it does not count, else empty.
+        held_index: what a recovering follower has acknowledged.
+        readmit_index: a recovering follower counts again when this entry is committed without
+            it, and held by it.
         acked_round: newest round it has answered.
         waiting: probe or chunk sent and not answered; a heartbeat tick tries again.
         in_flight: last index of each request sent ahead, oldest first.
@@ -35,6 +39,9 @@ class Progress(Struct):
 
     next_index: int
     match_index: int = 0
+    recovering: str = ""
+    held_index: int = 0
+    readmit_index: int = 0
     acked_round: int = 0
     mode: Mode = Mode.PROBE
     waiting: bool = False
@@ -52,6 +59,9 @@ class Progress(Struct):
         while self.in_flight and self.in_flight[0] <= index:
             self.in_flight.popleft()
         self.next_index = max(self.next_index, index + 1)
+        if self.recovering:
+            self.held_index = max(self.held_index, index)
+            return False
         if index <= self.match_index:
             return False
         self.match_index = index
@@ -71,6 +81,7 @@ class Progress(Struct):
         A smaller match only delays commits, until the first answer says what is there.
         """
         self.match_index = 0
+        self.held_index = 0
         self.probe_from(last_index + 1)
 
     def replicate(self) -> None:

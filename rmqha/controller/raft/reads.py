@@ -36,7 +36,7 @@ def open_round(node: Node, now_ms: int) -> None:
 
 def round_answered(node: Node, progress: Progress, number: int) -> None:
     """A follower has answered a request of this round."""
-    if number <= progress.acked_round:
+    if number <= progress.acked_round or progress.recovering:
         return
     progress.acked_round = number
     reached = reached_by_majority([node.round, *(p.acked_round for p in node.progress.values())])

@@ -6,7 +6,7 @@ them from the file that the effect names.
 
 from __future__ import annotations
 
-from rmqha.controller.raft import reads
+from rmqha.controller.raft import reads, standing
 from rmqha.controller.raft.events import (
     CompactLog,
     InstallSnapshot,
@@ -46,6 +46,7 @@ def on_snapshot_response(node: Node, now_ms: int, message: SnapshotResponse) -> 
     progress = node.progress.get(message.sender)
     if node.role is not Role.LEADER or message.term != node.term or progress is None:
         return
+    standing.follower_answered(node, progress, message)
     reads.round_answered(node, progress, message.round)
     meta = progress.snapshot
     if progress.mode is not Mode.SNAPSHOT or meta is None or meta.last_index != message.last_index:
@@ -82,7 +83,13 @@ def on_snapshot_request(node: Node, now_ms: int, message: SnapshotRequest) -> No
     if message.last_index <= node.commit_index:
         # It is here already (a repeated last chunk, or an old leader's plan): say so.
         held = AppendResponse(
-            node.term, node.id, True, node.durable_index_committed(), 0, message.round
+            node.term,
+            node.id,
+            True,
+            node.durable_index_committed(),
+            0,
+            message.round,
+            node.recovering_id,
         )
         node.send(message.sender, held)
         return
@@ -116,7 +123,9 @@ def _takes(node: Node, meta: SnapshotMeta, message: SnapshotRequest) -> bool:
 def _answer(node: Node, message: SnapshotRequest, next_offset: int) -> None:
     node.send(
         message.sender,
-        SnapshotResponse(node.term, node.id, message.last_index, next_offset, message.round),
+        SnapshotResponse(
+            node.term, node.id, message.last_index, next_offset, message.round, node.recovering_id
+        ),
     )
 
 
@@ -137,4 +146,5 @@ def installed(node: Node, meta: SnapshotMeta) -> None:
     node.commit_index = meta.last_index
     node.note("raft_snapshot_installed", index=meta.last_index, term=meta.term, size=meta.size)
     if node.leader_id is not None:
-        node.send(node.leader_id, AppendResponse(node.term, node.id, True, meta.last_index, 0, 0))
+        held = AppendResponse(node.term, node.id, True, meta.last_index, 0, 0, node.recovering_id)
+        node.send(node.leader_id, held)

@@ -33,7 +33,7 @@ def start_pre_vote(node: Node, now_ms: int) -> None:
     Not while a snapshot is being installed: this node would lead and commit, and then the install
     would put its state back to where the snapshot ends.
     """
-    if node.installing:
+    if node.installing or not node.may_vote:
         node.reset_election_timer(now_ms)
         return
     node.role = Role.PRE_CANDIDATE
@@ -76,6 +76,7 @@ def on_pre_vote_request(node: Node, now_ms: int, message: PreVoteRequest) -> Non
     """Grant when no leader is heard and the asker's log is new enough. Changes nothing here."""
     granted = (
         message.term > node.term
+        and node.may_vote
         and not hears_a_leader(node, now_ms)
         and node.log.is_up_to_date(message.last_index, message.last_term)
         and not _gives_way(node, message)
@@ -128,6 +129,7 @@ def on_vote_request(node: Node, now_ms: int, message: VoteRequest) -> None:
         node.become_follower(now_ms, message.term, None)
     granted = (
         node.role is not Role.LEADER
+        and node.may_vote
         and node.vote in (None, message.sender)
         and node.log.is_up_to_date(message.last_index, message.last_term)
     )
@@ -151,7 +153,8 @@ def on_vote_response(node: Node, now_ms: int, message: VoteResponse) -> None:
 
 def on_timeout_now(node: Node, now_ms: int, message: TimeoutNow) -> None:
     """The leader hands over: elect at once, without a pre-vote (dissertation 3.10)."""
-    if message.term == node.term and node.role is Role.FOLLOWER and not node.installing:
+    may_stand = node.may_vote and not node.installing
+    if message.term == node.term and node.role is Role.FOLLOWER and may_stand:
         start_election(node, now_ms, transfer=True)
 
 

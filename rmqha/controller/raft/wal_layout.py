@@ -2,22 +2,34 @@
 
 A segment is a run of frames, one frame for one fdatasync::
 
-    offset 0   magic    4 bytes  b"RQW1"
-           4   length   u32 be   bytes of the payload
-           8   crc32    u32 be   of seq and payload
-          12   seq      u64 be   grows by one with each frame, over all segments
-          20   payload           msgpack list of records
-               padding           zeros up to a multiple of 8
+    offset 0   magic       4 bytes  b"RQW2"
+           4   length      u32 be   bytes of the payload
+           8   crc32       u32 be   of seq and payload
+          12   seq         u64 be   grows by one with each frame, over all segments
+          20   header crc  u32 be   of the 20 bytes before it
+          24   zeros       8 bytes
+          32   payload              msgpack list of records
+               end         1 byte   0xC1, which msgpack never uses
+               padding              zeros up to a multiple of 32
 
-Records: ``[0, format, cluster, node, term, vote]`` opens a segment, ``[1, term, vote]`` is a hard
-state, ``[2, index, term, data]`` an entry (it cuts whatever the log held from its index on),
-``[3, index, term]`` restarts the log behind a snapshot.
+Records: ``[0, format, cluster, node, term, vote, standing]`` opens a segment, ``[1, term, vote,
+standing]`` is a hard state, ``[2, index, term, data]`` an entry (it cuts whatever the log held
+from its index on), ``[3, index, term]`` restarts the log behind a snapshot. A standing is
+``[kind, store id, [[node, store id], ...]]``.
 
 Behind the last frame of a segment there may be zeros, written ahead of time. A frame is written
-only after the one before it is durable. So a bad frame with nothing good
-behind it is a torn tail, which was never acknowledged, and is cut; a bad frame with a good one
-behind it is damage to something acknowledged, and is refused. A snapshot file is one frame with
-the magic ``RQS1`` and the payload ``[format, cluster, index, term, data]``.
+only after the one before it is durable, so a bad frame with a good one behind it was durable once
+and is damaged. The last frame may be bad for two reasons: the power failed before it was synced
+(torn: nobody was told that it is there, it may be cut), or it was durable, was answered for, and
+is damaged. Disks write sectors of 512 bytes whole or not at all, so in a torn frame at least one
+sector is still what it was before, zeros or beyond the end of the file; and no sector of a whole
+frame is all zeros, but where a record itself holds as many. Headers never cross a sector, as
+frames begin at multiples of 32. A bad frame of which every sector was written is damaged
+(ADR 0018).
+
+Format 1 (magic ``RQW1``, a header of 20 bytes, multiples of 8) is read and never written; there a
+bad last frame counts as torn. A snapshot file is one frame with the magic ``RQS1`` and the
+payload ``[format, cluster, index, term, data]``.
 """
 
 from __future__ import annotations
@@ -29,24 +41,38 @@ import msgpack
 from msgspec import Struct, field
 
 from rmqha.base.errors import StoreCorrupted, StoreMismatch
-from rmqha.controller.raft.events import HardState, SnapshotMeta
+from rmqha.controller.raft.events import HardState, SnapshotMeta, Standing
 from rmqha.controller.raft.messages import Entry
 
-FORMAT = 1
-WAL_MAGIC = b"RQW1"
+FORMAT = 2
+WAL_MAGIC = b"RQW2"
+WAL_MAGIC_1 = b"RQW1"
 SNAPSHOT_MAGIC = b"RQS1"
+SNAPSHOT_FORMAT = 1
 HEADER = struct.Struct(">4sIIQ")
-ALIGNMENT = 8
+HEADER_CRC = struct.Struct(">I8x")
+ALIGNMENT_1 = 8
+ALIGNMENT = 32
+SECTOR = 512
+END = b"\xc1"
 OPEN, HARD, ENTRY, RESET = 0, 1, 2, 3
 
 Record = tuple[object, ...]
 
 
+def magic_of(segment: bytes) -> bytes:
+    """With which magic the frames of a segment begin."""
+    return WAL_MAGIC_1 if segment.startswith(WAL_MAGIC_1) else WAL_MAGIC
+
+
 def encode_frame(magic: bytes, seq: int, payload: bytes) -> bytes:
-    """One frame with its padding."""
+    """One frame with its padding; the one of a log has a header that is checked by itself."""
     crc = zlib.crc32(payload, zlib.crc32(seq.to_bytes(8, "big")))
-    size = HEADER.size + len(payload)
-    return HEADER.pack(magic, len(payload), crc, seq) + payload + bytes(-size % ALIGNMENT)
+    header = HEADER.pack(magic, len(payload), crc, seq)
+    if magic != WAL_MAGIC:
+        return header + payload + bytes(-(HEADER.size + len(payload)) % ALIGNMENT_1)
+    frame = b"".join((header, HEADER_CRC.pack(zlib.crc32(header)), payload, END))
+    return frame + bytes(-len(frame) % ALIGNMENT)
 
 
 def decode_frame(data: memoryview, offset: int, magic: bytes) -> tuple[int, memoryview, int] | None:
@@ -54,14 +80,42 @@ def decode_frame(data: memoryview, offset: int, magic: bytes) -> tuple[int, memo
     if offset + HEADER.size > len(data):
         return None
     found, length, crc, seq = HEADER.unpack_from(data, offset)
-    start = offset + HEADER.size
-    if found != magic or start + length > len(data):
+    second = magic == WAL_MAGIC
+    start = offset + (ALIGNMENT if second else HEADER.size)
+    end = start + length
+    if found != magic or end + second > len(data):
         return None
-    payload = data[start : start + length]
+    if second and (not _header_is_good(data, offset) or data[end] != END[0]):
+        return None
+    payload = data[start:end]
     if zlib.crc32(payload, zlib.crc32(seq.to_bytes(8, "big"))) != crc:
         return None
-    end = start + length
-    return seq, payload, end + -(end - offset) % ALIGNMENT
+    end += second
+    return seq, payload, end + -(end - offset) % (ALIGNMENT if second else ALIGNMENT_1)
+
+
+def _header_is_good(data: memoryview, offset: int) -> bool:
+    header = data[offset : offset + HEADER.size]
+    found = data[offset + HEADER.size : offset + ALIGNMENT]
+    return len(found) == HEADER_CRC.size and HEADER_CRC.unpack(found)[0] == zlib.crc32(header)
+
+
+def is_torn(data: memoryview, offset: int) -> bool:
+    """Whether the bad frame at ``offset`` was never whole: one of its sectors was not written."""
+    header = data[offset : offset + ALIGNMENT]
+    if len(header) < ALIGNMENT or not any(header):
+        return True
+    if not _header_is_good(data, offset):
+        return False
+    end = offset + ALIGNMENT + HEADER.unpack_from(data, offset)[1] + len(END)
+    if end > len(data):
+        return True
+    sector = offset - offset % SECTOR + SECTOR
+    while sector < end:
+        if not any(data[sector : min(sector + SECTOR, end)]):
+            return True
+        sector += SECTOR
+    return False
 
 
 def encode_records(records: list[Record]) -> bytes:
@@ -72,7 +126,12 @@ def encode_records(records: list[Record]) -> bytes:
 
 def open_record(cluster: str, node: str, hard_state: HardState) -> Record:
     """The first record of a segment."""
-    return (OPEN, FORMAT, cluster, node, hard_state.term, hard_state.vote)
+    return (OPEN, FORMAT, cluster, node, *hard_state)
+
+
+def hard_record(hard_state: HardState) -> Record:
+    """A hard state."""
+    return (HARD, *hard_state)
 
 
 class Segment(Struct):
@@ -90,6 +149,7 @@ class Recovered(Struct):
         cut: (segment name, good bytes) when more than that is in the last segment.
         torn: what is cut is a torn frame, and not only zeros written ahead.
         empty_last: name of a last segment that does not even hold its opening record.
+        old_last: the last segment has format 1: nothing may be appended to it.
     """
 
     hard_state: HardState = field(default_factory=HardState)
@@ -100,6 +160,7 @@ class Recovered(Struct):
     cut: tuple[str, int] | None = None
     torn: bool = False
     empty_last: str | None = None
+    old_last: bool = False
 
 
 class Recovery:
@@ -107,11 +168,13 @@ class Recovery:
 
     Args:
         cluster, node: whose store this must be.
+        forgiving: a damaged last frame is cut as a torn one is.
     """
 
-    def __init__(self, cluster: str, node: str) -> None:
+    def __init__(self, cluster: str, node: str, *, forgiving: bool = False) -> None:
         self._cluster = cluster
         self._node = node
+        self._forgiving = forgiving
         self._expected_seq: int | None = None
         self.result = Recovered()
 
@@ -125,10 +188,11 @@ class Recovery:
         view = memoryview(data)
         offset = 0
         segment = Segment(name, 0)
+        magic = magic_of(data)
         while offset < len(view):
-            frame = decode_frame(view, offset, WAL_MAGIC)
+            frame = decode_frame(view, offset, magic)
             if frame is None:
-                self._bad_frame(name, view, offset, is_last=is_last)
+                self._bad_frame(name, view, offset, magic, is_last=is_last)
                 break
             seq, payload, end = frame
             if self._expected_seq not in (None, seq):
@@ -147,19 +211,26 @@ class Recovery:
             self.result.empty_last = name
         else:
             self.result.segments.append(segment)
+            self.result.old_last = magic == WAL_MAGIC_1
 
-    def _bad_frame(self, name: str, view: memoryview, offset: int, *, is_last: bool) -> None:
+    def _bad_frame(
+        self, name: str, view: memoryview, offset: int, magic: bytes, *, is_last: bool
+    ) -> None:
         rest = view[offset:]
         if rest == bytes(len(rest)) and (offset > 0 or is_last):
             # A frame that is missing here shows by the number of the one that follows.
             self.result.cut = (name, offset) if is_last and offset > 0 else None
             return
-        behind = next_good_frame(view, offset + ALIGNMENT)
+        behind = next_good_frame(view, offset + 1, magic)
         if behind is not None or not is_last:
             where = f"a good frame follows at byte {behind}" if behind else "segments follow it"
             raise StoreCorrupted(
-                f"{name} at byte {offset}: damaged frame in the middle of the log ({where});"
-                " nothing was changed. Restore this node's store or empty it to join again"
+                f"{name} at byte {offset}: damaged frame in the middle of the log ({where})"
+            )
+        if magic == WAL_MAGIC and not self._forgiving and not is_torn(view, offset):
+            raise StoreCorrupted(
+                f"{name} at byte {offset}: the last frame is damaged, not torn: each of its"
+                " sectors was written, so others may have been told of it"
             )
         self.result.torn = True
         if offset > 0:
@@ -182,14 +253,15 @@ class Recovery:
                     f"{name} has format {version}; this release reads up to {FORMAT}"
                 )
             case [0, int(), str(cluster), str(node), int(term), (str() | None) as vote]:
-                if (cluster, node) != (self._cluster, self._node):
-                    raise StoreMismatch(
-                        f"the store belongs to node {node} of group {cluster}, this is node"
-                        f" {self._node} of group {self._cluster}"
-                    )
+                self._check_owner(cluster, node)
                 result.hard_state = HardState(term, vote)
+            case [0, int(), str(cluster), str(node), int(term), (str() | None) as vote, standing]:
+                self._check_owner(cluster, node)
+                result.hard_state = HardState(term, vote, _standing(name, standing))
             case [1, int(term), (str() | None) as vote]:
-                result.hard_state = HardState(term, vote)
+                result.hard_state = HardState(term, vote, result.hard_state.standing)
+            case [1, int(term), (str() | None) as vote, standing]:
+                result.hard_state = HardState(term, vote, _standing(name, standing))
             case [2, int(index), int(term), bytes(data)]:
                 self._entry(name, Entry(index, term, data))
                 segment.last_index = max(segment.last_index, index)
@@ -198,6 +270,13 @@ class Recovery:
                 result.entries = []
             case _:
                 raise StoreCorrupted(f"{name}: unknown record {str(record)[:80]}")
+
+    def _check_owner(self, cluster: str, node: str) -> None:
+        if (cluster, node) != (self._cluster, self._node):
+            raise StoreMismatch(
+                f"the store belongs to node {node} of group {cluster}, this is node"
+                f" {self._node} of group {self._cluster}"
+            )
 
     def _entry(self, name: str, entry: Entry) -> None:
         entries = self.result.entries
@@ -210,11 +289,20 @@ class Recovery:
         entries.append(entry)
 
 
-def next_good_frame(view: memoryview, offset: int) -> int | None:
+def _standing(name: str, packed: object) -> Standing:
+    match packed:
+        case [str(kind), str(store_id), list(founders)]:
+            return Standing(kind, store_id, tuple((node, store) for node, store in founders))
+        case _:
+            raise StoreCorrupted(f"{name}: unknown standing {str(packed)[:80]}")
+
+
+def next_good_frame(view: memoryview, offset: int, magic: bytes) -> int | None:
     """The first offset from here on at which a whole good frame begins."""
-    offset += -offset % ALIGNMENT
-    for position in range(offset, len(view) - HEADER.size, ALIGNMENT):
-        if view[position] == WAL_MAGIC[0] and decode_frame(view, position, WAL_MAGIC) is not None:
+    alignment = ALIGNMENT if magic == WAL_MAGIC else ALIGNMENT_1
+    offset += -offset % alignment
+    for position in range(offset, len(view) - HEADER.size, alignment):
+        if view[position] == magic[0] and decode_frame(view, position, magic) is not None:
             return position
     return None
 
@@ -256,7 +344,7 @@ def join_snapshot(
 def encode_snapshot(cluster: str, meta_index: int, meta_term: int, data: bytes) -> bytes:
     """A snapshot file."""
     payload: bytes = msgpack.packb(
-        (FORMAT, cluster, meta_index, meta_term, data), use_bin_type=True
+        (SNAPSHOT_FORMAT, cluster, meta_index, meta_term, data), use_bin_type=True
     )
     return encode_frame(SNAPSHOT_MAGIC, meta_index, payload)
 
@@ -277,8 +365,10 @@ def decode_snapshot(name: str, content: bytes, cluster: str) -> tuple[int, int, 
         raise StoreCorrupted(f"{name}: {error}") from error
     if not all(type(one) is int for one in (version, index, term)) or type(data) is not bytes:
         raise StoreCorrupted(f"{name}: a good checksum, but no snapshot of this program")
-    if version > FORMAT:
-        raise StoreMismatch(f"{name} has format {version}; this release reads up to {FORMAT}")
+    if version > SNAPSHOT_FORMAT:
+        raise StoreMismatch(
+            f"{name} has format {version}; this release reads up to {SNAPSHOT_FORMAT}"
+        )
     if owner != cluster:
         raise StoreMismatch(f"{name} belongs to group {owner}, this is group {cluster}")
     return index, term, data

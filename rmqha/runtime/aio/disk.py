@@ -320,6 +320,15 @@ class SystemDisk:
 
         await self._run(path, unlink)
 
+    async def rename(self, path: str, new_path: str) -> None:
+        """Rename a file and sync its directory."""
+
+        def replace() -> None:
+            os.replace(path, new_path)
+            _sync_dir(os.path.dirname(new_path))
+
+        await self._run(path, replace)
+
     def map_file(self, path: str, size: int, *, create: bool) -> SystemMappedFile:
         """Map a file; a new one gets all its blocks at once.
 

@@ -138,6 +138,7 @@ class Cluster:
         delay_ms, fsync_ms: of a message and of a sync, shortest and longest.
         loss: share of segments that come 200 ms late, as TCP's retransmissions do.
         snapshot_every: entries between two snapshots, 0 for none.
+        lazy: start no node yet.
     """
 
     alive: ClassVar[list[Cluster]] = []
@@ -153,6 +154,7 @@ class Cluster:
         loss: float = 0.0,
         snapshot_every: int = 0,
         segment_bytes: int = 20_000,
+        lazy: bool = False,
     ) -> None:
         self.random = random.Random(seed)
         self.settings = settings or RaftSettings()
@@ -173,9 +175,10 @@ class Cluster:
         self.watch = RaftWatch()
         self.errors: list[BaseException] = []
         self.messages_checked = 0
-        for one in self.members:
-            self.start(one, wait=False)
-        self.run_until(lambda: all(life.task.done() for life in self.lives.values()))
+        if not lazy:
+            for one in self.members:
+                self.start(one, wait=False)
+            self.run_until(lambda: all(life.task.done() for life in self.lives.values()))
 
     def set_weather(
         self,

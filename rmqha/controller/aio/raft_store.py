@@ -1,0 +1,100 @@
+"""Opening a node's store: the log and the snapshot together, and what becomes of a damaged one.
+
+A store of which something durable is missing is set aside (``*.damaged``), and the node starts
+with an empty one, as ``recovering``: it does not vote until a leader has caught it up
+(``raft/standing.py``, ADR 0018). A group of one has nobody who could, and refuses to start.
+"""
+
+from __future__ import annotations
+
+import os
+
+from msgspec import Struct
+
+from rmqha.base.errors import StoreCorrupted, StoreMismatch
+from rmqha.controller.aio.snapshots import SUFFIX, Snapshots
+from rmqha.controller.aio.wal import Wal, WalContent, is_segment
+from rmqha.controller.raft.events import HardState, SnapshotMeta, Standing
+from rmqha.controller.raft.node import NEW, RECOVERING, VOTER
+from rmqha.runtime.ports import Disk
+
+SET_ASIDE = ".damaged"
+TEMPORARY = ".tmp"
+
+
+class Opened(Struct, frozen=True):
+    """A store that is ready.
+
+    Attributes:
+        damage: why what was there has been set aside; empty when all was well.
+    """
+
+    snapshot: SnapshotMeta
+    content: WalContent
+    damage: str = ""
+
+
+async def open_store(
+    disk: Disk,
+    directory: str,
+    wal: Wal,
+    snapshots: Snapshots,
+    *,
+    members: tuple[str, ...],
+    new_store_id: str,
+) -> Opened:
+    """Open log and snapshot.
+
+    Args:
+        members: the group, by the configuration.
+        new_store_id: for a store that is made now.
+
+    Raises:
+        StoreCorrupted: damaged, and there are no other members; nothing was changed.
+        StoreMismatch: another group's or node's store, or of other members.
+        DiskFailed: it cannot be written.
+    """
+    await disk.make_dirs(directory)
+    for name in await disk.list_dir(directory):
+        if name.endswith(TEMPORARY):
+            await disk.remove(os.path.join(directory, name))
+    try:
+        meta = await snapshots.open()
+        content = await wal.open(
+            meta,
+            fresh=Standing(NEW, new_store_id),
+            unknown=Standing(VOTER, "", tuple((one, "") for one in sorted(members))),
+        )
+    except StoreCorrupted as error:
+        if len(members) == 1:
+            raise
+        return await _start_anew(disk, directory, wal, snapshots, new_store_id, str(error))
+    _check_members(content.hard_state.standing, members)
+    return Opened(meta, content)
+
+
+def _check_members(standing: Standing, members: tuple[str, ...]) -> None:
+    founders = sorted(node for node, _ in standing.founders)
+    if founders and founders != sorted(members):
+        raise StoreMismatch(
+            f"the store belongs to the group of {', '.join(founders)}, but the configuration names"
+            f" {', '.join(sorted(members))}"
+        )
+
+
+async def _start_anew(
+    disk: Disk, directory: str, wal: Wal, snapshots: Snapshots, store_id: str, damage: str
+) -> Opened:
+    names = await disk.list_dir(directory)
+    for name in names:
+        if name.endswith(SET_ASIDE):
+            await disk.remove(os.path.join(directory, name))
+    # Oldest segments first: what a crash leaves of this is still seen to be damaged.
+    for name in names:
+        if is_segment(name) or name.endswith(SUFFIX):
+            path = os.path.join(directory, name)
+            await disk.rename(path, path + SET_ASIDE)
+    snapshots.forget()
+    hard_state = HardState(standing=Standing(RECOVERING, store_id))
+    await wal.start_anew(hard_state)
+    return Opened(SnapshotMeta(), WalContent(hard_state, 0, 0, [], False), damage)
