@@ -12,6 +12,7 @@ import re
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.controller.raft.hello import SECRET_LENGTH_MIN
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.remoting.address import format_address, parse_address
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
@@ -85,6 +86,7 @@ DEFAULTS: dict[str, str] = {
     "raftForgiveDamage": "false",
     "raftHeartbeatMs": "50",
     "raftLeaseMs": "90",
+    "raftSecret": "",
     "raftVoteGuardMs": "100",
     "slaveNotifyDelayMs": "300",
     "slaveNotifyOpenDelayMs": "8000",
@@ -223,6 +225,8 @@ def _check_numbers(config: ControllerConfig) -> None:
     status_address(config.values)
     if config.values["logLevel"] not in ("debug", "info", "warning", "error"):
         raise ConfigInvalid(f"logLevel={config.values['logLevel']} is not a level")
+    if 0 < len(config.values["raftSecret"]) < SECRET_LENGTH_MIN:
+        raise ConfigInvalid(f"raftSecret must have {SECRET_LENGTH_MIN} characters or more")
     if config.values["logStyle"] not in ("auto", "json", "console"):
         raise ConfigInvalid(f"logStyle={config.values['logStyle']} is not a style")
     config.raft_settings()

@@ -357,7 +357,7 @@ def test_a_damaged_snapshot_is_refused() -> None:
         return await Snapshots(disk, STORE, cluster=cluster).open()
 
     simulate(save())
-    assert simulate(load("group")) == SnapshotMeta(7, 2, 5)
+    assert simulate(load("group")) == SnapshotMeta(7, 2, 5, layout.digest(b"state"))
     with pytest.raises(StoreMismatch, match="belongs to group group, this is group other"):
         simulate(load("other"))
     flip(disk, f"{7:020d}.snapshot", 30)

@@ -1,17 +1,18 @@
 """Raft messages between controllers, on the port that brokers use too (decision 3).
 
 Each node dials every other and sends its messages on its own connection, one way. The first
-frame is a hello with group and node id; without an accepted hello nothing else is looked at.
+frame is a hello with group and node id (``raft/hello.py``); without an accepted hello, and with a
+secret without proof on both sides, nothing else is looked at.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-import msgpack
-
 from rmqha.base.errors import ConnectFailed, RemoteProtocolError
 from rmqha.base.ids import ConnectionId
+from rmqha.controller.raft import hello as greeting
+from rmqha.controller.raft.hello import Hello, Proofs
 from rmqha.controller.raft.messages import Message, decode_message, encode_message
 from rmqha.controller.settings import Peer
 from rmqha.remoting.aio.connection import Connection
@@ -23,7 +24,6 @@ from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Network, Rng
 
-PROTOCOL_VERSION = 2
 RETRY_FIRST_MS = 20
 RETRY_MAX_MS = 500
 CONNECT_TIMEOUT_MS = 1000
@@ -38,17 +38,20 @@ class PeerLink:
         self.peer = peer
         self._number = number
         self._connection: Connection | None = None
+        self._challenge = b""
+        self._proven = False
         self._pause_ms = RETRY_FIRST_MS
 
     @property
     def is_up(self) -> bool:
         """Whether messages can be sent."""
-        return self._connection is not None and not self._connection.is_closing
+        connection = self._connection
+        return connection is not None and self._proven and not connection.is_closing
 
     def send(self, message: Message) -> None:
         """Send, or drop when there is no connection or the peer does not read."""
         connection = self._connection
-        if connection is None or connection.is_closing:
+        if connection is None or not self._proven or connection.is_closing:
             return
         command = RemotingCommand(
             RequestCode.RAFT_MESSAGE, flag=FLAG_ONEWAY, body=encode_message(message)
@@ -94,31 +97,64 @@ class PeerLink:
         if self._owner.closing:
             connection.close()
             return
+        owner = self._owner
         self._connection = connection
         self._pause_ms = RETRY_FIRST_MS
-        hello = msgpack.packb((PROTOCOL_VERSION, self._owner.group, self._owner.node_id))
-        connection.send(RemotingCommand(RequestCode.RAFT_HELLO, opaque=1, body=hello))
-        self._owner.log.log("info", "raft_peer_connected", peer=self.peer.id)
-        self._owner.clock.call_later(KEEP_ALIVE_MS, self._keep_alive, connection, hello)
+        self._challenge = owner.new_challenge()
+        self._say_hello(connection)
+        if not owner.secret:
+            self._up()
 
-    def _keep_alive(self, connection: Connection, hello: bytes) -> None:
+    def _say_hello(self, connection: Connection, proof: bytes = b"") -> None:
+        owner = self._owner
+        challenge = b"" if proof else self._challenge
+        hello = Hello(greeting.PROTOCOL_VERSION, owner.group, owner.node_id, challenge, proof)
+        body = greeting.pack_hello(hello)
+        connection.send(RemotingCommand(RequestCode.RAFT_HELLO, opaque=1, body=body))
+
+    def _up(self) -> None:
+        self._proven = True
+        self._owner.log.log("info", "raft_peer_connected", peer=self.peer.id)
+        self._owner.clock.call_later(KEEP_ALIVE_MS, self._keep_alive, self._connection)
+
+    def _keep_alive(self, connection: Connection) -> None:
         """Followers have nothing to say to each other, and idle connections are closed."""
         if self._connection is connection and not connection.is_closing:
-            connection.send(RemotingCommand(RequestCode.RAFT_HELLO, opaque=1, body=hello))
-            self._owner.clock.call_later(KEEP_ALIVE_MS, self._keep_alive, connection, hello)
+            self._say_hello(connection)
+            self._owner.clock.call_later(KEEP_ALIVE_MS, self._keep_alive, connection)
 
     def _on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:
         for command in commands:
-            if command.is_response and command.code != ResponseCode.SUCCESS:
-                self._owner.log.log(
-                    "error", "raft_peer_refused_us", peer=self.peer.id, reason=command.remark
-                )
-                self._pause_ms = RETRY_MAX_MS
-                connection.close()
+            if not command.is_response or self._connection is not connection:
+                continue
+            reason = command.remark
+            if command.code == ResponseCode.SUCCESS:
+                reason = None if self._proven else self._prove(connection, command.body)
+                if reason is None:
+                    continue
+            self._owner.log.log("error", "raft_peer_refused_us", peer=self.peer.id, reason=reason)
+            self._pause_ms = RETRY_MAX_MS
+            connection.close()
+
+    def _prove(self, connection: Connection, body: bytes) -> str | None:
+        """Check the listener's proof and send ours; why it is none, or None."""
+        owner = self._owner
+        try:
+            answered, proof = greeting.unpack_answer(body)
+        except RemoteProtocolError as error:
+            return str(error)
+        proofs = Proofs(
+            owner.secret, owner.group, owner.node_id, self.peer.id, self._challenge, answered
+        )
+        if not greeting.is_proof(proofs.of_listener(), proof):
+            return "it does not know the raftSecret of this group"
+        self._say_hello(connection, proofs.of_dialler())
+        self._up()
+        return None
 
     def _on_closed(self, connection: Connection, error: Exception | None) -> None:
         if self._connection is connection:
-            self._connection = None
+            self._connection, self._proven = None, False
             self._owner.on_lost(self.peer.id)
         self._retry()
 
@@ -128,7 +164,9 @@ class Peers:
 
     Args:
         group, node_id, peers: who we are and whom we dial.
-        on_message: gets each decoded message of an accepted peer.
+        secret: what all of the group know and nobody else; empty to believe every hello.
+        on_message: gets each decoded message of an accepted peer; raises RemoteProtocolError to
+            end a connection that brought what cannot be taken.
         on_lost: called with a peer's id when a connection from or to it ends.
     """
 
@@ -142,6 +180,7 @@ class Peers:
         clock: Clock,
         rng: Rng,
         settings: RemotingSettings,
+        secret: str = "",
         on_message: Callable[[Message], None],
         on_lost: Callable[[str], None],
         log: Logger,
@@ -154,6 +193,7 @@ class Peers:
         self.settings = settings
         self.on_lost = on_lost
         self.log = log
+        self.secret = secret
         self.closing = False
         self._on_message = on_message
         self._links = {
@@ -162,6 +202,7 @@ class Peers:
             if peer.id != node_id
         }
         self._incoming: dict[ConnectionId, str] = {}
+        self._challenged: dict[ConnectionId, Proofs] = {}
         self._tasks = Tasks(log)
 
     def start(self) -> None:
@@ -187,30 +228,56 @@ class Peers:
         """Peers that can be sent to right now."""
         return [peer for peer, link in sorted(self._links.items()) if link.is_up]
 
+    def new_challenge(self) -> bytes:
+        """Bytes that were never used before."""
+        size = greeting.CHALLENGE_BYTES
+        return self.rng.randint(0, (1 << 8 * size) - 1).to_bytes(size, "big")
+
     def on_hello(self, connection: Connection, command: RemotingCommand) -> None:
         """Accept a peer's connection, or say why not and end it."""
-        reason = self._refusal(command.body)
-        if reason is None:
-            peer = str(msgpack.unpackb(command.body)[2])
-            self._incoming[connection.id] = peer
-            connection.send(command.reply(ResponseCode.SUCCESS))
-            return
-        self.log.log("warning", "raft_peer_refused", address=connection.peer, reason=reason)
-        connection.send(command.reply(ResponseCode.NO_PERMISSION, reason))
-        connection.close()
-
-    def _refusal(self, body: bytes) -> str | None:
         try:
-            version, group, node = msgpack.unpackb(body)
-        except (ValueError, TypeError, msgpack.UnpackException):
-            return "the hello cannot be read"
-        if version != PROTOCOL_VERSION:
-            return f"raft protocol {version} is spoken there, {PROTOCOL_VERSION} here"
-        if group != self.group:
-            return f"group {group!r} knocked at group {self.group!r}"
-        if not isinstance(node, str) or node not in self._links:
-            return f"node {node!r} is not among the peers {sorted(self._links)} of {self.node_id}"
-        return None
+            hello = greeting.unpack_hello(command.body)
+            self._check_hello(hello)
+            body = self._meet(connection, hello)
+        except RemoteProtocolError as error:
+            reason = str(error)
+            self.log.log("warning", "raft_peer_refused", address=connection.peer, reason=reason)
+            connection.send(command.reply(ResponseCode.NO_PERMISSION, reason))
+            connection.close()
+            return
+        connection.send(command.reply(ResponseCode.SUCCESS, body=body))
+
+    def _check_hello(self, hello: Hello) -> None:
+        ours = greeting.PROTOCOL_VERSION
+        if hello.version != ours:
+            raise RemoteProtocolError(f"raft protocol {hello.version} is spoken there, {ours} here")
+        if hello.group != self.group:
+            raise RemoteProtocolError(f"group {hello.group!r} knocked at group {self.group!r}")
+        if hello.node not in self._links:
+            raise RemoteProtocolError(
+                f"node {hello.node!r} is not among the peers {sorted(self._links)} of"
+                f" {self.node_id}"
+            )
+
+    def _meet(self, connection: Connection, hello: Hello) -> bytes:
+        """Believe a hello, or ask for proof; returns the body of the answer."""
+        if not self.secret or self._incoming.get(connection.id) == hello.node:
+            self._incoming[connection.id] = hello.node
+            return b""
+        if not hello.proof:
+            answered = self.new_challenge()
+            proofs = Proofs(
+                self.secret, self.group, hello.node, self.node_id, hello.challenge, answered
+            )
+            self._challenged[connection.id] = proofs
+            return greeting.pack_answer(answered, proofs.of_listener())
+        asked = self._challenged.pop(connection.id, None)
+        if asked is None or asked.dialler != hello.node:
+            raise RemoteProtocolError("a proof that nobody asked for")
+        if not greeting.is_proof(asked.of_dialler(), hello.proof):
+            raise RemoteProtocolError("it does not know the raftSecret of this group")
+        self._incoming[connection.id] = hello.node
+        return b""
 
     def on_frame(self, connection: Connection, command: RemotingCommand) -> None:
         """A raft frame came in."""
@@ -223,14 +290,14 @@ class Peers:
             message = decode_message(command.body)
             if message.sender != sender:
                 raise RemoteProtocolError(f"{sender} speaks as {message.sender}")
+            self._on_message(message)
         except RemoteProtocolError as error:
             self.log.log("error", "raft_frame_refused", peer=sender, reason=str(error))
             connection.close()
-            return
-        self._on_message(message)
 
     def on_closed(self, connection_id: ConnectionId) -> None:
         """An incoming connection ended; it may have been a peer's."""
+        self._challenged.pop(connection_id, None)
         peer = self._incoming.pop(connection_id, None)
         if peer is not None:
             self.log.log("info", "raft_peer_lost", peer=peer)

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections import deque
 from typing import Protocol, assert_never
 
-from rmqha.base.errors import DiskFailed, InvariantBroken, StoreCorrupted
+from rmqha.base.errors import (
+    DiskFailed,
+    InvariantBroken,
+    RemoteProtocolError,
+    StoreCorrupted,
+    StoreMismatch,
+)
 from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note
 from rmqha.controller.aio.peers import Peers
@@ -18,7 +24,7 @@ from rmqha.controller.aio.snapshots import Snapshots
 from rmqha.controller.aio.wal import Wal
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft.core import RaftCore
-from rmqha.controller.raft.messages import Entry, Message, SnapshotRequest
+from rmqha.controller.raft.messages import AppendRequest, Entry, Message, SnapshotRequest
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.controller.settings import Peer
 from rmqha.remoting.settings import RemotingSettings
@@ -61,8 +67,14 @@ class StateMachine(Protocol):
     def refused(self, records: tuple[bytes, ...], tokens: tuple[int, ...]) -> None:
         """Proposals and reads that this node cannot serve."""
 
+    def check_record(self, record: bytes) -> None:
+        """Raise StoreCorrupted when an entry's data could not be applied."""
+
     def snapshot(self) -> bytes:
         """The whole applied state."""
+
+    def check_snapshot(self, data: bytes) -> None:
+        """Raise StoreCorrupted or StoreMismatch when ``restore`` could not load this."""
 
     def restore(self, index: int, data: bytes) -> None:
         """Replace the state by a snapshot's."""
@@ -80,6 +92,7 @@ class RaftNode:
         machine: what committed entries are given to.
         snapshot_every: entries between two snapshots.
         segment_bytes: size of a log segment.
+        secret: what peers must prove to know; empty to believe them.
         forgive_damage: cut a damaged last frame as a torn one is; an operator's last resort.
     """
 
@@ -96,6 +109,7 @@ class RaftNode:
         snapshot_every: int,
         segment_bytes: int,
         forgive_damage: bool = False,
+        secret: str = "",
         clock: Clock,
         rng: Rng,
         disk: Disk,
@@ -133,6 +147,7 @@ class RaftNode:
             clock=clock,
             rng=rng,
             settings=remoting,
+            secret=secret,
             on_message=self._on_message,
             on_lost=self._on_peer_lost,
             log=log,
@@ -166,6 +181,7 @@ class RaftNode:
             self.snapshots,
             members=self._members,
             new_store_id=f"{self._rng.randint(1, STORE_IDS_MAX):016x}",
+            check_snapshot=self._machine.check_snapshot,
         )
         meta, content = store.snapshot, store.content
         if store.damage:
@@ -298,6 +314,14 @@ class RaftNode:
         self._arm()
 
     def _on_message(self, message: Message) -> None:
+        if isinstance(message, AppendRequest) and message.entries:
+            try:
+                for entry in message.entries:
+                    if entry.data:
+                        self._machine.check_record(entry.data)
+            except StoreCorrupted as error:
+                # Once durable it would end this node at every start.
+                raise RemoteProtocolError(f"an entry that cannot be applied: {error}") from error
         self.give(ev.Received(message))
 
     def _on_peer_lost(self, peer: str) -> None:
@@ -381,7 +405,7 @@ class RaftNode:
                 if data is not None:
                     request = SnapshotRequest(
                         term, self.node_id, meta.last_index, meta.term, offset, meta.size,
-                        data, number,
+                        data, number, meta.digest,
                     )  # fmt: skip
                     self.peers.send(to, request)
             case _:
@@ -440,8 +464,8 @@ class RaftNode:
     async def _install(self, meta: ev.SnapshotMeta) -> None:
         """Make a snapshot the state; the core neither appends nor stands meanwhile."""
         try:
-            data = await self.snapshots.install(meta)
-        except StoreCorrupted as error:
+            data = await self.snapshots.install(meta, self._machine.check_snapshot)
+        except (StoreCorrupted, StoreMismatch) as error:
             self._log.log("error", "snapshot_refused", error=str(error))
             self.give(ev.SnapshotInstalled(ev.SnapshotMeta()))
             return

@@ -8,6 +8,7 @@ with an empty one, as ``recovering``: it does not vote until a leader has caught
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -42,12 +43,14 @@ async def open_store(
     *,
     members: tuple[str, ...],
     new_store_id: str,
+    check_snapshot: Callable[[bytes], None],
 ) -> Opened:
     """Open log and snapshot.
 
     Args:
         members: the group, by the configuration.
         new_store_id: for a store that is made now.
+        check_snapshot: raises StoreCorrupted or StoreMismatch for a state that cannot be loaded.
 
     Raises:
         StoreCorrupted: damaged, and there are no other members; nothing was changed.
@@ -60,6 +63,8 @@ async def open_store(
             await disk.remove(os.path.join(directory, name))
     try:
         meta = await snapshots.open()
+        if meta.last_index > 0:
+            check_snapshot(snapshots.data)
         content = await wal.open(
             meta,
             fresh=Standing(NEW, new_store_id),

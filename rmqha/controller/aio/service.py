@@ -24,6 +24,8 @@ from rmqha.controller.config_requests import config_text, metadata_info, update_
 from rmqha.controller.metadata.decide import NOT_LEADER
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.elections import Elections
+from rmqha.controller.metadata.events import from_proposal
+from rmqha.controller.metadata.snapshot import from_snapshot
 from rmqha.controller.metadata.status import Status
 from rmqha.controller.raft.messages import Entry
 from rmqha.controller.settings import ControllerConfig
@@ -127,6 +129,7 @@ class ControllerService:
             snapshot_every=config.integer("snapshotEveryEntries"),
             segment_bytes=config.integer("walSegmentBytes"),
             forgive_damage=config.boolean("raftForgiveDamage"),
+            secret=config.values["raftSecret"],
             clock=clock,
             rng=rng,
             disk=disk,
@@ -402,6 +405,14 @@ class ControllerService:
             if proposal is not None:
                 self.metrics.appends_failed += 1
                 self._step(cm.ProposalDropped(proposal[0]))
+
+    def check_record(self, record: bytes) -> None:
+        """Raise StoreCorrupted when the machine could not read it."""
+        from_proposal(record)
+
+    def check_snapshot(self, data: bytes) -> None:
+        """Raise StoreCorrupted or StoreMismatch when the machine could not load it."""
+        from_snapshot(data)
 
     def snapshot(self) -> bytes:
         """The machine's state."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from rmqha.base.errors import StoreCorrupted
 from rmqha.controller.aio.wal import read_durable
@@ -43,7 +44,7 @@ class Snapshots:
             self._name = names[-1]
             content = await read_durable(self._disk, self._path(self._name))
             index, term, self.data = layout.decode_snapshot(self._name, content, self._cluster)
-            self.meta = SnapshotMeta(index, term, len(self.data))
+            self.meta = SnapshotMeta(index, term, len(self.data), layout.digest(self.data))
             for older in names[:-1]:
                 await self._disk.remove(self._path(older))
         return self.meta
@@ -55,6 +56,7 @@ class Snapshots:
             DiskFailed: the write failed; the snapshot before is still there.
         """
         name = f"{index:020d}{SUFFIX}"
+        digest = layout.digest(data)
         content = layout.encode_snapshot(self._cluster, index, term, data)
         await self._disk.write_atomic(self._path(name), content)
         if index < self.meta.last_index:
@@ -62,7 +64,7 @@ class Snapshots:
             await self._disk.remove(self._path(name))
             return self.meta
         before, self._name = self._name, name
-        self.meta = SnapshotMeta(index, term, len(data))
+        self.meta = SnapshotMeta(index, term, len(data), digest)
         self.data = data
         if before not in (None, name):
             await self._disk.remove(self._path(str(before)))
@@ -84,17 +86,25 @@ class Snapshots:
             self._incoming.clear()
         self._incoming += data
 
-    async def install(self, meta: SnapshotMeta) -> bytes:
+    async def install(self, meta: SnapshotMeta, check: Callable[[bytes], None]) -> bytes:
         """Make the incoming snapshot the newest one.
 
+        Args:
+            meta: what the leader announced.
+            check: raises StoreCorrupted or StoreMismatch for a state that cannot be loaded.
+
         Raises:
-            StoreCorrupted: fewer or more bytes came in than announced.
+            StoreCorrupted, StoreMismatch: not what was announced, or cannot be loaded; nothing
+                was written.
             DiskFailed: the write failed.
         """
         data = bytes(self._incoming)
         self._incoming.clear()
         if len(data) != meta.size:
             raise StoreCorrupted(f"snapshot {meta.last_index} came with {len(data)} bytes")
+        if layout.digest(data) != meta.digest:
+            raise StoreCorrupted(f"snapshot {meta.last_index} came with other bytes than were sent")
+        check(data)
         await self.save(meta.last_index, meta.term, data)
         return data
 

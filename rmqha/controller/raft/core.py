@@ -24,6 +24,7 @@ from rmqha.controller.raft.events import (
 )
 from rmqha.controller.raft.log import RaftLog
 from rmqha.controller.raft.messages import (
+    TERM_JUMP_MAX,
     AppendRequest,
     AppendResponse,
     Entry,
@@ -160,6 +161,15 @@ class RaftCore:
         node = self.node
         if message.sender not in node.peers:
             node.note("raft_stranger_ignored", "warning", sender=message.sender)
+            return
+        if node.may_vote and message.term > node.term + TERM_JUMP_MAX:
+            node.note(
+                "raft_term_refused",
+                "error",
+                sender=message.sender,
+                term=message.term,
+                own=node.term,
+            )
             return
         if node.standing.kind == NEW and not isinstance(message, StandingTold):
             standing.ask_one(node, message.sender)

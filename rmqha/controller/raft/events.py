@@ -45,11 +45,12 @@ class HardState(NamedTuple):
 
 
 class SnapshotMeta(NamedTuple):
-    """The newest durable snapshot: the last entry it holds and its size in bytes."""
+    """The newest durable snapshot: the last entry it holds, its size in bytes and its CRC-32."""
 
     last_index: int = 0
     term: int = 0
     size: int = 0
+    digest: int = 0
 
 
 # -- events ------------------------------------------------------------------------------------

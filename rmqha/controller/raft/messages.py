@@ -8,33 +8,43 @@ they are declared. Every message starts with the sender's term and id. Source: R
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from rmqha.base.errors import RemoteProtocolError
+
+TERM_MAX = 1 << 53
+TERM_JUMP_MAX = 1 << 20
+"""A message this many terms ahead is nobody's of this group: terms grow by elections, one each."""
+
+Term = Annotated[int, Meta(ge=0, le=TERM_MAX)]
+Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+"""An index, a size, an offset or a round. What is out of bounds does not get past the decoder."""
 
 
 class Entry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One log entry; empty ``data`` is the no-op with which a leader opens its term."""
 
-    log_index: int
-    term: int
+    log_index: Count
+    term: Term
     data: bytes
 
 
 class PreVoteRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=0):
     """Would you vote for me in ``term``? Binds nobody."""
 
-    term: int
+    term: Term
     sender: str
-    last_index: int
-    last_term: int
+    last_index: Count
+    last_term: Term
 
 
 class PreVoteResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
     """``term`` is the asked one when granted, the answering node's own when not."""
 
-    term: int
+    term: Term
     sender: str
     granted: bool
 
@@ -42,17 +52,17 @@ class PreVoteResponse(Struct, frozen=True, array_like=True, forbid_unknown_field
 class VoteRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=2):
     """``transfer``: the old leader asked for this election, so it may disturb it."""
 
-    term: int
+    term: Term
     sender: str
-    last_index: int
-    last_term: int
+    last_index: Count
+    last_term: Term
     transfer: bool
 
 
 class VoteResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
     """The vote is durable before this leaves."""
 
-    term: int
+    term: Term
     sender: str
     granted: bool
 
@@ -60,49 +70,50 @@ class VoteResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 class AppendRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=4):
     """Entries after ``prev_index``; empty as a heartbeat. ``round`` comes back in the answer."""
 
-    term: int
+    term: Term
     sender: str
-    prev_index: int
-    prev_term: int
+    prev_index: Count
+    prev_term: Term
     entries: tuple[Entry, ...]
-    commit_index: int
-    round: int
+    commit_index: Count
+    round: Count
 
 
 class AppendResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=5):
     """``match_index``: durable up to here when ``success``, else where the logs may still agree."""
 
-    term: int
+    term: Term
     sender: str
     success: bool
-    match_index: int
-    rejected_prev: int
-    round: int
+    match_index: Count
+    rejected_prev: Count
+    round: Count
     recovering: str = ""
     """The sender's store id while it may not vote: its answer counts for nothing."""
 
 
 class SnapshotRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=6):
-    """``data`` is the part of the snapshot at ``offset``; ``size`` is the whole."""
+    """``data`` is the part of the snapshot at ``offset``; size and digest are of the whole."""
 
-    term: int
+    term: Term
     sender: str
-    last_index: int
-    last_term: int
-    offset: int
-    size: int
+    last_index: Count
+    last_term: Term
+    offset: Count
+    size: Count
     data: bytes
-    round: int
+    round: Count
+    digest: Count
 
 
 class SnapshotResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=7):
     """``next_offset``: the first byte still missing; equal to the size when all is held."""
 
-    term: int
+    term: Term
     sender: str
-    last_index: int
-    next_offset: int
-    round: int
+    last_index: Count
+    next_offset: Count
+    round: Count
     recovering: str = ""
     """As in AppendResponse."""
 
@@ -110,7 +121,7 @@ class SnapshotResponse(Struct, frozen=True, array_like=True, forbid_unknown_fiel
 class TimeoutNow(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=8):
     """The leader asks this node to take over at once."""
 
-    term: int
+    term: Term
     sender: str
 
 
@@ -120,19 +131,19 @@ class StandingTold(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     ``round`` is above 0 in a question and comes back as ``answers`` in the answer.
     """
 
-    term: int
+    term: Term
     sender: str
     kind: str
     store_id: str
     founders: tuple[tuple[str, str], ...]
-    round: int
-    answers: int
+    round: Count
+    answers: Count
 
 
 class Readmitted(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=10):
     """The leader has caught up the store ``store_id`` of the receiver: it may vote again."""
 
-    term: int
+    term: Term
     sender: str
     store_id: str
     founders: tuple[tuple[str, str], ...]

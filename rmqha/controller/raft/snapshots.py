@@ -93,7 +93,7 @@ def on_snapshot_request(node: Node, now_ms: int, message: SnapshotRequest) -> No
         )
         node.send(message.sender, held)
         return
-    meta = SnapshotMeta(message.last_index, message.last_term, message.size)
+    meta = SnapshotMeta(message.last_index, message.last_term, message.size, message.digest)
     if node.installing or not _takes(node, meta, message):
         _answer(node, message, node.incoming_offset if node.incoming == meta else 0)
         return

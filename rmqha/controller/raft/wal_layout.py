@@ -341,6 +341,11 @@ def join_snapshot(
     return first, entries[0].term, entries[1:], False
 
 
+def digest(data: bytes) -> int:
+    """What a snapshot's bytes are known by, from who made it to who loads it: a CRC-32."""
+    return zlib.crc32(data)
+
+
 def encode_snapshot(cluster: str, meta_index: int, meta_term: int, data: bytes) -> bytes:
     """A snapshot file."""
     payload: bytes = msgpack.packb(

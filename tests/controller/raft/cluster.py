@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import msgpack
 
-from rmqha.base.errors import DiskFailed
+from rmqha.base.errors import DiskFailed, StoreCorrupted
 from rmqha.base.ids import ConnectionId
 from rmqha.controller.aio.raft_node import RaftNode
 from rmqha.controller.raft import events as ev
@@ -66,6 +66,7 @@ class Life:
             machine=self,
             snapshot_every=cluster.snapshot_every or NEVER,
             segment_bytes=cluster.segment_bytes,
+            secret=cluster.secrets.get(name, ""),
             clock=self.clock,
             rng=SimRng(cluster.random.randrange(1 << 30)),
             disk=cluster.disks[name],
@@ -117,6 +118,13 @@ class Life:
     def refused(self, records: tuple[bytes, ...], tokens: tuple[int, ...]) -> None:
         self.cluster.records_refused += records
         self.cluster.reads_refused.update(tokens)
+
+    def check_record(self, record: bytes) -> None:
+        if record == self.cluster.poison:
+            raise StoreCorrupted("poison")
+
+    def check_snapshot(self, data: bytes) -> None:
+        msgpack.unpackb(data)
 
     def snapshot(self) -> bytes:
         packed: bytes = msgpack.packb(self.records)
@@ -172,6 +180,8 @@ class Cluster:
         self.reads_done: dict[int, int] = {}
         self.reads_refused: set[int] = set()
         self.records_refused: tuple[bytes, ...] = ()
+        self.poison = b"\x00poison"
+        self.secrets: dict[str, str] = {}
         self.watch = RaftWatch()
         self.errors: list[BaseException] = []
         self.messages_checked = 0

@@ -87,23 +87,27 @@ def test_the_same_seed_tells_the_same_story() -> None:
 
 text = st.text(max_size=8)
 number = st.integers(min_value=0, max_value=(1 << 62))
-entry = st.builds(m.Entry, number, number, st.binary(max_size=20))
+term = st.integers(min_value=0, max_value=m.TERM_MAX)
+founders = st.lists(st.tuples(text, text), max_size=3).map(tuple)
+entry = st.builds(m.Entry, number, term, st.binary(max_size=20))
 message = st.one_of(
-    st.builds(m.PreVoteRequest, number, text, number, number),
-    st.builds(m.PreVoteResponse, number, text, st.booleans()),
-    st.builds(m.VoteRequest, number, text, number, number, st.booleans()),
-    st.builds(m.VoteResponse, number, text, st.booleans()),
+    st.builds(m.PreVoteRequest, term, text, number, term),
+    st.builds(m.PreVoteResponse, term, text, st.booleans()),
+    st.builds(m.VoteRequest, term, text, number, term, st.booleans()),
+    st.builds(m.VoteResponse, term, text, st.booleans()),
     st.builds(
-        m.AppendRequest, number, text, number, number,
+        m.AppendRequest, term, text, number, term,
         st.lists(entry, max_size=4).map(tuple), number, number,
     ),
-    st.builds(m.AppendResponse, number, text, st.booleans(), number, number, number),
+    st.builds(m.AppendResponse, term, text, st.booleans(), number, number, number, text),
     st.builds(
-        m.SnapshotRequest, number, text, number, number, number, number,
-        st.binary(max_size=20), number,
+        m.SnapshotRequest, term, text, number, term, number, number,
+        st.binary(max_size=20), number, number,
     ),
-    st.builds(m.SnapshotResponse, number, text, number, number, number),
-    st.builds(m.TimeoutNow, number, text),
+    st.builds(m.SnapshotResponse, term, text, number, number, number, text),
+    st.builds(m.TimeoutNow, term, text),
+    st.builds(m.StandingTold, term, text, text, text, founders, number, number),
+    st.builds(m.Readmitted, term, text, text, founders),
 )  # fmt: skip
 
 
