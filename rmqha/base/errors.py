@@ -67,5 +67,9 @@ class DiskFailed(RmqhaError):
     """A write or an fsync failed; what the disk holds is unknown from here on."""
 
 
+class DiskFull(DiskFailed):
+    """There is no space left; nothing was written, and the same may be tried again."""
+
+
 class InvariantBroken(RmqhaError):
     """A safety rule does not hold. The process must stop: going on could lose data."""

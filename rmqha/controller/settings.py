@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 
 from msgspec import Struct
 
@@ -114,6 +115,8 @@ MUTABLE = frozenset(
 ALIASES = {"processReadEvent": "isProcessReadEvent"}
 GRACE_MS_MAX = 100
 PORT_MAX = 65535
+SNAPSHOT_SPREAD = 4
+"""A node's snapshots come up to a quarter of the set number of entries later than the others'."""
 # Java's long; int() alone would also take 1_000 and digits of other scripts.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -158,6 +161,13 @@ class ControllerConfig(Struct):
     def integer(self, key: str) -> int:
         """A key's value as a number."""
         return _integer(key, self.values[key])
+
+    @property
+    def snapshot_every(self) -> int:
+        """Entries between two snapshots of this node: not all nodes make theirs at the same time,
+        for they would be slow, or out of space, together."""
+        every = self.integer("snapshotEveryEntries")
+        return every + zlib.crc32(self.self_id.encode()) % (every // SNAPSHOT_SPREAD + 1)
 
     def boolean(self, key: str) -> bool:
         """Java's rule: ``true`` in any case is true, everything else false."""

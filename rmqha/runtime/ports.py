@@ -107,8 +107,10 @@ class AppendFile(Protocol):
     ) -> None:
         """Write at the end; ``on_done(None)`` is called once it is durable (fdatasync).
 
-        With ``may_block`` the event loop may wait for a disk that has been quick lately. Calls end in their order. After the first error every call ends with it, and what the
-        file holds past the last success is unknown.
+        With ``may_block`` the event loop may wait for a disk that has been quick lately. Calls end
+        in their order. After the first error every call ends with it, and what the file holds
+        past the last success is unknown; but for DiskFull, after which the file is as it was
+        before this call, and the same or something else may be appended.
         """
 
     async def append_sync(self, data: bytes) -> None:
@@ -187,7 +189,12 @@ class Disk(Protocol):
         """Cut a file to ``size`` bytes."""
 
     async def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace a whole file: either the old or the new content survives a crash."""
+        """Replace a whole file: either the old or the new content survives a crash.
+
+        Raises:
+            DiskFull: the old content is there.
+            DiskFailed: likewise, and nobody knows what else.
+        """
 
     async def remove(self, path: str) -> None:
         """Delete a file; it may be missing."""

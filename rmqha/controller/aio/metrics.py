@@ -16,6 +16,11 @@ class ControllerMetrics:
 
     Attributes:
         role: this node's Raft role.
+        leader_id: whom this node knew as leader last.
+        leader_changes: how often that was another one than before.
+        may_vote: 0 while this node's store is new or being caught up.
+        election_timeout_ms: the shortest silence after which this node asks for votes now.
+        no_space: 1 while the disk is full.
         protocol_errors: frames that could not be read.
         appends_failed: proposals that Raft dropped.
         append_latency: counts by bucket of the proposals that were committed.
@@ -23,6 +28,11 @@ class ControllerMetrics:
 
     def __init__(self) -> None:
         self.role = "follower"
+        self.leader_id: str | None = None
+        self.leader_changes = 0
+        self.may_vote = 0
+        self.election_timeout_ms = 0
+        self.no_space = 0
         self.requests = [0] * CODE_MAX
         self.unknown_requests = 0
         self.batches = 0
@@ -33,6 +43,15 @@ class ControllerMetrics:
         self.append_latency_sum_us = 0
         self.latencies: dict[int, list[int]] = {}
         self.latency_sums_us: dict[int, int] = {}
+
+    def led_by(self, leader_id: str | None) -> bool:
+        """This node knows another leader, or none; whether one has replaced another."""
+        if leader_id is None:
+            return False
+        changed = self.leader_id not in (None, leader_id)
+        self.leader_changes += changed
+        self.leader_id = leader_id
+        return changed
 
     def count(self, code: int) -> None:
         """A request was taken in."""

@@ -57,6 +57,7 @@ class Collector(PrometheusCollector):
         )
         role.add_metric(values, ROLES.get(metrics.role, 0))
         yield role
+        yield from self._raft()
         usage = GaugeMetricFamily(
             "dledger_disk_usage", "Bytes of log and snapshots", labels=names, unit="bytes"
         )
@@ -81,6 +82,27 @@ class Collector(PrometheusCollector):
         yield self._latencies()
         yield self._operations()
         yield self._operation_latency()
+
+    def _raft(self) -> Iterator[Metric]:
+        """What Java has no names for."""
+        metrics = self._metrics
+        changes = CounterMetricFamily(
+            "rmqha_raft_leader_changes", "Leaders that replaced another one", labels=self._names
+        )
+        changes.add_metric(self._values, metrics.leader_changes)
+        yield changes
+        for name, text, value in (
+            ("rmqha_raft_voter", "0 while the store is new or being caught up", metrics.may_vote),
+            ("rmqha_raft_no_space", "1 while the disk is full", metrics.no_space),
+            (
+                "rmqha_raft_election_timeout_milliseconds",
+                "Silence after which this node asks for votes, widened where all is slow",
+                metrics.election_timeout_ms,
+            ),
+        ):
+            family = GaugeMetricFamily(name, text, labels=self._names)
+            family.add_metric(self._values, value)
+            yield family
 
     def _elections(self, status: Status) -> Metric:
         family = CounterMetricFamily(

@@ -6,11 +6,13 @@ fdatasync runs in a thread, behind the Disk port.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from typing import Protocol, assert_never
 
 from rmqha.base.errors import (
     DiskFailed,
+    DiskFull,
     InvariantBroken,
     RemoteProtocolError,
     StoreCorrupted,
@@ -42,6 +44,14 @@ OVERLAP_AFTER_MS = 3
 
 PROPOSALS_HELD_MAX = 1024
 """So many are never held back, whatever is under way; the core then limits what it takes."""
+
+RESERVE_NAME = "reserve"
+RESERVE_BYTES = 256 * 1024
+"""Room for terms and votes on a disk that is full."""
+
+SPACE_CHECK_MS = 1000
+HUNG_TIMEOUTS = 3
+"""A sync that lasts as many election timeouts is one that hangs."""
 
 STORE_IDS_MAX = (1 << 62) - 1
 
@@ -136,6 +146,7 @@ class RaftNode:
             segment_bytes=segment_bytes,
             on_durable=self._on_durable,
             on_failed=self._on_disk_failed,
+            on_full=self._on_disk_full,
             forgiving=forgive_damage,
         )
         self.snapshots = Snapshots(disk, store_path, cluster=group)
@@ -164,6 +175,10 @@ class RaftNode:
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
         self._snapshotting = False
+        self._snapshot_from = 0
+        self._wrote_ms = 0
+        self._handed_over_ms = 0
+        self.no_space = False
         self._stopped = False
 
     # -- life ------------------------------------------------------------------------------
@@ -184,6 +199,8 @@ class RaftNode:
             check_snapshot=self._machine.check_snapshot,
         )
         meta, content = store.snapshot, store.content
+        if not await self._make_reserve():
+            self._on_disk_full(DiskFull(f"no space for {self._reserve_path}"))
         if store.damage:
             self._log.log("error", "store_damaged", reason=store.damage, set_aside=SET_ASIDE)
         if meta.last_index > 0:
@@ -332,6 +349,38 @@ class RaftNode:
         self.give(ev.DiskBroken())
         self._machine.fatal(error)
 
+    # -- space ---------------------------------------------------------------------------------
+
+    def _on_disk_full(self, error: DiskFull) -> None:
+        if not self.no_space:
+            self.no_space = True
+            self._log.log("error", "no_space", error=str(error))
+            self._tasks.start(self._wait_for_space(), name="wait for space")
+        self.give(ev.SpaceChanged(enough=False))
+
+    async def _wait_for_space(self) -> None:
+        """Let what is small go into the reserve's room, until there is room for a reserve again."""
+        await self._disk.remove(self._reserve_path)
+        self.wal.retry()
+        while not await self._make_reserve():
+            await self._clock.sleep(SPACE_CHECK_MS)
+            self.wal.retry()
+        self.no_space = False
+        self._log.log("info", "space_again")
+        self.give(ev.SpaceChanged(enough=True))
+        self.wal.retry()
+
+    async def _make_reserve(self) -> bool:
+        try:
+            await self._disk.write_atomic(self._reserve_path, bytes(RESERVE_BYTES))
+        except DiskFull:
+            return False
+        return True
+
+    @property
+    def _reserve_path(self) -> str:
+        return os.path.join(self._store_path, RESERVE_NAME)
+
     def _task_failed(self, error: BaseException) -> None:
         self.give(ev.DiskBroken())
         self._machine.fatal(error if isinstance(error, Exception) else RuntimeError(repr(error)))
@@ -362,8 +411,22 @@ class RaftNode:
         self._timer = None
         deadline_ms = self.core.next_deadline_ms if self.core is not None else None
         if deadline_ms is not None and self._clock.now_ms() >= deadline_ms:
+            self._look_at_disk()
             self.give(ev.Ticked())
         self._arm()
+
+    def _look_at_disk(self) -> None:
+        """A leader whose disk hangs makes room: the others have what it sent, and can go on."""
+        now_ms = self._clock.now_ms()
+        patience_ms = HUNG_TIMEOUTS * self._settings.election_max_ms
+        if self.wal.is_idle:
+            self._wrote_ms = now_ms
+        elif min(now_ms - self._wrote_ms, now_ms - self._handed_over_ms) > patience_ms:
+            if self.leads():
+                self._handed_over_ms = now_ms
+                hung_ms = now_ms - self._wrote_ms
+                self._log.log("warning", "disk_hangs", hung_ms=hung_ms)
+                self.give(ev.TransferRequested())
 
     # -- effects out ---------------------------------------------------------------------------
 
@@ -391,6 +454,7 @@ class RaftNode:
             persisting.append(effect)
 
     def _on_durable(self, seq: int) -> None:
+        self._wrote_ms = self._clock.now_ms()
         while self._held and self._held[0][0] <= seq:
             for effect in self._held.popleft()[2]:
                 self._transmit(effect)
@@ -431,7 +495,7 @@ class RaftNode:
             case ev.InstallSnapshot(meta):
                 self._tasks.start(self._install(meta), name="install snapshot")
             case ev.CompactLog(up_to_index):
-                self._tasks.start(self.wal.compact(up_to_index), name="compact log")
+                self._tasks.start(self._compact(up_to_index), name="compact log")
             case Note():
                 self._log.note(effect)
             case ev.Persist() | ev.Send() | ev.SendSnapshot():
@@ -442,7 +506,7 @@ class RaftNode:
     # -- snapshots -----------------------------------------------------------------------------
 
     def _maybe_snapshot(self, term: int) -> None:
-        if self._snapshotting or self._stopped:
+        if self._snapshotting or self._stopped or self.applied_index < self._snapshot_from:
             return
         if self.applied_index - self.snapshots.meta.last_index < self._snapshot_every:
             return
@@ -458,14 +522,24 @@ class RaftNode:
                     return  # A newer one came from the leader meanwhile, and is being installed.
                 self._log.log("info", "snapshot_saved", index=index, bytes=meta.size)
                 self.give(ev.SnapshotTaken(meta))
+        except DiskFailed as error:
+            # The log has everything; a snapshot only makes it shorter.
+            self._snapshot_from = index + max(1, self._snapshot_every // 8)
+            self._log.log("warning", "snapshot_failed", index=index, error=str(error))
         finally:
             self._snapshotting = False
+
+    async def _compact(self, up_to_index: int) -> None:
+        try:
+            await self.wal.compact(up_to_index)
+        except DiskFailed as error:
+            self._log.log("warning", "compaction_failed", error=str(error))
 
     async def _install(self, meta: ev.SnapshotMeta) -> None:
         """Make a snapshot the state; the core neither appends nor stands meanwhile."""
         try:
             data = await self.snapshots.install(meta, self._machine.check_snapshot)
-        except (StoreCorrupted, StoreMismatch) as error:
+        except (StoreCorrupted, StoreMismatch, DiskFailed) as error:
             self._log.log("error", "snapshot_refused", error=str(error))
             self.give(ev.SnapshotInstalled(ev.SnapshotMeta()))
             return

@@ -126,7 +126,7 @@ class ControllerService:
             settings=config.raft_settings(),
             remoting=remoting,
             machine=self,
-            snapshot_every=config.integer("snapshotEveryEntries"),
+            snapshot_every=config.snapshot_every,
             segment_bytes=config.integer("walSegmentBytes"),
             forgive_damage=config.boolean("raftForgiveDamage"),
             secret=config.values["raftSecret"],
@@ -210,6 +210,11 @@ class ControllerService:
 
     def status(self) -> Status:
         """Plain figures of this node, for metrics and people."""
+        core = self.raft.core
+        if core is not None:
+            self.metrics.may_vote = int(core.node.may_vote)
+            self.metrics.election_timeout_ms = core.node.patience.election_min_ms
+        self.metrics.no_space = int(self.raft.no_space)
         return self.machine.status(self._clock.now_ms())
 
     def elected_master(self, broker_name: str) -> tuple[str, int] | None:
@@ -378,6 +383,9 @@ class ControllerService:
         core = self.raft.core
         last_index = core.node.log.last_index if core is not None else 0
         self._log.log("info", "raft_role_changed", role=role, term=term, leader=leader_id)
+        before = self.metrics.leader_id
+        if self.metrics.led_by(leader_id):
+            self._log.log("warning", "leader_changed", before=before, now=leader_id, term=term)
         if self._observer is not None:
             self._observer.role_changed(self.node_id, role, term, last_index)
         if role != "leader" and self.machine.is_leader:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from rmqha.base.errors import DiskFailed, StoreCorrupted
+from rmqha.base.errors import DiskFailed, DiskFull, StoreCorrupted
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.events import HardState, Persist, SnapshotMeta, Standing
 from rmqha.controller.raft.messages import Entry
@@ -41,6 +41,7 @@ class Wal:
         forgiving: a damaged last frame is cut as a torn one is; for operators who know more.
         on_durable: called with the seq of the newest durable ``Persist``.
         on_failed: called once with the error; nothing is written afterwards.
+        on_full: called when there was no space for a write; it waits for ``retry``.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Wal:
         segment_bytes: int,
         on_durable: Callable[[int], None],
         on_failed: Callable[[DiskFailed], None],
+        on_full: Callable[[DiskFull], None] | None = None,
         forgiving: bool = False,
     ) -> None:
         self._disk = disk
@@ -63,6 +65,7 @@ class Wal:
         self._forgiving = forgiving
         self._on_durable = on_durable
         self._on_failed = on_failed
+        self._on_full = on_full
         self._hard_state = HardState()
         self._next_seq = 1
         self._segments: list[layout.Segment] = []
@@ -71,12 +74,23 @@ class Wal:
         self._queued_seq = 0
         self._resets: list[asyncio.Future[None]] = []
         self._writing = False
+        self._full = False
         self._may_block = False
         self._failed: DiskFailed | None = None
         self._closed: asyncio.Future[None] | None = None
         self._roller: asyncio.Task[None] | None = None
         self.frames_written = 0
         self.bytes_written = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits for the disk."""
+        return not self._writing and not self._queue
+
+    def retry(self) -> None:
+        """There may be space again: write what waits."""
+        self._full = False
+        self._pump()
 
     async def open(
         self,
@@ -186,7 +200,8 @@ class Wal:
 
     def _pump(self) -> None:
         """Write what is queued, unless a write is under way: its end comes back here."""
-        if self._writing or not self._queue or self._failed is not None or self._file is None:
+        stuck = self._failed is not None or self._full
+        if self._writing or not self._queue or stuck or self._file is None:
             self._idle()
             return
         self._writing = True
@@ -201,6 +216,12 @@ class Wal:
 
         def done(error: DiskFailed | None) -> None:
             self._writing = False
+            if isinstance(error, DiskFull):
+                self._queue[:0] = records
+                self._resets[:0] = resets
+                self._next_seq -= 1
+                self._wait_for_space(error)
+                return
             if error is not None:
                 self._fail(error, resets)
                 return
@@ -235,6 +256,10 @@ class Wal:
         """Begin a new segment, then go on writing."""
         try:
             await self._new_segment()
+        except DiskFull as error:
+            self._writing = False
+            self._wait_for_space(error)
+            return
         except DiskFailed as error:
             self._writing = False
             self._fail(error, [])
@@ -243,15 +268,27 @@ class Wal:
         self._pump()
 
     async def _new_segment(self) -> None:
-        if self._file is not None:
-            await self._file.close()
         name = f"{self._next_seq:020d}{SEGMENT_SUFFIX}"
-        self._file = await self._disk.open_append(self._path(name), self._segment_bytes)
+        file = await self._disk.open_append(self._path(name), self._segment_bytes)
         opening = layout.open_record(self._cluster, self._node, self._hard_state)
-        await self._file.append_sync(self._frame([opening]))
+        try:
+            await file.append_sync(self._frame([opening]))
+        except DiskFull:
+            self._next_seq -= 1
+            await file.close()
+            raise
+        before, self._file = self._file, file
+        if before is not None:
+            await before.close()
         # Not before it is durable: compaction may delete all segments but the last, and only this
         # record repeats term and vote.
         self._segments.append(layout.Segment(name, 0))
+
+    def _wait_for_space(self, error: DiskFull) -> None:
+        self._full = True
+        self._idle()
+        if self._on_full is not None:
+            self._on_full(error)
 
     def _fail(self, error: DiskFailed, resets: list[asyncio.Future[None]]) -> None:
         self._failed = error

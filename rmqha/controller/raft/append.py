@@ -19,7 +19,8 @@ def propose(node: Node, records: tuple[bytes, ...]) -> None:
     """Append records of the own term and send them to every follower that is in step."""
     backlog = node.log.last_index - node.commit_index
     full = backlog + len(records) > node.settings.uncommitted_entries_max
-    if node.role is not Role.LEADER or node.transfer_target is not None or full:
+    busy = node.transfer_target is not None or full or node.no_space
+    if node.role is not Role.LEADER or busy:
         node.immediate.append(Refused(records, ()))
         return
     first = node.log.last_index + 1
@@ -91,7 +92,7 @@ def on_append_response(node: Node, now_ms: int, message: AppendResponse) -> None
     if node.role is not Role.LEADER or message.term != node.term or progress is None:
         return
     standing.follower_answered(node, progress, message)
-    reads.round_answered(node, progress, message.round)
+    reads.round_answered(node, now_ms, progress, message.round)
     if message.success:
         _on_success(node, message, progress)
     elif _is_news(message, progress):
@@ -172,7 +173,8 @@ def on_append_request(node: Node, now_ms: int, message: AppendRequest) -> None:
             _response(node, message, success=False, match_index=hint, rejected=message.prev_index),
         )
         return
-    last = _merge(node, prev, entries)
+    # Without space for them entries stay with the leader, who sends them again.
+    last = _merge(node, prev, () if node.no_space else entries)
     node.commit_to(min(message.commit_index, last))
     durable = last if node.new_entries else min(last, node.durable_index)
     node.send(message.sender, _response(node, message, success=True, match_index=durable))

@@ -19,6 +19,7 @@ from rmqha.controller.raft.events import (
     SnapshotInstalled,
     SnapshotMeta,
     SnapshotTaken,
+    SpaceChanged,
     Ticked,
     TransferRequested,
 )
@@ -152,6 +153,10 @@ class RaftCore:
                 snapshots.taken(node, meta)
             case SnapshotInstalled(meta):
                 snapshots.installed(node, meta)
+            case SpaceChanged(enough):
+                node.no_space = not enough
+                if not enough:
+                    self._transfer(now_ms, None)
             case DiskBroken():
                 self._stop()
             case _:
@@ -214,7 +219,7 @@ class RaftCore:
             if now_ms < node.next_heartbeat_ms:
                 return
             oldest_ms = node.round_started_ms[0][1] if node.round_started_ms else now_ms
-            if node.peers and now_ms - oldest_ms > node.settings.election_max_ms:
+            if node.peers and now_ms - oldest_ms > node.patience.quorum_ms:
                 # Check-quorum: a leader that cannot reach a majority makes room. Judged by the
                 # oldest unanswered round, so that a process that got no processor time for a
                 # while asks again before it gives up.

@@ -108,6 +108,12 @@ class SnapshotInstalled(Struct, frozen=True):
     meta: SnapshotMeta
 
 
+class SpaceChanged(Struct, frozen=True):
+    """The disk is full, or has space again: a full one takes terms and votes, but no entries."""
+
+    enough: bool
+
+
 class DiskBroken(Struct, frozen=True):
     """A write failed: this node must not take part any more."""
 
@@ -122,6 +128,7 @@ Event = (
     | TransferRequested
     | SnapshotTaken
     | SnapshotInstalled
+    | SpaceChanged
     | DiskBroken
 )
 

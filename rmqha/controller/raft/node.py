@@ -25,6 +25,7 @@ from rmqha.controller.raft.events import (
 )
 from rmqha.controller.raft.log import RaftLog
 from rmqha.controller.raft.messages import AppendRequest, Entry, Message
+from rmqha.controller.raft.patience import Patience
 from rmqha.controller.raft.progress import Progress
 from rmqha.controller.raft.quorum import reached_by_majority
 from rmqha.controller.raft.settings import RaftSettings
@@ -71,6 +72,7 @@ class Node:
         self.members = tuple(sorted(members))
         self.peers = tuple(member for member in self.members if member != node_id)
         self.settings = settings
+        self.patience = Patience(settings)
         self.seed = seed
         self.term = hard_state.term
         self.vote = hard_state.vote
@@ -82,6 +84,7 @@ class Node:
         self.role = Role.FOLLOWER
         self.leader_id: str | None = None
         self.last_leader_contact_ms = now_ms
+        self.heard_from = (0, "")
         self.leader_lost = False
         self.election_deadline_ms = 0
         self.elections = 0
@@ -93,6 +96,7 @@ class Node:
         self.stores_seen: dict[str, str] = {}
         self.stores_asked: dict[str, str] = {}
         self.stores_agreed: set[str] = set()
+        self.no_space = False
         # leader only
         self.progress: dict[str, Progress] = {}
         self.next_heartbeat_ms = 0
@@ -169,7 +173,7 @@ class Node:
 
     def reset_election_timer(self, now_ms: int) -> None:
         """Choose the next time at which silence means an election."""
-        low, high = self.settings.election_min_ms, self.settings.election_max_ms
+        low, high = self.patience.election_min_ms, self.patience.election_max_ms
         self.election_deadline_ms = now_ms + low + self.jitter(high - low)
 
     def jitter(self, span: int) -> int:
@@ -180,6 +184,17 @@ class Node:
 
     def heard_leader(self, now_ms: int, leader_id: str) -> None:
         """A message from the leader of this term arrived."""
+        if self.heard_from == (self.term, leader_id):
+            widened = self.patience.is_widened
+            self.patience.heard_after(now_ms - self.last_leader_contact_ms)
+            if self.patience.is_widened and not widened:
+                self.note(
+                    "raft_slow",
+                    "warning",
+                    silent_ms=now_ms - self.last_leader_contact_ms,
+                    election_min_ms=self.patience.election_min_ms,
+                )
+        self.heard_from = (self.term, leader_id)
         self.last_leader_contact_ms = now_ms
         self.leader_lost = False
         self.put_off.clear()

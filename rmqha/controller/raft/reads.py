@@ -31,23 +31,24 @@ def open_round(node: Node, now_ms: int) -> None:
     node.round += 1
     node.round_started_ms.append((node.round, now_ms))
     if not node.peers:
-        _quorum_reached(node, node.round)
+        _quorum_reached(node, now_ms, node.round)
 
 
-def round_answered(node: Node, progress: Progress, number: int) -> None:
+def round_answered(node: Node, now_ms: int, progress: Progress, number: int) -> None:
     """A follower has answered a request of this round."""
     if number <= progress.acked_round or progress.recovering:
         return
     progress.acked_round = number
     reached = reached_by_majority([node.round, *(p.acked_round for p in node.progress.values())])
     if reached > node.quorum_round:
-        _quorum_reached(node, reached)
+        _quorum_reached(node, now_ms, reached)
 
 
-def _quorum_reached(node: Node, number: int) -> None:
+def _quorum_reached(node: Node, now_ms: int, number: int) -> None:
     node.quorum_round = number
     while node.round_started_ms and node.round_started_ms[0][0] <= number:
         node.quorum_round_ms = node.round_started_ms.popleft()[1]
+    node.patience.round_took(now_ms - node.quorum_round_ms)
     release(node)
 
 

@@ -47,7 +47,7 @@ def on_snapshot_response(node: Node, now_ms: int, message: SnapshotResponse) -> 
     if node.role is not Role.LEADER or message.term != node.term or progress is None:
         return
     standing.follower_answered(node, progress, message)
-    reads.round_answered(node, progress, message.round)
+    reads.round_answered(node, now_ms, progress, message.round)
     meta = progress.snapshot
     if progress.mode is not Mode.SNAPSHOT or meta is None or meta.last_index != message.last_index:
         return

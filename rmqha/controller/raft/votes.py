@@ -23,7 +23,9 @@ def hears_a_leader(node: Node, now_ms: int) -> bool:
     """Whether this node has reason to believe that a leader is alive."""
     if node.role is Role.LEADER:
         return True
-    patience_ms = node.settings.vote_guard_ms if node.leader_lost else node.settings.election_min_ms
+    patience_ms = node.patience.election_min_ms
+    if node.leader_lost:
+        patience_ms = node.settings.vote_guard_ms
     return now_ms - node.last_leader_contact_ms < patience_ms
 
 
@@ -153,7 +155,7 @@ def on_vote_response(node: Node, now_ms: int, message: VoteResponse) -> None:
 
 def on_timeout_now(node: Node, now_ms: int, message: TimeoutNow) -> None:
     """The leader hands over: elect at once, without a pre-vote (dissertation 3.10)."""
-    may_stand = node.may_vote and not node.installing
+    may_stand = node.may_vote and not node.installing and not node.no_space
     if message.term == node.term and node.role is Role.FOLLOWER and may_stand:
         start_election(node, now_ms, transfer=True)
 

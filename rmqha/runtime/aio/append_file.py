@@ -9,17 +9,19 @@ nodes on one disk would wait for in turn.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from rmqha.base.errors import DiskFailed
+from rmqha.base.errors import DiskFailed, DiskFull
 
 RESERVE_STEP_BYTES = 1 << 20
 SLOW_SYNC_S = 0.005
 THREADED_FOR_S = 10.0
+FULL = (errno.ENOSPC, errno.EDQUOT)
 OnDone = Callable[[DiskFailed | None], object]
 
 
@@ -51,6 +53,8 @@ class SystemAppendFile:
         self._closed = False
         self._pending = 0
         self._failed: DiskFailed | None = None
+        self._full_at = -1  # where a write had no space; what is queued behind it is not tried
+        self._syncing = False
         self._threaded_until = 0.0
         self._thread = threading.Thread(target=self._work, name=f"append {path}", daemon=True)
         self._thread.start()
@@ -135,6 +139,8 @@ class SystemAppendFile:
 
     def _done(self, failed: DiskFailed | None, on_done: OnDone) -> None:
         self._pending -= 1
+        if isinstance(failed, DiskFull) and self._pending == 0:
+            self._size = self._full_at
         on_done(failed)
 
     def _attempt(self, data: bytes, offset: int) -> DiskFailed | None:
@@ -142,17 +148,35 @@ class SystemAppendFile:
         if self._failed is not None:
             return self._failed
         started = time.monotonic()
+        if self._full_at >= 0 and offset > self._full_at:
+            return DiskFull(f"cannot append to {self._path}: an earlier write had no space")
         try:
             self._write(data, offset)
         except OSError as error:
-            self._failed = DiskFailed(f"cannot append to {self._path}: {error}")
+            return self._failure(error, offset)
         ended = time.monotonic()
         if ended - started > SLOW_SYNC_S:
             self._threaded_until = ended + THREADED_FOR_S
         return self._failed
 
+    def _failure(self, error: OSError, offset: int) -> DiskFailed:
+        """What to tell of an error: a write without space leaves the file as it was before."""
+        reason = f"cannot append to {self._path}: {error}"
+        if error.errno in FULL and not self._syncing:
+            try:
+                os.ftruncate(self._fd, offset)
+                self._length = self._full_at = offset
+                return DiskFull(reason)
+            except OSError:
+                pass  # then it is broken, not full
+        self._failed = DiskFailed(reason)
+        return self._failed
+
     def _write(self, data: bytes, offset: int) -> None:
+        self._syncing = False
         write_at(self._fd, data, offset)
+        self._full_at = -1
+        self._syncing = True
         end = offset + len(data)
         if end > self._length:
             self._length = end

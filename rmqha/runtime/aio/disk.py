@@ -7,6 +7,7 @@ DiskFailed and the callers stop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import mmap
 import os
@@ -16,8 +17,8 @@ from typing import TypeVar
 
 import aiofiles
 
-from rmqha.base.errors import DiskFailed, StoreInUse
-from rmqha.runtime.aio.append_file import SystemAppendFile, write_at
+from rmqha.base.errors import DiskFailed, DiskFull, StoreInUse
+from rmqha.runtime.aio.append_file import FULL, SystemAppendFile, write_at
 from rmqha.runtime.aio.prepared_files import PreparedFiles
 
 T = TypeVar("T")
@@ -232,6 +233,11 @@ def _map(path: str, size: int, prepared: PreparedFiles, *, create: bool) -> Syst
         raise
 
 
+def _failure(path: str, error: OSError) -> DiskFailed:
+    kind = DiskFull if error.errno in FULL else DiskFailed
+    return kind(f"{path}: {error}")
+
+
 class SystemDisk:
     """Disk port on the machine's file system."""
 
@@ -244,7 +250,7 @@ class SystemDisk:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise DiskFailed(f"{path}: {error}") from error
+            raise _failure(path, error) from error
 
     async def make_dirs(self, path: str) -> None:
         """Create a directory and its parents."""
@@ -305,7 +311,9 @@ class SystemDisk:
                 await file.flush()
                 await self._run(path, lambda: os.fsync(file.fileno()))
         except OSError as error:
-            raise DiskFailed(f"{path}: {error}") from error
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise _failure(path, error) from error
         await self._run(path, replace)
 
     async def remove(self, path: str) -> None:

@@ -220,7 +220,8 @@ class Cluster:
             self.disks[name].power_cut()
 
     def wipe(self, name: str) -> None:
-        """Replace the disk of a dead node by an empty one."""
+        """Replace the disk of a dead node by an empty one, when its last words have arrived."""
+        self.run(20)
         self.disks[name].files.clear()
 
     def failed(self, name: str, error: Exception) -> None:

@@ -8,6 +8,7 @@ from rmqha.base.errors import StoreMismatch
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.sim.disk import SimFile
+from rmqha.verify.raft import RaftWatch
 from tests.controller.raft.cluster import STORE, Cluster
 
 
@@ -88,7 +89,7 @@ def test_store_when_it_has_lost_a_commit_then_its_node_elects_nobody_without_it(
         cluster.start(leader)
         assert cluster.wait_leader() == leader
         cluster.run_until(lambda c=cluster, h=has: standing(c, h) == "voter", 2_000)  # type: ignore[misc]  # its defaults
-        assert b"precious" in cluster.applied[has]
+        cluster.run_until(lambda c=cluster, h=has: b"precious" in c.applied[h])  # type: ignore[misc]
         cluster.crash(leader)
         cluster.wait_leader()
         cluster.run(200)
@@ -158,6 +159,7 @@ def test_group_when_all_stores_are_emptied_then_it_is_founded_anew() -> None:
     for one in cluster.members:
         cluster.crash(one)
         cluster.wipe(one)
+    cluster.watch = RaftWatch()
     for one in cluster.members:
         cluster.start(one, wait=False)
     cluster.wait_leader(1_000)
