@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from rmqha.base.errors import DiskFailed
+from rmqha.base.errors import DiskFailed, DiskFull
 
 
 class DiskMood(Struct):
@@ -18,6 +18,8 @@ class DiskMood(Struct):
         sync_min_ms, sync_max_ms: of one fdatasync.
         stall, stall_ms: share of syncs that take this much longer.
         failing: every write fails from now on.
+        full: nothing can be appended beyond what is reserved, created or replaced; what is there
+            can be read and deleted.
         bytes_free: new mapped files are refused once it is used up; None for no limit.
     """
 
@@ -26,6 +28,7 @@ class DiskMood(Struct):
     stall: float = 0.0
     stall_ms: float = 300.0
     failing: bool = False
+    full: bool = False
     bytes_free: int | None = None
 
 
@@ -139,6 +142,7 @@ class SimDisk:
         self.mood = DiskMood()
         self.files: dict[str, SimFile | SimPages] = {}
         self.cuts = 0
+        self.room_bytes = 0  # on a full disk: what was deleted leaves room for appends
 
     def power_cut(self) -> None:
         """Of each unsynced tail or page a part survives, possibly followed by zeros."""
@@ -174,6 +178,11 @@ class SimDisk:
         if mood.failing:
             raise DiskFailed("simulated input/output error")
 
+    def needs_space(self) -> None:
+        """Raise DiskFull where a write needs room that is not there."""
+        if self.mood.full:
+            raise DiskFull("simulated: no space left on the disk")
+
     async def make_dirs(self, path: str) -> None:
         """Directories need no making here."""
 
@@ -193,6 +202,8 @@ class SimDisk:
     async def open_append(self, path: str, reserve_bytes: int = 0) -> SimAppendFile:
         """Open or create."""
         if path not in self.files:
+            if self.room_bytes == 0:
+                self.needs_space()
             await self.sync()
             self.files[path] = SimFile()
         return SimAppendFile(self, self._plain(path), reserve_bytes)
@@ -212,6 +223,7 @@ class SimDisk:
 
     async def write_atomic(self, path: str, data: bytes) -> None:
         """The old content until the rename, the new one from then on."""
+        self.needs_space()
         await self.sync()
         file = SimFile()
         file.durable = data
@@ -221,6 +233,8 @@ class SimDisk:
         """Delete."""
         await self.sync()
         gone = self.files.pop(path, None)
+        if self.mood.full and isinstance(gone, SimFile):
+            self.room_bytes += len(gone.content)
         if self.mood.bytes_free is not None and isinstance(gone, SimPages):
             self.mood.bytes_free += len(gone.cached)
 
@@ -323,11 +337,23 @@ class SimAppendFile:
     async def _write(self) -> None:
         while self._queue:
             data, on_done = self._queue[0]
-            if self._failed is None:
+            error = self._failed or self._lacks_space(data)
+            if error is None:
                 await self._append_one(data)
+                error = self._failed
             del self._queue[0]
-            on_done(self._failed)
+            on_done(error)
         self._writer = None
+
+    def _lacks_space(self, data: bytes) -> DiskFull | None:
+        """Why a full disk cannot take this; what was reserved ahead it can."""
+        end = len(self._file.durable) + len(self._file.cached) + len(data)
+        if not self._disk.mood.full or end <= self._file.reserved:
+            return None
+        if self._disk.room_bytes >= len(data):
+            self._disk.room_bytes -= len(data)
+            return None
+        return DiskFull("simulated: no space left on the disk")
 
     async def _append_one(self, data: bytes) -> None:
         file = self._file

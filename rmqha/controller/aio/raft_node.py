@@ -49,6 +49,9 @@ RESERVE_NAME = "reserve"
 RESERVE_BYTES = 256 * 1024
 """Room for terms and votes on a disk that is full."""
 
+SPACE_AGAIN_BYTES = 8 * RESERVE_BYTES
+"""There is space again when there is so much: the room of the reserve alone is none."""
+
 SPACE_CHECK_MS = 1000
 HUNG_TIMEOUTS = 3
 """A sync that lasts as many election timeouts is one that hangs."""
@@ -362,7 +365,7 @@ class RaftNode:
         """Let what is small go into the reserve's room, until there is room for a reserve again."""
         await self._disk.remove(self._reserve_path)
         self.wal.retry()
-        while not await self._make_reserve():
+        while not (await self._make_reserve(SPACE_AGAIN_BYTES) and await self._make_reserve()):
             await self._clock.sleep(SPACE_CHECK_MS)
             self.wal.retry()
         self.no_space = False
@@ -370,9 +373,9 @@ class RaftNode:
         self.give(ev.SpaceChanged(enough=True))
         self.wal.retry()
 
-    async def _make_reserve(self) -> bool:
+    async def _make_reserve(self, size: int = RESERVE_BYTES) -> bool:
         try:
-            await self._disk.write_atomic(self._reserve_path, bytes(RESERVE_BYTES))
+            await self._disk.write_atomic(self._reserve_path, bytes(size))
         except DiskFull:
             return False
         return True
@@ -421,12 +424,12 @@ class RaftNode:
         patience_ms = HUNG_TIMEOUTS * self._settings.election_max_ms
         if self.wal.is_idle:
             self._wrote_ms = now_ms
-        elif min(now_ms - self._wrote_ms, now_ms - self._handed_over_ms) > patience_ms:
-            if self.leads():
-                self._handed_over_ms = now_ms
-                hung_ms = now_ms - self._wrote_ms
-                self._log.log("warning", "disk_hangs", hung_ms=hung_ms)
-                self.give(ev.TransferRequested())
+            return
+        hung_ms = now_ms - self._wrote_ms
+        if self.leads() and min(hung_ms, now_ms - self._handed_over_ms) > patience_ms:
+            self._handed_over_ms = now_ms
+            self._log.log("warning", "disk_hangs", hung_ms=hung_ms)
+            self.give(ev.TransferRequested())
 
     # -- effects out ---------------------------------------------------------------------------
 

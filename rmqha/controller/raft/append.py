@@ -12,6 +12,11 @@ from rmqha.controller.raft.messages import AppendRequest, AppendResponse, Entry,
 from rmqha.controller.raft.node import Node, Role
 from rmqha.controller.raft.progress import Mode, Progress
 
+SPARE_BYTES = 64 * 1024
+"""So much of the reserve's room is for entries."""
+
+ENTRY_OVERHEAD_BYTES = 64
+
 # -- leader ------------------------------------------------------------------------------------
 
 
@@ -144,6 +149,7 @@ def transfer_if_caught_up(node: Node) -> None:
 def on_append_request(node: Node, now_ms: int, message: AppendRequest) -> None:
     """Take the leader's entries; answer only for what is durable here."""
     if message.term < node.term:
+        node.late_leader_heard(now_ms, message.sender)
         node.send(
             message.sender,
             _response(node, message, success=False, match_index=0, rejected=message.prev_index),
@@ -173,8 +179,7 @@ def on_append_request(node: Node, now_ms: int, message: AppendRequest) -> None:
             _response(node, message, success=False, match_index=hint, rejected=message.prev_index),
         )
         return
-    # Without space for them entries stay with the leader, who sends them again.
-    last = _merge(node, prev, () if node.no_space else entries)
+    last = _merge(node, prev, _that_fit(node, entries))
     node.commit_to(min(message.commit_index, last))
     durable = last if node.new_entries else min(last, node.durable_index)
     node.send(message.sender, _response(node, message, success=True, match_index=durable))
@@ -186,6 +191,24 @@ def _response(
     return AppendResponse(
         node.term, node.id, success, match_index, rejected, request.round, node.recovering_id
     )
+
+
+def _that_fit(node: Node, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The entries for which there is space; the rest stays with the leader, who sends it again.
+
+    Without space there is still the reserve's room: enough to bring two nodes together, and for
+    the empty entries with which leaders open their terms.
+    """
+    if not node.no_space:
+        return entries
+    fit = 0
+    for entry in entries:
+        size = len(entry.data) and len(entry.data) + ENTRY_OVERHEAD_BYTES
+        if node.spare_bytes < size:
+            break
+        node.spare_bytes -= size
+        fit += 1
+    return entries[:fit]
 
 
 def _merge(node: Node, prev: int, entries: tuple[Entry, ...]) -> int:

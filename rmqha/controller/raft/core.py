@@ -155,6 +155,7 @@ class RaftCore:
                 snapshots.installed(node, meta)
             case SpaceChanged(enough):
                 node.no_space = not enough
+                node.spare_bytes = 0 if enough else append.SPARE_BYTES
                 if not enough:
                     self._transfer(now_ms, None)
             case DiskBroken():

@@ -85,6 +85,7 @@ class Node:
         self.leader_id: str | None = None
         self.last_leader_contact_ms = now_ms
         self.heard_from = (0, "")
+        self.replaced = ("", 0)  # the leader before, and when it was heard last
         self.leader_lost = False
         self.election_deadline_ms = 0
         self.elections = 0
@@ -97,6 +98,7 @@ class Node:
         self.stores_asked: dict[str, str] = {}
         self.stores_agreed: set[str] = set()
         self.no_space = False
+        self.spare_bytes = 0
         # leader only
         self.progress: dict[str, Progress] = {}
         self.next_heartbeat_ms = 0
@@ -194,6 +196,8 @@ class Node:
                     silent_ms=now_ms - self.last_leader_contact_ms,
                     election_min_ms=self.patience.election_min_ms,
                 )
+        elif self.heard_from[1] != leader_id:
+            self.replaced = (self.heard_from[1], self.last_leader_contact_ms)
         self.heard_from = (self.term, leader_id)
         self.last_leader_contact_ms = now_ms
         self.leader_lost = False
@@ -202,6 +206,15 @@ class Node:
             self.leader_id = leader_id
             self.immediate.append(RoleChanged(self.role.value, self.term, leader_id))
         self.reset_election_timer(now_ms)
+
+    def late_leader_heard(self, now_ms: int, sender: str) -> None:
+        """A leader that was taken for dead was only slow; the next one gets more time."""
+        leader_id, heard_ms = self.replaced
+        if self.heard_from[1] == sender and self.heard_from[0] < self.term:
+            leader_id, heard_ms = sender, self.last_leader_contact_ms
+        if sender == leader_id:
+            self.patience.was_only_late(now_ms - heard_ms)
+            self.replaced = ("", 0)
 
     def become_follower(self, now_ms: int, term: int, leader_id: str | None) -> None:
         """Follow ``term``; a higher term forgets the vote."""

@@ -36,6 +36,14 @@ class Patience:
         """The leader was heard, so long after the time before."""
         self._silence_ms = _longest(self._silence_ms, silence_ms, self._ceiling_ms)
 
+    def was_only_late(self, silence_ms: int) -> None:
+        """A leader that had been replaced was heard again, so long after the time before.
+
+        What lasted longer than any timeout is an outage or a partition, and says nothing of slowness.
+        """
+        if silence_ms <= self._ceiling_ms:
+            self.heard_after(silence_ms)
+
     def round_took(self, round_ms: int) -> None:
         """A quorum answered a round of this leader, so long after it was opened."""
         self._round_ms = _longest(self._round_ms, round_ms, self._ceiling_ms)

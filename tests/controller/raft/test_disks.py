@@ -1,0 +1,132 @@
+"""Disks that are full, hang, or cannot write a snapshot: what a group goes on doing."""
+
+from __future__ import annotations
+
+from rmqha.base.errors import DiskFailed
+from rmqha.controller.raft import events as ev
+from rmqha.sim.disk import SimDisk
+from tests.controller.raft.cluster import Cluster
+
+
+def fill(cluster: Cluster, *nodes: str) -> None:
+    for one in nodes:
+        cluster.disks[one].mood.full = True
+
+
+def empty(cluster: Cluster) -> None:
+    for disk in cluster.disks.values():
+        disk.mood.full = False
+
+
+def flood(cluster: Cluster, first: int, count: int = 40) -> None:
+    for number in range(first, first + count):
+        cluster.propose(b"%d " % number * 200)
+        cluster.run(10)
+
+
+def test_disk_when_full_on_all_nodes_then_reads_go_on_and_writes_come_back_with_space() -> None:
+    """Brokers must be told who is master also while nobody can write (row C11)."""
+    cluster = Cluster(3)
+    leader = cluster.wait_leader()
+    cluster.run(300)
+    fill(cluster, *cluster.members)
+    flood(cluster, 0)
+    assert len(cluster.lives) == 3
+    assert cluster.records_refused
+    leader = cluster.wait_leader()
+    cluster.give(leader, ev.ReadRequested(7))
+    cluster.run_until(lambda: 7 in cluster.reads_done)
+    empty(cluster)
+    cluster.run(3_000)
+    cluster.propose(b"again")
+    cluster.run(500)
+    assert all(records[-1] == b"again" for records in cluster.applied.values())
+    assert sum("space_again" in line for line in cluster.lines) == 3
+
+
+def test_disk_when_full_on_the_leader_then_another_leads_and_takes_writes() -> None:
+    """One full disk of three is a matter for its operator, not for the brokers."""
+    cluster = Cluster(3)
+    leader = cluster.wait_leader()
+    cluster.run(300)
+    fill(cluster, leader)
+    flood(cluster, 0, 60)
+    other = cluster.wait_leader()
+    assert other != leader
+    before = len(cluster.applied[other])
+    flood(cluster, 100, 10)
+    assert len(cluster.applied[other]) >= before + 10
+    assert leader in cluster.lives
+
+
+def test_disk_when_full_on_two_of_three_then_a_new_leader_can_still_be_elected() -> None:
+    """Terms and votes have a reserve."""
+    cluster = Cluster(3)
+    leader = cluster.wait_leader()
+    cluster.run(300)
+    others = [one for one in cluster.members if one != leader]
+    fill(cluster, *others)
+    flood(cluster, 0)
+    assert {"no_space" in " ".join(cluster.lines)} == {True}
+    cluster.crash(leader)
+    cluster.wait_leader(3_000)
+
+
+def test_space_when_it_runs_out_then_nothing_that_counted_is_lost() -> None:
+    """What was in the log when the disk became full is there after a loss of power."""
+    cluster = Cluster(3, segment_bytes=6_000)
+    cluster.wait_leader()
+    flood(cluster, 0, 20)
+    fill(cluster, *cluster.members)
+    flood(cluster, 20, 30)
+    held = max((list(records) for records in cluster.applied.values()), key=len)
+    for one in cluster.members:
+        cluster.crash(one, power=True)
+    empty(cluster)
+    for one in cluster.members:
+        cluster.start(one, wait=False)
+    leader = cluster.wait_leader()
+    cluster.run_until(lambda: cluster.applied[leader][: len(held)] == held)
+
+
+def test_sync_when_it_hangs_on_the_leader_then_it_hands_over() -> None:
+    """A leader that cannot write answers nothing, and nobody would ever notice."""
+    cluster = Cluster(3)
+    leader = cluster.wait_leader()
+    cluster.run(300)
+    disk = cluster.disks[leader]
+    disk.mood.sync_min_ms = disk.mood.sync_max_ms = 60_000
+    cluster.propose(b"hangs")
+    cluster.run_until(lambda: cluster.leader() not in (None, leader), 3_000)
+    cluster.run(200)
+    assert any("disk_hangs" in line for line in cluster.lines)
+    other = cluster.wait_leader()
+    assert b"hangs" in cluster.applied[other]
+
+
+class NoSnapshots(SimDisk):
+    """A disk on which no whole file can be written."""
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        """Fail, as without a free descriptor."""
+        raise DiskFailed("too many open files")
+
+
+def test_snapshot_when_it_cannot_be_written_then_the_node_goes_on_and_tries_again() -> None:
+    """The log has everything: a snapshot only makes it shorter (rows C7, C11)."""
+    cluster = Cluster(3, snapshot_every=10)
+    leader = cluster.wait_leader()
+    for disk in cluster.disks.values():
+        disk.__class__ = NoSnapshots
+    for number in range(30):
+        cluster.propose(b"%d" % number)
+        cluster.run(20)
+    failed = sum("snapshot_failed" in line for line in cluster.lines)
+    assert failed >= 6
+    assert cluster.leader() == leader
+    for disk in cluster.disks.values():
+        disk.__class__ = SimDisk
+    for number in range(10):
+        cluster.propose(b"%d" % number)
+        cluster.run(20)
+    assert sum("snapshot_saved" in line for line in cluster.lines) >= 3
