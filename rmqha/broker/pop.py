@@ -213,11 +213,14 @@ def _wanted(pop: PopRequest, invisible_max_ms: int) -> Subscription | Refusal:
 def parse_key(value: str) -> PopKey:
     """Read a POP_CK, or the ``extraInfo`` that comes back.
 
+    What follows the eight parts is not looked at, as in Java: a proxy adds the message's offset in
+    the commit log.
+
     Raises:
         RemoteProtocolError: not such a text.
     """
-    parts = value.split(" ")
-    if len(parts) != _PARTS:
+    parts = value.split(" ", _PARTS)
+    if len(parts) < _PARTS:
         raise RemoteProtocolError(f"extraInfo of {len(parts)} parts, there should be {_PARTS}")
     longs = [parse_number(part, INT64_MAX) for part in (*parts[:3], parts[7])]
     ints = [parse_number(part, INT32_MAX) for part in (parts[3], parts[6])]

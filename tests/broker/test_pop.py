@@ -70,6 +70,19 @@ def test_keys_when_sent_back_then_they_are_understood(key: PopKey) -> None:
     assert parse_key(encode_key(key)) == key
 
 
+@pytest.mark.parametrize("more", [" 4711", " -1", " x y z", " "])
+def test_keys_when_a_proxy_adds_parts_then_the_first_eight_count(more: str) -> None:
+    """The proxy's receipt handle ends with the offset in the commit log; Java reads on past it."""
+    key = PopKey(7, 1795278704615, 60_000, 3, "0", "broker-a", 2, 9)
+    assert parse_key(encode_key(key) + more) == key
+
+
+def test_keys_when_parts_are_missing_then_they_are_refused() -> None:
+    """What is used must be there."""
+    with pytest.raises(RemoteProtocolError, match="7 parts, there should be 8"):
+        parse_key("7 1795278704615 60000 3 0 broker-a 2")
+
+
 @given(text=st.text(max_size=60))
 def test_keys_when_they_are_garbage_then_they_are_refused_as_such(text: str) -> None:
     """Anybody can send 200051."""

@@ -283,6 +283,28 @@ def test_pop_when_asked_wrongly_then_nothing_is_handed_out(cluster: ReplicaClust
     assert len(pop(cluster)[1]) == 3
 
 
+def test_keys_when_they_come_from_a_proxy_then_acks_and_changes_count(
+    cluster: ReplicaCluster,
+) -> None:
+    """gRPC clients are served by a proxy, whose keys have a ninth part: the commit log's offset."""
+    cluster.send_many(2)
+    cluster.run_for(100)
+    done, later = (one._replace(key=f"{one.key} 4711") for one in pop(cluster)[1])
+    assert ack(cluster, done) == 0
+    master = cluster.master()
+    assert master is not None
+    answer = cluster.ask(master.config.address, 200053, {
+        "consumerGroup": GROUP, "topic": TOPIC, "queueId": str(later.queue_id),
+        "offset": str(later.offset), "extraInfo": later.key, "invisibleTime": "1000",
+    })  # fmt: skip
+    assert answer.code == 0
+    (again,) = pop_until(cluster, limit_ms=INVISIBLE_MS)
+    assert again.body == later.body
+    assert ack(cluster, again._replace(key=f"{again.key} 4712")) == 0
+    cluster.run_for(2 * INVISIBLE_MS)
+    assert pop(cluster) == (210, [])
+
+
 BAD_ACKS: list[tuple[dict[str, object], int]] = [
     ({"topic": "Nowhere"}, 17),
     ({"queueId": 99}, 13),
