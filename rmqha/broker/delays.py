@@ -15,13 +15,14 @@ import binascii
 from typing import NamedTuple
 
 from rmqha.broker.send import ILLEGAL_OPERATION, MESSAGE_ILLEGAL, Refusal
+from rmqha.broker.topics import NOT_FOR_PRODUCERS, QUEUES_MAX
+from rmqha.broker.topics import TIMER_TOPIC as TIMER_TOPIC  # rooms above take it from here
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX, parse_number
 from rmqha.store import properties as props
 from rmqha.store.record import Message, Record
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-TIMER_TOPIC = "rmq_sys_wheel_timer"
 TIMER_QUEUE = 0
 OUT_MS = b"TIMER_OUT_MS"
 DELETE_KEY = b"TIMER_DEL_UNIQKEY"
@@ -134,12 +135,17 @@ def _deliver_ms(properties: bytes, wall_ms: int) -> int | None:
 
 
 def real_place(properties: bytes) -> tuple[str, int] | None:
-    """Real topic and queue of a message that waited; None when it does not say."""
+    """Real topic and queue of a message that waited; None when it does not say, or says nonsense.
+
+    Check points of pops wait for the revive topic; nothing waits for the other topics of services,
+    which would act on it once more, for ever.
+    """
     topic = props.find(properties, _REAL_TOPIC)
     queue = props.find_integer(properties, _REAL_QUEUE)
-    if topic is None or queue is None or queue > INT32_MAX:
+    if topic is None or queue is None or queue >= QUEUES_MAX:
         return None
-    return topic.decode("utf-8", "replace"), queue
+    name = topic.decode("utf-8", "replace")
+    return None if name == TIMER_TOPIC or name in NOT_FOR_PRODUCERS else (name, queue)
 
 
 def due_message(record: Record) -> Message | None:

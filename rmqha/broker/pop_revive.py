@@ -11,23 +11,35 @@ Source: PopCheckPoint, AckMsg, BatchAckMsg and PopReviveService of RocketMQ 5.0 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.bodies import json_array, number, read_object, text
+from rmqha.broker.pop import COUNT_MAX, retry_topic_of
+from rmqha.broker.topics import QUEUES_MAX
+from rmqha.broker.topics import REVIVE_TOPIC as REVIVE_TOPIC  # rooms above take it from here
 from rmqha.remoting import fastjson
+from rmqha.remoting.headers import INT64_MAX, parse_number
 from rmqha.store import properties as props
+from rmqha.store.consume_queue import name_error
 from rmqha.store.record import Message
 
-REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 ACK_INTERVAL_MS = 1_000
 """A check point comes this long before the acknowledgements that it may have."""
 
 REVIVE_DELAY_MS = 2 * ACK_INTERVAL_MS
 """Acknowledgements of the last moment are waited for so long after the invisible time."""
+
+AHEAD_MAX_MS = 60_000
+"""The timers bring a check point a second before it is over: one that claims to be over later than
+this after it was stored is taken up then."""
+
+ACKED_MAX = 1_024
+"""Offsets of one acknowledgement; more than a check point has are of no use."""
 
 _CHECK_POINT, _ACK, _BATCH_ACK = "ck", "ack", "bAck"
 
@@ -88,16 +100,20 @@ class CheckPoint(NamedTuple):
     def decode(cls, body: bytes, own_name: str) -> CheckPoint:
         """Read a body; raises RemoteProtocolError."""
         members = read_object(body, "a check point")
-        start = number(members, "so", 0)
-        diffs = json_array(members.get("d"), "d") or list(range(number(members, "n", 0)))
-        if not all(type(one) is int for one in diffs):
-            raise RemoteProtocolError("a check point holds other than numbers")
-        repeated = text(members, "rp", "0")
-        return cls(
-            text(members, "t"), text(members, "c"), number(members, "q", 0), start,
-            number(members, "pt", 0), number(members, "it", 0), text(members, "bn", own_name),
-            tuple(start + one for one in diffs), int(repeated) if repeated.isdigit() else 0,
+        start = _count(members, "so")
+        topic, group = text(members, "t"), text(members, "c")
+        _check_names(topic, group)
+        repeated = parse_number(text(members, "rp", "0"), INT64_MAX)
+        if repeated is None:
+            raise RemoteProtocolError("rp is no whole number")
+        found = cls(
+            topic, group, _count(members, "q", QUEUES_MAX), start, _count(members, "pt"),
+            _count(members, "it"), text(members, "bn", own_name),
+            tuple(start + one for one in _distances(members)), max(0, repeated),
         )  # fmt: skip
+        if max(found.revive_ms, *found.offsets, 0) > INT64_MAX:
+            raise RemoteProtocolError("a check point has numbers of more than 64 bits")
+        return found
 
     def message(self, revive_topic: str, revive_queue: int, host: bytes, wall_ms: int) -> Message:
         """Its message, which the timers deliver a second before it is over."""
@@ -111,6 +127,31 @@ class CheckPoint(NamedTuple):
         return _message(
             revive_topic, revive_queue, self.encode(), _CHECK_POINT, unique, due_ms, host, wall_ms
         )
+
+
+def _count(members: Mapping[str, Any], name: str, below: int = INT64_MAX) -> int:
+    value = number(members, name, 0)
+    if not 0 <= value < below:
+        raise RemoteProtocolError(f"{name}={value} is not from 0 to {below}")
+    return value
+
+
+def _distances(members: Mapping[str, Any]) -> list[int]:
+    """How far a check point's messages are from its first one."""
+    found = json_array(members.get("d"), "d") or range(_count(members, "n", COUNT_MAX + 1))
+    if len(found) > COUNT_MAX:
+        raise RemoteProtocolError(f"a check point of {len(found)} messages, at most {COUNT_MAX}")
+    if not all(type(one) is int and 0 <= one <= INT64_MAX for one in found):
+        raise RemoteProtocolError("a check point holds other than numbers")
+    return list(dict.fromkeys(found))
+
+
+def _check_names(topic: str, group: str) -> None:
+    """Raise RemoteProtocolError for names of which no retry topic can be made."""
+    for name in (topic, group, retry_topic_of(topic, group)):
+        error = name_error(name.encode())
+        if error is not None:
+            raise RemoteProtocolError(f"a check point that cannot be: {error}")
 
 
 class Acks(NamedTuple):
@@ -158,6 +199,8 @@ class Acks(NamedTuple):
         offsets = [count("ao", "ackOffset")]
         if batch:
             offsets = json_array(members.get("aol", members.get("ackOffsetList")), "aol")
+        if len(offsets) > ACKED_MAX:
+            raise RemoteProtocolError(f"{len(offsets)} acknowledgements, at most {ACKED_MAX}")
         if not all(type(one) is int for one in offsets):
             raise RemoteProtocolError("an acknowledgement holds other than numbers")
         return cls(
@@ -211,6 +254,7 @@ class _Open(Struct):
 
     point: CheckPoint
     record_offset: int
+    over_ms: int
     acked: set[int] = field(default_factory=set)
 
 
@@ -246,18 +290,23 @@ class ReviveQueue:
         """Some must be over before more are read."""
         return len(self._open) >= self._max
 
-    def add(self, found: CheckPoint | Acks | None) -> None:
-        """Take the record at :attr:`position`; None for what is none."""
+    def add(self, found: CheckPoint | Acks | None, stored_ms: int) -> None:
+        """Take the record at :attr:`position`; None for what is none.
+
+        Args:
+            stored_ms: when it was stored in the revive topic.
+        """
         at = self.position
         self.position = at + 1
         match found:
             case CheckPoint():
-                self._open[found.key] = _Open(found, at)
+                over_ms = min(found.revive_ms, stored_ms + AHEAD_MAX_MS)
+                self._open[found.key] = _Open(found, at, over_ms)
                 self._open.move_to_end(found.key)
             case Acks():
                 known = self._open.get(found.key)
                 if known is not None:
-                    known.acked.update(found.offsets)
+                    known.acked.update(one for one in found.offsets if one in known.point.offsets)
             case None:
                 pass
 
@@ -276,7 +325,7 @@ class ReviveQueue:
         """
         found = []
         for one in self._open.values():
-            if delivered_ms - one.point.revive_ms <= REVIVE_DELAY_MS:
+            if delivered_ms - one.over_ms <= REVIVE_DELAY_MS:
                 break
             left = tuple(o for o in one.point.offsets if o not in one.acked)
             found.append(Due(one.point, one.record_offset, left))

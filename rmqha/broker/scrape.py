@@ -28,6 +28,7 @@ class Scrape(NamedTuple):
         read: messages by (topic, group).
         lags: of groups that have stored offsets.
         lags_left_out: queues that were too many.
+        records_skipped: records that the store or a service could not act on.
     """
 
     facts: Facts
@@ -38,6 +39,7 @@ class Scrape(NamedTuple):
     read: Mapping[tuple[str, str], int]
     lags: tuple[Lag, ...]
     lags_left_out: int
+    records_skipped: int
 
 
 def lags_of(

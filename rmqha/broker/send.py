@@ -11,9 +11,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from rmqha.broker.topics import (
-    NOT_FOR_PRODUCERS,
     TopicConfig,
     TopicTable,
+    is_for_services,
     topic_error,
 )
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -162,7 +162,7 @@ def name_refusal(topic: str) -> Refusal | None:
     error = topic_error(topic)
     if error is not None:
         return Refusal(INVALID_PARAMETER, error)
-    if topic in NOT_FOR_PRODUCERS:
+    if is_for_services(topic):
         return Refusal(NO_PERMISSION, f"sending to topic {topic} is forbidden")
     return None
 

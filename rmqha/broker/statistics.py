@@ -54,6 +54,7 @@ class Statistics:
         puts_failed: that the store refused.
         slowest_read_ms: of one pull.
         timers_in, timers_out: see ``Totals``.
+        records_skipped: records of its own topics that a service could not act on.
     """
 
     def __init__(self, names_max: int) -> None:
@@ -66,6 +67,7 @@ class Statistics:
         self._day: int | None = None
         self.puts = Latencies()
         self.puts_failed = self.slowest_read_ms = self.timers_in = self.timers_out = 0
+        self.records_skipped = 0
         self.yesterday_morning = self.today_morning = Totals()
 
     @property

@@ -34,6 +34,10 @@ NOT_FOR_PRODUCERS = frozenset(
 )  # fmt: skip
 """The broker writes these itself."""
 
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_"
+"""With the cluster's name behind it."""
+
 SYSTEM_TOPICS = frozenset(
     {
         *NOT_FOR_PRODUCERS, AUTO_CREATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC",
@@ -101,6 +105,14 @@ def _count(value: Mapping[str, Any], name: str, default: int) -> int:
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= QUEUES_MAX:
         raise RemoteProtocolError(f"{name}={number!r} is not a number from 0 to {QUEUES_MAX}")
     return number
+
+
+def is_for_services(topic: str) -> bool:
+    """Whether the broker's services act on what is written to a topic: no client may write there.
+
+    Java lets clients write to the last two.
+    """
+    return topic in NOT_FOR_PRODUCERS or topic == TIMER_TOPIC or topic.startswith(REVIVE_TOPIC)
 
 
 def is_system_topic(topic: str) -> bool:
@@ -223,12 +235,12 @@ def system_topics(
     for name, queues in (
         ("SELF_TEST_TOPIC", 1), ("BenchmarkTest", 1024), ("OFFSET_MOVED_EVENT", 1),
         ("SCHEDULE_TOPIC_XXXX", 18), (f"{cluster_name}_REPLY_TOPIC", 1),
-        (f"rmq_sys_REVIVE_LOG_{cluster_name}", 8), ("RMQ_SYS_TRANS_HALF_TOPIC", 1),
+        (REVIVE_TOPIC + cluster_name, 8), ("RMQ_SYS_TRANS_HALF_TOPIC", 1),
         ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 1),
     ):  # fmt: skip
         found.append(TopicConfig(name, queues, queues))
     if timers:
-        found.append(TopicConfig("rmq_sys_wheel_timer", 1, 1))
+        found.append(TopicConfig(TIMER_TOPIC, 1, 1))
     found.append(TopicConfig(cluster_name, 16, 16, everything))
     found.append(TopicConfig(broker_name, 1, 1, everything))
     found.append(TopicConfig(f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}", 1, 1, PERM_INHERIT))

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from rmqha.base.errors import MessageIllegal
 from rmqha.store import properties as props
 
 UNIT = struct.Struct(">qiq")
@@ -22,6 +23,12 @@ FILLER = UNIT.pack(0, FILLER_SIZE, 0)
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 UNKNOWN_LEVEL_MS = 1_000
 NOT_COMPACTED = -1
+BATCH_SIZE_MAX = 32_767
+"""Messages of one unit of a batch consume queue: its field has 16 bits."""
+FOLDER_NAME_MAX = 255
+"""Bytes; file systems take no longer names."""
+FIRST_PRINTABLE = 0x20
+NOT_IN_NAMES = b"/\\\x7f"
 
 _PLACE = struct.Struct(">qi")
 _PADDED = {UNIT.size: struct.Struct(">qi8x"), BATCH_UNIT.size: struct.Struct(">qi34x")}
@@ -46,6 +53,42 @@ class BatchUnit(NamedTuple):
     batch_size: int
     compacted_offset: int = NOT_COMPACTED
     reserved: int = 0
+
+
+def name_error(topic: bytes) -> str | None:
+    """Why no folder of queues can have this topic's name; None when one can.
+
+    Wider than what a topic may be called: those that brokers make of cluster names hold dots and
+    blanks.
+    """
+    if not 0 < len(topic) <= FOLDER_NAME_MAX:
+        return f"a topic of {len(topic)} bytes, not 1 to {FOLDER_NAME_MAX}"
+    if topic in (b".", b".."):
+        return f"topic {topic!r} would be another folder"
+    if any(unit < FIRST_PRINTABLE or unit in NOT_IN_NAMES for unit in topic):
+        return f"topic {topic!r} holds a separator or a control character"
+    try:
+        topic.decode()
+    except UnicodeDecodeError:
+        return f"topic {topic!r} is no text"
+    return None
+
+
+@lru_cache(maxsize=4096)
+def topic_key(topic: str) -> bytes:
+    """A topic as records and queues hold it.
+
+    Raises:
+        MessageIllegal: no folder of queues can have its name.
+    """
+    try:
+        raw = topic.encode()
+    except UnicodeEncodeError as error:
+        raise MessageIllegal(f"topic {topic!r} is no text") from error
+    error_text = name_error(raw)
+    if error_text is not None:
+        raise MessageIllegal(error_text)
+    return raw
 
 
 def valid_units(buffer: memoryview, unit_size: int, previous_end: int) -> tuple[int, int]:

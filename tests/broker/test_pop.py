@@ -143,7 +143,7 @@ def test_revive_when_records_are_read_in_any_mix_then_exactly_the_unacknowledged
             records.append(None)
     starts = {one.start_offset: records.index(one) for one in points}
     for record in records:
-        queue.add(record)
+        queue.add(record, 1 << 50)
     done: set[int] = set()
     for now_ms in sorted(data.draw(st.lists(st.integers(0, 12_000), max_size=6))):
         for due in queue.due(now_ms):
@@ -165,7 +165,7 @@ def test_revive_when_it_begins_again_then_old_acknowledgements_are_harmless() ->
     """After a failover reading begins at a kept offset: what belongs to earlier ones is passed."""
     one = point(1, 1_000, 2)
     queue = ReviveQueue(7, 10)
-    queue.add(Acks(*one.key, one.offsets))
+    queue.add(Acks(*one.key, one.offsets), 1 << 50)
     assert queue.due(10**9) == []
     assert queue.kept == 7
 
@@ -175,7 +175,7 @@ def test_revive_when_too_many_wait_then_no_more_are_read() -> None:
     queue = ReviveQueue(0, 2)
     for number in (1, 2):
         assert not queue.is_full
-        queue.add(point(number, 1_000, 1))
+        queue.add(point(number, 1_000, 1), 1 << 50)
     assert queue.is_full
 
 

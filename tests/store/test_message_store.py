@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import struct
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -412,3 +414,58 @@ def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
         other.communicate("")
     os.close(lock_first_byte(path))
     assert Path(path).read_bytes() == b"lock"
+
+
+BAD_TOPICS = ["a/b", "..", ".", "x" * 256, "a\\b", "a\0b", "a\nb"]
+
+
+@pytest.mark.parametrize("topic", BAD_TOPICS)
+async def test_message_when_its_topic_can_be_no_folder_then_it_is_refused(
+    tmp_path: Path, topic: str
+) -> None:
+    """A record is for ever and on every replica: what cannot be filed is not written."""
+    store = real_store(tmp_path)
+    await store.open()
+    for put in (store.append, store.append_batch):
+        with pytest.raises(MessageIllegal):
+            put(message(topic=topic))
+    assert store.max_offset == 0
+    await store.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    "bad",
+    [*({"topic": topic} for topic in BAD_TOPICS), {"queue_id": -1}],
+    ids=lambda one: repr(one)[:30],
+)
+async def test_record_when_its_queue_can_be_no_folder_then_it_is_passed_over_for_good(
+    tmp_path: Path, bad: dict[str, Any], clean: bool
+) -> None:
+    """Another master wrote it: all others are served, and the store opens again."""
+    store = real_store(tmp_path)
+    await store.open()
+    store.append(message(0))
+    store.commit_log.append(message(1, **bad), 0)
+    store.append(message(2, body=b"behind it"))
+    await store.wait_dispatched(store.max_offset)
+    assert bodies(store)[1:] == [b"behind it"]
+    assert store.queues.skipped == 1
+    if clean:
+        await store.close()
+    else:
+        # Whatever the queues held is lost, so every record is looked at again.
+        await store.flush(store.max_offset)
+        shutil.copytree(tmp_path / "commitlog", tmp_path / "again" / "commitlog")
+        await store.close()
+        (tmp_path / "again" / "abort").touch()
+    store = real_store(tmp_path if clean else tmp_path / "again")
+    await store.open()
+    assert bodies(store)[1:] == [b"behind it"]
+    assert store.queues.skipped == 1
+    assert store.failed is None
+    assert store.append(message(3)).queue_offset == 2
+    await store.close()
+    assert sorted(one.name for one in tmp_path.iterdir() if one.is_dir()) == sorted(
+        {"commitlog", "consumequeue", "index"} | (set() if clean else {"again"})
+    )

@@ -154,13 +154,14 @@ class DelayDelivery:
     def _write(self, record: Record) -> int:
         """Write a message that is due; 0 for one that cannot be."""
         message = due_message(record)
-        if message is None:
-            self._log.log("error", "delayed_message_illegal", offset=record.physical_offset)
-            return 0
+        reason = "it does not say where it belongs"
         try:
-            return self._writer.append(message).end
+            if message is not None:
+                return self._writer.append(message).end
         except MessageIllegal as error:
-            self._log.log(
-                "error", "delayed_message_illegal", offset=record.physical_offset, error=str(error)
-            )
-            return 0
+            reason = str(error)
+        self._broker.statistics.records_skipped += 1
+        self._log.log(
+            "error", "delayed_message_illegal", offset=record.physical_offset, error=reason
+        )
+        return 0

@@ -90,6 +90,11 @@ class Collector(PrometheusCollector):
         )
         yield self._gauge("rmqha_pulls_held", "Pulls that wait for messages", facts.pulls_held)
         yield self._gauge("rmqha_lags_left_out", "Queues without a lag here", found.lags_left_out)
+        skipped = CounterMetricFamily(
+            "rmqha_records_skipped", "Records that could not be acted on", labels=list(self._labels)
+        )
+        skipped.add_metric(list(self._labels.values()), found.records_skipped)
+        yield skipped
         if facts.lease is not None:
             yield self._gauge("rmqha_write_lease_held", "1 while it is held", facts.lease[0])
             family = CounterMetricFamily(

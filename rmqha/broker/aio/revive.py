@@ -31,6 +31,9 @@ READ_MAX = 512
 REVIVE_MAX = 64
 """Check points whose rest is written at once."""
 
+REVIVE_BYTES = 4 << 20
+"""Written at once, and what is left of the check point that passes it."""
+
 FIRST_POP_TIME = b"1ST_POP_TIME"
 
 
@@ -103,24 +106,29 @@ class ReviveService:
             if record is None:
                 queue.skip(max(queue.position + 1, reader.min_offset(self._topic, number)))
             else:
-                queue.add(self._understood(record))
+                queue.add(self._understood(record), record.store_timestamp)
         return True
 
     def _understood(self, record: Record) -> CheckPoint | Acks | None:
         try:
             return read_record(record.properties, record.body, self._own_name)
         except RemoteProtocolError as error:
-            self._log.log(
-                "error", "revive_record_illegal", offset=record.physical_offset, reason=str(error)
-            )
+            self._skipped("revive_record_illegal", record.physical_offset, error)
             return None
+
+    def _skipped(self, event: str, offset: int, error: Exception) -> None:
+        self._broker.statistics.records_skipped += 1
+        self._log.log("error", event, offset=offset, reason=str(error))
 
     async def _revive_due(self, queue: ReviveQueue, delivered_ms: int) -> None:
         """Write what is left of every check point that is over; it is done when that is safe."""
         end, written = 0, []
+        start = self._broker.store.max_offset
         for due in queue.due(delivered_ms)[:REVIVE_MAX]:
             end = max(end, self._revive(due))
             written.append(due)
+            if end - start >= REVIVE_BYTES:
+                break
         while end and not await self._writer.settle(end):
             await self._broker.clock.sleep(LOOK_MS)
         for due in written:
@@ -156,7 +164,7 @@ class ReviveService:
         try:
             result = self._writer.append(revived_message(record, topic, point.pop_ms, self._host))
         except MessageIllegal as error:
-            self._log.log("error", "popped_message_illegal", offset=offset, reason=str(error))
+            self._skipped("popped_message_illegal", offset, error)
             return 0
         self.revived += 1
         self._broker.statistics.put(topic, 1, result.size)

@@ -161,7 +161,7 @@ class TimerService:
     def _add(self, at: int, record: Record) -> None:
         out_ms = timer_out_ms(record.properties)
         if out_ms is None:
-            self._log.log("error", "timer_illegal", offset=record.physical_offset)
+            self._skipped(record.physical_offset, "it does not say when it is due")
             self._table.skip(at + 1)
             return
         recalls = props.find(record.properties, DELETE_KEY) or b""
@@ -196,5 +196,9 @@ class TimerService:
             reason = "it does not say where it belongs"
         except MessageIllegal as error:
             reason = str(error)
-        self._log.log("error", "timer_illegal", offset=timer.physical_offset, reason=reason)
+        self._skipped(timer.physical_offset, reason)
         return 0
+
+    def _skipped(self, offset: int, reason: str) -> None:
+        self._broker.statistics.records_skipped += 1
+        self._log.log("error", "timer_illegal", offset=offset, reason=reason)

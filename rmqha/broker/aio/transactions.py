@@ -209,6 +209,7 @@ class TransactionService:
             try:
                 end = self._renew(one, half)
             except MessageIllegal as error:
+                self._broker.statistics.records_skipped += 1
                 self._log.log("error", "half_message_illegal", reason=str(error))
                 end = self._op([one.queue_offset])
         return end, len(found) == ASK_MAX

@@ -6,13 +6,20 @@ Source: protocol fact (ha-store 5.7, 2.9).
 from __future__ import annotations
 
 import os
+import struct
+from collections.abc import Callable
 
-from rmqha.base.errors import StoreDamaged
 from rmqha.runtime.ports import Disk
 from rmqha.store import properties as props
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.queue_files import QueueFiles
-from rmqha.store.consume_queue import SCHEDULE_TOPIC, BatchUnit, unit_tags_code
+from rmqha.store.consume_queue import (
+    BATCH_SIZE_MAX,
+    SCHEDULE_TOPIC,
+    BatchUnit,
+    name_error,
+    unit_tags_code,
+)
 from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Head
 from rmqha.store.scan import Lane, LaneKey
 from rmqha.store.settings import StoreSettings
@@ -25,16 +32,28 @@ Key = tuple[bytes, int]
 class ConsumeQueues:
     """Queues by (topic, queue id); topics are the bytes that records hold.
 
+    Args:
+        on_skipped: told each record that no queue can hold, and why.
+
     Attributes:
         next_offsets: the queue offset of the next message, by queue.
+        skipped: records that no queue can hold: another master wrote them. They stay in the log.
         watched: queues of which somebody waits for a message.
         arrived: those of them that have grown; who told the watcher clears it.
     """
 
-    def __init__(self, disk: Disk, settings: StoreSettings) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        settings: StoreSettings,
+        *,
+        on_skipped: Callable[[Head, str], None] = lambda head, reason: None,
+    ) -> None:
         self._disk = disk
+        self._on_skipped = on_skipped
         self._settings = settings
         self._delays = settings.message_delay_levels_ms
+        self.skipped = 0
         self.queues: dict[Key, QueueFiles] = {}
         self.next_offsets: dict[Key, int] = {}
         self.watched: set[Key] = set()
@@ -49,6 +68,8 @@ class ConsumeQueues:
         for kind in (PLAIN, BATCH):
             root = self._settings.path(kind)
             for topic in await self._disk.list_dir(root):
+                if name_error(os.fsencode(topic)) is not None:
+                    continue
                 for number in await self._disk.list_dir(os.path.join(root, topic)):
                     if number.isdigit():
                         key = (topic.encode(), int(number))
@@ -58,10 +79,7 @@ class ConsumeQueues:
                             self.queues[key] = queue
 
     def _new(self, key: Key, *, batch: bool) -> QueueFiles:
-        topic = key[0].decode("utf-8", "replace")
-        if topic in ("", ".", "..") or "/" in topic or "\0" in topic:
-            raise StoreDamaged(f"a record's topic {topic!r} cannot be a directory")
-        directory = self._settings.path(BATCH if batch else PLAIN, topic, str(key[1]))
+        directory = self._settings.path(BATCH if batch else PLAIN, key[0].decode(), str(key[1]))
         size = (
             self._settings.mapper_file_size_batch_consume_queue
             if batch
@@ -70,11 +88,10 @@ class ConsumeQueues:
         return QueueFiles(self._disk, directory, size, batch=batch)
 
     async def make(self, head: Head) -> None:
-        """Make the queue of a record, or have an empty one begin anew.
+        """Make the queue of a record for which :meth:`dispatch` found none it could use.
 
         Raises:
             DiskFailed: its directory cannot be made.
-            StoreDamaged: the topic cannot be a directory's name.
         """
         key = (head.topic, head.queue_id)
         old = self.queues.get(key)
@@ -88,7 +105,7 @@ class ConsumeQueues:
     def dispatch(self, head: Head, buffer: memoryview) -> bool:
         """Write the unit of a record; False when its queue must be made first.
 
-        PREPARED and ROLLBACK records have none.
+        PREPARED and ROLLBACK records have none, and those that no queue can hold are counted.
 
         Raises:
             DiskFailed: no room for a queue's next file.
@@ -98,18 +115,34 @@ class ConsumeQueues:
             return True
         queue = self.queues.get((head.topic, head.queue_id))
         if queue is None or queue.begins_after(head.queue_offset):
-            return False
+            reason = _why_no_queue(head)
+            return False if reason is None else self._skip(head, reason)
         if (head.topic, head.queue_id) in self.watched:
             self.arrived[head.topic, head.queue_id] = None
         at = head.properties_at
         properties = bytes(buffer[at : at + head.properties_size])
+        try:
+            return self._put(queue, head, properties)
+        except struct.error as error:
+            return self._skip(head, f"its unit cannot be written: {error}")
+
+    def _skip(self, head: Head, reason: str) -> bool:
+        self.skipped += 1
+        self._on_skipped(head, reason)
+        return True
+
+    def _put(self, queue: QueueFiles, head: Head, properties: bytes) -> bool:
         code = unit_tags_code(head.topic, properties, head.store_timestamp, self._delays)
+        if head.queue_offset < 0:
+            return self._skip(head, f"queue offset {head.queue_offset}")
         if not queue.batch:
             queue.put(head.offset, head.size, code, head.queue_offset)
             return True
         base = props.find_integer(properties, b"INNER_BASE")
         number = props.find_integer(properties, b"INNER_NUM")
         if base is not None and number is not None:
+            if number > BATCH_SIZE_MAX:
+                return self._skip(head, f"an inner batch of {number} messages")
             queue.put_batch(
                 BatchUnit(head.offset, head.size, code, head.store_timestamp, base, number)
             )
@@ -201,3 +234,10 @@ class ConsumeQueues:
         """Unmap all."""
         for queue in self.queues.values():
             queue.close()
+
+
+def _why_no_queue(head: Head) -> str | None:
+    """Why there can be no queue for a record; None when there can."""
+    if head.queue_id < 0:
+        return f"queue {head.queue_id}"
+    return name_error(head.topic)

@@ -25,7 +25,8 @@ from rmqha.store.aio.index_files import IndexFiles
 from rmqha.store.aio.loading import Loaded, Loader
 from rmqha.store.aio.plain_appends import PlainAppends
 from rmqha.store.aio.reader import Reader
-from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Message, topic_field
+from rmqha.store.consume_queue import topic_key
+from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Head, Message
 from rmqha.store.settings import StoreSettings
 
 ABORT = "abort"
@@ -82,7 +83,7 @@ class MessageStore:
         self.failed: RmqhaError | None = None
         self.loaded: Loaded | None = None
         self.commit_log = CommitLog(disk, clock, settings)
-        self.queues = ConsumeQueues(disk, settings)
+        self.queues = ConsumeQueues(disk, settings, on_skipped=self._skipped)
         self.flusher = Flusher(self.commit_log, on_flushed=self._flushed, on_failed=self._fail)
         self.dispatcher = Dispatcher(
             self.commit_log, self.queues, settings, limit=self.limit, on_failed=self._fail
@@ -204,6 +205,9 @@ class MessageStore:
         if self.commit_log.valid_end(self.dispatcher.offset, limit) <= self.dispatcher.offset:
             await self._disk.remove(self.settings.path(ABORT))
 
+    def _skipped(self, head: Head, reason: str) -> None:
+        self._log.log("error", "record_skipped", offset=head.offset, reason=reason)
+
     def _fail(self, error: RmqhaError) -> None:
         if self.failed is not None:
             return
@@ -232,7 +236,7 @@ class MessageStore:
         """
         if self.failed is not None:
             self.check_alive()
-        key = (topic_field(message.topic)[1], message.queue_id)
+        key = (topic_key(message.topic), message.queue_id)
         table = self.queues.next_offsets
         if message.sys_flag & TRANSACTION_MASK in (0x4, 0xC):
             result = self.commit_log.append(message, 0)
@@ -257,7 +261,7 @@ class MessageStore:
         """
         self.check_alive()
         messages = batches.split_client_batch(batch, messages_max=self.settings.client_batch_max)
-        key = (topic_field(batch.topic)[1], batch.queue_id)
+        key = (topic_key(batch.topic), batch.queue_id)
         base = self.queues.next_offsets.get(key, 0)
         results = self.commit_log.append_batch(messages, base)
         self.queues.next_offsets[key] = base + len(results)

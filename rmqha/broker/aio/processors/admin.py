@@ -114,6 +114,7 @@ class AdminProcessor:
             self._facts(), broker.config.integer("brokerPermission"),
             len(broker.topics.table.topics), len(broker.groups.table.groups),
             broker.statistics.written(), broker.statistics.read(), lags, left_out,
+            broker.statistics.records_skipped + broker.store.queues.skipped,
         )  # fmt: skip
 
     def _facts(self) -> Facts:
