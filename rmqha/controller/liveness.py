@@ -9,6 +9,8 @@ Rules:
   and the close of any other connection means nothing for it (#11045).
 - A connection may carry several brokers (BrokerContainer); its close starts the grace of all.
 - Any valid request of a broker is a sign of life, not only heartbeats (#10812).
+- Brokers that are heard and not registered may be anybody: one connection carries so many of them
+  at most, they take no registered broker's place, and nobody is believed to be silent for long.
 
 Source: Java 5.3.3 DefaultBrokerHeartbeatManager; decision 6 of the design page.
 """
@@ -16,20 +18,22 @@ Source: Java 5.3.3 DefaultBrokerHeartbeatManager; decision 6 of the design page.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
 from rmqha.base.ids import BrokerId
+from rmqha.controller.live_room import HeardSets, LiveRoom
 from rmqha.controller.metadata.fields import broker_id_field, int_field, long_field
+from rmqha.controller.metadata.registrations import Identity
 
 DEFAULT_TIMEOUT_MS = 10_000
 DEFAULT_PRIORITY = 2**31 - 1
-TIMEOUT_MS_MAX = 86_400_000
+TIMEOUT_MS_MAX = 300_000
 CLOSE_GRACE_MS_MAX = 100
-
-Identity = tuple[str, str, BrokerId]
-"""(clusterName, brokerName, brokerId)."""
+NAME_LENGTH_MAX = 255
+"""Characters of a cluster's and of a broker's name; no others are registered."""
+STRANGERS_PER_CONNECTION = 256
 
 
 class LiveBroker(Struct, eq=False):
@@ -51,6 +55,7 @@ class LiveBroker(Struct, eq=False):
         revived: its last sign of life brought it (back) to life.
         expired: its death was already reported.
         closed: its last connection was closed while it counted as alive: it ended, or knows it.
+        registered: the replicated state has it.
         slot: which heap entry is the valid one, -1 when none is.
         pushed_ms: the deadline that entry holds; lazily corrected when it moved later.
     """
@@ -70,6 +75,7 @@ class LiveBroker(Struct, eq=False):
     revived: bool = False
     expired: bool = True
     closed: bool = False
+    registered: bool = False
     slot: int = -1
     pushed_ms: int = 0
 
@@ -77,18 +83,35 @@ class LiveBroker(Struct, eq=False):
 class Liveness:
     """The live table of one node."""
 
-    def __init__(self, *, close_grace_ms: int = 100, brokers_max: int = 100_000) -> None:
+    def __init__(
+        self,
+        *,
+        close_grace_ms: int = 100,
+        brokers_max: int = 100_000,
+        strangers_per_connection: int = STRANGERS_PER_CONNECTION,
+        timeout_ms_max: int = TIMEOUT_MS_MAX,
+        is_registered: Callable[[Identity], bool] = lambda identity: False,
+    ) -> None:
         """Start with nobody heard.
 
         Args:
             close_grace_ms: how long a broker outlives its closed connection, 0 to 100.
-            brokers_max: entries kept; at the limit the longest dead one makes room.
+            brokers_max: entries kept; ``live_room`` says who makes room at the limit.
+            strangers_per_connection: a connection that carries so many brokers brings no further
+                one that is not registered.
+            timeout_ms_max: how long one sign of life lasts at most.
+            is_registered: whether the replicated state has a broker; asked for new entries, and
+                when the machine says that it may have changed.
         """
         self.close_grace_ms = close_grace_ms
         self.brokers_max = brokers_max
+        self.timeout_ms_max = timeout_ms_max
+        self._strangers_per_connection = strangers_per_connection
+        self._is_registered = is_registered
         self._brokers: dict[Identity, LiveBroker] = {}
         self._by_connection: dict[int, dict[Identity, LiveBroker]] = {}
-        self._dead: dict[Identity, None] = {}
+        self._room = LiveRoom()
+        self._sets: HeardSets[LiveBroker] = HeardSets()
         self._heap: list[tuple[int, int, LiveBroker]] = []
         self._slots = 0
         # The last heartbeat of each broker by the identity of its fields: headers that repeat
@@ -125,18 +148,20 @@ class Liveness:
             ext_fields.get("brokerName", ""),
             broker_id,
         )
-        found = self._brokers.get(identity) or self._insert(identity)
+        found = self._brokers.get(identity) or self._insert(now_ms, connection, identity)
         if found is None:
             return None
         broker = found
-        self._remember_words(broker, ext_fields)
         rebinds = broker.connection is None or connection > broker.connection
+        if rebinds and not broker.registered and self._is_crowded(connection):
+            return None
+        self._remember_words(broker, ext_fields)
         _take_positions(broker, ext_fields, rebinds or now_ms >= broker.dead_at_ms)
         limits = (ext_fields.get("heartbeatTimeoutMills"), ext_fields.get("electionPriority"))
         if limits != broker.limits:
             # They seldom change, and heartbeats are most of what a controller gets.
             broker.limits = limits
-            _take_limits(broker, ext_fields)
+            _take_limits(broker, ext_fields, self.timeout_ms_max)
         # A heartbeat still buffered in an older connection must not pull the entry back to it.
         if rebinds:
             self._bind(broker, connection)
@@ -152,7 +177,7 @@ class Liveness:
         and takes over when the current one closes.
         """
         identity = (cluster, name, broker_id)
-        broker = self._brokers.get(identity) or self._insert(identity)
+        broker = self._brokers.get(identity) or self._insert(now_ms, connection, identity)
         if broker is None:
             return None
         if broker.connection is None:
@@ -203,7 +228,7 @@ class Liveness:
             broker = heapq.heappop(self._heap)[2]
             broker.expired = True
             broker.slot = -1
-            self._dead[broker.identity] = None
+            self._room.died(broker.identity)
             gone.append(broker.identity)
         return gone
 
@@ -220,8 +245,33 @@ class Liveness:
         broker.dead_at_ms = max(broker.dead_at_ms, now_ms + broker.timeout_ms + 1)
         if broker.expired:
             broker.expired = False
-            self._dead.pop(broker.identity, None)
+            self._room.woke(broker.identity)
             self._push(broker)
+
+    def heard_in(self, cluster: str, name: str) -> Iterable[tuple[BrokerId, LiveBroker]]:
+        """Everyone of a set that was ever heard and not forgotten, registered or not."""
+        return self._sets.members(cluster, name)
+
+    def first_heard_ms(self, cluster: str, name: str) -> int | None:
+        """When anybody of a set was first heard; None when nobody was, or all are forgotten."""
+        return self._sets.first_ms(cluster, name)
+
+    def registration_changed(self, identity: Identity) -> None:
+        """The replicated state has taken a broker in, or has it no more."""
+        broker = self._brokers.get(identity)
+        if broker is not None:
+            self._register_again(broker)
+
+    def registrations_replaced(self) -> None:
+        """The replicated state is another one."""
+        for broker in self._brokers.values():
+            self._register_again(broker)
+
+    def _register_again(self, broker: LiveBroker) -> None:
+        registered = self._is_registered(broker.identity)
+        if registered != broker.registered:
+            broker.registered = registered
+            self._room.turned(broker.identity, registered=registered)
 
     def is_closed(self, cluster: str, name: str, broker_id: BrokerId) -> bool:
         """Whether the broker's last connection was closed, rather than silent or never there."""
@@ -236,19 +286,32 @@ class Liveness:
         """Everyone alive, ascending; walks the whole table, for status pages and metrics."""
         return sorted(key for key, one in self._brokers.items() if now_ms < one.dead_at_ms)
 
-    def _insert(self, identity: Identity) -> LiveBroker | None:
+    def _insert(self, now_ms: int, connection: int, identity: Identity) -> LiveBroker | None:
+        registered = self._is_registered(identity)
+        too_long = max(len(identity[0]), len(identity[1])) > NAME_LENGTH_MAX
+        if not registered and (too_long or self._is_crowded(connection)):
+            return None
         if len(self._brokers) >= self.brokers_max:
-            longest_dead = next(iter(self._dead), None)
-            if longest_dead is None:
+            victim = self._room.victim(registered=registered)
+            if victim is not None:
+                self._forget(victim)
+            elif not registered:
                 return None
-            self._forget(longest_dead)
-        broker = LiveBroker(identity)
+        broker = LiveBroker(identity, registered=registered)
         self._brokers[identity] = broker
+        self._room.added(identity, registered=registered)
+        self._sets.add(now_ms, identity, broker)
         return broker
 
+    def _is_crowded(self, connection: int) -> bool:
+        return len(self._by_connection.get(connection, ())) >= self._strangers_per_connection
+
     def _forget(self, identity: Identity) -> None:
-        del self._dead[identity]
+        self._room.removed(identity)
+        self._sets.remove(identity)
         broker = self._brokers.pop(identity)
+        # Its deadline in the heap is void.
+        broker.slot = -1
         self._forget_words(broker)
         self._unlink(broker.connection, broker)
         self._unlink(broker.later_connection, broker)
@@ -304,7 +367,7 @@ class Liveness:
         broker.dead_at_ms = now_ms + broker.timeout_ms + 1
         if broker.expired:
             broker.expired = False
-            self._dead.pop(broker.identity, None)
+            self._room.woke(broker.identity)
             self._push(broker)
         elif broker.dead_at_ms < broker.pushed_ms:
             # Its timeout was shortened: waiting for the old deadline would be too late.
@@ -335,11 +398,11 @@ class Liveness:
         return False
 
 
-def _take_limits(broker: LiveBroker, ext_fields: Mapping[str, str]) -> None:
+def _take_limits(broker: LiveBroker, ext_fields: Mapping[str, str], timeout_ms_max: int) -> None:
     timeout_ms = long_field(ext_fields, "heartbeatTimeoutMills")
     if timeout_ms is None or timeout_ms < 1:
         timeout_ms = DEFAULT_TIMEOUT_MS
-    broker.timeout_ms = min(timeout_ms, TIMEOUT_MS_MAX)
+    broker.timeout_ms = min(timeout_ms, timeout_ms_max)
     priority = int_field(ext_fields, "electionPriority")
     broker.priority = DEFAULT_PRIORITY if priority is None else priority
 

@@ -17,6 +17,7 @@ Source: RIP-44; Java 5.3.3 ControllerManager, DLedgerController.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -70,6 +71,7 @@ from rmqha.controller.metadata.messages import (
     WatchRoute,
 )
 from rmqha.controller.metadata.proposals import Proposals
+from rmqha.controller.metadata.registrations import concerned, is_registered
 from rmqha.controller.metadata.senders import sender
 from rmqha.controller.metadata.snapshot import from_snapshot, to_snapshot
 from rmqha.controller.metadata.state import MetadataState
@@ -92,7 +94,7 @@ class ControllerMachine:
     def __init__(self, settings: MachineSettings | None = None) -> None:
         """Start as a follower with an empty state and nobody heard."""
         self.state = MetadataState()
-        self.liveness = Liveness()
+        self.liveness = Liveness(is_registered=partial(is_registered, self.state))
         self._settings = MachineSettings()
         self.configure(settings or MachineSettings())
         self._announcer = Announcer(self.state, self.liveness)
@@ -126,6 +128,7 @@ class ControllerMachine:
         self._settings = settings
         self.liveness.close_grace_ms = min(max(settings.close_grace_ms, 0), CLOSE_GRACE_MS_MAX)
         self.liveness.brokers_max = settings.live_brokers_max
+        self.liveness.timeout_ms_max = settings.heartbeat_timeout_ms_max
 
     def step(self, now_ms: int, event: ControllerEvent) -> list[ControllerEffect]:
         """Take one event and return what the shell must do, in this order.
@@ -222,6 +225,7 @@ class ControllerMachine:
             settings.adopt_unknown_brokers,
             settings.broker_sets_max,
             settings.replicas_per_set_max,
+            settings.cold_start_grace_ms,
         )
 
     # Requests
@@ -296,8 +300,11 @@ class ControllerMachine:
         work, what = self._proposals.committed(event.record)
         before = self.state.sets.get(what.broker_name)
         old_master = before.master_broker_id if before is not None else None
+        touched = concerned(self.state, what)
         own = work is not None and work.decision is not None
         applied = apply(self.state, what, tell=own and self._telling.may_tell(now_ms))
+        for identity in touched:
+            self.liveness.registration_changed(identity)
         if isinstance(what, ElectMaster) and applied.changed:
             self._elections.committed(now_ms, what, self._settings.renotify_window_ms)
         if work is None or work.decision is None:
@@ -368,6 +375,7 @@ class ControllerMachine:
         # The announcer and shells hold on to this object.
         self.state.sets.clear()
         self.state.sets.update(state.sets)
+        self.liveness.registrations_replaced()
         self._applied_index = event.index
         facts = {"index": event.index, "snapshot_index": index, "broker_sets": len(state.sets)}
         return [Note("snapshot_loaded", facts=facts)]

@@ -80,6 +80,7 @@ DEFAULTS: dict[str, str] = {
     "brokerCloseGraceMs": "5",
     "coldStartGraceMs": "10000",
     "connectionsMax": "65536",
+    "heartbeatTimeoutMaxMs": "300000",
     "logLevel": "info",
     "logStyle": "auto",
     "raftElectionMaxMs": "300",
@@ -114,6 +115,7 @@ MUTABLE = frozenset(
 )
 ALIASES = {"processReadEvent": "isProcessReadEvent"}
 GRACE_MS_MAX = 100
+HEARTBEAT_TIMEOUT_MS_LEAST = 1_000
 PORT_MAX = 65535
 SNAPSHOT_SPREAD = 4
 """A node's snapshots come up to a quarter of the set number of entries later than the others'."""
@@ -230,6 +232,8 @@ def _check_numbers(config: ControllerConfig) -> None:
             raise ConfigInvalid(f"{key}={config.values[key]} must not be negative")
     if config.integer("brokerCloseGraceMs") > GRACE_MS_MAX:
         raise ConfigInvalid(f"brokerCloseGraceMs must be at most {GRACE_MS_MAX}")
+    if config.integer("heartbeatTimeoutMaxMs") < HEARTBEAT_TIMEOUT_MS_LEAST:
+        raise ConfigInvalid(f"heartbeatTimeoutMaxMs must be at least {HEARTBEAT_TIMEOUT_MS_LEAST}")
     if config.integer("metricsPromExporterPort") > PORT_MAX:
         raise ConfigInvalid(f"metricsPromExporterPort must be at most {PORT_MAX}")
     status_address(config.values)

@@ -182,3 +182,117 @@ def test_expire_when_anything_happens_then_exactly_at_next_deadline(
     living = {broker_id for _, _, broker_id in live.living(now_ms)}
     assert living == {BrokerId(n) for n in range(1, 5) if alive(live, now_ms, BrokerId(n))}
     assert len(live._heap) <= 2 * 4 + 65
+
+
+REGISTERED = frozenset(("c", "a", BrokerId(number)) for number in range(1, 100))
+
+
+def guarded(brokers_max: int, share: int = 100) -> Liveness:
+    """Brokers 1 to 99 of set a are registered, everybody else is a stranger."""
+    return Liveness(
+        brokers_max=brokers_max, strangers_per_connection=share,
+        is_registered=lambda identity: identity in REGISTERED,
+    )  # fmt: skip
+
+
+def test_registered_broker_when_strangers_fill_the_table_then_it_finds_room() -> None:
+    """Forged heartbeats kept every new broker out for as long as their connection was open."""
+    live = guarded(brokers_max=50)
+    for number in range(50):
+        beat(live, 0, 7, broker_id=1000 + number)
+    for number in range(1, 81):
+        beat(live, 1, 100 + number, broker_id=number)
+    assert all(alive(live, 1, BrokerId(number)) for number in range(1, 81))
+    assert len(live.living(1)) == 80
+    # All that are left are registered: a stranger displaces none of them, alive or dead.
+    live.connection_closed(2, 101)
+    live.expire(200)
+    beat(live, 200, 8, broker_id=2000)
+    assert live.info("c", "a", BrokerId(2000)) is None
+    assert live.info("c", "a", ONE) is not None
+
+
+def test_strangers_when_the_table_is_full_then_dead_ones_make_room_first() -> None:
+    """In the order of dying; living strangers stay as long as any other entry can go."""
+    live = guarded(brokers_max=3)
+    beat(live, 0, 1, broker_id=1001)
+    beat(live, 0, 2, broker_id=1002)
+    beat(live, 0, 3, broker_id=1)
+    live.connection_closed(1, 2)
+    live.connection_closed(1, 3)
+    live.expire(500)
+    beat(live, 500, 4, broker_id=2)
+    assert live.info("c", "a", BrokerId(1002)) is None
+    assert live.info("c", "a", BrokerId(1001)) is not None
+    beat(live, 500, 5, broker_id=3)
+    assert live.info("c", "a", BrokerId(1001)) is None
+    assert live.info("c", "a", ONE) is not None
+
+
+def test_strangers_when_one_connection_brings_many_then_it_has_a_share() -> None:
+    """Filling the table takes as many connections as the server bounds."""
+    live = guarded(brokers_max=1_000, share=10)
+    for number in range(30):
+        beat(live, 0, 1, broker_id=1000 + number)
+    assert len(live.living(0)) == 10
+    for number in range(30):
+        beat(live, 0, 2, broker_id=1000 + number)
+    # A newer connection takes over what it names, but no more than its own share either.
+    assert len(live.living(0)) == 10
+    assert len(live._by_connection[2]) == 10
+    for number in range(30):
+        beat(live, 0, 1, broker_id=2000 + number)
+    assert len(live.living(0)) == 20
+    for number in range(1, 40):
+        beat(live, 0, 2, broker_id=number)
+    assert len(live.living(0)) == 59
+
+
+def test_stranger_when_it_is_registered_then_it_is_one_no_more() -> None:
+    """And the other way round, when an operator removes it."""
+    known: set[tuple[str, str, BrokerId]] = set()
+    live = Liveness(brokers_max=2, is_registered=lambda identity: identity in known)
+    beat(live, 0, 1, broker_id=1)
+    beat(live, 0, 2, broker_id=2)
+    known |= {("c", "a", ONE), ("c", "a", BrokerId(3))}
+    live.registration_changed(("c", "a", ONE))
+    beat(live, 1, 3, broker_id=3)
+    assert live.info("c", "a", TWO) is None
+    assert alive(live, 1)
+    known.clear()
+    live.registrations_replaced()
+    known.add(("c", "a", BrokerId(4)))
+    beat(live, 2, 4, broker_id=4)
+    assert live.info("c", "a", ONE) is None
+
+
+def test_timeout_when_it_is_longer_than_is_believed_then_cut() -> None:
+    """A day of silence is no sign of life, whoever claims so."""
+    live = Liveness(timeout_ms_max=60_000)
+    beat(live, 0, 1, heartbeatTimeoutMills=86_400_000)
+    assert live.next_deadline_ms() == 60_001
+
+
+def test_stranger_when_its_name_is_too_long_then_it_is_not_kept() -> None:
+    """No broker of such a name can be registered."""
+    live = Liveness()
+    beat(live, 0, 1, brokerName="x" * 256)
+    beat(live, 0, 1, clusterName="x" * 256)
+    assert live.living(0) == []
+
+
+def test_heard_in_when_brokers_come_and_go_then_the_set_and_its_first_time() -> None:
+    """An election must know who else lives in the set, and since when."""
+    live = Liveness(brokers_max=2)
+    assert live.first_heard_ms("c", "a") is None
+    beat(live, 5, 1, broker_id=1, epoch=3)
+    beat(live, 9, 2, broker_id=2, epoch=4)
+    assert live.first_heard_ms("c", "a") == 5
+    assert {one: said.epoch for one, said in live.heard_in("c", "a")} == {ONE: 3, TWO: 4}
+    for connection in (1, 2):
+        live.connection_closed(10, connection)
+    live.expire(500)
+    for number in (1, 2):
+        beat(live, 500, 3, broker_id=number, brokerName="b")
+    assert live.first_heard_ms("c", "a") is None
+    assert list(live.heard_in("c", "a")) == []

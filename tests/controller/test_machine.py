@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rmqha.base.ids import BrokerId
 from rmqha.controller.machine import (
     Committed,
     ControllerMachine,
@@ -543,3 +544,41 @@ def test_settings_when_changed_at_run_time_then_in_force() -> None:
     assert driver.master() == (2, 2)
     assert driver.told() == []
     driver.step(Ticked())
+
+
+def test_forged_heartbeats_when_they_fill_the_table_then_brokers_register_and_serve() -> None:
+    """A table full of brokers that claim a day of silence kept every new broker from its set."""
+    driver = Driver(MachineSettings(live_brokers_max=100, heartbeat_timeout_ms_max=60_000))
+    for number in range(200):
+        driver.beat(
+            1 + number, 1_000 + number % 20, brokerName="forged",
+            heartbeatTimeoutMills=86_400_000,
+        )  # fmt: skip
+    driver.pair()
+    alive = driver.machine.liveness.alive
+    assert alive(driver.now_ms, CLUSTER, NAME, BrokerId(1))
+    assert alive(driver.now_ms, CLUSTER, NAME, BrokerId(2))
+    driver.pass_time(60_001)
+    assert driver.machine.liveness.living(driver.now_ms) == []
+
+
+def test_registered_brokers_when_cleaned_or_loaded_then_the_live_table_knows() -> None:
+    """Who is registered has a place of its own there; who is removed has it no more."""
+    driver = Driver(MachineSettings(live_brokers_max=3))
+    driver.pair()
+    driver.beat(3)
+    found = driver.machine.liveness
+    registered = [found.info(CLUSTER, NAME, BrokerId(number)) for number in (1, 2, 3)]
+    assert [one is not None and one.registered for one in registered] == [True, True, False]
+    cleaned = driver.ask(
+        1011, 99, clusterName=CLUSTER, brokerName=NAME, brokerControllerIdsToClean="2",
+        isCleanLivingBroker="true",
+    )  # fmt: skip
+    assert cleaned.code == 0
+    assert [one is not None and one.registered for one in registered] == [True, False, False]
+    other = Driver()
+    other.register(1)
+    driver.step(SnapshotLoaded(10, other.machine.snapshot()))
+    assert [one is not None and one.registered for one in registered] == [True, False, False]
+    driver.step(SnapshotLoaded(11, Driver().machine.snapshot()))
+    assert [one is not None and one.registered for one in registered] == [False, False, False]

@@ -172,6 +172,7 @@ class ControllerService:
             slave_notify_open_margin_ms=config.integer("slaveNotifyOpenMarginMs"),
             watch_name_server_route=config.boolean("watchNameServerRoute"),
             cold_start_grace_ms=config.integer("coldStartGraceMs"),
+            heartbeat_timeout_ms_max=config.integer("heartbeatTimeoutMaxMs"),
             adopt_unknown_brokers=config.boolean("adoptUnknownBrokers"),
         )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmqha.base.machine import Note
-from rmqha.controller.liveness import Identity
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.fields import broker_id_field
 from rmqha.controller.metadata.lanes import Work
 from rmqha.controller.metadata.messages import ControllerEffect, Reply
+from rmqha.controller.metadata.registrations import Identity
 from rmqha.remoting.codes import ResponseCode
 
 HEARTBEAT_OK = Decision(ResponseCode.SUCCESS, "Heart beat success")

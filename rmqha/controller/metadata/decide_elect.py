@@ -5,12 +5,13 @@ the first election takes the asker only when it is registered (Java elects unkno
 an empty SyncStateSet counts as "first", an operator's -1 means "no preference", a lost master is
 lost once (Java adds an epoch with each of three retries), and the new epoch is above every epoch
 that heartbeats told of (a controller that lost its data would else hand out epochs that the
-brokers' epoch files refuse, #6586).
+brokers' epoch files refuse, #6586). While a set that has lived elsewhere comes together, a first
+election waits for a newer log that is heard and not registered yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import orjson
 from msgspec import Struct
@@ -96,7 +97,27 @@ def _first_master(
         return asker
     # The set has lived under a controller whose data is gone: the asker may be the one that
     # lacks messages, so the replica with the newest log is taken.
-    return _policy(broker_set, context, tuple(broker_set.replicas), None, None, asker)
+    newest = _policy(broker_set, context, tuple(broker_set.replicas), None, None, asker)
+    return None if newest is None or _awaits_newer(broker_set, context, newest) else newest
+
+
+def _awaits_newer(broker_set: BrokerSet, context: Context, newest: BrokerId) -> bool:
+    """Whether a newer log than any registered one is heard, and may still be registered.
+
+    Brokers ask again; the wait ends with the grace, for that broker may never come.
+    """
+    cluster, name = broker_set.cluster_name, broker_set.broker_name
+    first_ms = context.live.first_heard_ms(cluster, name)
+    if first_ms is None or context.now_ms - first_ms >= context.cold_start_grace_ms:
+        return False
+    said = _info(broker_set, context, newest)
+    position = (-1, -1) if said is None else (said.epoch, said.max_offset)
+    return any(
+        (one.epoch, one.max_offset) > position
+        and broker_id not in broker_set.replicas
+        and context.live.alive(context.now_ms, cluster, name, broker_id)
+        for broker_id, one in _believed(broker_set, context)
+    )
 
 
 def _next_master(broker_set: BrokerSet, context: Context, request: ElectRequest) -> BrokerId | None:
@@ -147,9 +168,14 @@ def _info(broker_set: BrokerSet, context: Context, broker_id: BrokerId) -> LiveI
 
 
 def _highest_heartbeat_epoch(broker_set: BrokerSet, context: Context) -> int:
-    said = (_info(broker_set, context, broker_id) for broker_id in broker_set.replicas)
-    epochs = (one.epoch for one in said if one is not None and one.epoch <= HEARTBEAT_EPOCH_MAX)
-    return max(epochs, default=-1)
+    return max((one.epoch for _, one in _believed(broker_set, context)), default=-1)
+
+
+def _believed(broker_set: BrokerSet, context: Context) -> Iterator[tuple[BrokerId, LiveInfo]]:
+    """What everyone of the set said that is heard, registered or not, alive or not."""
+    for broker_id, said in context.live.heard_in(broker_set.cluster_name, broker_set.broker_name):
+        if said.epoch <= HEARTBEAT_EPOCH_MAX:
+            yield broker_id, said
 
 
 def _nobody(broker_set: BrokerSet, request: ElectRequest) -> Decision:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from msgspec import Struct
@@ -53,6 +54,12 @@ class LiveTable(Protocol):
     def info(self, cluster: str, name: str, broker_id: BrokerId) -> LiveInfo | None:
         """What it said last, alive or not; None when never heard."""
 
+    def heard_in(self, cluster: str, name: str) -> Iterable[tuple[BrokerId, LiveInfo]]:
+        """Everyone of a set that was heard, registered or not, alive or not."""
+
+    def first_heard_ms(self, cluster: str, name: str) -> int | None:
+        """When anybody of the set was first heard; None when nobody was."""
+
 
 class Context(Struct, frozen=True):
     """Everything a decision may read besides the state and the request.
@@ -65,6 +72,8 @@ class Context(Struct, frozen=True):
             data; brokers with an identity file never apply again).
         broker_sets_max: how many sets the controller keeps.
         replicas_per_set_max: how many replicas one set may have.
+        cold_start_grace_ms: how long after a set was first heard its first election waits for a
+            broker that is heard, not registered, and newer than all that are.
     """
 
     now_ms: int
@@ -73,3 +82,4 @@ class Context(Struct, frozen=True):
     adopt_unknown_brokers: bool = False
     broker_sets_max: int = 100_000
     replicas_per_set_max: int = 1_000
+    cold_start_grace_ms: int = 10_000

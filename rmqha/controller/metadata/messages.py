@@ -29,13 +29,15 @@ class MachineSettings(Struct, frozen=True):
             with the new epoch.
         watch_name_server_route: tell slaves when the name servers name the new master; the two
             delays above count where that cannot be seen.
-        cold_start_grace_ms: how long a new leader spares masters that it never heard.
+        cold_start_grace_ms: how long a new leader spares masters that it never heard, and a set's
+            first election waits for a newer broker that is heard and not registered.
         renotify_window_ms: a new leader announces elections again that are younger than this.
         adopt_unknown_brokers: 1003 takes in unknown ids (after the controller lost its data).
         requests_queued_per_set_max: waiting requests of one set; more get SYSTEM_BUSY.
         broker_sets_max: sets kept.
         replicas_per_set_max: replicas of one set.
-        live_brokers_max: entries of the live table.
+        live_brokers_max: entries of the live table; registered brokers always find room.
+        heartbeat_timeout_ms_max: how long one heartbeat counts at most, whatever it says.
     """
 
     enable_elect_unclean_master: bool = False
@@ -54,6 +56,7 @@ class MachineSettings(Struct, frozen=True):
     broker_sets_max: int = 100_000
     replicas_per_set_max: int = 1_000
     live_brokers_max: int = 100_000
+    heartbeat_timeout_ms_max: int = 300_000
 
 
 class RequestReceived(Struct, frozen=True):

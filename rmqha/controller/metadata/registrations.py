@@ -1,0 +1,35 @@
+"""Whom the replicated state has, by the names that heartbeats use, and who an event concerns."""
+
+from __future__ import annotations
+
+from rmqha.base.ids import BrokerId
+from rmqha.controller.metadata.events import ApplyBrokerId, CleanBrokerData, Event
+from rmqha.controller.metadata.state import MetadataState
+
+Identity = tuple[str, str, BrokerId]
+"""(clusterName, brokerName, brokerId)."""
+
+
+def is_registered(state: MetadataState, identity: Identity) -> bool:
+    """Whether a broker is a replica of its set."""
+    cluster, name, broker_id = identity
+    broker_set = state.sets.get(name)
+    return (
+        broker_set is not None
+        and broker_set.cluster_name == cluster
+        and broker_id in broker_set.replicas
+    )
+
+
+def concerned(state: MetadataState, event: Event) -> list[Identity]:
+    """Whose registration an event may change; to be asked before it is applied."""
+    if not isinstance(event, ApplyBrokerId | CleanBrokerData):
+        return []
+    broker_set = state.sets.get(event.broker_name)
+    if isinstance(event, ApplyBrokerId):
+        cluster = event.cluster_name if broker_set is None else broker_set.cluster_name
+        return [(cluster, event.broker_name, event.new_broker_id)]
+    if broker_set is None:
+        return []
+    cluster, name = broker_set.cluster_name, event.broker_name
+    return [(cluster, name, broker_id) for broker_id in broker_set.replicas]
