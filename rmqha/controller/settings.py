@@ -15,7 +15,7 @@ from msgspec import Struct
 from rmqha.base.errors import ConfigInvalid
 from rmqha.controller.raft.hello import SECRET_LENGTH_MIN
 from rmqha.controller.raft.settings import RaftSettings
-from rmqha.remoting.address import format_address, parse_address
+from rmqha.remoting.address import format_address, parse_address, split_addresses
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
 from rmqha.web.settings import status_address
 
@@ -119,6 +119,11 @@ HEARTBEAT_TIMEOUT_MS_LEAST = 1_000
 PORT_MAX = 65535
 SNAPSHOT_SPREAD = 4
 """A node's snapshots come up to a quarter of the set number of entries later than the others'."""
+_PEERS_FORM = "; the form is n0-10.0.0.1:9878;n1-10.0.0.2:9878"
+_JRAFT_FORM = "; the form is 10.0.0.1:9880,10.0.0.2:9880"
+_NODE_ID = re.compile(r"[a-zA-Z0-9_.]+")
+# A JRaft id may end with an index and a priority.
+_JRAFT_INDEX = re.compile(r"(?<=:)([0-9]+)(:[0-9]+){1,2}$")
 # Java's long; int() alone would also take 1_000 and digits of other scripts.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
@@ -261,7 +266,8 @@ def _split_address(key: str, text: str) -> tuple[str, int]:
     try:
         return parse_address(text)
     except ConfigInvalid as error:
-        raise ConfigInvalid(f"{key}: {error}") from error
+        form = _PEERS_FORM if key == "controllerDLegerPeers" else _JRAFT_FORM
+        raise ConfigInvalid(f"{key}: {error}{form}") from error
 
 
 def _dledger_peers(values: dict[str, str]) -> tuple[str, str, tuple[Peer, ...]]:
@@ -270,10 +276,15 @@ def _dledger_peers(values: dict[str, str]) -> tuple[str, str, tuple[Peer, ...]]:
         if not values[key]:
             raise ConfigInvalid(f"{key} is missing")
     peers: list[Peer] = []
-    for part in filter(None, values["controllerDLegerPeers"].split(";")):
-        node, dash, address = part.strip().partition("-")
+    for part in split_addresses(values["controllerDLegerPeers"]):
+        node, dash, address = part.partition("-")
         if not dash or not node:
-            raise ConfigInvalid(f"controllerDLegerPeers: {part!r} is not id-host:port")
+            raise ConfigInvalid(f"controllerDLegerPeers: {part!r} is not id-host:port{_PEERS_FORM}")
+        if not _NODE_ID.fullmatch(node):
+            raise ConfigInvalid(
+                f"controllerDLegerPeers: {part!r} is not id-host:port: {node!r} is no id"
+                f" of letters, digits, dots and underscores{_PEERS_FORM}"
+            )
         peers.append(Peer(node, *_split_address("controllerDLegerPeers", address)))
     self_id = values["controllerDLegerSelfId"]
     return values["controllerDLegerGroup"], self_id, _checked_peers(self_id, peers)
@@ -285,6 +296,8 @@ def _jraft_peers(values: dict[str, str]) -> tuple[str, str, tuple[Peer, ...]]:
         if not values[key]:
             raise ConfigInvalid(f"{key} is missing")
     ids = [part.strip() for part in values["jRaftInitConf"].split(",") if part.strip()]
+    for node in ids:
+        _split_address("jRaftInitConf", _JRAFT_INDEX.sub(r"\1", node))
     rpc = [part.strip() for part in values["jRaftControllerRPCAddr"].split(",") if part.strip()]
     if len(ids) != len(rpc):
         raise ConfigInvalid(

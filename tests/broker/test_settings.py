@@ -77,6 +77,8 @@ def test_register_period_when_set_then_it_stays_between_ten_seconds_and_a_minute
         ("enableControllerMode", "maybe", "enableControllerMode=maybe is neither true nor false"),
         ("controllerAddr", "", "controllerAddr is missing"),
         ("controllerAddr", "nowhere", "controllerAddr: address 'nowhere'"),
+        ("controllerAddr", "a:1,b:2", "controllerAddr: address 'a:1,b:2'"),
+        ("namesrvAddr", "http://a:1", "namesrvAddr: address 'http://a:1'"),
         ("namesrvAddr", "1.2.3.4", "namesrvAddr: address '1.2.3.4'"),
         ("listenPort", "many", "listenPort=many is not a number"),
         ("listenPort", "70000", "listenPort=70000 is not a port"),

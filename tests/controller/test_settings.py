@@ -194,6 +194,19 @@ REFUSED = [
         {"controllerDLegerPeers": "n1-a:65536"},
         "controllerDLegerPeers: address 'a:65536' has a port outside 1..65535",
     ),
+    *(
+        ({"controllerDLegerPeers": peers}, f"controllerDLegerPeers: {what}")
+        for peers, what in (
+            ("n0-a:1,n1-b:2,n2-c:3", "address 'a:1,n1-b:2,n2-c:3'"),
+            ("n0-a:1 n1-b:2 n2-c:3", "address 'a:1 n1-b:2 n2-c:3'"),
+            ("n0-http://a:1;n1-http://b:2", "address 'http://a:1'"),
+            ("n0 -a:1;n1-b:2", "'n0 -a:1' is not id-host:port: 'n0 ' is no id"),
+            ("n0,-a:1;n1-b:2", "'n0,-a:1' is not id-host:port: 'n0,' is no id"),
+            ("n0=1-a:1", "'n0=1-a:1' is not id-host:port: 'n0=1' is no id"),
+            ("n0:a:1", "'n0:a:1' is not id-host:port"),
+            ("n0--a:1", "address '-a:1'"),
+        )
+    ),
     ({"controllerType": "Raft"}, "controllerType=Raft is neither DLedger nor jRaft"),
     ({"connectionsMax": "many"}, "connectionsMax=many is not a number"),
     ({"connectionsMax": ""}, "connectionsMax= is not a number"),
@@ -227,6 +240,21 @@ REFUSED_JRAFT = [
         {"jRaftControllerRPCAddr": "localhost:9770,localhost:9771,localhost"},
         "jRaftControllerRPCAddr: address 'localhost' is not host:port",
     ),
+    (
+        {
+            "jRaftInitConf": "localhost:9880;localhost:9881;localhost:9882",
+            "jRaftControllerRPCAddr": "localhost:9770;localhost:9771;localhost:9772",
+        },
+        "jRaftInitConf: address 'localhost:9880;localhost:9881;localhost:9882'",
+    ),
+    (
+        {"jRaftInitConf": "http://localhost:9880,localhost:9881,localhost:9882"},
+        "jRaftInitConf: address 'http://localhost:9880'",
+    ),
+    (
+        {"jRaftControllerRPCAddr": "localhost:9770,localhost:9771,http://localhost:9772"},
+        "jRaftControllerRPCAddr: address 'http://localhost:9772'",
+    ),
     ({"jRaftServerId": "other:1"}, "this node is 'other:1', which is not among"),
 ]
 
@@ -243,3 +271,26 @@ def test_a_configuration_is_refused_when_it_cannot_work(
     with pytest.raises(ConfigInvalid) as caught:
         load(base, **changes)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "peers",
+    [
+        "n0-rmq-controller-0.rmq-controller.default.svc.cluster.local:9878;",
+        " n0-[fd00::1]:9878 ; n1-[fd00::2]:9878 ",
+        "n0-host_1:9878;n1-host-2.example.:9878",
+        "node.0_a-10.0.0.1:1",
+    ],
+)
+def test_peers_when_they_are_written_as_people_do_then_they_are_taken(peers: str) -> None:
+    """Names of Kubernetes, IPv6, underscores, blanks and a semicolon at the end."""
+    own = peers.strip().partition("-")[0]
+    config = load(DLEDGER, controllerDLegerPeers=peers, controllerDLegerSelfId=own)
+    assert len(config.peers) == len([one for one in peers.split(";") if one.strip()])
+
+
+def test_jraft_ids_when_they_carry_index_and_priority_then_they_are_taken() -> None:
+    """JRaft's PeerId is ip:port, ip:port:index or ip:port:index:priority."""
+    ids = "localhost:9880:0:100,localhost:9881:1,localhost:9882"
+    config = load(JRAFT, jRaftInitConf=ids, jRaftServerId="localhost:9881:1")
+    assert [peer.id for peer in config.peers] == ids.split(",")

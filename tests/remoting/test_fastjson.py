@@ -176,7 +176,17 @@ def test_bodies_of_the_wrong_shape_are_protocol_errors(decode: object, body: byt
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("a:1", ("a", 1)), ("[::1]:9876", ("::1", 9876)), (" h.example:65535 ", ("h.example", 65535))],
+    [
+        ("a:1", ("a", 1)),
+        ("[::1]:9876", ("::1", 9876)),
+        ("[fe80::1%eth0]:9876", ("fe80::1%eth0", 9876)),
+        (" h.example:65535 ", ("h.example", 65535)),
+        (
+            "rmq-controller_0.rmq-headless.default.svc.cluster.local.:9878",
+            ("rmq-controller_0.rmq-headless.default.svc.cluster.local.", 9878),
+        ),
+        ("bücher.example:1", ("bücher.example", 1)),
+    ],
 )
 def test_addresses_are_split(text: str, expected: tuple[str, int]) -> None:
     """IPv6 hosts have colons of their own."""
@@ -189,6 +199,41 @@ def test_addresses_without_host_or_port_are_refused(text: str) -> None:
     """Java's own split would throw an index error far from the cause."""
     with pytest.raises(ConfigInvalid):
         parse_address(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a:1,b:2", "host 'a:1,b'"),
+        ("a,b:2", "host 'a,b'"),
+        ("a b:2", "host 'a b'"),
+        ("a\t:2", "host 'a\\t'"),
+        ("http://a:2", "host 'http://a'"),
+        ("//a:2", "host '//a'"),
+        ("a/b:2", "host 'a/b'"),
+        ("-a:2", "host '-a'"),
+        (".a:2", "host '.a'"),
+        ("a..b:2", "host 'a..b'"),
+        ("u@a:2", "host 'u@a'"),
+        ("a:1:2", "host 'a:1'"),
+        ("[]:2", "host ''"),
+        ("[a]:2", "host 'a'"),
+        ("[::1:2", "host '[::1'"),
+        ("[1.2.3.4]:2", "host '1.2.3.4'"),
+        ("a\x00:2", "host 'a\\x00'"),
+    ],
+)
+def test_addresses_of_impossible_hosts_are_refused(text: str, reason: str) -> None:
+    """Commas for semicolons, and URLs: a list would be one host of a strange name."""
+    with pytest.raises(ConfigInvalid) as caught:
+        parse_address(text)
+    assert reason in str(caught.value)
+    assert "host:port" in str(caught.value)
+
+
+def test_addresses_of_ipv6_without_brackets_are_read() -> None:
+    """Java writes them so."""
+    assert parse_address("2001:db8::1:9876") == ("2001:db8::1", 9876)
 
 
 def test_address_lists_lose_blanks_and_empty_parts() -> None:
