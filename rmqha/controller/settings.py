@@ -192,6 +192,7 @@ class ControllerConfig(Struct):
             election_max_ms=self.integer("raftElectionMaxMs"),
             vote_guard_ms=self.integer("raftVoteGuardMs"),
             lease_ms=self.integer("raftLeaseMs"),
+            lease_reads=not self.boolean("isProcessReadEvent"),
         )
 
 

@@ -342,6 +342,8 @@ class ControllerService:
             connection.send(command.reply(answer.code, answer.remark))
             return
         self.machine.configure(self._machine_settings())
+        if self.raft.core is not None:
+            self.raft.core.use_lease(not self.config.boolean("isProcessReadEvent"))
         self._tasks.start(self._store_config(connection, command), name="store config")
 
     async def _store_config(self, connection: Connection, command: RemotingCommand) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from rmqha.controller.raft import append, reads, snapshots, standing, votes
 from rmqha.controller.raft.events import (
     DiskBroken,
@@ -96,6 +98,10 @@ class RaftCore:
     def lease_valid(self, now_ms: int) -> bool:
         """Whether reads of the applied state are linearizable right now, without a round."""
         return reads.lease_valid(self.node, now_ms)
+
+    def use_lease(self, allowed: bool) -> None:
+        """Whether reads may be answered by lease from here on; see ``RaftSettings.lease_reads``."""
+        self.node.settings = replace(self.node.settings, lease_reads=allowed)
 
     @property
     def next_deadline_ms(self) -> int | None:

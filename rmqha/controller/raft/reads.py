@@ -20,6 +20,7 @@ def lease_valid(node: Node, now_ms: int) -> bool:
         return node.ready
     return (
         node.ready
+        and node.settings.lease_reads
         and not node.lease_given_up
         and node.quorum_round > 0
         and now_ms - node.quorum_round_ms < node.settings.lease_ms

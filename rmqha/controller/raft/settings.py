@@ -18,6 +18,8 @@ class RaftSettings(Struct, frozen=True):
             not even after its connection was reset.
         lease_ms: a leader answers reads by itself for this long after a round that a quorum
             answered. ``vote_guard_ms / lease_ms`` is the clock drift that is tolerated (11 %).
+        lease_reads: false lets every read wait for a round, for clocks that are not trusted; it may
+            be changed while the node runs (``RaftCore.use_lease``).
         reset_jitter_ms: after a reset connection the wait is ``vote_guard_ms`` plus at most
             this.
         entries_per_request_max, bytes_per_request_max: size of one AppendRequest.
@@ -34,6 +36,7 @@ class RaftSettings(Struct, frozen=True):
     election_max_ms: int = 300
     vote_guard_ms: int = 100
     lease_ms: int = 90
+    lease_reads: bool = True
     reset_jitter_ms: int = 60
     entries_per_request_max: int = 512
     bytes_per_request_max: int = 256 * 1024
