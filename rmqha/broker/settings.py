@@ -22,6 +22,7 @@ from rmqha.base.errors import ConfigInvalid
 from rmqha.broker.jobs import ReplicasSettings
 from rmqha.ha.settings import HaSettings, load_ha_settings
 from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
+from rmqha.remoting.settings import CONNECTIONS_MAX, RemotingSettings
 from rmqha.store.settings import StoreSettings
 from rmqha.store.settings import load_settings as load_store_settings
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
@@ -154,6 +155,7 @@ class BrokerConfig(Struct, frozen=True):
         host, ha_host: brokerIP1 and brokerIP2: what others are told to connect to.
         port, fast_port, ha_port: listenPort, two below it (Java's VIP channel), haListenPort.
         broker_path_identity, epoch_path: where the identity and epoch files are.
+        connections_max: of each of the two ports.
     """
 
     values: dict[str, str]
@@ -171,6 +173,14 @@ class BrokerConfig(Struct, frozen=True):
     store: StoreSettings
     ha: HaSettings
     replicas: ReplicasSettings
+    connections_max: int = CONNECTIONS_MAX
+
+    @property
+    def remoting(self) -> RemotingSettings:
+        """Limits of the ports and of the broker's own connections."""
+        return RemotingSettings(
+            connections_max=self.connections_max, invoke_timeout_ms=self.replicas.invoke_timeout_ms
+        )
 
     @property
     def fast_port(self) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from rmqha.base.errors import (
     ConfigInvalid,
@@ -33,6 +34,7 @@ from rmqha.cli.process import (
     EXIT_PORT,
     EXIT_STORE,
     callback_failed,
+    make_room,
     read_properties,
     settle_memory,
 )
@@ -44,6 +46,7 @@ from rmqha.runtime.aio.machine import MACHINE
 from rmqha.runtime.logs import Logger, configure_logs
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+BROKER_PORTS = 2
 PROBE_ADDRESS = ("192.0.2.1", 9)
 """Of a network kept for documents: connecting a datagram socket to it sends nothing."""
 
@@ -148,6 +151,8 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
         loop.add_signal_handler(number, end, 0)
     loop.set_exception_handler(lambda _, context: callback_failed(log, context, end))
     root = config.store.store_path_root_dir
+    fitting = make_room(log, config.connections_max, ports=BROKER_PORTS, of_store=True)
+    config = replace(config, connections_max=fitting)
     try:
         lock_first_byte(config.store.path("lock"))
         replica = BrokerReplica(

@@ -31,6 +31,7 @@ from rmqha.cli.process import (
     EXIT_PORT,
     EXIT_STORE,
     callback_failed,
+    make_room,
     read_properties,
     settle_memory,
 )
@@ -122,6 +123,7 @@ async def serve(config: ControllerConfig) -> int:
         network=MACHINE.network(),
         log=log,
         on_fatal=lambda _: end(EXIT_FAILED),
+        connections_max=make_room(log, config.integer("connectionsMax")),
     )
     listening_on = f"{config.values['bindAddress']}:{config.this.port}"
     try:

@@ -31,6 +31,7 @@ from rmqha.cli.process import (
     EXIT_PORT,
     EXIT_STORE,
     callback_failed,
+    make_room,
     read_properties,
     settle_memory,
 )
@@ -148,6 +149,9 @@ class _Node:
         self._configs = configs
         self._log = log
         self.controller: ControllerService | None = None
+        wanted = configs.namesrv.integer("connectionsMax")
+        # Both read the same key of the same file.
+        connections_max = make_room(log, wanted, ports=1 if configs.controller is None else 2)
         if configs.controller is not None:
             self.controller = ControllerService(
                 configs.controller,
@@ -157,6 +161,7 @@ class _Node:
                 network=MACHINE.network(),
                 log=Logger(node=configs.controller.self_id, group=configs.controller.group),
                 on_fatal=lambda _: fail(),
+                connections_max=connections_max,
             )
         self.name_server = NameServer(
             configs.namesrv,
@@ -165,6 +170,7 @@ class _Node:
             network=MACHINE.network(),
             log=log,
             masters=self.controller,
+            connections_max=connections_max,
         )
         self._stop_metrics: Callable[[], None] = lambda: None
         self._stop_page: Callable[[], Awaitable[None]] | None = None

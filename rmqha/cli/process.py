@@ -13,11 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from rmqha.base.errors import ConfigInvalid, InvariantBroken, StoreCorrupted
+from rmqha.remoting.settings import CONNECTIONS_MAX
+from rmqha.runtime.aio import descriptors
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.properties import parse_properties
 
 ALLOCATIONS_PER_COLLECTION = 10_000
 """Requests leave nothing behind that the collector has to find, so it need not look so often."""
+
+CONNECTIONS_FEW = 4_096
+DESCRIPTORS_FOR_FILES = 48
+"""Kept for the files of a controller or name server, and for connections that it makes itself."""
 
 EXIT_FAILED, EXIT_CONFIG, EXIT_STORE, EXIT_PORT = 1, 2, 3, 4
 
@@ -36,6 +42,33 @@ def read_properties(path: str | None, needed: str) -> dict[str, str]:
         raise ConfigInvalid(f"cannot read {path}: {error}") from error
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{path}: {error}") from error
+
+
+def make_room(log: Logger, wanted: int, *, ports: int = 1, of_store: bool = False) -> int:
+    """Raise the limit of descriptors; how many connections each port may have.
+
+    Call it before anything is opened.
+
+    Args:
+        wanted: ``connectionsMax``.
+        ports: that take connections.
+        of_store: a broker's, whose mapped files take two descriptors each: half is theirs.
+    """
+    limit = descriptors.raise_limit()
+    fitting = descriptors.connections_that_fit(
+        wanted,
+        limit=limit,
+        in_use=descriptors.count_in_use(),
+        files=max(DESCRIPTORS_FOR_FILES, limit // 2 if of_store else 0),
+        ports=ports,
+    )
+    # Nobody asked for the default's number: it is told only where few are left of it.
+    if fitting < wanted and (wanted != CONNECTIONS_MAX or fitting < CONNECTIONS_FEW):
+        log.log(
+            "warning", "connections_max_cut", wanted=wanted, connections_max=fitting,
+            descriptors=limit,
+        )  # fmt: skip
+    return fitting
 
 
 def settle_memory() -> None:

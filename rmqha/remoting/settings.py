@@ -11,6 +11,8 @@ HEADER_BYTES_MAX = 262_144
 """A message's properties travel in the header: up to 32,767 bytes, of which JSON escaping can make
 six each. 64 KiB would refuse legal messages; this never does."""
 
+CONNECTIONS_MAX = 65_536
+
 
 class RemotingSettings(Struct, frozen=True):
     """Limits and waits of connections, servers and clients. Durations are milliseconds.
@@ -32,7 +34,7 @@ class RemotingSettings(Struct, frozen=True):
     header_bytes_max: int = HEADER_BYTES_MAX
     pending_requests_max: int = 65_536
     write_buffer_bytes_max: int = 4 * FRAME_BYTES_MAX
-    connections_max: int = 65_536
+    connections_max: int = CONNECTIONS_MAX
     idle_timeout_ms: int = 120_000
     connect_timeout_ms: int = 3_000
     invoke_timeout_ms: int = 3_000

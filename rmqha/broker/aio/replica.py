@@ -58,7 +58,6 @@ from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.repeats import HeaderCache
-from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, DiskUse, Network, Rng
@@ -128,7 +127,7 @@ class BrokerReplica:
         self.topics = TopicFile(disk, clock, config.store.path("config", "topics.json"))
         self._epoch_file = EpochFile(disk, config.epoch_path)
         self._tail_may_be_lost = False
-        remoting = RemotingSettings(invoke_timeout_ms=config.replicas.invoke_timeout_ms)
+        remoting = config.remoting
         self._client = RemotingClient(
             network, clock, remoting, on_lost=lambda address: self.manager.lost(address),
             connection_ids=connection_ids,

@@ -88,6 +88,7 @@ class ControllerService:
         log: bound to this node.
         on_fatal: called when the node must stop (disk failed, safety rule broken).
         observer: watches; None in production.
+        connections_max: instead of ``connectionsMax``: there are not descriptors for so many.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class ControllerService:
         on_fatal: Callable[[Exception], None],
         observer: Observer | None = None,
         connection_ids: Iterator[int] = CONNECTION_IDS,
+        connections_max: int | None = None,
     ) -> None:
         self.config = config
         self.node_id = config.self_id
@@ -111,7 +113,7 @@ class ControllerService:
         self._on_fatal = on_fatal
         self._observer = observer
         remoting = RemotingSettings(
-            connections_max=config.integer("connectionsMax"),
+            connections_max=connections_max or config.integer("connectionsMax"),
             idle_timeout_ms=config.integer("serverChannelMaxIdleTimeSeconds") * 1000,
         )
         self.machine = cm.ControllerMachine(self._machine_settings())

@@ -60,13 +60,14 @@ class NameServer:
         log: Logger,
         masters: nm.ElectedMasters | None = None,
         connection_ids: Iterator[int] = CONNECTION_IDS,
+        connections_max: int | None = None,
     ) -> None:
         self.config = config
         self._clock = clock
         self._disk = disk
         self._log = log
         remoting = RemotingSettings(
-            connections_max=config.integer("connectionsMax"),
+            connections_max=connections_max or config.integer("connectionsMax"),
             idle_timeout_ms=config.integer("serverChannelMaxIdleTimeSeconds") * 1000,
         )
         self.machine = NamesrvMachine(config, clock.now_ms(), masters)
