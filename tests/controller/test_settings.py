@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.controller.raft.settings import RaftSettings
 from rmqha.controller.settings import DEFAULTS, MUTABLE, ControllerConfig, Peer, load_config
 from rmqha.remoting.frame import FrameDecoder
 from rmqha.runtime.properties import format_properties, parse_properties
@@ -161,6 +162,22 @@ def test_every_mutable_key_is_a_known_key() -> None:
     assert set() == MUTABLE - set(DEFAULTS)
 
 
+def test_what_decides_when_a_log_is_compacted_is_a_setting() -> None:
+    """With fixed limits no simulated story is long enough for a compaction or an install."""
+    small = {
+        "raftTrailingEntries": "0",
+        "raftSnapshotChunkBytes": "48",
+        "raftEntriesPerRequestMax": "2",
+        "raftBytesPerRequestMax": "100",
+        "raftRequestsInFlightMax": "1",
+    }
+    raft = load(DLEDGER, **small).raft_settings()
+    assert (raft.trailing_entries, raft.snapshot_chunk_bytes) == (0, 48)
+    assert (raft.entries_per_request_max, raft.bytes_per_request_max) == (2, 100)
+    assert raft.requests_in_flight_max == 1
+    assert load(DLEDGER).raft_settings() == RaftSettings()
+
+
 def test_a_stored_configuration_loads_again_to_the_same_values() -> None:
     """updateControllerConfig writes the file that the next start is given with -c."""
     config = load(DLEDGER, metricsLabel="zone:é", custom="a b = c \\ #")
@@ -224,6 +241,9 @@ REFUSED = [
     ({"statusPagePort": "x"}, "statusPagePort=x is not a port"),
     ({"logStyle": "xml"}, "logStyle=xml is not a style"),
     ({"raftHeartbeatMs": "0"}, "raftHeartbeatMs=0 must be below raftLeaseMs=90"),
+    ({"raftSnapshotChunkBytes": "0"}, "raftSnapshotChunkBytes=0 must be at least 1"),
+    ({"raftRequestsInFlightMax": "0"}, "raftRequestsInFlightMax=0 must be at least 1"),
+    ({"raftTrailingEntries": "-1"}, "raftTrailingEntries=-1 must not be negative"),
     ({"raftLeaseMs": "100"}, "raftLeaseMs=100 must be below raftVoteGuardMs=100"),
     ({"raftVoteGuardMs": "150"}, "raftVoteGuardMs=150 must be below raftElectionMinMs=150"),
     ({"raftElectionMaxMs": "150"}, "raftElectionMinMs=150 must be below raftElectionMaxMs=150"),

@@ -62,3 +62,12 @@ class RaftSettings(Struct, frozen=True):
         for low_name, low, high_name, high in ordered:
             if not 0 < low < high:
                 raise ConfigInvalid(f"{low_name}={low} must be below {high_name}={high}")
+        positive = (
+            ("raftEntriesPerRequestMax", self.entries_per_request_max),
+            ("raftBytesPerRequestMax", self.bytes_per_request_max),
+            ("raftRequestsInFlightMax", self.requests_in_flight_max),
+            ("raftSnapshotChunkBytes", self.snapshot_chunk_bytes),
+        )
+        for name, value in positive:
+            if value < 1:
+                raise ConfigInvalid(f"{name}={value} must be at least 1")
