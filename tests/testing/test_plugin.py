@@ -23,7 +23,7 @@ def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
 
 def test_the_example_of_the_documentation_passes(pytester: pytest.Pytester) -> None:
     """It is the first thing that a user copies."""
-    (example,) = EXAMPLE.findall((ROOT / "docs" / "testing.md").read_text())
+    (example,) = EXAMPLE.findall((ROOT / "docs" / "FIXTURE.md").read_text())
     pytester.makepyfile(example)
     run(pytester).assert_outcomes(passed=1)
 
