@@ -3,34 +3,86 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
-from rmqha.base.errors import RmqhaError
+from rmqha.sim.batch import Played, Totals, play_batch
+from rmqha.sim.coverage import missing
 from rmqha.sim.replica_swarm import run_replica_seed
-from rmqha.sim.swarm import run_seed
+from rmqha.sim.shrink import same_failure, shrink
+from rmqha.sim.story import Fault, Outcome
+from rmqha.sim.swarm import make_swarm, run_seed
 from rmqha.verify.client_history import HistoryWriter
+
+COVERED_FROM = 200
+"""A batch of so many seeds must hold every kind of fault and happening at least once."""
+
+SEED_LINES_MAX = 200
+"""A longer batch prints only failures and totals."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("seed", type=int)
-@click.option("--count", default=1, help="Play this many seeds from SEED on; prints one line each.")
+@click.option(
+    "--count",
+    default=1,
+    type=click.IntRange(min=1),
+    help="Play this many seeds from SEED on; prints one line each, and what they cover together.",
+)
+@click.option(
+    "-j",
+    "--processes",
+    default=1,
+    type=click.IntRange(min=1),
+    help="Play so many seeds at a time.",
+)
 @click.option(
     "--replicas", is_flag=True, help="Real replicas and producers instead of scripted brokers."
 )
-@click.option("--tail", default=0, help="Print only the last lines of the trace.")
+@click.option(
+    "--tail",
+    default=0,
+    type=click.IntRange(min=0),
+    help="Print only the last lines of the trace.",
+)
+@click.option(
+    "--shrink/--no-shrink",
+    "shrinking",
+    default=True,
+    help="Cut a failing seed down to the faults that it needs (not with --replicas).",
+)
 @click.option(
     "--history",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     default=None,
     help="Write what clients of one seed do, for bin/pipeline history-check (with --replicas).",
 )
-def main(seed: int, count: int, tail: int, history: Path | None, *, replicas: bool) -> None:
+def main(
+    seed: int,
+    count: int,
+    processes: int,
+    tail: int,
+    history: Path | None,
+    *,
+    replicas: bool,
+    shrinking: bool,
+) -> None:
     """Replay a simulated cluster under faults; the same SEED prints the same bytes."""
     if history is not None and (count != 1 or not replicas):
         raise click.UsageError("--history needs --replicas and one seed")
+    if count == 1:
+        failed = _play_one(seed, tail, history, replicas=replicas)
+    else:
+        failed = _play_many(seed, count, processes, replicas=replicas)
+    if failed is not None and shrinking and not replicas:
+        _shrink(failed)
+    sys.exit(1 if failed is not None else 0)
+
+
+def _play_one(seed: int, tail: int, history: Path | None, *, replicas: bool) -> int | None:
     with ExitStack() as stack:
         writer = None
         if history is not None:
@@ -39,28 +91,100 @@ def main(seed: int, count: int, tail: int, history: Path | None, *, replicas: bo
             except OSError as error:
                 raise click.UsageError(f"--history: {error}") from error
             writer = HistoryWriter(file.write, f"seed {seed}")
-        _play(seed, count, tail, writer, replicas=replicas)
-
-
-def _play(
-    seed: int, count: int, tail: int, history: HistoryWriter | None, *, replicas: bool
-) -> None:
-    for number in range(seed, seed + count):
         try:
-            outcome = run_replica_seed(number, history=history) if replicas else run_seed(number)
-        except RmqhaError as error:
+            outcome = run_replica_seed(seed, history=writer) if replicas else run_seed(seed)
+        except Exception as error:  # noqa: BLE001 - it is what the seed came to
             print("\n".join(getattr(error, "__notes__", [])))
-            print(f"seed {number} FAILED: {error}", file=sys.stderr)
-            sys.exit(1)
-        if count == 1:
-            print("\n".join(outcome.lines[-tail:]))
-        checked = "messages acknowledged" if replicas else "answers checked"
-        faults = sum(outcome.faults.values())
-        print(
-            f"seed {number} ok: {outcome.virtual_ms / 1000:.1f} s, {faults} faults,"
-            f" {outcome.elections} elections, {outcome.reads} {checked}, well again after"
-            f" {outcome.settled_ms} ms, trace {outcome.digest}"
-        )
+            print(f"seed {seed} FAILED: {type(error).__name__}: {error}", file=sys.stderr)
+            return seed
+    print("\n".join(outcome.lines[-tail:]))
+    print(_line(_summary(outcome), replicas=replicas))
+    return None
+
+
+def _summary(outcome: Outcome) -> Played:
+    return Played(
+        outcome.seed,
+        digest=outcome.digest,
+        virtual_ms=outcome.virtual_ms,
+        settled_ms=outcome.settled_ms,
+        elections=outcome.elections,
+        reads=outcome.reads,
+        faults=sum(outcome.faults.values()),
+    )
+
+
+def _line(one: Played, *, replicas: bool) -> str:
+    checked = "messages acknowledged" if replicas else "answers checked"
+    return (
+        f"seed {one.seed} ok: {one.virtual_ms / 1000:.1f} s, {one.faults} faults,"
+        f" {one.elections} elections, {one.reads} {checked}, well again after"
+        f" {one.settled_ms} ms, trace {one.digest}"
+    )
+
+
+def _play_many(first: int, count: int, processes: int, *, replicas: bool) -> int | None:
+    """Play a batch, print what it came to; the first seed that failed, the first one at all when
+    something is not covered."""
+    run = run_replica_seed if replicas else run_seed
+    totals = Totals()
+    began = time.monotonic()
+    for one in play_batch(run, first, count, processes):
+        totals.add(one)
+        if one.failure:
+            print(f"seed {one.seed} FAILED: {one.failure}", file=sys.stderr)
+        elif count <= SEED_LINES_MAX:
+            print(_line(one, replicas=replicas))
+    totals.wall_s = time.monotonic() - began
+    uncovered = missing(totals.counts, make_swarm(first).kinds) if not replicas else []
+    _print_totals(first, totals)
+    if totals.failed:
+        print("\n" + totals.failed[0].notes)
+        return totals.failed[0].seed
+    if uncovered and count >= COVERED_FROM:
+        print(f"never happened in this batch: {', '.join(uncovered)}", file=sys.stderr)
+        sys.exit(1)
+    return None
+
+
+def _print_totals(first: int, totals: Totals) -> None:
+    width = max((len(name) for name in totals.counts), default=0)
+    for name, number in sorted(totals.counts.items()):
+        print(f"  {name:<{width}}  {number}")
+    simulated_s = totals.virtual_ms / 1000
+    print(
+        f"seeds {first} to {first + totals.seeds - 1}: {len(totals.failed)} failed,"
+        f" {simulated_s:.0f} simulated seconds in {totals.wall_s:.1f} s"
+        f" ({simulated_s / max(totals.wall_s, 0.001):.0f} a second),"
+        f" {totals.cpu_s / max(totals.seeds, 1):.3f} processor seconds a seed"
+    )
+    for name in sorted({one.name for one in totals.failed}):
+        seeds = [str(one.seed) for one in totals.failed if one.name == name]
+        print(f"  {len(seeds)} times {name}: {' '.join(seeds[:20])}")
+
+
+def _shrink(seed: int) -> None:
+    """Print the fewest faults with which a seed fails as it does, and the end of that trace."""
+    script, wanted, _ = _failure(seed, None)
+    if not wanted:
+        return
+    found = shrink(script, lambda shorter: _failure(seed, shorter)[1] == wanted)
+    _, _, notes = _failure(seed, found)
+    print(f"\nseed {seed} fails with {len(found)} of {len(script)} faults: {wanted}")
+    for fault in found:
+        print(f"  {fault.at_ms:10.3f} {fault.kind} {' '.join(map(str, fault.args))}".rstrip())
+    print(notes)
+
+
+def _failure(seed: int, script: tuple[Fault, ...] | None) -> tuple[tuple[Fault, ...], str, str]:
+    """The faults that were played, the failure's name (empty for none), and its trace's end."""
+    swarm = make_swarm(seed, script)
+    try:
+        swarm.tell(seed)
+    except Exception as error:  # noqa: BLE001 - it is compared
+        notes = "\n".join(getattr(error, "__notes__", []))
+        return tuple(swarm.script), same_failure(error), notes
+    return tuple(swarm.script), "", ""
 
 
 if __name__ == "__main__":

@@ -288,6 +288,9 @@ class BrokerAgent:
         set_epoch = int(parsed.get("syncStateSetEpoch", fields.get("syncStateSetEpoch", 0)))
         if epoch == self.master_epoch and set_epoch > self.sync_state_set_epoch:
             self._adopt_set(parsed, set_epoch)
+        if epoch == self.master_epoch:
+            # It may have moved since.
+            self.master_address = fields.get("masterAddress", self.master_address)
         if epoch <= self.master_epoch:
             return
         self.master_epoch = epoch

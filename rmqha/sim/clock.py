@@ -24,16 +24,25 @@ class SimClock:
     def __init__(self, loop: SimLoop, *, rate: float = 1.0, offset_ms: int = 0) -> None:
         self._loop = loop
         self._rate = rate
-        self._offset_ms = offset_ms
+        self._offset_ms = float(offset_ms)
+        self._since_s = 0.0
+        self.wall_offset_ms = 0
         self.dead = False
 
     def now_ms(self) -> int:
         """This host's monotonic milliseconds."""
-        return int(self._loop.time() * 1000 * self._rate) + self._offset_ms
+        return int((self._loop.time() - self._since_s) * 1000 * self._rate + self._offset_ms)
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, the same for all hosts."""
-        return WALL_START_MS + int(self._loop.time() * 1000)
+        """Milliseconds since 1970, the same for all hosts but those whose clock was set."""
+        return WALL_START_MS + int(self._loop.time() * 1000) + self.wall_offset_ms
+
+    def set_rate(self, rate: float) -> None:
+        """Run at another rate from now on, without a jump; timers already set keep their time."""
+        now_s = self._loop.time()
+        self._offset_ms += (now_s - self._since_s) * 1000 * self._rate
+        self._since_s = now_s
+        self._rate = rate
 
     def call_later(
         self, delay_ms: float, callback: Callable[..., object], *args: object

@@ -6,10 +6,13 @@ import asyncio
 import contextvars
 import itertools
 import random
+from collections import Counter
+from collections.abc import Coroutine
+from typing import Any
 
 from msgspec import Struct
 
-from rmqha.base.errors import DiskFailed
+from rmqha.base.errors import DiskFailed, StoreCorrupted
 from rmqha.base.ids import BrokerId
 from rmqha.base.machine import Note
 from rmqha.controller.aio.service import ControllerService
@@ -17,10 +20,13 @@ from rmqha.controller.raft.messages import Entry
 from rmqha.controller.settings import load_config
 from rmqha.sim.broker_agent import AgentSettings, BrokerAgent
 from rmqha.sim.clock import SimClock, SimRng
+from rmqha.sim.coverage import happenings
 from rmqha.sim.disk import SimDisk
+from rmqha.sim.liveness import LivenessWatch
 from rmqha.sim.loop import HOST, SimLoop
 from rmqha.sim.net import SimNet
 from rmqha.sim.trace import Trace, TraceLogger
+from rmqha.sim.witness import Witness
 from rmqha.verify.history import EpochHistory
 from rmqha.verify.masters import MastersProperty
 from rmqha.verify.raft import RaftWatch
@@ -33,13 +39,26 @@ CLOCK_DRIFT = 0.04
 
 
 class SimOptions(Struct, frozen=True):
-    """How large the simulated cluster is."""
+    """How large the simulated cluster is, and the limits of its controllers.
+
+    Attributes:
+        snapshot_every .. requests_in_flight_max: as the controller's settings of these names.
+        heartbeat_timeout_ms: after which a silent broker counts as dead.
+        moving: a broker listens on another port in each of its lives.
+        unclean: elections may leave the SyncStateSet.
+    """
 
     controllers: int = 3
     broker_sets: int = 2
     replicas: int = 3
     snapshot_every: int = 25
+    trailing_entries: int = 2000
+    snapshot_chunk_bytes: int = 256 * 1024
+    wal_segment_bytes: int = 20_000
+    entries_per_request_max: int = 512
+    requests_in_flight_max: int = 64
     heartbeat_timeout_ms: int = 4000
+    moving: bool = False
     unclean: bool = False
 
 
@@ -67,9 +86,10 @@ class SimCluster:
         self.clocks: dict[str, SimClock] = {}
         self.ids = itertools.count(1)
         self.lives = itertools.count(1)
-        # what each life of a controller saw last: set name to (master epoch, SyncStateSet)
-        self.seen: dict[str, dict[str, tuple[int, tuple[BrokerId, ...]]]] = {}
+        # what each life of a controller saw last: set name to (master epoch, SyncStateSet, master)
+        self.seen: dict[str, dict[str, tuple[int, tuple[BrokerId, ...], BrokerId | None]]] = {}
         self.observers: dict[str, str] = {}
+        self.gone: set[str] = set()
         self.controller_hosts = [f"c{i}" for i in range(self.options.controllers)]
         self.broker_hosts = [
             f"b{s}{r}"
@@ -78,6 +98,16 @@ class SimCluster:
         ]
         hosts = [*self.controller_hosts, *self.broker_hosts]
         self.disks = {host: SimDisk(random.Random(self.rng.random())) for host in hosts}
+        self.counts: Counter[str] = Counter()
+        self.witness = Witness(self.raft_watch, self.counts)
+        self.liveness = LivenessWatch(self)
+        # Controllers that have read their store and listen.
+        self.listening: set[str] = set()
+        # Controllers whose store was damaged or emptied and that have not caught up since, and
+        # those of them that refuse to start on what is left.
+        self.damaged: set[str] = set()
+        self.refused: set[str] = set()
+        self.election_max_ms = 300
 
     # -- hosts -----------------------------------------------------------------------------
 
@@ -94,20 +124,31 @@ class SimCluster:
             "rng": SimRng(self.rng.randint(0, 1 << 30)),
             "disk": self.disks[host],
             "network": network,
-            "log": TraceLogger(self.trace, host),
+            "log": TraceLogger(self.trace, host, self._logged),
             "connection_ids": self.ids,
         }
         self.trace.say(host, "boots")
+        self.liveness.disturbed()
         self.observers[host] = f"{host}/{next(self.lives)}"
         self.seen[host] = {}
         started: ControllerService | BrokerAgent
         if host in self.controller_hosts:
             started = self.controllers[host] = context.run(self._controller, host, ports)
+            self.witness.node_made(started, self.disks[host])
         else:
             started = self.brokers[host] = context.run(self._broker, host, ports)
-        self.loop.create_task(
-            self._start(host, started), name=f"boot {host}", context=context.copy()
-        )
+        self.start_task(host, self._start(host, started))
+
+    def start_task(self, host: str, work: Coroutine[Any, Any, None]) -> None:
+        """Run a task of a host; what it raises ends the run."""
+        context = self.net.contexts[host].copy()
+        task = self.loop.create_task(work, name=f"on {host}", context=context)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.loop.errors.append(error)
 
     async def _start(self, host: str, started: ControllerService | BrokerAgent) -> None:
         """Start; a disk that breaks meanwhile ends the process, as it does later."""
@@ -115,6 +156,15 @@ class SimCluster:
             await started.start()
         except DiskFailed as error:
             self._failed(host, error)
+        except StoreCorrupted as error:
+            if host in self.damaged:
+                self.refused.add(host)
+                self.counts["damaged store refused"] += 1
+            self._failed(host, error)
+        else:
+            if isinstance(started, ControllerService) and self.controllers.get(host) is started:
+                self.listening.add(host)
+                self.witness.node_opened(started)
 
     def _controller(self, host: str, ports: dict) -> ControllerService:  # type: ignore[type-arg]  # ports of several kinds
         peers = ";".join(f"n{h[1:]}-{h}:{CONTROLLER_PORT}" for h in self.controller_hosts)
@@ -125,7 +175,11 @@ class SimCluster:
                 "controllerDLegerSelfId": f"n{host[1:]}",
                 "controllerStorePath": "/store",
                 "snapshotEveryEntries": str(self.options.snapshot_every),
-                "walSegmentBytes": "20000",
+                "raftTrailingEntries": str(self.options.trailing_entries),
+                "raftSnapshotChunkBytes": str(self.options.snapshot_chunk_bytes),
+                "raftEntriesPerRequestMax": str(self.options.entries_per_request_max),
+                "raftRequestsInFlightMax": str(self.options.requests_in_flight_max),
+                "walSegmentBytes": str(self.options.wal_segment_bytes),
                 "enableElectUncleanMaster": str(self.options.unclean).lower(),
             },
             home="",
@@ -140,7 +194,7 @@ class SimCluster:
             cluster=CLUSTER,
             name=f"set-{host[1]}",
             host=host,
-            port=BROKER_PORT,
+            port=BROKER_PORT + (self.rng.randint(0, 1) if self.options.moving else 0),
             controllers=tuple(f"{h}:{CONTROLLER_PORT}" for h in self.controller_hosts),
             store="/store",
             settings=AgentSettings(
@@ -158,7 +212,8 @@ class SimCluster:
 
     def _failed(self, host: str, error: Exception) -> None:
         self.trace.say(host, "stops itself", reason=error)
-        if "simulated" not in str(error):
+        self.counts["stopped itself"] += 1
+        if "simulated" not in str(error) and host not in self.refused:
             self.loop.errors.append(error)
         self.loop.call_soon(self.kill, host)
 
@@ -168,29 +223,71 @@ class SimCluster:
             return
         self.trace.say(host, "loses power" if power else "is killed")
         self.clocks.pop(host).dead = True
-        self.controllers.pop(host, None)
+        service = self.controllers.pop(host, None)
+        if service is not None:
+            self.counts["leader lost"] += service.raft.leads()
+            self.witness.node_gone(service.node_id)
+        self.listening.discard(host)
+        self.liveness.disturbed()
         self.brokers.pop(host, None)
         self.net.kill(host, power=power)
         self.loop.cancel_host(host)
         if power:
             self.disks[host].power_cut()
 
+    def pause(self, host: str) -> None:
+        """Stop a host's process where it is, as SIGSTOP does."""
+        if host in self.clocks and not self.loop.is_paused(host):
+            self.trace.say(host, "stands still")
+            self.net.pause(host)
+            self.loop.pause(host)
+            self.liveness.disturbed()
+
+    def resume(self, host: str) -> None:
+        """Let it go on: what it missed comes at once."""
+        if self.loop.is_paused(host):
+            self.trace.say(host, "goes on")
+            self.loop.resume(host)
+            self.net.resume(host)
+            self.liveness.disturbed()
+
     # -- what the nodes tell (service.Observer) ----------------------------------------------
 
     def entry_applied(self, node: str, entry: Entry) -> None:
         """Check the log and the state it makes."""
-        self.raft_watch.entry_applied(node, entry.log_index, entry.term, entry.data)
         host = f"c{node[1:]}"
         service = self.controllers.get(host)
         if service is None:
             return
-        self.states.applied(node, entry.log_index, service.machine.snapshot())
+        first_time = self.raft_watch.entry_applied(
+            node, entry.log_index, entry.term, entry.data, life=self.observers[host]
+        )
+        self.counts["entry applied"] += 1
+        if first_time:
+            self.counts["entry committed"] += 1
+            self.witness.entry_committed(service, entry, bool(self.damaged))
+        if host in self.damaged and entry.log_index == self.raft_watch.index_max:
+            self.trace.say("sim", "has caught up", host=host)
+            self.damaged.discard(host)
+        self.states.applied(node, entry.log_index, service.machine.state)
         self._observe_masters(host, service)
 
     def _observe_masters(self, host: str, service: ControllerService) -> None:
         seen = self.seen[host]
+        for name in [name for name in seen if name not in service.machine.state.sets]:
+            # Removed as a whole. A late request may make it again, with epochs from 0.
+            self.gone.add(name)
+            del seen[name]
         for name, one in sorted(service.machine.state.sets.items()):
-            epoch, members = seen.get(name, (-1, ()))
+            known = seen.get(name)
+            now = (one.master_epoch, one.sync_state_set, one.master_broker_id)
+            if known == now or name in self.gone:
+                continue
+            epoch, members, master = known or (-1, (), None)
+            if known is not None:
+                self.masters.observe_step(
+                    name, (epoch, master), (one.master_epoch, one.master_broker_id)
+                )
             elected = epoch >= 0 and one.master_epoch > epoch
             self.masters.observe(
                 name,
@@ -200,17 +297,36 @@ class SimCluster:
                 unclean=self.options.unclean,
                 observer=self.observers[host],
             )
+            self.masters.observe_members(name, one.sync_state_set_epoch, one.sync_state_set)
             if one.master_broker_id is not None:
                 self.elections.add((name, one.master_epoch))
-            seen[name] = (one.master_epoch, one.sync_state_set)
+            seen[name] = now
 
     def role_changed(self, node: str, role: str, term: int, last_index: int) -> None:
         """Check that a term has one leader, and that it has everything committed."""
         if role == "leader":
+            self.counts["leader elected"] += 1
             self.raft_watch.leader_elected(node, term, last_index - 1)
+            clocks = {f"n{host[1:]}": self.clocks[host] for host in self.controllers}
+            self.witness.leader_elected(node, term, clocks)
 
     def noted(self, node: str, note: Note) -> None:
-        """Nothing to check."""
+        """Look at the state that a snapshot has left."""
+        host = f"c{node[1:]}"
+        service = self.controllers.get(host)
+        if note.event == "snapshot_loaded" and service is not None:
+            index = int(note.facts["index"])
+            self.raft_watch.positioned(self.observers[host], index)
+            self.states.applied(node, index, service.machine.state)
+            self.seen[host] = {}
+
+    def _logged(self, host: str, event: str, facts: dict[str, object]) -> None:
+        """A node wrote a line into its log."""
+        self.counts.update(happenings(event, facts))
+        if event == "raft_store_opened" and host in self.controller_hosts:
+            if host in self.damaged:
+                self.raft_watch.forget(host)
+            self.raft_watch.term_seen(host, int(str(facts["term"])))
 
     # -- running -----------------------------------------------------------------------------
 
@@ -222,6 +338,19 @@ class SimCluster:
         """
         asyncio.set_event_loop(self.loop)
         self.loop.run_until_complete(asyncio.sleep(duration_ms / 1000))
+        if self.loop.errors:
+            raise self.loop.errors[0]
+
+    def run_until(self, end_ms: float) -> None:
+        """Let virtual time pass until it is ``end_ms``.
+
+        Raises:
+            Exception: as ``run_for``.
+        """
+        asyncio.set_event_loop(self.loop)
+        reached = self.loop.create_future()
+        self.loop.call_at(end_ms / 1000, reached.set_result, None)
+        self.loop.run_until_complete(reached)
         if self.loop.errors:
             raise self.loop.errors[0]
 

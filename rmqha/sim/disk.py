@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from rmqha.base.errors import DiskFailed, DiskFull
+from rmqha.base.errors import DiskFailed
+from rmqha.sim.pages import SimMappedFile, SimPages
 
 
 class DiskMood(Struct):
@@ -18,8 +19,11 @@ class DiskMood(Struct):
         sync_min_ms, sync_max_ms: of one fdatasync.
         stall, stall_ms: share of syncs that take this much longer.
         failing: every write fails from now on.
-        full: nothing can be appended beyond what is reserved, created or replaced; what is there
-            can be read and deleted.
+        full: nothing can be appended, created or replaced; what is there can be read and deleted.
+        unreadable: every read fails.
+        hung_until_s: by the loop's clock; no sync ends before.
+        hang_fails: a sync that has hung fails in the end.
+        atomic_ms: replacing a whole file takes this much longer.
         bytes_free: new mapped files are refused once it is used up; None for no limit.
     """
 
@@ -29,12 +33,21 @@ class DiskMood(Struct):
     stall_ms: float = 300.0
     failing: bool = False
     full: bool = False
+    unreadable: bool = False
+    hung_until_s: float = 0.0
+    hang_fails: bool = False
+    atomic_ms: float = 0.0
     bytes_free: int | None = None
 
+    def is_calm(self, now_s: float) -> bool:
+        """Whether syncs end soon and well."""
+        broken = self.failing or self.full or self.unreadable
+        slow = self.stall > 0 or self.atomic_ms > 0 or now_s < self.hung_until_s
+        return not broken and not slow
 
-PAGE = 4096
-SECTOR = 512
+
 RESERVE_STEP_BYTES = 3000
+SECTOR = 512
 
 
 class SimFile:
@@ -50,88 +63,24 @@ class SimFile:
         """What a reader sees while the power is on."""
         return (self.durable + self.cached).ljust(self.reserved, b"\0")
 
+    def power_cut(self, rng: random.Random) -> None:
+        """Of the unsynced tail each sector reaches the platter or not, in any order.
 
-class SimPages:
-    """A mapped file: what programs see, and what is on the platter, page by page."""
-
-    def __init__(self, size: int) -> None:
-        self.cached = bytearray(size)
-        self.durable = bytes(size)
-        self.entry_durable = False
-        self.syncs_begun = 0
-        self.sync_done = 0
-
-    @property
-    def content(self) -> bytes:
-        """What a reader sees while the power is on."""
-        return bytes(self.cached)
-
-    def power_cut(self, rng: random.Random) -> bool:
-        """Keep each page old or new at random; False when the file itself is gone.
-
-        The old buffer stays with whoever still holds it: a dead process writes into nothing.
+        A sector is written whole or not at all. Where one is missing there are zeros; the file's
+        length is a thing of its own and may be behind.
         """
-        if not self.entry_durable and rng.random() < 0.5:
-            return False
-        pages = bytearray(self.durable)
-        cached = bytes(self.cached)
-        for at in range(0, len(pages), PAGE):
-            new = cached[at : at + PAGE]
-            if new != self.durable[at : at + PAGE] and rng.random() < 0.5:
-                pages[at : at + PAGE] = new
-        if not self.entry_durable and rng.random() < 0.3:
-            # The name reached the disk, the blocks did not.
-            pages = bytearray()
-        self.cached = pages
-        self.durable = bytes(pages)
-        self.entry_durable = True
-        return True
-
-
-class SimMappedFile:
-    """MappedFile port."""
-
-    def __init__(self, disk: SimDisk, path: str, pages: SimPages) -> None:
-        self._disk = disk
-        self._path = path
-        self._pages = pages
-        self._buffer = memoryview(pages.cached)
-
-    @property
-    def path(self) -> str:
-        """The absolute path."""
-        return self._path
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return len(self._buffer)
-
-    @property
-    def buffer(self) -> memoryview:
-        """The whole file."""
-        return self._buffer
-
-    def write(self, position: int, data: memoryview) -> None:
-        """As through ``buffer``."""
-        self._buffer[position : position + len(data)] = data
-
-    async def sync(self) -> None:
-        """What was written before this call is durable once the time of a sync has passed."""
-        pages = self._pages
-        snapshot = bytes(self._buffer)
-        life = self._disk.cuts
-        pages.syncs_begun += 1
-        number = pages.syncs_begun
-        await self._disk.sync()
-        # An older sync that takes longer takes nothing back.
-        if life == self._disk.cuts and number > pages.sync_done:
-            pages.sync_done = number
-            pages.durable = snapshot
-            pages.entry_durable = True
-
-    def close(self) -> None:
-        """Nothing to release: slices may live on."""
+        start, whole = len(self.durable), self.durable + self.cached
+        kept = bytearray(whole)
+        share = rng.choice((0.0, 0.5, 0.9, 1.0))
+        for sector in range(start // SECTOR, -(-len(whole) // SECTOR)):
+            if rng.random() >= share:
+                low, high = max(start, sector * SECTOR), min(len(whole), (sector + 1) * SECTOR)
+                kept[low:high] = bytes(high - low)
+        if len(whole) > self.reserved and rng.random() < 0.5:
+            # The new length did not reach the disk, or not all of it.
+            del kept[rng.randint(max(start, self.reserved), len(whole)) :]
+        self.durable = bytes(kept)
+        self.cached = b""
 
 
 class SimDisk:
@@ -142,11 +91,44 @@ class SimDisk:
         self.mood = DiskMood()
         self.files: dict[str, SimFile | SimPages] = {}
         self.cuts = 0
-        self.room_bytes = 0  # on a full disk: what was deleted leaves room for appends
+        self.version = 0
+
+    def survivors(self) -> dict[str, bytes]:
+        """What is on the platter: the files as they are if nothing unsynced is ever written."""
+        found: dict[str, bytes] = {}
+        for path in sorted(self.files):
+            file = self.files[path]
+            if isinstance(file, SimFile):
+                found[path] = file.durable.ljust(file.reserved, b"\0")
+        return found
+
+    def flip(self, path: str, bit: int) -> None:
+        """Turn one bit of what a plain file holds durably."""
+        file = self._plain(path)
+        content = bytearray(file.durable)
+        content[bit // 8] ^= 1 << bit % 8
+        file.durable = bytes(content)
+        self.version += 1
+
+    def wipe(self) -> None:
+        """Lose everything, as when an operator puts a new disk in."""
+        self.files.clear()
+        self.version += 1
+
+    def mend(self) -> None:
+        """Work as a good disk does from now on; what is missing or damaged stays so."""
+        self.mood = DiskMood(bytes_free=self.mood.bytes_free)
+
+    def hang(self, duration_ms: float, *, fails: bool) -> None:
+        """Let no sync end for so long."""
+        now_s = asyncio.get_event_loop().time()
+        self.mood.hung_until_s = now_s + duration_ms / 1000
+        self.mood.hang_fails = fails
 
     def power_cut(self) -> None:
-        """Of each unsynced tail or page a part survives, possibly followed by zeros."""
+        """Of each unsynced tail or page a part survives."""
         self.cuts += 1
+        self.version += 1
         for path in sorted(self.files):
             file = self.files[path]
             if isinstance(file, SimPages):
@@ -155,18 +137,7 @@ class SimDisk:
                 continue
             if not file.cached:
                 continue
-            start, whole = len(file.durable), file.durable + file.cached
-            kept = bytearray(whole)
-            share = self.rng.choice((0.0, 0.5, 0.9, 1.0))
-            for sector in range(start // SECTOR, -(-len(whole) // SECTOR)):
-                if self.rng.random() >= share:
-                    low, high = max(start, sector * SECTOR), min(len(whole), (sector + 1) * SECTOR)
-                    kept[low:high] = bytes(high - low)
-            if len(whole) > file.reserved and self.rng.random() < 0.5:
-                # The new length did not reach the disk, or not all of it.
-                del kept[self.rng.randint(max(start, file.reserved), len(whole)) :]
-            file.durable = bytes(kept)
-            file.cached = b""
+            file.power_cut(self.rng)
 
     async def sync(self) -> None:
         """Take the time of one fdatasync."""
@@ -175,13 +146,17 @@ class SimDisk:
         if mood.stall and self.rng.random() < mood.stall:
             delay += mood.stall_ms
         await asyncio.sleep(delay / 1000)
+        left_s = mood.hung_until_s - asyncio.get_running_loop().time()
+        if left_s > 0:
+            await asyncio.sleep(left_s)
+            if mood.hang_fails:
+                raise DiskFailed("simulated: the sync hung and failed")
         if mood.failing:
             raise DiskFailed("simulated input/output error")
 
-    def needs_space(self) -> None:
-        """Raise DiskFull where a write needs room that is not there."""
+    def _needs_space(self) -> None:
         if self.mood.full:
-            raise DiskFull("simulated: no space left on the disk")
+            raise DiskFailed("simulated: no space left on the disk")
 
     async def make_dirs(self, path: str) -> None:
         """Directories need no making here."""
@@ -197,15 +172,17 @@ class SimDisk:
         """The whole file."""
         if path not in self.files:
             raise FileNotFoundError(path)
+        if self.mood.unreadable:
+            raise DiskFailed(f"simulated: {path} cannot be read")
         return self.files[path].content
 
     async def open_append(self, path: str, reserve_bytes: int = 0) -> SimAppendFile:
         """Open or create."""
         if path not in self.files:
-            if self.room_bytes == 0:
-                self.needs_space()
+            self._needs_space()
             await self.sync()
             self.files[path] = SimFile()
+            self.version += 1
         return SimAppendFile(self, self._plain(path), reserve_bytes)
 
     def _plain(self, path: str) -> SimFile:
@@ -220,21 +197,24 @@ class SimDisk:
         file = self._plain(path)
         file.durable, file.cached = file.content[:size], b""
         file.reserved = 0
+        self.version += 1
 
     async def write_atomic(self, path: str, data: bytes) -> None:
         """The old content until the rename, the new one from then on."""
-        self.needs_space()
+        self._needs_space()
+        if self.mood.atomic_ms:
+            await asyncio.sleep(self.mood.atomic_ms / 1000)
         await self.sync()
         file = SimFile()
         file.durable = data
         self.files[path] = file
+        self.version += 1
 
     async def remove(self, path: str) -> None:
         """Delete."""
         await self.sync()
         gone = self.files.pop(path, None)
-        if self.mood.full and isinstance(gone, SimFile):
-            self.room_bytes += len(gone.content)
+        self.version += 1
         if self.mood.bytes_free is not None and isinstance(gone, SimPages):
             self.mood.bytes_free += len(gone.cached)
 
@@ -313,6 +293,7 @@ class SimAppendFile:
         self._queue.append((data, on_done))
         if self._writer is None:
             self._writer = asyncio.get_running_loop().create_task(self._write(), name="append")
+            self._writer.add_done_callback(_tell_loop)
 
     async def append_sync(self, data: bytes) -> None:
         """Append and wait.
@@ -333,32 +314,26 @@ class SimAppendFile:
         if self._file.reserved:
             await self._disk.sync()
             self._file.reserved = 0
+            self._disk.version += 1
 
     async def _write(self) -> None:
         while self._queue:
             data, on_done = self._queue[0]
-            error = self._failed or self._lacks_space(data)
-            if error is None:
+            if self._failed is None:
                 await self._append_one(data)
-                error = self._failed
             del self._queue[0]
-            on_done(error)
+            on_done(self._failed)
         self._writer = None
-
-    def _lacks_space(self, data: bytes) -> DiskFull | None:
-        """Why a full disk cannot take this; what was reserved ahead it can."""
-        end = len(self._file.durable) + len(self._file.cached) + len(data)
-        if not self._disk.mood.full or end <= self._file.reserved:
-            return None
-        if self._disk.room_bytes >= len(data):
-            self._disk.room_bytes -= len(data)
-            return None
-        return DiskFull("simulated: no space left on the disk")
 
     async def _append_one(self, data: bytes) -> None:
         file = self._file
         waiting = self._queue[0]
         self._queue[0] = (b"", waiting[1])
+        if self._disk.mood.full:
+            # As write(2) does: what still fits is written.
+            file.cached += data[: self._disk.rng.randint(0, len(data) - 1)]
+            self._failed = DiskFailed("simulated: no space left on the disk")
+            return
         file.cached += data
         end = len(file.durable) + len(file.cached)
         if end > file.reserved and end < self._reserve_bytes:
@@ -370,3 +345,10 @@ class SimAppendFile:
             return
         file.durable += file.cached
         file.cached = b""
+        self._disk.version += 1
+
+
+def _tell_loop(task: asyncio.Task[None]) -> None:
+    """What a caller's ``on_done`` raises must end the run, not just this file's writing."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        task.get_loop().call_exception_handler({"message": "append", "exception": error})

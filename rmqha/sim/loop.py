@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import heapq
 from typing import Any
 
 HOST: contextvars.ContextVar[str | None] = contextvars.ContextVar("sim_host", default=None)
@@ -42,6 +43,8 @@ class SimLoop(asyncio.BaseEventLoop):
         self.host_tasks: dict[str, dict[int, asyncio.Task[Any]]] = {}
         self._task_count = 0
         self.errors: list[BaseException] = []
+        self._timer_count = 0
+        self._held: dict[str, list[_Timer]] = {}
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._remember)
 
@@ -79,7 +82,72 @@ class SimLoop(asyncio.BaseEventLoop):
         error = context.get("exception")
         self.errors.append(error or RuntimeError(str(context.get("message"))))
 
+    # -- hosts that stand still ------------------------------------------------------------
+
+    def call_at(  # type: ignore[override]  # the variadic types of the base class say no more
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """As asyncio's; timers of one moment fire in the order in which they were set, and one
+        of a host that stands still waits until it goes on."""
+        self._timer_count += 1
+        timer = _Timer(when, callback, args, self, context, self._timer_count)
+        host = _host_of(timer) if self._held else None
+        if host in self._held:
+            self._held[str(host)].append(timer)
+        else:
+            timer._scheduled = True  # noqa: SLF001 - asyncio's own mark
+            heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]  # BaseEventLoop's own heap
+        return timer
+
+    def pause(self, host: str) -> None:
+        """Let no timer of a host fire, as SIGSTOP does."""
+        timers = self._scheduled  # type: ignore[attr-defined]  # BaseEventLoop's own heap
+        held = [one for one in timers if _host_of(one) == host]
+        timers[:] = [one for one in timers if _host_of(one) != host]
+        heapq.heapify(timers)
+        for one in held:
+            one._scheduled = False  # noqa: SLF001 - asyncio's own mark
+        self._held.setdefault(host, []).extend(sorted(held))
+
+    def resume(self, host: str) -> None:
+        """Let a host go on: what is overdue fires at once."""
+        for handle in self._held.pop(host, []):
+            if not handle.cancelled():
+                handle._when = max(handle._when, self._sim_now)  # noqa: SLF001 - to move it
+                handle._scheduled = True  # noqa: SLF001 - asyncio's own mark
+                heapq.heappush(self._scheduled, handle)  # type: ignore[attr-defined]  # as above
+
+    def is_paused(self, host: str) -> bool:
+        """Whether a host stands still."""
+        return host in self._held
+
     def cancel_host(self, host: str) -> None:
         """Stop every task of a host, as kill -9 does."""
+        self._held.pop(host, None)
         for task in list(self.host_tasks.get(host, {}).values()):
             task.cancel()
+
+
+class _Timer(asyncio.TimerHandle):
+    """A timer with a number, so that the order of equal times is nobody's chance."""
+
+    __slots__ = ("number",)
+    _when: float
+    _scheduled: bool
+
+    def __init__(
+        self, when: float, callback: Any, args: Any, loop: SimLoop, context: Any, number: int
+    ) -> None:
+        super().__init__(when, callback, args, loop, context)
+        self.number = number
+
+    def __lt__(self, other: _Timer) -> bool:  # type: ignore[override]  # only these are in the heap
+        if self._when == other._when:
+            return self.number < other.number
+        return self._when < other._when
+
+
+def _host_of(handle: asyncio.TimerHandle) -> str | None:
+    context = handle._context  # type: ignore[attr-defined]  # noqa: SLF001 - asyncio has no getter
+    found: str | None = context.get(HOST)
+    return found

@@ -7,6 +7,7 @@ is killed its peers see a reset, when it loses power they see nothing until they
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +19,9 @@ from rmqha.base.errors import ConnectFailed
 from rmqha.sim.loop import HOST, SimLoop
 
 Factory = Callable[[], asyncio.Protocol]
+RETRANSMITS_MAX = 8
+WIRE = contextvars.Context()
+"""What is on its way belongs to no host: it arrives whatever became of its sender."""
 
 
 class Weather(Struct):
@@ -25,7 +29,8 @@ class Weather(Struct):
 
     Attributes:
         delay_min_ms, delay_max_ms: of each segment.
-        loss: share of segments that are lost and come ``retransmit_ms`` later.
+        loss: share of segments that are lost, each time they are sent; the next try comes
+            ``retransmit_ms`` later.
     """
 
     delay_min_ms: float = 0.1
@@ -104,12 +109,15 @@ class SimTransport(asyncio.Transport):
         if peer is None or peer.ended or (self.host, self.peer_host) in self.net.cuts:
             return
         self.net.loop.call_later(
-            self.net.delay_s(), peer.end, ConnectionResetError("reset by peer")
+            self.net.delay_s(), peer.end, ConnectionResetError("reset by peer"), context=WIRE
         )
 
     def end(self, error: Exception | None) -> None:
         """This end is over; its protocol hears it once."""
         if self.ended:
+            return
+        if self.host in self.net.held:
+            self.net.held[self.host].append((self.end, error))
             return
         self.ended = self._closing = True
         self.net.transports.pop(self, None)
@@ -130,7 +138,7 @@ class SimTransport(asyncio.Transport):
         self._timers += 1
         # Timers of equal times fire in any order, so they carry no data of their own.
         self._arrives_at = max(self._arrives_at, self.net.loop.time() + self.net.delay_s())
-        self.net.loop.call_at(self._arrives_at, self._arrive)
+        self.net.loop.call_at(self._arrives_at, self._arrive, context=WIRE)
 
     def _arrive(self) -> None:
         self._timers -= 1
@@ -147,7 +155,9 @@ class SimTransport(asyncio.Transport):
     def _deliver(self, data: bytes | None) -> None:
         if self.ended or self.protocol is None:
             return
-        if not self._reading:
+        if self.host in self.net.held:
+            self.net.held[self.host].append((self._deliver, data))
+        elif not self._reading:
             self._unread.append(data)
         elif data is None:
             self._closing = True
@@ -186,6 +196,8 @@ class SimNet:
         self.alive: dict[str, None] = {}
         self.dark: set[str] = set()
         self.cuts: set[tuple[str, str]] = set()
+        # what came to hosts that stand still, in the order in which it came
+        self.held: dict[str, list[tuple[Callable[[Any], None], Any]]] = {}
         self.contexts: dict[str, Any] = {}
         self.listeners: dict[tuple[str, int], Factory] = {}
         self.transports: dict[SimTransport, None] = {}
@@ -196,8 +208,11 @@ class SimNet:
         """How long the next segment takes, in seconds."""
         weather = self.weather
         delay = self.rng.uniform(weather.delay_min_ms, weather.delay_max_ms)
-        if weather.loss and self.rng.random() < weather.loss:
-            delay += weather.retransmit_ms
+        if weather.loss:
+            for _ in range(RETRANSMITS_MAX):
+                if self.rng.random() >= weather.loss:
+                    break
+                delay += weather.retransmit_ms
         return delay / 1000
 
     def run_on(self, host: str, call: Callable[..., Any], *args: Any) -> Any:
@@ -214,6 +229,7 @@ class SimNet:
     def kill(self, host: str, *, power: bool) -> None:
         """A host's process ends; without power its peers are not even told."""
         self.alive.pop(host, None)
+        self.held.pop(host, None)
         if power:
             self.dark.add(host)
         for key in [key for key in self.listeners if key[0] == host]:
@@ -233,12 +249,28 @@ class SimNet:
         for transport in list(self.transports):
             transport.flush_held()
 
+    def pause(self, host: str) -> None:
+        """A host's process stands still: what arrives waits in its sockets."""
+        self.held.setdefault(host, [])
+
+    def resume(self, host: str) -> None:
+        """It goes on; what waited comes after its timers, for libuv runs those first."""
+        self.loop.call_later(1e-6, self._hand_over, host, context=WIRE)
+
+    def _hand_over(self, host: str) -> None:
+        for take, what in self.held.pop(host, []):
+            take(what)
+
+    def is_linked(self, one: str, other: str) -> bool:
+        """Whether bytes pass in both directions."""
+        return (one, other) not in self.cuts and (other, one) not in self.cuts
+
     def reset_between(self, one: str, other: str) -> None:
         """A middlebox resets every connection between two hosts; both are alive."""
         for transport in list(self.transports):
             if {transport.host, transport.peer_host} == {one, other}:
                 error = ConnectionResetError("reset")
-                self.loop.call_later(self.delay_s(), transport.end, error)
+                self.loop.call_later(self.delay_s(), transport.end, error, context=WIRE)
 
     def open(self, source: str, target: str, port: int, factory: Factory) -> SimTransport:
         """Make both ends of a connection; the caller has checked that it is possible."""
@@ -281,7 +313,7 @@ class SimNetwork:
         net = self._net
         await asyncio.sleep(net.delay_s() + net.delay_s())
         there, back = (self._host, host), (host, self._host)
-        if there in net.cuts or back in net.cuts or host in net.dark:
+        if there in net.cuts or back in net.cuts or host in net.dark or host in net.held:
             await asyncio.sleep(timeout_ms / 1000)
             raise ConnectFailed(f"connecting to {host}:{port} timed out")
         if (host, port) not in net.listeners or HOST.get() not in net.alive:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import random
 
 from rmqha.base.invariants import invariant
+from rmqha.sim.faults import WEATHERS, kinds_of
 from rmqha.sim.replica_cluster import ReplicaCluster, ReplicaOptions, snapshot
-from rmqha.sim.swarm import Outcome, Swarm, tell
+from rmqha.sim.story import Outcome, Story, plain, tell
 from rmqha.verify.client_history import HistoryWriter
 from rmqha.verify.logs import check_converged
 
-FAULT_PHASE_MS = 12_000
+FAULT_PHASE_MS = 12_000.0
+CONTROLLER_KINDS = (
+    "kill controller", "power cut controller", "kill broker", "power cut broker",
+    "kill leader and master", "cut off host", "cut one way", "split", "reset connections",
+    "slow disk", "broken disk", "mend disks", "pause", "restart", "heal",
+)  # fmt: skip
+"""Of the faults for controllers those that concern brokers too."""
 AFTERWARDS_MS = 500
 QUIET_MS = 1500
 
 
-class ReplicaSwarm(Swarm):
+class ReplicaSwarm(Story):
     """Plays faults on replicas and controllers.
 
     Args:
@@ -28,23 +35,34 @@ class ReplicaSwarm(Swarm):
     def __init__(self, cluster: ReplicaCluster, rng: random.Random) -> None:
         super().__init__(cluster, rng)
         self.replicas = cluster
-        self._kinds["slow broker disk"] = self._slow_broker_disk
-        self._kinds["broken broker disk"] = self._broken_broker_disk
-        self._kinds["quiet failover"] = self._quiet_failover
-        self._weights["quiet failover"] = rng.choice((0, 1, 3))
-        self._kinds["quiet return"] = self._quiet_return
-        self._kinds["blackout"] = self._blackout
-        self._weights["quiet return"] = rng.choice((0, 1, 3))
-        self._weights["blackout"] = rng.choice((0, 1, 2))
-        self._weights["slow broker disk"] = rng.choice((0, 1, 2))
-        self._weights["broken broker disk"] = rng.choice((0, 0, 1))
-        self._weights["kill broker"] = rng.choice((1, 2, 4))
+        found = kinds_of(self)
+        self.kinds = {name: found[name] for name in CONTROLLER_KINDS} | {
+            "slow broker disk": plain(self._slow_broker_disk),
+            "broken broker disk": plain(self._broken_broker_disk),
+            "quiet failover": plain(self._quiet_failover),
+            "quiet return": plain(self._quiet_return),
+            "blackout": plain(self._blackout),
+        }
+        self.weights = {name: rng.choice((0, 1, 1, 3)) for name in CONTROLLER_KINDS}
+        self.weights |= {
+            "restart": 8,
+            "heal": 8,
+            "mend disks": 4,
+            "quiet failover": rng.choice((0, 1, 3)),
+            "quiet return": rng.choice((0, 1, 3)),
+            "blackout": rng.choice((0, 1, 2)),
+            "slow broker disk": rng.choice((0, 1, 2)),
+            "broken broker disk": rng.choice((0, 0, 1)),
+            "kill broker": rng.choice((1, 2, 4)),
+        }
         if not cluster.set.sync_flush:
             for name in ("power cut broker", "broken broker disk", "blackout"):
-                self._weights[name] = 0
+                self.weights[name] = 0
 
-    def _boot_all(self) -> None:
-        super()._boot_all()
+    def begin(self) -> None:
+        """Start everybody, and the producers."""
+        self.cluster.net.weather = self.rng.choice(WEATHERS[:4])
+        super().begin()
         self.replicas.start_producers()
 
     def _quiet_failover(self) -> bool:
@@ -82,7 +100,7 @@ class ReplicaSwarm(Swarm):
 
     def _blackout(self) -> bool:
         """Power fails for every replica at once: what was acknowledged is on disks, or lost."""
-        for host in self._alive(self.cluster.broker_hosts):
+        for host in self.alive(self.cluster.broker_hosts):
             self.cluster.kill(host, power=True)
         return True
 
@@ -125,7 +143,7 @@ class ReplicaSwarm(Swarm):
         return waited_ms
 
 
-class LeaseSwarm(Swarm):
+class LeaseSwarm(Story):
     """Cuts masters off while producers reach them all along; nobody waits for slaves.
 
     Connections are cut, never reset: a controller elects at once when it alone sees a close, and
@@ -137,22 +155,27 @@ class LeaseSwarm(Swarm):
     def __init__(self, cluster: ReplicaCluster, rng: random.Random) -> None:
         super().__init__(cluster, rng)
         self.replicas = cluster
-        self._kinds = {
-            "isolate master": lambda: self._isolate([]),
-            "isolate master and leader": lambda: self._isolate([cluster.leader() or ""]),
-            "isolate master and controller": lambda: self._isolate(
-                [rng.choice(cluster.controller_hosts)]
+        found = kinds_of(self)
+        self.kinds = {
+            "isolate master": plain(lambda: self._isolate([])),
+            "isolate master and leader": plain(lambda: self._isolate([cluster.leader() or ""])),
+            "isolate master and controller": plain(
+                lambda: self._isolate([rng.choice(cluster.controller_hosts)])
             ),
-            "isolate master and slave": lambda: self._isolate([rng.choice(cluster.broker_hosts)]),
-            "kill slave": self._kill_slave,
-            "restart": self._restart,
-            "heal": self._heal,
-            "wait": self._wait,
+            "isolate master and slave": plain(
+                lambda: self._isolate([rng.choice(cluster.broker_hosts)])
+            ),
+            "kill slave": plain(self._kill_slave),
+            "restart": found["restart"],
+            "heal": found["heal"],
+            "wait": plain(self._wait),
         }
-        self._weights = dict.fromkeys(self._kinds, 1) | {"heal": 3, "restart": 3, "wait": 2}
+        self.weights = dict.fromkeys(self.kinds, 1.0) | {"heal": 3.0, "restart": 3.0, "wait": 2.0}
 
-    def _boot_all(self) -> None:
-        super()._boot_all()
+    def begin(self) -> None:
+        """Start everybody, and the producers."""
+        self.cluster.net.weather = self.rng.choice(WEATHERS[:4])
+        super().begin()
         self.replicas.start_producers()
 
     def _isolate(self, friends: list[str]) -> bool:
@@ -164,7 +187,7 @@ class LeaseSwarm(Swarm):
         net = self.cluster.net
         self.cluster.trace.say("sim", "isolate", inside=" ".join(sorted(inside)))
         for one in sorted(inside):
-            for other in self._everyone():
+            for other in self.everyone():
                 if other not in inside:
                     net.cut(one, other)
                     net.cut(other, one)
@@ -172,7 +195,7 @@ class LeaseSwarm(Swarm):
 
     def _kill_slave(self) -> bool:
         masters = self.replicas.master_hosts()
-        slaves = [h for h in self._alive(self.replicas.broker_hosts) if h not in masters]
+        slaves = [h for h in self.alive(self.replicas.broker_hosts) if h not in masters]
         if not slaves:
             return False
         self.cluster.kill(self.rng.choice(slaves))

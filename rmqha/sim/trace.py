@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 
 from rmqha.runtime.logs import Logger
 from rmqha.sim.loop import SimLoop
@@ -28,13 +29,28 @@ class Trace:
 
 
 class TraceLogger(Logger):
-    """A Logger that writes into a trace instead of a stream."""
+    """A Logger that writes into a trace instead of a stream.
 
-    def __init__(self, trace: Trace, host: str) -> None:
+    Args:
+        trace: takes the lines.
+        host: whose they are.
+        on_event: told (host, event, facts) of each line.
+    """
+
+    def __init__(
+        self,
+        trace: Trace,
+        host: str,
+        on_event: Callable[[str, str, dict[str, object]], None] | None = None,
+    ) -> None:
         self._trace = trace
         self._host = host
+        self._on_event = on_event
 
     def log(self, level: str, event: str, **facts: object) -> None:
         """Write one line, unless it is for debugging."""
-        if level not in QUIET:
-            self._trace.say(self._host, event, **facts)
+        if level in QUIET:
+            return
+        self._trace.say(self._host, event, **facts)
+        if self._on_event is not None:
+            self._on_event(self._host, event, facts)

@@ -21,6 +21,7 @@ class MastersProperty:
         """Start with nothing observed."""
         self._masters: dict[tuple[str, int], BrokerId] = {}
         self._epochs: dict[tuple[str, str], int] = {}
+        self._members: dict[tuple[str, int], tuple[BrokerId, ...]] = {}
 
     def observe(
         self,
@@ -77,7 +78,45 @@ class MastersProperty:
             sync_state_set_before=before,
         )
 
+    def observe_members(
+        self, broker_name: str, sync_state_set_epoch: int, sync_state_set: tuple[BrokerId, ...]
+    ) -> None:
+        """Take one observation of a SyncStateSet.
+
+        Raises:
+            InvariantBroken: it had other members in the same epoch.
+        """
+        key = (broker_name, sync_state_set_epoch)
+        first = self._members.setdefault(key, sync_state_set)
+        invariant(
+            first == sync_state_set,
+            "one SyncStateSet epoch has one set",
+            broker_name=broker_name,
+            sync_state_set_epoch=sync_state_set_epoch,
+            sets=(first, sync_state_set),
+        )
+
+    def observe_step(
+        self,
+        broker_name: str,
+        before: tuple[int, BrokerId | None],
+        after: tuple[int, BrokerId | None],
+    ) -> None:
+        """Take (master epoch, master) before and after one applied entry.
+
+        Raises:
+            InvariantBroken: a new epoch began with the same master.
+        """
+        invariant(
+            after[0] == before[0] or after[1] != before[1],
+            "a new master epoch has another master",
+            broker_name=broker_name,
+            before=before,
+            after=after,
+        )
+
     def forget(self, broker_name: str) -> None:
         """An operator removed the whole set: its epochs start anew."""
         self._masters = {key: one for key, one in self._masters.items() if key[0] != broker_name}
         self._epochs = {key: one for key, one in self._epochs.items() if key[1] != broker_name}
+        self._members = {key: one for key, one in self._members.items() if key[0] != broker_name}

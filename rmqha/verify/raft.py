@@ -1,11 +1,34 @@
 """Raft's safety, watched from outside: one leader a term, one log, nothing committed is lost.
 
-Source: Raft paper, figure 3 (election safety, state machine safety, leader completeness).
+Source: Raft paper, figure 3 (election safety, state machine safety, leader completeness), and
+section 5.4.2 for what a commit promises; dissertation 6.4 for leases.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Protocol
+
 from rmqha.base.invariants import invariant
+
+
+class OnDisk(Protocol):
+    """What a node would know if it lost power now and started again."""
+
+    @property
+    def term(self) -> int:
+        """Its term."""
+
+    @property
+    def vote(self) -> str | None:
+        """Whom it voted for in that term."""
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """Term and index of its last entry, in the order in which logs are compared."""
+
+    def holds(self, index: int, term: int) -> bool:
+        """Whether it has this entry, or a snapshot that covers it."""
 
 
 class RaftWatch:
@@ -13,14 +36,23 @@ class RaftWatch:
 
     A node that restarts applies again from its snapshot on; that is checked too, for the same
     index must always bring the same record.
+
+    Attributes:
+        index_max: the highest index that any node has applied, so the newest that is committed.
     """
 
     def __init__(self) -> None:
         self.leaders: dict[int, str] = {}
         self.applied: dict[int, tuple[int, bytes]] = {}
         self.terms: dict[str, int] = {}
+        self.votes: dict[tuple[str, int], str] = {}
+        self.index_max = 0
         # The highest index that was committed by the leader of each term.
         self.committed_max: dict[int, int] = {}
+        # How far each life of a node has applied.
+        self._positions: dict[str, int] = {}
+
+    # -- elections ---------------------------------------------------------------------------
 
     def leader_elected(self, node: str, term: int, last_index: int) -> None:
         """A node says that it leads ``term``; its log ends at ``last_index``.
@@ -44,12 +76,82 @@ class RaftWatch:
             committed_max=committed_max,
         )
 
-    def entry_applied(self, node: str, index: int, term: int, data: bytes) -> None:
-        """A node gives a committed entry to its state machine.
+    def lease_held(self, holder: str, elected: str, term: int, *, lease: bool) -> None:
+        """At the moment of an election another node believes in its lease, or not.
 
         Raises:
-            InvariantBroken: another entry was committed at this index.
+            InvariantBroken: it does.
         """
+        invariant(
+            not lease,
+            "a leader was elected while another held a lease",
+            holder=holder,
+            elected=elected,
+            term=term,
+        )
+
+    def vote_left(self, node: str, term: int, candidate: str, disk: OnDisk) -> None:
+        """A vote leaves a node.
+
+        Raises:
+            InvariantBroken: a crash would let the node forget it, or it has voted otherwise.
+        """
+        invariant(
+            disk.term > term or (disk.term == term and disk.vote == candidate),
+            "a vote left before it was durable",
+            node=node,
+            term=term,
+            candidate=candidate,
+            on_disk=(disk.term, disk.vote),
+        )
+        known = self.votes.setdefault((node, term), candidate)
+        invariant(
+            known == candidate,
+            "a node voted twice in one term",
+            node=node,
+            term=term,
+            first=known,
+            second=candidate,
+        )
+
+    def term_seen(self, node: str, term: int) -> None:
+        """A term that a node has found on its disk.
+
+        Raises:
+            InvariantBroken: it went back, over a restart.
+        """
+        invariant(
+            term >= self.terms.get(node, 0),
+            "a node's term went back",
+            node=node,
+            term=term,
+            before=self.terms.get(node, 0),
+        )
+        self.terms[node] = term
+
+    def forget(self, node: str) -> None:
+        """A node's disk was damaged or replaced: it may have forgotten its term."""
+        self.terms.pop(node, None)
+
+    # -- the log -----------------------------------------------------------------------------
+
+    def entry_applied(
+        self, node: str, index: int, term: int, data: bytes, *, life: str = ""
+    ) -> bool:
+        """A node gives a committed entry to its state machine.
+
+        Args:
+            life: names one run of the node, whose position never falls; empty to leave that out.
+
+        Returns:
+            Whether nobody had applied this index before.
+
+        Raises:
+            InvariantBroken: another entry was committed at this index, or the node has already
+                applied it.
+        """
+        if life:
+            self.positioned(life, index, applied=True)
         first_time = index not in self.applied
         known = self.applied.setdefault(index, (term, data))
         invariant(
@@ -61,22 +163,87 @@ class RaftWatch:
             second=(term, data),
         )
         if not first_time:
-            return
+            return False
+        self.index_max = max(self.index_max, index)
         # Committed by the newest leader at the latest; an entry's own term may be older.
         by_term = max([term, *self.leaders])
         self.committed_max[by_term] = max(self.committed_max.get(by_term, 0), index)
+        return True
 
-    def term_seen(self, node: str, term: int) -> None:
-        """A term that a node has made durable.
+    def positioned(self, life: str, index: int, *, applied: bool = False) -> None:
+        """A life of a node now stands at ``index``, after an entry or after a snapshot.
 
         Raises:
-            InvariantBroken: it went back, also over a restart.
+            InvariantBroken: it was further.
+        """
+        before = self._positions.get(life, -1)
+        invariant(
+            index > before or (index == before and not applied),
+            "a node's applied index fell",
+            life=life,
+            before=before,
+            now=index,
+        )
+        invariant(
+            not applied or before < 0 or index == before + 1,
+            "an entry was passed over",
+            life=life,
+            before=before,
+            now=index,
+        )
+        self._positions[life] = index
+
+    def acknowledged(self, node: str, index: int, term: int | None, disk: OnDisk) -> None:
+        """A follower tells its leader that it holds everything up to ``index``.
+
+        Raises:
+            InvariantBroken: its disk does not hold that entry.
         """
         invariant(
-            term >= self.terms.get(node, 0),
-            "a node's term went back",
+            term is None or disk.holds(index, term),
+            "a follower acknowledged an entry that is not on its disk",
             node=node,
+            index=index,
             term=term,
-            before=self.terms.get(node, 0),
+            on_disk=disk.last,
         )
-        self.terms[node] = term
+
+    def committed(self, index: int, term: int, disks: Mapping[str, OnDisk]) -> None:
+        """An entry was committed; ``disks`` are those of all members, living or not.
+
+        Whatever happens next, also if all of them lose power now: who does not hold the entry
+        must find too few who would vote for it.
+
+        Raises:
+            InvariantBroken: one such node could win.
+        """
+        majority = len(disks) // 2 + 1
+        for node, disk in disks.items():
+            if disk.holds(index, term):
+                continue
+            voters = [other for other, one in disks.items() if one.last <= disk.last]
+            invariant(
+                len(voters) < majority,
+                "a node without a committed entry could be elected",
+                index=index,
+                term=term,
+                node=node,
+                voters=voters,
+            )
+
+    # -- reads -------------------------------------------------------------------------------
+
+    def read_served(self, node: str, applied_index: int, floor: int, *, by: str) -> None:
+        """A node answers from its state; ``floor`` was committed before it was asked.
+
+        Raises:
+            InvariantBroken: its state is older.
+        """
+        invariant(
+            applied_index >= floor,
+            "a read missed what was committed before it was asked",
+            node=node,
+            by=by,
+            applied_index=applied_index,
+            committed=floor,
+        )

@@ -1,0 +1,43 @@
+"""What has to happen in a batch of stories for its silence to mean something.
+
+Counted from what nodes log (``LOGGED``) and from what the simulator sees itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+LOGGED = {
+    "raft_snapshot_sending": "snapshot sent",
+    "raft_snapshot_installed": "snapshot installed",
+    "snapshot_saved": "snapshot taken",
+    "raft_quorum_lost": "leader gave up",
+    "raft_transfer_started": "transfer started",
+    "raft_transfer_failed": "transfer failed",
+    "master_elected": "master elected",
+    "master_lost": "master lost",
+    "broker_cleaned": "broker cleaned",
+    "broker_address_changed": "broker moved",
+}
+
+HAPPENINGS = frozenset(
+    {
+        *LOGGED.values(), "damaged store refused", "entry committed", "leader elected",
+        "leader lost", "log compacted", "log reset", "log truncated", "read index served",
+        "restarted from snapshot", "stopped itself", "torn tail cut", "transfer done",
+    }
+)  # fmt: skip
+
+
+def happenings(event: str, facts: Mapping[str, object]) -> list[str]:
+    """What a node's log line tells of."""
+    if event != "raft_store_opened":
+        return [LOGGED[event]] if event in LOGGED else []
+    found = ["torn tail cut"] if facts.get("torn_tail_cut") else []
+    return [*found, "restarted from snapshot"] if facts.get("snapshot_index") else found
+
+
+def missing(counts: Mapping[str, int], faults: Iterable[str]) -> list[str]:
+    """Happenings and kinds of faults that did not occur, in order."""
+    wanted = [*HAPPENINGS, *(f"fault: {name}" for name in faults)]
+    return sorted(name for name in wanted if not counts.get(name))

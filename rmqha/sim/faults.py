@@ -1,0 +1,516 @@
+"""What can be done to controllers and brokers: how each fault is drawn, and how it is played.
+
+``draw_*`` choose with the story's random numbers; the methods they belong to do what their
+arguments say and choose nothing, so that a script can repeat them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rmqha.sim.clock import SimClock
+from rmqha.sim.cluster import CLOCK_DRIFT, SimCluster
+from rmqha.sim.disk import SimDisk, SimFile
+from rmqha.sim.net import Weather
+from rmqha.sim.story import Args, Kind, Story
+
+WEATHERS = (
+    Weather(),
+    Weather(0.1, 5.0),
+    Weather(0.2, 20.0, loss=0.01),
+    Weather(0.1, 2.0, loss=0.03, retransmit_ms=250.0),
+    Weather(0.1, 2.0, loss=0.3, retransmit_ms=40.0),
+    Weather(0.1, 2.0, loss=0.8, retransmit_ms=20.0),
+)
+STORE = "/store/rmqha/"
+TRANSFER_MS = 1000
+
+STORE_CONVERSIONS: list[Callable[[SimDisk], None]] = []
+"""Each rewrites a host's store as another release of the program would have left it. Empty while
+there is one format; a second one registers here what it reads and what it can go back to."""
+
+
+def kinds_of(story: Story) -> dict[str, Kind]:
+    """All kinds of faults for a cluster of controllers and scripted brokers."""
+    found = {
+        **ProcessFaults(story).kinds(),
+        **NetworkFaults(story).kinds(),
+        **DiskFaults(story).kinds(),
+        **ClockFaults(story).kinds(),
+    }
+    if not STORE_CONVERSIONS:
+        del found["other release"]
+    return found
+
+
+class _Faults:
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.cluster: SimCluster = story.cluster
+        self.rng = story.rng
+
+    def one_of(self, hosts: list[str]) -> Args | None:
+        """One host, if there is any."""
+        return (self.rng.choice(hosts),) if hosts else None
+
+    def a_controller(self) -> Args:
+        """One that need not be alive."""
+        return (self.rng.choice(self.cluster.controller_hosts),)
+
+
+class ProcessFaults(_Faults):
+    """Processes that die, stand still, end in order, or hand over."""
+
+    def kinds(self) -> dict[str, Kind]:
+        """By name."""
+        cluster, story = self.cluster, self.story
+
+        def living_controller() -> Args | None:
+            return self.one_of(story.alive(cluster.controller_hosts))
+
+        def living_broker() -> Args | None:
+            return self.one_of(story.alive(cluster.broker_hosts))
+
+        return {
+            "kill controller": Kind(living_controller, self.kill),
+            "power cut controller": Kind(living_controller, self.power_cut),
+            "kill broker": Kind(living_broker, self.kill),
+            "power cut broker": Kind(living_broker, self.power_cut),
+            "kill leader": Kind(self.draw_leader, self.kill),
+            "kill leader and master": Kind(self.draw_leader_and_master, self.kill_all),
+            "blackout": Kind(lambda: tuple(story.alive(cluster.controller_hosts)), self.blackout),
+            "pause": Kind(self.draw_pause, self.pause),
+            "transfer leadership": Kind(self.draw_transfer, self.transfer),
+            "stop in order": Kind(self.draw_stop, self.stop_in_order),
+            "restart": Kind(self.draw_restart, self.restart),
+        }
+
+    def kill(self, host: str) -> bool:
+        """kill -9."""
+        return self.kill_all(host)
+
+    def kill_all(self, *hosts: str) -> bool:
+        """kill -9 for several."""
+        found = [host for host in hosts if host in self.cluster.clocks]
+        for host in found:
+            self.cluster.kill(host)
+        return bool(found)
+
+    def power_cut(self, host: str) -> bool:
+        """What was not synced is gone in part."""
+        return self.blackout(host)
+
+    def blackout(self, *hosts: str) -> bool:
+        """Power fails for all controllers at once."""
+        found = [host for host in hosts if host in self.cluster.clocks]
+        for host in found:
+            self.cluster.kill(host, power=True)
+        return bool(found)
+
+    def draw_leader(self) -> Args | None:
+        """The leader, if there is one."""
+        leader = self.cluster.leader()
+        return None if leader is None else (leader,)
+
+    def draw_leader_and_master(self) -> Args | None:
+        """Both, if both are there."""
+        masters = self.cluster.master_hosts()
+        leader = self.cluster.leader()
+        return (leader, self.rng.choice(masters)) if leader is not None and masters else None
+
+    def draw_pause(self) -> Args | None:
+        """Anybody, shorter or longer than an election takes."""
+        found = self.one_of(self.story.alive(self.story.everyone()))
+        leader = self.cluster.leader()
+        if leader is not None and self.rng.random() < 0.5:
+            found = (leader,)
+        return None if found is None else (*found, self.rng.choice((60, 120, 200, 500, 2500)))
+
+    def pause(self, host: str, duration_ms: int) -> bool:
+        """SIGSTOP, and SIGCONT after a while."""
+        if host not in self.cluster.clocks or self.cluster.loop.is_paused(host):
+            return False
+        self.cluster.pause(host)
+        self.cluster.loop.call_later(duration_ms / 1000, self.cluster.resume, host)
+        return True
+
+    def draw_transfer(self) -> Args | None:
+        """The leader, and whom it shall hand over to (nobody in particular: an empty string)."""
+        leader = self.cluster.leader()
+        if leader is None or len(self.cluster.controller_hosts) == 1:
+            return None
+        others = [f"n{h[1:]}" for h in self.cluster.controller_hosts if h != leader]
+        return (leader, self.rng.choice(("", "", *others)))
+
+    def transfer(self, leader: str, target: str) -> bool:
+        """Ask the leader to hand over."""
+        cluster = self.cluster
+        service = cluster.controllers.get(leader)
+        if service is None or not service.raft.leads():
+            return False
+        cluster.trace.say("sim", "asks for a transfer", leader=leader, target=target or "any")
+
+        async def hand_over() -> None:
+            if await service.raft.transfer_leadership(target or None, TRANSFER_MS):
+                cluster.counts["transfer done"] += 1
+
+        self.cluster.start_task(leader, hand_over())
+        return True
+
+    def draw_stop(self) -> Args | None:
+        """A controller that runs, the leader more often than not."""
+        if self.rng.random() < 0.6 and (leader := self.draw_leader()) is not None:
+            return leader
+        return self.one_of(sorted(self.cluster.listening))
+
+    def stop_in_order(self, host: str) -> bool:
+        """SIGTERM: hand over, flush, close, end."""
+        cluster = self.cluster
+        service = cluster.controllers.get(host)
+        if service is None or host not in cluster.listening:
+            return False
+        cluster.trace.say("sim", "stops in order", host=host)
+        cluster.listening.discard(host)
+
+        async def stop() -> None:
+            await service.stop()
+            if cluster.controllers.get(host) is service:
+                cluster.loop.call_soon(cluster.kill, host)
+
+        cluster.start_task(host, stop())
+        return True
+
+    def draw_restart(self) -> Args | None:
+        """One who is down, or all who are."""
+        down = [host for host in self.story.everyone() if host not in self.cluster.clocks]
+        down = [host for host in down if host not in self.cluster.refused]
+        if not down:
+            return None
+        return tuple(self.rng.sample(down, self.rng.choice((1, 1, len(down)))))
+
+    def restart(self, *hosts: str) -> bool:
+        """Start who is down."""
+        down = [host for host in hosts if host not in self.cluster.clocks]
+        down = [host for host in down if not self.cluster.disks[host].mood.failing]
+        for host in down:
+            self.cluster.boot(host)
+        return bool(down)
+
+
+class NetworkFaults(_Faults):
+    """Cuts of many shapes, resets, and weather."""
+
+    def kinds(self) -> dict[str, Kind]:
+        """By name."""
+        story = self.story
+        return {
+            "cut off host": Kind(lambda: self.one_of(story.everyone()), self.cut_off),
+            "cut one way": Kind(lambda: tuple(self.rng.sample(story.everyone(), 2)), self.one_way),
+            "split": Kind(self.draw_split, self.split),
+            "bridge": Kind(self.draw_bridge, self.bridge),
+            "ring": Kind(self.draw_ring, self.ring),
+            "reset connections": Kind(
+                lambda: tuple(self.rng.sample(story.everyone(), 2)), self.reset
+            ),
+            "mute leader": Kind(self.draw_mute, self.mute),
+            "weather": Kind(lambda: (self.rng.randrange(len(WEATHERS)),), self.weather),
+            "heal": Kind(lambda: () if self.cluster.net.cuts else None, self.heal),
+        }
+
+    def _part(self, one: str, other: str) -> None:
+        self.cluster.net.cut(one, other)
+        self.cluster.net.cut(other, one)
+
+    def cut_off(self, victim: str) -> bool:
+        """A host that nobody hears and that hears nobody."""
+        self.cluster.trace.say("sim", "cut off", host=victim)
+        for other in self.story.everyone():
+            if other != victim:
+                self._part(victim, other)
+        return True
+
+    def one_way(self, source: str, target: str) -> bool:
+        """Nothing passes from source to target."""
+        self.cluster.trace.say("sim", "cut one way", source=source, target=target)
+        self.cluster.net.cut(source, target)
+        return True
+
+    def draw_split(self) -> Args:
+        """One side of two; brokers and controllers in both."""
+        hosts = self.story.everyone()
+        inside = sorted(self.rng.sample(hosts, self.rng.randint(1, len(hosts) - 1)))
+        leader = self.cluster.leader()
+        if leader is not None and self.rng.random() < 0.5:
+            # The old leader with few controllers and most brokers: stale answers would show here.
+            others = [h for h in self.cluster.controller_hosts if h != leader]
+            inside = sorted({leader, *self.cluster.broker_hosts[::2]} - set(others))
+        return tuple(inside)
+
+    def split(self, *inside: str) -> bool:
+        """Two halves that cannot speak to each other."""
+        self.cluster.trace.say("sim", "split", inside=" ".join(inside))
+        for one in inside:
+            for other in self.story.everyone():
+                if other not in inside:
+                    self._part(one, other)
+        return True
+
+    def draw_bridge(self) -> Args | None:
+        """Living controllers in a row; the middle one is the bridge."""
+        alive = self.story.alive(self.cluster.controller_hosts)
+        return tuple(self.rng.sample(alive, len(alive))) if len(alive) > 2 else None
+
+    def bridge(self, *row: str) -> bool:
+        """Two halves that only talk through one node."""
+        middle = len(row) // 2
+        self.cluster.trace.say("sim", "bridge", row=" ".join(row))
+        for one in row[:middle]:
+            for other in row[middle + 1 :]:
+                self._part(one, other)
+        return True
+
+    def draw_ring(self) -> Args | None:
+        """Controllers in a circle; with three, any two would be neighbours."""
+        hosts = self.cluster.controller_hosts
+        return tuple(self.rng.sample(hosts, len(hosts))) if len(hosts) > 3 else None
+
+    def ring(self, *circle: str) -> bool:
+        """Each sees a majority, and each another one (Jepsen's majorities ring)."""
+        size = len(circle)
+        near = size // 4
+        self.cluster.trace.say("sim", "ring", circle=" ".join(circle))
+        for at, one in enumerate(circle):
+            for step in range(near + 1, size - near):
+                self._part(one, circle[(at + step) % size])
+        return True
+
+    def reset(self, one: str, other: str) -> bool:
+        """A middlebox resets what two hosts have open."""
+        self.cluster.trace.say("sim", "reset", one=one, other=other)
+        self.cluster.net.reset_between(one, other)
+        return True
+
+    def draw_mute(self) -> Args | None:
+        """The leader."""
+        leader = self.cluster.leader()
+        return None if leader is None else (leader,)
+
+    def mute(self, leader: str) -> bool:
+        """The leader's connections to other controllers break, and new ones cannot be made."""
+        self.cluster.trace.say("sim", "mute", host=leader)
+        for other in self.cluster.controller_hosts:
+            if other != leader:
+                self.cluster.net.reset_between(leader, other)
+                self._part(leader, other)
+        return True
+
+    def weather(self, number: int) -> bool:
+        """Delays and losses of another kind."""
+        self.cluster.trace.say("sim", "weather", number=number)
+        self.cluster.net.weather = WEATHERS[number]
+        return True
+
+    def heal(self) -> bool:
+        """All cuts are mended."""
+        if not self.cluster.net.cuts:
+            return False
+        self.cluster.trace.say("sim", "heal")
+        self.cluster.net.heal()
+        return True
+
+
+class DiskFaults(_Faults):
+    """Controllers' disks: slow, hung, full, broken, damaged, emptied."""
+
+    def kinds(self) -> dict[str, Kind]:
+        """By name."""
+        rng = self.rng
+        return {
+            "slow disk": Kind(
+                lambda: (*self.a_controller(), rng.choice((0.0, 0.05, 0.3))), self.slow
+            ),
+            "slow snapshots": Kind(
+                lambda: (*self.a_controller(), rng.choice((0, 300, 1000, 3000))),
+                self.slow_snapshots,
+            ),
+            "hung sync": Kind(
+                lambda: (*self.a_controller(), rng.choice((400, 1500, 4000)), rng.randint(0, 1)),
+                self.hang,
+            ),
+            "broken disk": Kind(self.a_controller, self.break_disk),
+            "full disk": Kind(self.a_controller, self.fill),
+            "unreadable disk": Kind(self.a_controller, self.make_unreadable),
+            "mend disks": Kind(self.draw_mend, self.mend),
+            "flip bit": Kind(self.draw_flip, self.flip),
+            "wipe store": Kind(self.draw_wipe, self.wipe),
+            "other release": Kind(self.draw_release, self.other_release),
+        }
+
+    def _say(self, what: str, host: str, **facts: object) -> bool:
+        self.cluster.trace.say("sim", what, host=host, **facts)
+        return True
+
+    def slow(self, host: str, stall: float) -> bool:
+        """Some syncs take 300 ms."""
+        self.cluster.disks[host].mood.stall = stall
+        return self._say("slow disk", host, stall=stall)
+
+    def slow_snapshots(self, host: str, extra_ms: int) -> bool:
+        """Whole files, so snapshots, take long to write."""
+        self.cluster.disks[host].mood.atomic_ms = float(extra_ms)
+        return self._say("slow snapshots", host, extra_ms=extra_ms)
+
+    def hang(self, host: str, duration_ms: int, fails: int) -> bool:
+        """No sync ends for a while; then they do, or fail."""
+        self.cluster.disks[host].hang(duration_ms, fails=bool(fails))
+        return self._say("hung sync", host, duration_ms=duration_ms, fails=bool(fails))
+
+    def _troubled(self) -> list[str]:
+        moods = {host: self.cluster.disks[host].mood for host in self.cluster.controller_hosts}
+        return [h for h, mood in moods.items() if mood.failing or mood.full or mood.unreadable]
+
+    def break_disk(self, host: str) -> bool:
+        """Every write fails; of one controller at a time."""
+        if self._troubled():
+            return False
+        self.cluster.disks[host].mood.failing = True
+        return self._say("breaks the disk", host)
+
+    def fill(self, host: str) -> bool:
+        """Nothing more can be written; of one controller at a time."""
+        if self._troubled():
+            return False
+        self.cluster.disks[host].mood.full = True
+        return self._say("fills the disk", host)
+
+    def make_unreadable(self, host: str) -> bool:
+        """Every read fails, so the next start does; of one controller at a time."""
+        if self._troubled():
+            return False
+        self.cluster.disks[host].mood.unreadable = True
+        return self._say("makes the disk unreadable", host)
+
+    def draw_mend(self) -> Args | None:
+        """Any trouble at all."""
+        return tuple(self._troubled()) or None
+
+    def mend(self, *hosts: str) -> bool:
+        """Errors and full disks are gone."""
+        for host in hosts:
+            self.cluster.disks[host].mend()
+            self._say("mends the disk", host)
+        return True
+
+    # -- what is lost ------------------------------------------------------------------------
+
+    def _may_damage(self, host: str) -> bool:
+        """Whether the group can bear it: fewer than half are damaged until they caught up."""
+        damaged = self.cluster.damaged | {host}
+        return len(damaged) <= (len(self.cluster.controller_hosts) - 1) // 2
+
+    def _store(self, host: str) -> dict[str, int]:
+        """Plain files of a store, and how many bytes of each are not zeros written ahead."""
+        files = self.cluster.disks[host].files
+        return {
+            path: len(file.durable.rstrip(b"\0"))
+            for path, file in sorted(files.items())
+            if path.startswith(STORE) and isinstance(file, SimFile) and file.durable.strip(b"\0")
+        }
+
+    def draw_flip(self) -> Args | None:
+        """A bit of the log's end, of any segment, or of a snapshot."""
+        (host,) = self.a_controller()
+        files = self._store(str(host))
+        if not files or not self._may_damage(str(host)):
+            return None
+        logs = [path for path in files if path.endswith(".wal")]
+        path = self.rng.choice(list(files))
+        first = 0
+        if logs and self.rng.random() < 0.6:
+            path = logs[-1]
+            first = max(0, files[path] - 120)
+        byte = self.rng.randrange(first, files[path])
+        return (str(host), path, byte * 8 + self.rng.randrange(8))
+
+    def flip(self, host: str, path: str, bit: int) -> bool:
+        """Bit rot, found at the next start: the process dies with it."""
+        size = self._store(host).get(path, 0)
+        if bit // 8 >= size or not self._may_damage(host):
+            return False
+        self.cluster.kill(host)
+        self.cluster.damaged.add(host)
+        self.cluster.disks[host].flip(path, bit)
+        return self._say("flips a bit", host, path=path, bit=bit)
+
+    def draw_wipe(self) -> Args | None:
+        """A controller that is down, or is killed for it."""
+        args = self.a_controller()
+        return args if self._may_damage(str(args[0])) else None
+
+    def wipe(self, host: str) -> bool:
+        """An operator empties a store, or puts a new disk in."""
+        if not self._may_damage(host) or not self._store(host):
+            return False
+        self.cluster.kill(host)
+        self.cluster.damaged.add(host)
+        self.cluster.refused.discard(host)
+        self.cluster.disks[host].wipe()
+        return self._say("wipes the store", host)
+
+    def draw_release(self) -> Args | None:
+        """A controller that is down, and how its store is rewritten."""
+        down = [h for h in self.cluster.controller_hosts if h not in self.cluster.clocks]
+        if not down or not STORE_CONVERSIONS:
+            return None
+        return (self.rng.choice(down), self.rng.randrange(len(STORE_CONVERSIONS)))
+
+    def other_release(self, host: str, number: int) -> bool:
+        """The store is as another release leaves it."""
+        if host in self.cluster.clocks:
+            return False
+        STORE_CONVERSIONS[number](self.cluster.disks[host])
+        return self._say("converts the store", host, number=number)
+
+
+class ClockFaults(_Faults):
+    """Clocks that are set, and clocks that run fast or slow."""
+
+    def kinds(self) -> dict[str, Kind]:
+        """By name."""
+        rng = self.rng
+        jumps = (-3_600_000, -500, 500, 3_600_000)
+
+        def host() -> Args | None:
+            return self.one_of(self.story.alive(self.story.everyone()))
+
+        def with_one(*choices: float) -> Args | None:
+            found = host()
+            return None if found is None else (*found, rng.choice(choices))
+
+        return {
+            "wall clock jump": Kind(lambda: with_one(*jumps), self.jump),
+            "clock rate": Kind(
+                lambda: with_one(1 - CLOCK_DRIFT, 1.0, 1 + CLOCK_DRIFT), self.set_rate
+            ),
+        }
+
+    def _clock(self, host: str) -> SimClock | None:
+        return self.cluster.clocks.get(host)
+
+    def jump(self, host: str, by_ms: int) -> bool:
+        """The wall clock is set; it decides nothing."""
+        clock = self._clock(host)
+        if clock is None:
+            return False
+        clock.wall_offset_ms += by_ms
+        self.cluster.trace.say("sim", "sets the wall clock", host=host, by_ms=by_ms)
+        return True
+
+    def set_rate(self, host: str, rate: float) -> bool:
+        """The monotonic clock runs at another rate, within the drift that leases allow."""
+        clock = self._clock(host)
+        if clock is None:
+            return False
+        clock.set_rate(rate)
+        self.cluster.trace.say("sim", "changes a clock's rate", host=host, rate=rate)
+        return True

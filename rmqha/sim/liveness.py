@@ -1,0 +1,88 @@
+"""Whether a leader leads whenever one could: asked all along, not only in peace.
+
+A quorum is enough that can all talk through one node, whether or not its members reach each
+other, as long as that node's log is as new as theirs: it can be elected. When nothing else
+happens for ``PATIENCE`` election timeouts, some node has become a leader that is ready.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqha.base.errors import InvariantBroken
+from rmqha.sim.net import WIRE, Weather
+
+if TYPE_CHECKING:
+    from rmqha.sim.cluster import SimCluster
+
+LOOK_EVERY_MS = 100
+PATIENCE = 15
+"""In longest election timeouts; broken connections need up to two seconds to be dialled again."""
+
+CALM_LOSS_MAX = 0.03
+
+
+def is_calm(weather: Weather) -> bool:
+    """Whether messages mostly arrive within a vote guard."""
+    return weather.loss <= CALM_LOSS_MAX
+
+
+class LivenessWatch:
+    """Looks at a cluster every so often.
+
+    Args:
+        cluster: all its controllers.
+    """
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._since_s = 0.0
+        self.waits = 0
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._cluster.loop.call_later(LOOK_EVERY_MS / 1000, self._look, context=WIRE)
+
+    def disturbed(self) -> None:
+        """Something happened that may cost an election: count from here."""
+        self._since_s = self._cluster.loop.time()
+
+    def _look(self) -> None:
+        cluster = self._cluster
+        now_s = cluster.loop.time()
+        hub = None if cluster.leader() is not None else self._hub(now_s)
+        if hub is None:
+            self._since_s = now_s
+        elif now_s - self._since_s > PATIENCE * cluster.election_max_ms / 1000:
+            cluster.loop.errors.append(
+                InvariantBroken(
+                    f"no leader although a quorum can talk through one node (hub={hub!r},"
+                    f" since_ms={self._since_s * 1000:.0f})"
+                )
+            )
+            self._since_s = now_s
+        self.start()
+
+    def _hub(self, now_s: float) -> str | None:
+        """A node through which a quorum can talk, and that this quorum can elect."""
+        cluster = self._cluster
+        if not is_calm(cluster.net.weather):
+            return None
+        logs = {
+            host: (service.raft.core.node.log.last_term, service.raft.core.node.log.last_index)
+            for host, service in cluster.controllers.items()
+            if service.raft.core is not None
+            and host not in cluster.damaged
+            and host in cluster.listening
+            and not cluster.loop.is_paused(host)
+            and cluster.disks[host].mood.is_calm(now_s)
+        }
+        for hub in sorted(logs):
+            voters = [
+                other
+                for other in logs
+                if logs[other] <= logs[hub] and (other == hub or cluster.net.is_linked(hub, other))
+            ]
+            if len(voters) > len(cluster.controller_hosts) // 2:
+                return hub
+        return None

@@ -1,0 +1,226 @@
+"""An operator with scripts of his own: broker sets that exist on paper only, changed all the time.
+
+Real brokers change the controllers' log a few times a second, and a story lasts ten. This client
+registers sets, elects, alters, moves and cleans, one request at a time, so that a story has
+enough entries for snapshots and compactions, and every field of the state a value of its own.
+"""
+
+from __future__ import annotations
+
+import random
+
+import orjson
+from msgspec import Struct
+
+from rmqha.base.errors import InvariantBroken, RmqhaError
+from rmqha.base.invariants import invariant
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
+from rmqha.runtime.ports import Clock
+from rmqha.verify.history import EpochHistory
+
+CLUSTER = "Paper"
+SETS_MAX = 3
+IDS_MAX = 4
+INVOKE_MS = 400
+
+
+class PaperSet(Struct):
+    """What the operator knows of one set.
+
+    Attributes:
+        ids: taken and not cleaned.
+        stamps: changes of addresses so far.
+    """
+
+    name: str
+    ids: list[int]
+    stamps: int = 0
+
+
+class Operator:
+    """Asks for one change after another.
+
+    Args:
+        controllers: addresses.
+        think_ms: pause between two requests, at most.
+        rng: seeded.
+        client, clock: of the operator's host.
+        history: checks that no answer is older than one already given.
+    """
+
+    def __init__(
+        self,
+        controllers: tuple[str, ...],
+        *,
+        think_ms: float,
+        rng: random.Random,
+        client: RemotingClient,
+        clock: Clock,
+        history: EpochHistory,
+    ) -> None:
+        self._controllers = controllers
+        self._think_ms = think_ms
+        self._rng = rng
+        self._client = client
+        self._clock = clock
+        self._history = history
+        self._target = 0
+        self._sets: list[PaperSet] = []
+        self._names = 0
+        self._issued: dict[tuple[str, int], str] = {}
+        self.working = True
+        self.done = 0
+
+    async def work(self) -> None:
+        """Go on while ``working``; an error of the network is an answer like any other."""
+        while self.working:
+            await self._clock.sleep(self._rng.uniform(0.2, 1.0) * self._think_ms)
+            try:
+                await self._one()
+            except InvariantBroken:
+                raise
+            except RmqhaError:
+                self._target += 1
+
+    async def _one(self) -> None:
+        rng = self._rng
+        if len(self._sets) < SETS_MAX and (not self._sets or rng.random() < 0.1):
+            self._names += 1
+            self._sets.append(PaperSet(f"paper-{self._names}", []))
+        one = rng.choice(self._sets)
+        kinds = [self._take_id] if len(one.ids) < IDS_MAX else []
+        if one.ids:
+            kinds += [self._move, self._elect, self._alter, self._alter, self._clean_id]
+        if one.ids and rng.random() < 0.05:
+            kinds = [self._clean_set]
+        await rng.choice(kinds)(one)
+
+    async def _ask(
+        self, code: RequestCode, fields: dict[str, str], body: bytes = b""
+    ) -> RemotingCommand:
+        name = fields["brokerName"]
+        floor = self._history.invoked(name)
+        address = self._controllers[self._target % len(self._controllers)]
+        command = RemotingCommand(code, ext_fields=fields, body=body)
+        answer = await self._client.invoke(address, command, INVOKE_MS)
+        if answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
+            self._target += 1
+        shown = (answer.ext_fields or {}).get("masterEpoch")
+        if shown is not None:
+            self._history.returned(name, floor, int(shown))
+        self.done += answer.code == ResponseCode.SUCCESS
+        return answer
+
+    async def _beat(self, one: PaperSet, broker_id: int) -> None:
+        """Let the controller that is asked next believe that a paper broker lives."""
+        fields = {
+            "clusterName": CLUSTER,
+            "brokerName": one.name,
+            "brokerId": str(broker_id),
+            "brokerAddr": f"paper:{broker_id}",
+            "epoch": "-1",
+            "maxOffset": "0",
+            "confirmOffset": "0",
+            "heartbeatTimeoutMills": "60000",
+        }
+        address = self._controllers[self._target % len(self._controllers)]
+        command = RemotingCommand(RequestCode.BROKER_HEARTBEAT, flag=FLAG_ONEWAY, ext_fields=fields)
+        await self._client.invoke_oneway(address, command, INVOKE_MS)
+
+    async def _take_id(self, one: PaperSet) -> None:
+        names = {"clusterName": CLUSTER, "brokerName": one.name}
+        answer = await self._ask(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, names)
+        wanted = (answer.ext_fields or {}).get("nextBrokerId")
+        if answer.code != ResponseCode.SUCCESS or wanted is None:
+            return
+        check = f"{one.name}:{wanted};{self._rng.randint(0, 1 << 30)}"
+        key = (one.name, int(wanted))
+        answer = await self._ask(
+            RequestCode.CONTROLLER_APPLY_BROKER_ID,
+            {**names, "appliedBrokerId": wanted, "registerCheckCode": check},
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            return
+        known = self._issued.setdefault(key, check)
+        invariant(known == check, "a broker id was given out twice", broker=key)
+        one.ids.append(int(wanted))
+
+    async def _move(self, one: PaperSet) -> None:
+        one.stamps += 1
+        broker_id = self._rng.choice(one.ids)
+        fields = {
+            "clusterName": CLUSTER,
+            "brokerName": one.name,
+            "brokerId": str(broker_id),
+            "brokerAddress": f"paper-{broker_id}:{one.stamps}",
+        }
+        await self._ask(RequestCode.CONTROLLER_REGISTER_BROKER, fields)
+
+    async def _elect(self, one: PaperSet) -> None:
+        broker_id = self._rng.choice(one.ids)
+        await self._beat(one, broker_id)
+        fields = {
+            "clusterName": CLUSTER,
+            "brokerName": one.name,
+            "brokerId": str(broker_id),
+            "designateElect": self._rng.choice(("true", "false")),
+        }
+        await self._ask(RequestCode.CONTROLLER_ELECT_MASTER, fields)
+
+    async def _alter(self, one: PaperSet) -> None:
+        answer = await self._ask(RequestCode.CONTROLLER_GET_REPLICA_INFO, {"brokerName": one.name})
+        fields = answer.ext_fields or {}
+        if answer.code != ResponseCode.SUCCESS or "masterBrokerId" not in fields:
+            return
+        known = orjson.loads(answer.body)
+        master = int(fields["masterBrokerId"])
+        other = self._rng.choice(one.ids)
+        await self._beat(one, other)
+        members = {master, *known["syncStateSet"]}
+        members = members - {other} | {master} if other in members else members | {other}
+        await self._ask(
+            RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
+            {
+                "brokerName": one.name,
+                "masterBrokerId": str(master),
+                "masterEpoch": fields["masterEpoch"],
+            },
+            orjson.dumps(
+                {"syncStateSet": sorted(members), "syncStateSetEpoch": known["syncStateSetEpoch"]}
+            ),
+        )
+
+    async def _clean_id(self, one: PaperSet) -> None:
+        if len(one.ids) < 2:
+            return
+        broker_id = self._rng.choice(one.ids)
+        # Until the answer is here nobody knows whether the set is still there: the last id that
+        # is cleaned takes it along, and ids begin anew.
+        self._sets.remove(one)
+        answer = await self._ask(
+            RequestCode.CLEAN_BROKER_DATA,
+            {
+                "clusterName": CLUSTER,
+                "brokerName": one.name,
+                "brokerControllerIdsToClean": str(broker_id),
+                "isCleanLivingBroker": "true",
+            },
+        )
+        if answer.code == ResponseCode.SUCCESS:
+            one.ids.remove(broker_id)
+            self._sets.append(one)
+
+    async def _clean_set(self, one: PaperSet) -> None:
+        """The name is never used again: its epochs would begin anew."""
+        self._sets.remove(one)
+        await self._ask(
+            RequestCode.CLEAN_BROKER_DATA,
+            {
+                "clusterName": CLUSTER,
+                "brokerName": one.name,
+                "brokerControllerIdsToClean": "",
+                "isCleanLivingBroker": "true",
+            },
+        )

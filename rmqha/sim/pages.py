@@ -1,0 +1,94 @@
+"""Mapped files of a simulated disk: what programs see, and what is on the platter."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqha.sim.disk import SimDisk
+
+PAGE = 4096
+
+
+class SimPages:
+    """A mapped file: what programs see, and what is on the platter, page by page."""
+
+    def __init__(self, size: int) -> None:
+        self.cached = bytearray(size)
+        self.durable = bytes(size)
+        self.entry_durable = False
+        self.syncs_begun = 0
+        self.sync_done = 0
+
+    @property
+    def content(self) -> bytes:
+        """What a reader sees while the power is on."""
+        return bytes(self.cached)
+
+    def power_cut(self, rng: random.Random) -> bool:
+        """Keep each page old or new at random; False when the file itself is gone.
+
+        The old buffer stays with whoever still holds it: a dead process writes into nothing.
+        """
+        if not self.entry_durable and rng.random() < 0.5:
+            return False
+        pages = bytearray(self.durable)
+        cached = bytes(self.cached)
+        for at in range(0, len(pages), PAGE):
+            new = cached[at : at + PAGE]
+            if new != self.durable[at : at + PAGE] and rng.random() < 0.5:
+                pages[at : at + PAGE] = new
+        if not self.entry_durable and rng.random() < 0.3:
+            # The name reached the disk, the blocks did not.
+            pages = bytearray()
+        self.cached = pages
+        self.durable = bytes(pages)
+        self.entry_durable = True
+        return True
+
+
+class SimMappedFile:
+    """MappedFile port."""
+
+    def __init__(self, disk: SimDisk, path: str, pages: SimPages) -> None:
+        self._disk = disk
+        self._path = path
+        self._pages = pages
+        self._buffer = memoryview(pages.cached)
+
+    @property
+    def path(self) -> str:
+        """The absolute path."""
+        return self._path
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return len(self._buffer)
+
+    @property
+    def buffer(self) -> memoryview:
+        """The whole file."""
+        return self._buffer
+
+    def write(self, position: int, data: memoryview) -> None:
+        """As through ``buffer``."""
+        self._buffer[position : position + len(data)] = data
+
+    async def sync(self) -> None:
+        """What was written before this call is durable once the time of a sync has passed."""
+        pages = self._pages
+        snapshot = bytes(self._buffer)
+        life = self._disk.cuts
+        pages.syncs_begun += 1
+        number = pages.syncs_begun
+        await self._disk.sync()
+        # An older sync that takes longer takes nothing back.
+        if life == self._disk.cuts and number > pages.sync_done:
+            pages.sync_done = number
+            pages.durable = snapshot
+            pages.entry_durable = True
+
+    def close(self) -> None:
+        """Nothing to release: slices may live on."""
