@@ -358,6 +358,8 @@ class SimCluster:
         """Stop everything and free the loop."""
         for host in [*self.clocks]:
             self.kill(host)
+        for host in [*self.loop.host_tasks]:
+            self.loop.cancel_host(host)
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.run_until_complete(asyncio.sleep(0.001))
         self.loop.close()

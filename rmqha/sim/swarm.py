@@ -20,7 +20,7 @@ from rmqha.sim.operator import Operator
 from rmqha.sim.story import Fault, Outcome, Story, tell
 
 PHASE_MS = 10_000.0
-QUIET_MS = 5_000.0
+QUIET_MS = 4_800.0
 """Longer than it may take until there is a leader (``liveness``)."""
 
 OPERATOR = "a0"
@@ -37,6 +37,7 @@ class Swarm(Story):
     """
 
     phase_ms = PHASE_MS
+    pauses_ms = (30.0, 100.0, 300.0, 900.0)
 
     def __init__(
         self, cluster: SimCluster, rng: random.Random, script: tuple[Fault, ...] | None = None
@@ -44,8 +45,8 @@ class Swarm(Story):
         super().__init__(cluster, rng, script)
         self.kinds = kinds_of(self)
         self.weights = {name: rng.choice((0, 0.5, 1, 3)) for name in sorted(self.kinds)}
-        self.weights["heal"] = 6
-        self.weights["restart"] = 9
+        self.weights["heal"] = rng.choice((2, 6))
+        self.weights["restart"] = rng.choice((3, 9))
         self.weights["mend disks"] = 4
         for name in ("weather", "split", "cut off host", "wall clock jump", "clock rate"):
             self.weights[name] = min(1.0, self.weights[name])
