@@ -78,6 +78,7 @@ class ProcessFaults(_Faults):
             "power cut broker": Kind(living_broker, self.power_cut),
             "kill leader": Kind(self.draw_leader, self.kill),
             "kill leader and master": Kind(self.draw_leader_and_master, self.kill_all),
+            "kill minority": Kind(self.draw_minority, self.kill_all),
             "blackout": Kind(lambda: tuple(story.alive(cluster.controller_hosts)), self.blackout),
             "pause": Kind(self.draw_pause, self.pause),
             "transfer leadership": Kind(self.draw_transfer, self.transfer),
@@ -106,6 +107,12 @@ class ProcessFaults(_Faults):
         for host in found:
             self.cluster.kill(host, power=True)
         return bool(found)
+
+    def draw_minority(self) -> Args | None:
+        """As many controllers as the group can spare."""
+        hosts = self.cluster.controller_hosts
+        chosen = self.rng.sample(hosts, (len(hosts) - 1) // 2)
+        return tuple(host for host in chosen if host in self.cluster.clocks) or None
 
     def draw_leader(self) -> Args | None:
         """The leader, if there is one."""
@@ -327,7 +334,12 @@ class DiskFaults(_Faults):
         rng = self.rng
         return {
             "slow disk": Kind(
-                lambda: (*self.a_controller(), rng.choice((0.0, 0.05, 0.3))), self.slow
+                lambda: (
+                    *self.a_controller(),
+                    rng.choice((0.0, 0.05, 0.3, 0.6)),
+                    rng.choice((0, 0, 1000, 3000)),
+                ),
+                self.slow,
             ),
             "slow snapshots": Kind(
                 lambda: (*self.a_controller(), rng.choice((0, 300, 1000, 3000))),
@@ -350,10 +362,11 @@ class DiskFaults(_Faults):
         self.cluster.trace.say("sim", what, host=host, **facts)
         return True
 
-    def slow(self, host: str, stall: float) -> bool:
-        """Some syncs take 300 ms."""
-        self.cluster.disks[host].mood.stall = stall
-        return self._say("slow disk", host, stall=stall)
+    def slow(self, host: str, stall: float, extra_ms: int) -> bool:
+        """Some syncs take 300 ms, and whole files longer still."""
+        mood = self.cluster.disks[host].mood
+        mood.stall, mood.atomic_ms = stall, float(extra_ms)
+        return self._say("slow disk", host, stall=stall, extra_ms=extra_ms)
 
     def slow_snapshots(self, host: str, extra_ms: int) -> bool:
         """Whole files, so snapshots, take long to write."""

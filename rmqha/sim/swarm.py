@@ -24,7 +24,7 @@ QUIET_MS = 4_800.0
 """Longer than it may take until there is a leader (``liveness``)."""
 
 OPERATOR = "a0"
-PARTIAL = ("bridge", "ring", "cut one way")
+PARTIAL = ("bridge", "ring")
 
 
 class Swarm(Story):
@@ -45,6 +45,8 @@ class Swarm(Story):
         super().__init__(cluster, rng, script)
         self.kinds = kinds_of(self)
         self.weights = {name: rng.choice((0, 0.5, 1, 3)) for name in sorted(self.kinds)}
+        for name in ("bridge", "kill minority", "slow disk"):
+            self.weights[name] = rng.choice((0, 1, 3, 6))
         self.weights["heal"] = rng.choice((2, 6))
         self.weights["restart"] = rng.choice((3, 9))
         self.weights["mend disks"] = 4
@@ -89,7 +91,7 @@ class Swarm(Story):
         """How long until the next fault; now and then so long that a leader must be found."""
         last = self.script[-1].kind if self.script else ""
         fresh, self._drawn_last = last != self._drawn_last, last
-        if self.rng.random() < (0.25 if fresh and last in PARTIAL else 0.01):
+        if self.rng.random() < (0.5 if fresh and last in PARTIAL else 0.01):
             return QUIET_MS
         return super().pause_ms()
 

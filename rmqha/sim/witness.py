@@ -163,5 +163,5 @@ class Witness:
         for other, service in sorted(self._services.items()):
             if other != node and other in clocks:
                 core = service.raft.core
-                held = core is not None and core.lease_valid(clocks[other].now_ms())
-                self._watch.lease_held(other, node, term, lease=held)
+                if core is not None and core.lease_valid(clocks[other].now_ms()):
+                    self._watch.lease_held(other, core.node.term, node, term)

@@ -76,16 +76,19 @@ class RaftWatch:
             committed_max=committed_max,
         )
 
-    def lease_held(self, holder: str, elected: str, term: int, *, lease: bool) -> None:
-        """At the moment of an election another node believes in its lease, or not.
+    def lease_held(self, holder: str, holder_term: int, elected: str, term: int) -> None:
+        """At the moment of an election another node believes in the lease of its own term.
+
+        Whoever is elected late, for a term that is over, harms nobody.
 
         Raises:
-            InvariantBroken: it does.
+            InvariantBroken: that term is an older one.
         """
         invariant(
-            not lease,
+            holder_term > term,
             "a leader was elected while another held a lease",
             holder=holder,
+            holder_term=holder_term,
             elected=elected,
             term=term,
         )
