@@ -6,8 +6,10 @@ arguments say and choose nothing, so that a script can repeat them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
+from rmqha.base.errors import DiskFailed
 from rmqha.sim.clock import SimClock
 from rmqha.sim.cluster import CLOCK_DRIFT, SimCluster
 from rmqha.sim.disk import SimDisk, SimFile
@@ -180,7 +182,8 @@ class ProcessFaults(_Faults):
         cluster.listening.discard(host)
 
         async def stop() -> None:
-            await service.stop()
+            with contextlib.suppress(DiskFailed):
+                await service.stop()
             if cluster.controllers.get(host) is service:
                 cluster.loop.call_soon(cluster.kill, host)
 
