@@ -10,7 +10,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from rmqha.base.errors import DiskFailed, InvariantBroken, StoreCorrupted, StoreMismatch
+from rmqha.base.errors import DiskFailed, StoreCorrupted, StoreMismatch
+from rmqha.base.invariants import invariant
 from rmqha.controller.aio.raft_node import RaftNode
 from rmqha.controller.raft.core import RaftCore
 from rmqha.controller.settings import ControllerConfig
@@ -83,12 +84,17 @@ class _BenchFile:
         """Nothing is held."""
 
 
-class _Silence(Logger):
+class _Findings(Logger):
+    """Keeps what recovery has to say against a store."""
+
     def __init__(self) -> None:
         """No stream."""
+        self.damage = ""
 
     def log(self, level: str, event: str, **facts: object) -> None:
-        """Nobody listens."""
+        """Only one line matters."""
+        if event == "store_damaged":
+            self.damage = str(facts.get("reason"))
 
 
 class Autopsy:
@@ -118,6 +124,7 @@ class Autopsy:
 
     def _open(self) -> RaftCore:
         config = self._config
+        findings = _Findings()
         clock = SimpleNamespace(now_ms=lambda: 0)
         node = RaftNode(
             group=config.group,
@@ -133,19 +140,22 @@ class Autopsy:
             rng=cast(Any, SimpleNamespace(randint=lambda low, high: low)),
             disk=_Bench(self._disk.survivors()),
             network=cast(Any, None),
-            log=_Silence(),
+            log=findings,
         )
         opening = node.open()
         try:
             opening.send(None)
         except StopIteration:
-            if node.core is not None:
+            if not findings.damage and node.core is not None:
                 return node.core
         except (StoreCorrupted, StoreMismatch) as error:
-            raise InvariantBroken(
-                f"a store that nothing damaged would be refused (node={config.self_id!r},"
-                f" reason={str(error)!r})"
-            ) from error
+            findings.damage = str(error)
         finally:
             opening.close()
-        raise RuntimeError("opening a store waited for something")
+        invariant(
+            False,
+            "a store that nothing damaged would be refused",
+            node=config.self_id,
+            reason=findings.damage or "opening it waited for something",
+        )
+        raise RuntimeError("unreachable")

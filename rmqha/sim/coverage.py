@@ -18,11 +18,12 @@ LOGGED = {
     "master_lost": "master lost",
     "broker_cleaned": "broker cleaned",
     "broker_address_changed": "broker moved",
+    "store_damaged": "damaged store found",
 }
 
 HAPPENINGS = frozenset(
     {
-        *LOGGED.values(), "damaged store refused", "entry committed", "leader elected",
+        *LOGGED.values(), "entry committed", "leader elected",
         "leader lost", "log compacted", "log reset", "log truncated", "read index served",
         "restarted from snapshot", "stopped itself", "torn tail cut", "transfer done",
     }

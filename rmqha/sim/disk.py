@@ -330,8 +330,10 @@ class SimAppendFile:
         waiting = self._queue[0]
         self._queue[0] = (b"", waiting[1])
         if self._disk.mood.full:
-            # As write(2) does: what still fits is written.
-            file.cached += data[: self._disk.rng.randint(0, len(data) - 1)]
+            # As write(2) does: what still fits is written, in whole blocks.
+            start = len(file.durable) + len(file.cached)
+            whole = range(SECTOR - start % SECTOR, len(data), SECTOR)
+            file.cached += data[: self._disk.rng.choice((0, *whole))]
             self._failed = DiskFailed("simulated: no space left on the disk")
             return
         file.cached += data

@@ -72,6 +72,7 @@ class LivenessWatch:
             host: (service.raft.core.node.log.last_term, service.raft.core.node.log.last_index)
             for host, service in cluster.controllers.items()
             if service.raft.core is not None
+            and service.raft.core.node.may_vote
             and host not in cluster.damaged
             and host in cluster.listening
             and not cluster.loop.is_paused(host)
