@@ -420,7 +420,12 @@ class DiskFaults(_Faults):
     # -- what is lost ------------------------------------------------------------------------
 
     def _may_damage(self, host: str) -> bool:
-        """Whether the group can bear it: fewer than half are damaged until they caught up."""
+        """Whether the group can bear it: fewer than half are damaged until they caught up.
+
+        A group whose first leader is still to come has nothing to catch up with.
+        """
+        if not self.cluster.counts["leader elected"]:
+            return False
         damaged = self.cluster.damaged | {host}
         return len(damaged) <= (len(self.cluster.controller_hosts) - 1) // 2
 
