@@ -97,6 +97,13 @@ class _Findings(Logger):
             self.damage = str(facts.get("reason"))
 
 
+class _NoMachine:
+    """A state machine that takes any call and keeps nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *args: None
+
+
 class Autopsy:
     """Opens one host's store as often as its disk has changed.
 
@@ -133,7 +140,7 @@ class Autopsy:
             store_path=config.store_path,
             settings=config.raft_settings(),
             remoting=RemotingSettings(),
-            machine=cast(Any, SimpleNamespace(restore=lambda index, data: None)),
+            machine=cast(Any, _NoMachine()),
             snapshot_every=config.integer("snapshotEveryEntries"),
             segment_bytes=config.integer("walSegmentBytes"),
             clock=cast(Any, clock),
