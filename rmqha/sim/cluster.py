@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from rmqha.base.errors import DiskFailed, StoreCorrupted
 from rmqha.base.ids import BrokerId
+from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note
 from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.raft.messages import Entry
@@ -323,6 +324,14 @@ class SimCluster:
     def _logged(self, host: str, event: str, facts: dict[str, object]) -> None:
         """A node wrote a line into its log."""
         self.counts.update(happenings(event, facts))
+        if event == "store_damaged":
+            invariant(
+                host in self.damaged or self.disks[host].mood.unreadable,
+                "a node took a store for damaged that nothing damaged",
+                host=host,
+                reason=facts.get("reason"),
+            )
+            self.damaged.add(host)
         if event == "raft_store_opened" and host in self.controller_hosts:
             if host in self.damaged:
                 self.raft_watch.forget(host)

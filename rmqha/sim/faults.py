@@ -400,8 +400,8 @@ class DiskFaults(_Faults):
         return self._say("fills the disk", host)
 
     def make_unreadable(self, host: str) -> bool:
-        """Every read fails, so the next start does; of one controller at a time."""
-        if self._troubled():
+        """Every read fails; a node that starts meanwhile takes its store for lost."""
+        if self._troubled() or not self._may_damage(host):
             return False
         self.cluster.disks[host].mood.unreadable = True
         return self._say("makes the disk unreadable", host)
@@ -426,7 +426,8 @@ class DiskFaults(_Faults):
         """
         if not self.cluster.counts["leader elected"]:
             return False
-        damaged = self.cluster.damaged | {host}
+        unreadable = {h for h, disk in self.cluster.disks.items() if disk.mood.unreadable}
+        damaged = self.cluster.damaged | unreadable | {host}
         return len(damaged) <= (len(self.cluster.controller_hosts) - 1) // 2
 
     def _store(self, host: str) -> dict[str, int]:
