@@ -1,0 +1,125 @@
+"""Bugs in the log's files and in snapshots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rmqha.controller.aio import raft_node, wal
+from rmqha.controller.metadata import state
+from rmqha.controller.raft import wal_layout
+from rmqha.controller.raft.events import Persist
+from tests.sim.mutants.mutant import Mutant
+
+
+def votes_never_reach_the_disk(patch: pytest.MonkeyPatch) -> None:
+    """Terms are written, votes are not."""
+    honest = wal.Wal.append
+
+    def forget(self: wal.Wal, persist: Persist, *, may_block: bool = False) -> None:
+        if persist.hard_state is not None:
+            persist = persist._replace(hard_state=persist.hard_state._replace(vote=None))
+        honest(self, persist, may_block=may_block)
+
+    patch.setattr(wal.Wal, "append", forget)
+
+
+def compacts_one_segment_too_many(patch: pytest.MonkeyPatch) -> None:
+    """Segments go although entries in them are still needed."""
+    honest = wal.Wal.compact
+
+    async def greedy(self: wal.Wal, up_to_index: int) -> int:
+        return await honest(self, up_to_index + 10)
+
+    patch.setattr(wal.Wal, "compact", greedy)
+
+
+def log_not_restarted_behind_a_snapshot(patch: pytest.MonkeyPatch) -> None:
+    """After an install the log on disk goes on where it was."""
+
+    async def nothing(self: wal.Wal, index: int, term: int) -> None:
+        return
+
+    patch.setattr(wal.Wal, "reset", nothing)
+
+
+def damage_taken_for_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
+    """Any bad last frame is cut, although others may have been told of it."""
+    patch.setattr(wal_layout, "is_torn", lambda data, offset: True)
+
+
+def snapshot_named_one_too_high(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot claims an entry that it does not hold."""
+    honest = raft_node.RaftNode._save
+
+    async def boast(self: raft_node.RaftNode, index: int, term: int, data: bytes) -> None:
+        await honest(self, index + (index < self.core.node.log.last_index), term, data)  # type: ignore[union-attr]
+
+    patch.setattr(raft_node.RaftNode, "_save", boast)
+
+
+def _left_out(position: int, replacement: Any) -> Any:
+    """A snapshot in which one field of every set has the value it was born with."""
+
+    def put_in(patch: pytest.MonkeyPatch) -> None:
+        honest = state._set_to_plain
+
+        def forgetful(one: state.BrokerSet) -> list[object]:
+            plain = honest(one)
+            plain[position] = replacement
+            return plain
+
+        patch.setattr(state, "_set_to_plain", forgetful)
+
+    return put_in
+
+
+def _replica_left_out(position: int) -> Any:
+    def put_in(patch: pytest.MonkeyPatch) -> None:
+        honest = state._set_to_plain
+
+        def forgetful(one: state.BrokerSet) -> list[object]:
+            plain: list[Any] = honest(one)
+            for replica in plain[4]:
+                replica[position] = ""
+            return plain
+
+        patch.setattr(state, "_set_to_plain", forgetful)
+
+    return put_in
+
+
+DIFFER = "two nodes applied the same entries and differ"
+FIELDS = {
+    "cluster_name": _left_out(0, ""),
+    "broker_name": _left_out(1, ""),
+    "last_issued_id": _left_out(2, 0),
+    "retired_ids": _left_out(3, []),
+    "replicas": _left_out(4, []),
+    "master_epoch": _left_out(5, 0),
+    "sync_state_set_epoch": _left_out(6, 0),
+    "sync_state_set": _left_out(7, []),
+    "master_broker_id": _left_out(8, None),
+    "address": _replica_left_out(1),
+    "register_check_code": _replica_left_out(2),
+}
+
+
+def _named(name: str, patch: Any) -> Any:
+    patch.__name__ = f"snapshot_without_{name}"
+    patch.__doc__ = f"A snapshot leaves out {name}."
+    return patch
+
+
+MUTANTS = (
+    Mutant(votes_never_reach_the_disk, "a vote left before it was durable"),
+    Mutant(compacts_one_segment_too_many, "a store that nothing damaged would be refused"),
+    Mutant(
+        log_not_restarted_behind_a_snapshot,
+        "a follower acknowledged an entry that is not on its disk",
+    ),
+    Mutant(damage_taken_for_a_torn_tail, "a leader was elected without all committed entries"),
+    Mutant(snapshot_named_one_too_high, "an entry was passed over"),
+    *(Mutant(_named(name, patch), DIFFER) for name, patch in FIELDS.items()),
+)
