@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from rmqha.base.errors import DiskFailed
+from rmqha.base.errors import DiskFailed, DiskFull
 from rmqha.sim.pages import SimMappedFile, SimPages
 
 
@@ -19,7 +19,8 @@ class DiskMood(Struct):
         sync_min_ms, sync_max_ms: of one fdatasync.
         stall, stall_ms: share of syncs that take this much longer.
         failing: every write fails from now on.
-        full: nothing can be appended, created or replaced; what is there can be read and deleted.
+        full: nothing can be appended beyond what is reserved, created or replaced; what is there
+            can be read and deleted, and what was deleted leaves room for appends.
         unreadable: every read fails.
         hung_until_s: by the loop's clock; no sync ends before.
         hang_fails: a sync that has hung fails in the end.
@@ -46,6 +47,7 @@ class DiskMood(Struct):
         return not broken and not slow
 
 
+NO_SPACE = "simulated: no space left on the disk"
 RESERVE_STEP_BYTES = 3000
 SECTOR = 512
 
@@ -92,6 +94,7 @@ class SimDisk:
         self.files: dict[str, SimFile | SimPages] = {}
         self.cuts = 0
         self.version = 0
+        self.room_bytes = 0
 
     def survivors(self) -> dict[str, bytes]:
         """What is on the platter: the files as they are if nothing unsynced is ever written."""
@@ -156,7 +159,16 @@ class SimDisk:
 
     def _needs_space(self) -> None:
         if self.mood.full:
-            raise DiskFailed("simulated: no space left on the disk")
+            raise DiskFull(NO_SPACE)
+
+    def lacks_space(self, data: bytes, end: int, reserved: int) -> DiskFull | None:
+        """Why a full disk cannot take this append; what was reserved ahead it can."""
+        if not self.mood.full or end <= reserved:
+            return None
+        if self.room_bytes >= len(data):
+            self.room_bytes -= len(data)
+            return None
+        return DiskFull(NO_SPACE)
 
     async def make_dirs(self, path: str) -> None:
         """Directories need no making here."""
@@ -179,7 +191,8 @@ class SimDisk:
     async def open_append(self, path: str, reserve_bytes: int = 0) -> SimAppendFile:
         """Open or create."""
         if path not in self.files:
-            self._needs_space()
+            if self.room_bytes == 0:
+                self._needs_space()
             await self.sync()
             self.files[path] = SimFile()
             self.version += 1
@@ -214,6 +227,8 @@ class SimDisk:
         """Delete."""
         await self.sync()
         gone = self.files.pop(path, None)
+        if self.mood.full and isinstance(gone, SimFile):
+            self.room_bytes += len(gone.content)
         self.version += 1
         if self.mood.bytes_free is not None and isinstance(gone, SimPages):
             self.mood.bytes_free += len(gone.cached)
@@ -319,23 +334,19 @@ class SimAppendFile:
     async def _write(self) -> None:
         while self._queue:
             data, on_done = self._queue[0]
-            if self._failed is None:
+            end = len(self._file.durable) + len(self._file.cached) + len(data)
+            error = self._failed or self._disk.lacks_space(data, end, self._file.reserved)
+            if error is None:
                 await self._append_one(data)
+                error = self._failed
             del self._queue[0]
-            on_done(self._failed)
+            on_done(error)
         self._writer = None
 
     async def _append_one(self, data: bytes) -> None:
         file = self._file
         waiting = self._queue[0]
         self._queue[0] = (b"", waiting[1])
-        if self._disk.mood.full:
-            # As write(2) does: what still fits is written, in whole blocks.
-            start = len(file.durable) + len(file.cached)
-            whole = range(SECTOR - start % SECTOR, len(data), SECTOR)
-            file.cached += data[: self._disk.rng.choice((0, *whole))]
-            self._failed = DiskFailed("simulated: no space left on the disk")
-            return
         file.cached += data
         end = len(file.durable) + len(file.cached)
         if end > file.reserved and end < self._reserve_bytes:
