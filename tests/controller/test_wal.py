@@ -445,3 +445,27 @@ def test_a_damaged_last_frame_is_cut_when_the_operator_says_so() -> None:
         return content
 
     assert simulate(forgive()).entries == list(entries(1, 2))
+
+
+def test_a_frame_of_a_killed_process_is_durable_once_it_counts() -> None:
+    """It was written and not synced; the next life answers for it, and may begin a new segment."""
+    disk = SimDisk(random.Random(1))
+
+    async def story() -> WalContent:
+        first = Bench(disk, segment_bytes=100)
+        await first.wal.open(SnapshotMeta())
+        first.wal.append(Persist(1, None, entries(1, 2)))
+        while not any(file.cached for file in disk.files.values()):  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.0001)
+        for task in asyncio.all_tasks():
+            if task.get_name() == "append":
+                task.cancel()  # kill -9 before the sync: the page cache keeps what was written
+        second = Bench(disk, segment_bytes=100)
+        found = await second.wal.open(SnapshotMeta())
+        assert found.entries == list(entries(1, 2))
+        second.wal.append(Persist(1, None, entries(3, 3)))
+        await second.wait_durable(1)
+        disk.power_cut()
+        return await reopen(disk)
+
+    assert simulate(story()).entries == list(entries(1, 3))

@@ -118,8 +118,10 @@ class Wal:
         if snapshot.last_index > 0 and not found.segments:
             raise StoreCorrupted(f"there is a snapshot at {snapshot.last_index}, but no log")
         base_index, base_term, entries, restart = layout.join_snapshot(found, snapshot)
-        if found.cut is not None:
-            name, size = found.cut
+        if found.end is not None:
+            # Also where nothing is to be cut: a process that was killed may have written its last
+            # frame and not synced it, and it counts from here on.
+            name, size = found.end
             await self._disk.truncate(self._path(name), size)
         if found.empty_last is not None:
             await self._disk.remove(self._path(found.empty_last))

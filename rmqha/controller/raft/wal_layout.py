@@ -146,7 +146,7 @@ class Recovered(Struct):
     """What the segments say, record by record in order.
 
     Attributes:
-        cut: (segment name, good bytes) when more than that is in the last segment.
+        end: the last segment's name and good bytes; None when it has none.
         torn: what is cut is a torn frame, and not only zeros written ahead.
         empty_last: name of a last segment that does not even hold its opening record.
         old_last: the last segment has format 1: nothing may be appended to it.
@@ -157,7 +157,7 @@ class Recovered(Struct):
     entries: list[Entry] = field(default_factory=list)
     next_seq: int = 1
     segments: list[Segment] = field(default_factory=list)
-    cut: tuple[str, int] | None = None
+    end: tuple[str, int] | None = None
     torn: bool = False
     empty_last: str | None = None
     old_last: bool = False
@@ -211,6 +211,7 @@ class Recovery:
             self.result.empty_last = name
         else:
             self.result.segments.append(segment)
+            self.result.end = (name, min(offset, len(view)))
             self.result.old_last = magic == WAL_MAGIC_1
 
     def _bad_frame(
@@ -219,7 +220,6 @@ class Recovery:
         rest = view[offset:]
         if rest == bytes(len(rest)) and (offset > 0 or is_last):
             # A frame that is missing here shows by the number of the one that follows.
-            self.result.cut = (name, offset) if is_last and offset > 0 else None
             return
         behind = next_good_frame(view, offset + 1, magic)
         if behind is not None or not is_last:
@@ -233,8 +233,6 @@ class Recovery:
                 " sectors was written, so others may have been told of it"
             )
         self.result.torn = True
-        if offset > 0:
-            self.result.cut = (name, offset)
 
     def _records(self, name: str, offset: int, payload: memoryview) -> list[list[object]]:
         try:
