@@ -1,0 +1,66 @@
+"""How far a walk goes: the size of the group, and how often each kind of thing may happen."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+BOUNDED = (
+    "timeout", "propose", "crash", "drop", "duplicate", "heartbeat", "snapshot", "transfer",
+    "read", "quorum_lost", "reset",
+)  # fmt: skip
+"""Moves with a budget, in the order of ``Bounds.budgets``."""
+
+FREE = ("deliver", "persist", "restart", "snapshot_saved", "install_saved", "installed")
+"""Moves that follow from others, as often as they are possible."""
+
+
+class Bounds(Struct, frozen=True):
+    """The space to walk; every number is a total over the whole group.
+
+    Attributes:
+        nodes: members of the group.
+        elections: election timeouts that pass.
+        proposals: records proposed to whoever leads.
+        crashes: power cuts; a node comes back with what is durable on its disk.
+        losses, duplicates: messages that are dropped, or delivered and kept.
+        heartbeats: rounds that a leader opens because time passes.
+        snapshots: snapshots that nodes begin to take.
+        transfers: leadership transfers asked for.
+        reads: linearizable reads asked of whoever leads.
+        quorum_losses: leaders that find that nobody has answered for too long.
+        resets: connections between two nodes that are reset: what is on its way is lost.
+        reorder: messages of one link may overtake each other; TCP does not let them.
+        start: where to begin: ``fresh`` (nobody leads), ``led`` (the first node leads, everything
+            is settled and told) or ``behind`` (as ``led``, and the last of three or more nodes
+            lacks a committed record that the leader only has in its snapshot any more).
+        entries_per_request: the most entries of one AppendRequest.
+        symmetry: states that differ by the names of nodes only count once. Names matter in one
+            place of the core (who gives way when two ask for pre-votes with equal logs), so this
+            leaves out what only such a pair could do; pre-votes bind nobody.
+    """
+
+    nodes: int = 3
+    elections: int = 1
+    proposals: int = 0
+    crashes: int = 0
+    losses: int = 0
+    duplicates: int = 0
+    heartbeats: int = 0
+    snapshots: int = 0
+    transfers: int = 0
+    reads: int = 0
+    quorum_losses: int = 0
+    resets: int = 0
+    reorder: bool = False
+    start: str = "fresh"
+    entries_per_request: int = 512
+    symmetry: bool = False
+
+    @property
+    def budgets(self) -> tuple[int, ...]:
+        """How often each kind of ``BOUNDED`` may happen."""
+        return (
+            self.elections, self.proposals, self.crashes, self.losses, self.duplicates,
+            self.heartbeats, self.snapshots, self.transfers, self.reads, self.quorum_losses,
+            self.resets,
+        )  # fmt: skip
