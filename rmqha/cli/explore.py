@@ -8,6 +8,8 @@ import time
 import click
 
 from rmqha.sim.explore.bounds import Bounds
+from rmqha.sim.explore.group import Group
+from rmqha.sim.explore.moves import Move
 from rmqha.sim.explore.prefix import STARTS
 from rmqha.sim.explore.trace import tell
 from rmqha.sim.explore.walk import Limits, Report, Walk
@@ -42,18 +44,20 @@ def _explore(  # type: ignore[no-untyped-def]  # the counts come by name
     Exits with 1 and a shortest trace when a property breaks.
     """
     space = Bounds(**bounds)
-    walk = Walk(space, Limits(depth, states, seconds), time.monotonic)
+    group = Group(space)
+    start = STARTS[space.start](group)
+    walk = Walk(group, start, Limits(depth, states, seconds), time.monotonic)
     report = walk.run()
     print("\n".join(summary(report, space)))
     if report.violation is not None:
-        print("\n".join(tell(walk.group, walk.start, report.trace)))
+        print("\n".join(tell(group, start, report.trace)))
         sys.exit(1)
 
 
 main = _counts(_explore)
 
 
-def summary(report: Report, bounds: Bounds) -> list[str]:
+def summary(report: Report[Move], bounds: Bounds) -> list[str]:
     """What a walk came to, for people."""
     rate = report.states / max(report.seconds, 0.001)
     end = "exhausted" if report.exhausted else f"not exhausted, {report.frontier:,} on the frontier"
@@ -63,7 +67,7 @@ def summary(report: Report, bounds: Bounds) -> list[str]:
         "moves     " + ", ".join(f"{k} {n:,}" for k, n in sorted(report.moves.items())),
         "delivered " + ", ".join(f"{k} {n:,}" for k, n in sorted(report.delivered.items())),
     ]
-    missing = report.missing(bounds)
+    missing = bounds.missing(report.moves)
     if missing and report.violation is None:
         lines.append(f"NEVER OCCURRED, so nothing is shown of it: {', '.join(missing)}")
     return lines

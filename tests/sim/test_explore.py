@@ -19,12 +19,12 @@ from rmqha.controller.raft.node import Node, Role
 from rmqha.controller.raft.quorum import reached_by_majority
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.sim.explore.bounds import Bounds
-from rmqha.sim.explore.group import Group, State
+from rmqha.sim.explore.group import Group
 from rmqha.sim.explore.member import Member, member_plain
 from rmqha.sim.explore.moves import Move
-from rmqha.sim.explore.prefix import led, settle, unspent
+from rmqha.sim.explore.prefix import STARTS, led, settle, unspent
 from rmqha.sim.explore.trace import tell
-from rmqha.sim.explore.walk import Limits, Report, Walk
+from rmqha.sim.explore.walk import Limits, Report, State, Walk
 
 pytestmark = pytest.mark.sim
 
@@ -33,10 +33,11 @@ SECONDS_MAX = 120
 
 def walked(
     bounds: Bounds, prefix: Callable[[Group], State] | None = None, **limits: int
-) -> tuple[Report, list[str]]:
-    walk = Walk(bounds, Limits(seconds=SECONDS_MAX, **limits), time.monotonic, prefix)
-    report = walk.run()
-    return report, tell(walk.group, walk.start, report.trace)
+) -> tuple[Report[Move], list[str]]:
+    group = Group(bounds)
+    start = (prefix or STARTS[bounds.start])(group)
+    report = Walk(group, start, Limits(seconds=SECONDS_MAX, **limits), time.monotonic).run()
+    return report, tell(group, start, report.trace)
 
 
 SPACES = {
@@ -65,7 +66,7 @@ def test_a_small_space_is_exhausted_and_nothing_breaks(name: str) -> None:
     report, lines = walked(bounds)
     assert report.violation is None, "\n".join(lines)
     assert report.exhausted, f"{report.frontier} states are left"
-    assert report.missing(bounds) == []
+    assert bounds.missing(report.moves) == []
     assert report.states > 100
 
 
@@ -261,12 +262,12 @@ def test_a_bug_put_in_on_purpose_is_found_for_the_rule_that_it_breaks(
 
 def test_members_of_a_walk_never_change_when_others_are_made_from_them() -> None:
     """A copy that shares something would change states that were visited already."""
-    walk = Walk(Bounds(elections=1, proposals=1, snapshots=1, start="behind"),
-                Limits(states=20_000), time.monotonic)  # fmt: skip
+    group = Group(Bounds(elections=1, proposals=1, snapshots=1, start="behind"))
+    walk = Walk(group, STARTS["behind"](group), Limits(states=20_000), time.monotonic)
     before: dict[int, object] = {}
     for _ in range(2):
-        names = {name: name for name in walk.group.names}
-        for number, one in enumerate(walk.group.members.items):
+        names = {name: name for name in group.names}
+        for number, one in enumerate(group.members.items):
             now = member_plain(one, names)
             assert before.setdefault(number, now) == now
         walk.run()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from msgspec import Struct
 
 BOUNDED = (
@@ -12,6 +14,10 @@ BOUNDED = (
 
 FREE = ("deliver", "persist", "restart", "snapshot_saved", "install_saved", "installed")
 """Moves that follow from others, as often as they are possible."""
+
+NEEDS_TWO = {"deliver", "drop", "duplicate", "transfer", "reset", "install_saved", "installed",
+             "quorum_lost"}  # fmt: skip
+"""Moves that a node alone cannot make."""
 
 
 class Bounds(Struct, frozen=True):
@@ -64,3 +70,13 @@ class Bounds(Struct, frozen=True):
             self.heartbeats, self.snapshots, self.transfers, self.reads, self.quorum_losses,
             self.resets,
         )  # fmt: skip
+
+    def missing(self, occurred: Container[str]) -> list[str]:
+        """Kinds of moves that are allowed and never occurred: nothing is shown of them."""
+        needs = {"restart": "crash", "snapshot_saved": "snapshot", "install_saved": "snapshot",
+                 "installed": "snapshot"}  # fmt: skip
+        allowed = {kind for kind, most in zip(BOUNDED, self.budgets, strict=True) if most}
+        wanted = allowed | {kind for kind in FREE if needs.get(kind, kind) in {kind, *allowed}}
+        if self.nodes == 1:
+            wanted -= NEEDS_TWO
+        return sorted(kind for kind in wanted if kind not in occurred)

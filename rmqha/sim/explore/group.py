@@ -31,20 +31,12 @@ from rmqha.sim.explore.checks import (
 from rmqha.sim.explore.member import Member, Seen, member_plain
 from rmqha.sim.explore.moves import Lost, Move, moved, moves_of
 from rmqha.sim.explore.values import plain
+from rmqha.sim.explore.walk import State, Violation
 
-State = tuple[int, ...]
 Item = TypeVar("Item")
 
 _pack = msgspec.msgpack.Encoder().encode
 _BUDGET = {kind: number for number, kind in enumerate(BOUNDED)}
-
-
-class Violation(Exception):
-    """A property does not hold after ``move``."""
-
-    def __init__(self, move: Move, error: RmqhaError) -> None:
-        super().__init__(str(error))
-        self.move = move
 
 
 class Table(Generic[Item]):
@@ -122,8 +114,10 @@ class Group:
         """What has been seen up to a state."""
         return self.pasts.items[state[self._past_at]]
 
-    def kind_of(self, state: State, move: Move) -> str:
+    def detail_of(self, state: State, move: Move) -> str | None:
         """The kind of the message that a move delivers."""
+        if move.kind != "deliver":
+            return None
         message = self.messages.items[self.link(state, move.peer, move.node)[move.number]]
         return "PeerLost" if isinstance(message, tuple) else type(message).__name__
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from rmqha.base.invariants import invariant
 from rmqha.sim.explore.bounds import BOUNDED
-from rmqha.sim.explore.group import Group, State
+from rmqha.sim.explore.group import Group
 from rmqha.sim.explore.moves import Move
+from rmqha.sim.explore.walk import State
 
 SETTLE_MAX = 10_000
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from rmqha.base.errors import RmqhaError
 from rmqha.controller.raft.messages import Message
-from rmqha.sim.explore.group import Group, State, Violation
+from rmqha.sim.explore.group import Group
 from rmqha.sim.explore.moves import Move
+from rmqha.sim.explore.walk import State, Violation
 
 WORDS = {
     "timeout": "its election timeout passes",

@@ -4,14 +4,53 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct, field
 
-from rmqha.sim.explore.bounds import BOUNDED, FREE, Bounds
-from rmqha.sim.explore.group import Group, State, Violation
-from rmqha.sim.explore.moves import Move
-from rmqha.sim.explore.prefix import STARTS
+from rmqha.base.errors import RmqhaError
+
+State = tuple[int, ...]
+
+
+class Kind(Protocol):
+    """A move; what else it holds is the space's business."""
+
+    @property
+    def kind(self) -> str:
+        """What happens."""
+
+
+MoveT = TypeVar("MoveT", bound=Kind)
+
+
+class Violation(Exception):
+    """A property does not hold after ``move``."""
+
+    def __init__(self, move: Any, error: RmqhaError) -> None:
+        super().__init__(str(error))
+        self.move = move
+
+
+class Space(Protocol[MoveT]):
+    """What can be walked: states, and what leads from one to the next."""
+
+    def moves(self, state: State) -> Iterable[MoveT]:
+        """Everything that can happen next, in a fixed order."""
+
+    def after(self, state: State, move: MoveT) -> State:
+        """The state after a move, checked.
+
+        Raises:
+            Violation: a property does not hold there.
+        """
+
+    def key(self, state: State) -> bytes:
+        """What tells states apart."""
+
+    def detail_of(self, state: State, move: MoveT) -> str | None:
+        """The kind of message that a move delivers, if it does."""
 
 
 class Limits(Struct, frozen=True):
@@ -22,7 +61,7 @@ class Limits(Struct, frozen=True):
     seconds: float = 0
 
 
-class Report(Struct):
+class Report(Struct, Generic[MoveT]):
     """What a walk came to.
 
     Attributes:
@@ -43,58 +82,39 @@ class Report(Struct):
     moves: Counter[str] = field(default_factory=Counter)
     delivered: Counter[str] = field(default_factory=Counter)
     violation: str | None = None
-    trace: tuple[Move, ...] = ()
+    trace: tuple[MoveT, ...] = ()
 
     @property
     def exhausted(self) -> bool:
         """Whether every state within the bounds was seen."""
         return self.frontier == 0 and self.violation is None
 
-    def missing(self, bounds: Bounds) -> list[str]:
-        """Kinds of moves that the bounds allow and that never occurred: they prove nothing."""
-        needs = {"restart": "crash", "snapshot_saved": "snapshot", "install_saved": "snapshot",
-                 "installed": "snapshot"}  # fmt: skip
-        allowed = {kind for kind, most in zip(BOUNDED, bounds.budgets, strict=True) if most}
-        wanted = allowed | {kind for kind in FREE if needs.get(kind, kind) in {kind, *allowed}}
-        if bounds.nodes == 1:
-            wanted -= NEEDS_TWO
-        return sorted(kind for kind in wanted if not self.moves[kind])
 
-
-NEEDS_TWO = {"deliver", "drop", "duplicate", "transfer", "reset", "install_saved", "installed",
-             "quorum_lost"}  # fmt: skip
-"""Moves that a node alone cannot make."""
-
-
-class Walk:
+class Walk(Generic[MoveT]):
     """One walk.
 
     Args:
-        bounds: the space.
+        space: what is walked.
+        start: where it begins.
         limits: how much of it.
         clock: seconds, for the time limit and the report.
-        prefix: moves made before the walk begins, for what lies too deep.
     """
 
     def __init__(
-        self,
-        bounds: Bounds,
-        limits: Limits,
-        clock: Callable[[], float],
-        prefix: Callable[[Group], State] | None = None,
+        self, space: Space[MoveT], start: State, limits: Limits, clock: Callable[[], float]
     ) -> None:
-        self.group = Group(bounds)
+        self.space = space
+        self.start = start
         self.limits = limits
         self._clock = clock
-        self.start = (prefix or STARTS[bounds.start])(self.group)
         self._parents = array("q", [-1])
-        self._made: list[Move | None] = [None]
+        self._made: list[MoveT | None] = [None]
 
-    def run(self) -> Report:
+    def run(self) -> Report[MoveT]:
         """Walk until all is seen, a property breaks, or a limit is reached."""
-        report = Report(states=1)
+        report: Report[MoveT] = Report(states=1)
         began = self._clock()
-        visited = {self.group.key(self.start)}
+        visited = {self.space.key(self.start)}
         level: list[tuple[int, State]] = [(0, self.start)]
         moves: Counter[str] = Counter()
         try:
@@ -109,7 +129,7 @@ class Walk:
         report.moves = moves
         return report
 
-    def _over(self, report: Report, began: float) -> bool:
+    def _over(self, report: Report[MoveT], began: float) -> bool:
         limits = self.limits
         return bool(
             (limits.depth and report.depth >= limits.depth)
@@ -121,25 +141,26 @@ class Walk:
         self,
         level: list[tuple[int, State]],
         visited: set[bytes],
-        report: Report,
+        report: Report[MoveT],
         moves: Counter[str],
         began: float,
     ) -> list[tuple[int, State]]:
-        group, following = self.group, list[tuple[int, State]]()
+        space, following = self.space, list[tuple[int, State]]()
         for place, (number, state) in enumerate(level):
             if place % 1024 == 1023 and self._over(report, began) and not self.limits.depth:
                 # The rest of this level is left, and counts as frontier.
                 return [*level[place:], *following]
-            for move in group.moves(state):
+            for move in space.moves(state):
                 moves[move.kind] += 1
                 report.transitions += 1
                 try:
-                    after = group.after(state, move)
+                    after = space.after(state, move)
                 except Violation as violation:
                     raise _Found(number, violation) from violation
-                if move.kind == "deliver":
-                    report.delivered[group.kind_of(state, move)] += 1
-                key = group.key(after)
+                detail = space.detail_of(state, move)
+                if detail is not None:
+                    report.delivered[detail] += 1
+                key = space.key(after)
                 if key in visited:
                     continue
                 visited.add(key)
@@ -150,8 +171,8 @@ class Walk:
         report.depth += 1 if following else 0
         return following
 
-    def _moves_to(self, number: int) -> tuple[Move, ...]:
-        moves: list[Move] = []
+    def _moves_to(self, number: int) -> tuple[MoveT, ...]:
+        moves: list[MoveT] = []
         while number > 0:
             move = self._made[number]
             assert move is not None
