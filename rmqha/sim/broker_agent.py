@@ -24,6 +24,7 @@ from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, Network, Rng
+from rmqha.sim.calls import CallLog
 from rmqha.verify.history import EpochHistory
 
 SYNC_CODE = 59_001
@@ -53,6 +54,7 @@ class BrokerAgent:
         store: directory of its identity file.
         on_role: told (address, role, epoch) at every change of role.
         history: checks that no answer is older than one already given.
+        calls: records every request and its answer.
         on_error: told what ended a task that should have gone on.
     """
 
@@ -73,6 +75,7 @@ class BrokerAgent:
         settings: AgentSettings | None = None,
         on_role: Callable[[str, str, int], None] | None = None,
         history: EpochHistory | None = None,
+        calls: CallLog | None = None,
         on_error: Callable[[BaseException], None] | None = None,
         connection_ids: Iterator[int] = CONNECTION_IDS,
     ) -> None:
@@ -91,6 +94,7 @@ class BrokerAgent:
         self._on_role = on_role
         remoting = RemotingSettings(invoke_timeout_ms=self._settings.invoke_ms)
         self._history = history or EpochHistory()
+        self._calls = calls
         self._client = RemotingClient(network, clock, remoting, connection_ids=connection_ids)
         self._server = RemotingServer(network, clock, remoting, self, connection_ids=connection_ids)
         self._tasks = Tasks(log, on_error)
@@ -180,11 +184,16 @@ class BrokerAgent:
             raise RmqhaError("no controller leader is known")
         floor = self._history.invoked(self.name)
         command = RemotingCommand(code, ext_fields=ext_fields, body=body)
+        asked = self._calls.asked(code, ext_fields, body) if self._calls is not None else None
         try:
             answer = await self._client.invoke(str(self._leader), command)
         except RmqhaError:
             self._leader = None
+            if self._calls is not None and asked is not None:
+                self._calls.answered(asked, None)
             raise
+        if self._calls is not None and asked is not None:
+            self._calls.answered(asked, answer)
         if "masterEpoch" in (answer.ext_fields or {}):
             self._history.returned(self.name, floor, int((answer.ext_fields or {})["masterEpoch"]))
         if answer.code == ResponseCode.CONTROLLER_NOT_LEADER:

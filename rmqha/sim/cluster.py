@@ -20,6 +20,7 @@ from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.raft.messages import Entry
 from rmqha.controller.settings import load_config
 from rmqha.sim.broker_agent import AgentSettings, BrokerAgent
+from rmqha.sim.calls import CallLog
 from rmqha.sim.clock import SimClock, SimRng
 from rmqha.sim.coverage import happenings
 from rmqha.sim.disk import SimDisk
@@ -82,6 +83,7 @@ class SimCluster:
         self.elections: set[tuple[str, int]] = set()
         self.states = StateWatch()
         self.history = EpochHistory()
+        self.calls = CallLog(self.loop.time)
         self.controllers: dict[str, ControllerService] = {}
         self.brokers: dict[str, BrokerAgent] = {}
         self.clocks: dict[str, SimClock] = {}
@@ -207,6 +209,7 @@ class SimCluster:
             ),
             on_role=lambda address, role, epoch: self.trace.say(host, f"is {role}", epoch=epoch),
             history=self.history,
+            calls=self.calls,
             on_error=self.loop.errors.append,
             **ports,
         )

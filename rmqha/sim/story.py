@@ -198,6 +198,7 @@ def tell(seed: int, story: Story, counts: Callable[[], tuple[int, int]]) -> Outc
     try:
         story.play()
         settled_ms = story.finish()
+        cluster.calls.check()
         elections, reads = counts()
         return Outcome(
             seed=seed,
