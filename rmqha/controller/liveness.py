@@ -26,6 +26,7 @@ from rmqha.base.ids import BrokerId
 from rmqha.controller.live_room import HeardSets, LiveRoom
 from rmqha.controller.metadata.fields import broker_id_field, int_field, long_field
 from rmqha.controller.metadata.registrations import Identity
+from rmqha.remoting.repeats import Beat
 
 DEFAULT_TIMEOUT_MS = 10_000
 DEFAULT_PRIORITY = 2**31 - 1
@@ -133,11 +134,14 @@ class Liveness:
             The broker, ``revived`` telling whether this woke it; None when the heartbeat has
             no id, or there is no room for another broker.
         """
-        known = self._repeated.get(id(ext_fields))
-        if known is not None and known[0] is ext_fields:
-            # An idle broker: word for word what it said last, so only the time is new.
+        like = ext_fields.like if type(ext_fields) is Beat else ext_fields
+        known = self._repeated.get(id(like))
+        if known is not None and known[0] is like:
+            # Word for word what this broker said before, but for the offsets if it is busy.
             broker = known[1]
             if broker.connection == connection and now_ms < broker.dead_at_ms:
+                if like is not ext_fields:
+                    _take_positions(broker, ext_fields, fresh=False)
                 self._wake(now_ms, broker)
                 return broker
         broker_id = broker_id_field(ext_fields, "brokerId")
@@ -155,7 +159,7 @@ class Liveness:
         rebinds = broker.connection is None or connection > broker.connection
         if rebinds and not broker.registered and self._is_crowded(connection):
             return None
-        self._remember_words(broker, ext_fields)
+        self._remember_words(broker, like)
         _take_positions(broker, ext_fields, rebinds or now_ms >= broker.dead_at_ms)
         limits = (ext_fields.get("heartbeatTimeoutMills"), ext_fields.get("electionPriority"))
         if limits != broker.limits:

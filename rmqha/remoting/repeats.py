@@ -2,6 +2,7 @@
 
 A broker's polls and the heartbeats of an idle broker are the same bytes but for the opaque. Their
 headers are parsed once, their answers encoded once; the opaque alone is read and written anew.
+A busy broker's heartbeats differ in their two offsets, too, which are read from their places.
 
 Nothing is guessed: an entry is made from a header that was parsed in full and whose one
 ``"opaque":`` member holds the opaque that came out; a later header with the same bytes before and
@@ -33,7 +34,24 @@ _TIME = b'"invokeTime"'
 """A request that says when it was sent never comes again."""
 _PREFIX = struct.Struct(">II")
 
+_BEAT = b"904,"
+_HEARTBEAT = 904
+_MAX_OFFSET, _CONFIRM_OFFSET = b'"maxOffset":"', b'"confirmOffset":"'
+
 _Parsed = tuple[int, int, str, int, str | None, dict[str, str] | None]
+_ParsedBeat = tuple[int, str, int, dict[str, str], bytes, bytes]
+
+
+class Beat(dict[str, str]):
+    """The fields of a heartbeat that differs from an earlier one in its two offsets alone.
+
+    Attributes:
+        like: the fields of that earlier one.
+    """
+
+    __slots__ = ("like",)
+
+    like: dict[str, str]
 
 
 class HeaderCache:
@@ -56,6 +74,7 @@ class HeaderCache:
         # Hashes of headers that came once: most of a busy broker's never come again, and keeping
         # them all would cost memory for nothing.
         self._once: set[int] = set()
+        self._beats: dict[bytes, _ParsedBeat] = {}
         self.hits = 0
 
     def decode(self, header: bytes, body: bytes) -> RemotingCommand:
@@ -64,7 +83,8 @@ class HeaderCache:
         Raises:
             HeaderMalformed: see ``codec_json.decode_command``.
         """
-        if header[_CODE_AT:_CODE_END] in _NEVER_AGAIN:
+        code_text = header[_CODE_AT:_CODE_END]
+        if code_text in _NEVER_AGAIN:
             return self._decode_message(header, body)
         at = header.rfind(_MEMBER)
         start = at + len(_MEMBER)
@@ -81,6 +101,8 @@ class HeaderCache:
             code, flag, language, version, remark, ext_fields = parsed
             self.hits += 1
             return RemotingCommand(code, opaque, flag, language, version, remark, ext_fields, body)
+        if code_text == _BEAT and _CONFIRM_OFFSET in header:
+            return self._decode_beat(key, (start, end, opaque), header, body)
         command = codec_json.decode_command(header, body)
         if (
             command.opaque == opaque
@@ -91,25 +113,100 @@ class HeaderCache:
             self._remember(key, command)
         return command
 
+    def _decode_beat(
+        self, whole: bytes, found: tuple[int, int, int], header: bytes, body: bytes
+    ) -> RemotingCommand:
+        """A heartbeat: from one to the next a busy broker changes its offsets and the opaque.
+
+        The same rule with three holes instead of one.
+
+        Args:
+            whole: the header without its opaque.
+            found: where the opaque starts and ends, and what it is.
+        """
+        start, end, opaque = found
+        at = header.find(_MAX_OFFSET) + len(_MAX_OFFSET)
+        confirm_at = header.find(_CONFIRM_OFFSET) + len(_CONFIRM_OFFSET)
+        max_end, confirm_end = header.find(b'"', at), header.find(b'"', confirm_at)
+        offset, confirmed = header[at:max_end], header[confirm_at:confirm_end]
+        if at < confirm_at < start:
+            key = header[:at] + header[max_end:confirm_at] + header[confirm_end:start]
+        else:
+            key = header[:confirm_at] + header[confirm_end:at] + header[max_end:start]
+        key += header[end:]
+        known = self._beats.get(key)
+        if known is None or not (offset + confirmed).isdigit():
+            return self._new_beat(key, header, body)
+        self.hits += 1
+        flag, language, version, fields, offset_before, confirmed_before = known
+        if offset != offset_before or confirmed != confirmed_before:
+            beat = Beat(fields)
+            beat.like = fields
+            beat["maxOffset"] = offset.decode()
+            beat["confirmOffset"] = confirmed.decode()
+            return RemotingCommand(_HEARTBEAT, opaque, flag, language, version, None, beat, body)
+        command = RemotingCommand(_HEARTBEAT, opaque, flag, language, version, None, fields, body)
+        self._remember(whole, command)
+        return command
+
+    def _new_beat(self, key: bytes, header: bytes, body: bytes) -> RemotingCommand:
+        """Parse in full; a beat that came for the second time is kept, if its holes are for sure.
+
+        Without a backslash a member's name stands there as it is written, and once means here.
+        """
+        command = codec_json.decode_command(header, body)
+        fields = command.ext_fields
+        if (
+            fields is None
+            or command.remark is not None
+            or command.code != _HEARTBEAT
+            or len(header) > HEADER_BYTES_MAX
+            or b"\\" in header
+            or any(header.count(one) != 1 for one in (_MEMBER, _MAX_OFFSET, _CONFIRM_OFFSET))
+        ):
+            return command
+        offset, confirmed = (
+            fields.get("maxOffset", "").encode(),
+            fields.get("confirmOffset", "").encode(),
+        )
+        opaque = b"%d" % command.opaque
+        whole = (
+            _MAX_OFFSET + offset + b'"',
+            _CONFIRM_OFFSET + confirmed + b'"',
+            _MEMBER + opaque + b",",
+        )
+        holes = (offset + confirmed + opaque).isdigit() and all(one in header for one in whole)
+        if holes and self._came_before(key):
+            self._beats[key] = (
+                command.flag, command.language, command.version, fields, offset, confirmed,
+            )  # fmt: skip
+        return command
+
     def _remember(self, key: bytes, command: RemotingCommand) -> None:
         """Keep a header that has come for the second time."""
+        if self._came_before(key):
+            self._entries[key] = (
+                command.code,
+                command.flag,
+                command.language,
+                command.version,
+                command.remark,
+                command.ext_fields,
+            )
+
+    def _came_before(self, key: bytes) -> bool:
+        """Whether a header is worth keeping; makes room for it."""
         mark = hash(key)
         if mark not in self._once:
             if len(self._once) >= self._entries_max:
                 self._once.clear()
             self._once.add(mark)
-            return
+            return False
         self._once.discard(mark)
-        if len(self._entries) >= self._entries_max:
+        if len(self._entries) + len(self._beats) >= self._entries_max:
             self._entries.clear()  # those that are needed are soon back
-        self._entries[key] = (
-            command.code,
-            command.flag,
-            command.language,
-            command.version,
-            command.remark,
-            command.ext_fields,
-        )
+            self._beats.clear()
+        return True
 
 
 class ReplyTemplate:

@@ -27,7 +27,7 @@ import uvloop
 from rmqha.testing.real.controllers import KINDS, Controllers
 from tests.bench.agents import Agents
 from tests.bench.ending import end_children_when_terminated
-from tests.bench.load import Constant, Flip, Result, Worker, measure
+from tests.bench.load import Constant, Flip, Growing, Result, Worker, measure
 from tests.bench.tables import machine, markdown, number, ratio, spread, write_json
 
 BENCH_JVM = ("-Xmx512m",)
@@ -65,6 +65,11 @@ def _heartbeats(agents: Agents) -> list[Worker]:
     return [Constant(904, agents.heartbeat(agents.names[i % count], 2)) for i in range(256)]
 
 
+def _busy_heartbeats(agents: Agents) -> list[Worker]:
+    count = len(agents.names)
+    return [Growing(904, agents.heartbeat(agents.names[i % count], 2)) for i in range(256)]
+
+
 def _metadata(_: Agents) -> list[Worker]:
     return [Constant(1005, {}) for _ in range(256)]
 
@@ -80,6 +85,7 @@ def _flip_one(agents: Agents) -> list[Worker]:
 WORKS = (
     Work("1004, 4 x 64 in flight", 4, _replica_info),
     Work("904 as a request, 4 x 64 in flight", 4, _heartbeats),
+    Work("904 with growing offsets, 4 x 64 in flight", 4, _busy_heartbeats),
     Work("1005, 4 x 64 in flight", 4, _metadata),
     Work("1001, one in flight a set", 4, _flip_all),
     Work("1001, one in flight", 1, _flip_one),

@@ -2,8 +2,8 @@
 
 Every request in flight is a ``Worker`` with a slot; the slot is the opaque of all its requests, so
 a constant request is one immutable frame that is never built again. All answers that one read
-brings are handled together and their followers leave in one write. Of the answers to constant
-requests only opaque and code are looked at; other headers are parsed by orjson.
+brings are handled together and their followers leave in one write. Of the answers to workers that
+do not read them only opaque and code are looked at; other headers are parsed by orjson.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import orjson
 
 OPAQUE_FIRST = 1_000_000_000
 OPAQUE_DIGITS = 10
+OFFSET_FIRST = 1_000_000_000_000
+WORKERS_MAX = 10_000
 _OPAQUE = b'"opaque":'
 _GOOD = b'"code":0,'
 _PREFIX = struct.Struct(">II")
@@ -47,7 +49,13 @@ class Result:
 
 
 class Worker(Protocol):
-    """One request in flight, again and again."""
+    """One request in flight, again and again.
+
+    Attributes:
+        reads_answers: what follows depends on the answer.
+    """
+
+    reads_answers: bool
 
     def first(self, opaque: int) -> bytes:
         """The first frame; ``opaque`` is the worker's for good."""
@@ -78,6 +86,8 @@ def frame(
 class Constant:
     """The same request for ever."""
 
+    reads_answers = False
+
     def __init__(self, code: int, ext: Mapping[str, object]) -> None:
         self._code = code
         self._ext = ext
@@ -93,12 +103,45 @@ class Constant:
         return self._frame
 
 
+class Growing:
+    """A request in which two numbers grow from one time to the next, as a busy broker's offsets do.
+
+    Args:
+        code, ext: the request; its fields ``maxOffset`` and ``confirmOffset`` grow.
+    """
+
+    reads_answers = False
+
+    def __init__(self, code: int, ext: Mapping[str, object]) -> None:
+        self._code = code
+        self._ext = {**ext, "maxOffset": "@", "confirmOffset": "@"}
+        self._offset = 0
+        self._frame = b""
+
+    def first(self, opaque: int) -> bytes:
+        """Build all but the numbers, which keep their count of digits."""
+        raw = frame(self._code, self._ext, opaque)[_PREFIX.size :].replace(b"%", b"%%")
+        raw = raw.replace(b'"@"', b'"%d"')
+        # No two requests of a run are the same, whoever sends them.
+        self._offset = OFFSET_FIRST + opaque - OPAQUE_FIRST
+        size = len(raw % (self._offset, self._offset))
+        self._frame = _PREFIX.pack(4 + size, size).replace(b"%", b"%%") + raw
+        return self.following({}, b"")
+
+    def following(self, header: Mapping[str, Any], body: bytes) -> bytes:
+        """The next beat: both offsets are farther on."""
+        self._offset += WORKERS_MAX
+        return self._frame % (self._offset, self._offset)
+
+
 class Flip:
     """1001 for one broker set: its SyncStateSet goes from [1] to [1,2] and back.
 
     The epoch that the next request must carry comes from the last answer; after a refusal the set
     is read with 1004 first.
     """
+
+    reads_answers = True
 
     def __init__(self, broker_name: str, *, master_epoch: int) -> None:
         self._name = broker_name
@@ -178,7 +221,6 @@ class LoadConnection(asyncio.Protocol):
         self._workers = workers
         self._recorder = recorder
         self._started = [0.0] * len(workers)
-        self._constants: list[bytes | None] = [None] * len(workers)
         self._rest = b""
         self._transport: asyncio.Transport | None = None
         self._in_flight = len(workers)
@@ -235,11 +277,11 @@ class LoadConnection(asyncio.Protocol):
     def _answered(
         self, data: bytes, start: int, body_start: int, end: int, now: float
     ) -> bytes | None:
-        header: dict[str, Any] | None = None
+        header: dict[str, Any] = {}
         at = data.find(_OPAQUE, start, body_start) + len(_OPAQUE)
         slot = int(data[at : at + OPAQUE_DIGITS]) - OPAQUE_FIRST
-        following = self._constants[slot]
-        if following is None or data.find(_GOOD, start, body_start) < 0:
+        worker = self._workers[slot]
+        if worker.reads_answers or data.find(_GOOD, start, body_start) < 0:
             header = orjson.loads(data[start:body_start])
             if header["code"] != 0:
                 self._recorder.refused(header["code"])
@@ -250,10 +292,7 @@ class LoadConnection(asyncio.Protocol):
                 self.drained.set_result(None)
             return None
         self._started[slot] = now
-        if following is None:
-            assert header is not None
-            following = self._workers[slot].following(header, data[body_start:end])
-        return following
+        return worker.following(header, data[body_start:end])
 
 
 async def measure(

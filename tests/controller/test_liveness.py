@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rmqha.base.ids import BrokerId
 from rmqha.controller.liveness import Liveness
+from rmqha.remoting.repeats import Beat
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 
@@ -296,3 +297,27 @@ def test_heard_in_when_brokers_come_and_go_then_the_set_and_its_first_time() -> 
         beat(live, 500, 3, broker_id=number, brokerName="b")
     assert live.first_heard_ms("c", "a") is None
     assert list(live.heard_in("c", "a")) == []
+
+
+def test_beats_that_differ_in_offsets_alone_are_heard_as_any_others() -> None:
+    """The short way for busy brokers must rank, revive and rebind as the long way does."""
+    said = {"clusterName": "c", "brokerName": "a", "brokerId": "1", "epoch": "2",
+            "maxOffset": "100", "confirmOffset": "90", "heartbeatTimeoutMills": "1000"}  # fmt: skip
+    story = [(0, 1, 100), (10, 1, 200), (20, 1, 150), (30, 1, 300), (40, 2, 250), (50, 2, 260),
+             (3000, 2, 10), (3010, 2, 20), (3020, 1, 999)]  # fmt: skip
+    short, long = Liveness(), Liveness()
+    for now_ms, connection, offset in story:
+        fields = {**said, "maxOffset": str(offset), "confirmOffset": str(offset - 10)}
+        beat = Beat(fields)
+        beat.like = said
+        heard = [
+            short.heartbeat(now_ms, connection, beat),
+            long.heartbeat(now_ms, connection, fields),
+        ]
+        shown = [
+            (one.epoch, one.max_offset, one.confirm_offset, one.revived, one.connection, one.heard_ms,
+             one.dead_at_ms, one.timeout_ms)
+            for one in heard if one is not None
+        ]  # fmt: skip
+        assert shown[0] == shown[1]
+        assert short.expire(now_ms + 1500) == long.expire(now_ms + 1500)
