@@ -150,6 +150,9 @@ class Witness:
     def entry_committed(self, service: ControllerService, entry: Entry, damaged: bool) -> None:
         """A node is the first of all to apply an entry."""
         core = service.raft.core
+        if core is not None and core.is_leader:
+            node = core.node
+            self._watch.leader_committed(node.id, node.term_start_index, node.commit_index)
         if damaged or core is None or len(self._autopsies) < len(core.node.members):
             return
         term = core.node.term

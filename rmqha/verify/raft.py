@@ -234,6 +234,21 @@ class RaftWatch:
                 voters=voters,
             )
 
+    def leader_committed(self, node: str, term_start_index: int, commit_index: int) -> None:
+        """A leader was the first to commit something.
+
+        Raises:
+            InvariantBroken: by counting copies of entries of earlier terms, before one of its own
+                term was committed (Raft 5.4.2, figure 8).
+        """
+        invariant(
+            commit_index >= term_start_index,
+            "a leader committed entries of earlier terms by counting",
+            node=node,
+            term_start_index=term_start_index,
+            commit_index=commit_index,
+        )
+
     # -- reads -------------------------------------------------------------------------------
 
     def read_served(self, node: str, applied_index: int, floor: int, *, by: str) -> None:

@@ -7,4 +7,6 @@ from tests.sim.mutants.mutant import Found, Mutant, search
 
 MUTANTS = (*raft.MUTANTS, *storage.MUTANTS, *metadata.MUTANTS)
 
-__all__ = ["MUTANTS", "Found", "Mutant", "search"]
+SURVIVORS = raft.SURVIVORS
+
+__all__ = ["MUTANTS", "SURVIVORS", "Found", "Mutant", "search"]

@@ -105,8 +105,8 @@ def cleaning_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = (
-    Mutant(anyone_alive_becomes_master, "an elected master was in the SyncStateSet"),
-    Mutant(epochs_stand_still, "one epoch has one master"),
+    Mutant(anyone_alive_becomes_master, "an elected master was in the SyncStateSet", 10),
+    Mutant(epochs_stand_still, "a stale master epoch was read", 2),
     Mutant(epochs_grow_by_themselves, "a new master epoch has another master"),
     Mutant(sync_state_set_epochs_stand_still, "one SyncStateSet epoch has one set"),
     Mutant(state_depends_on_the_node, "two nodes applied the same entries and differ"),

@@ -57,7 +57,7 @@ def search(mutant: Mutant, first: int, count: int) -> Found | None:
         for seed in range(first, first + count):
             try:
                 run_seed(seed)
-            except Exception as error:  # noqa: BLE001 - whatever ends it has found it
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
                 failure = same_failure(error).removeprefix(INVARIANT)
                 return Found(seed, failure, time.process_time() - began, seed - first)
     return None
