@@ -261,6 +261,7 @@ class Member:
             data = self.disk.data[offset : offset + length]
             self.sent.append((to, SnapshotRequest(
                 term, self.node_id, meta.last_index, meta.term, offset, meta.size, data, number,
+                meta.digest,
             )))  # fmt: skip
 
     def _local(self, effect: ev.Effect) -> None:

@@ -15,9 +15,12 @@ from rmqha.controller.raft.core import RaftCore
 from rmqha.controller.raft.log import RaftLog
 from rmqha.controller.raft.node import Node
 
-SHARED = {"settings", "members", "peers", "snapshot", "incoming"}
-UNKEYED = {"settings", "members", "peers", "seed", "elections", "id"}
-"""What is the same all through a walk, or stands in a member's key already."""
+SHARED = {"settings", "members", "peers", "snapshot", "incoming", "patience"}
+UNKEYED = {
+    "settings", "members", "peers", "seed", "elections", "id", "patience", "heard_from", "replaced",
+}  # fmt: skip
+"""What is the same all through a walk, stands in a member's key already, or only makes timeouts
+longer, of which a walk knows nothing."""
 
 
 def copy_core(core: RaftCore) -> RaftCore:
