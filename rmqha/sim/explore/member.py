@@ -22,6 +22,7 @@ from rmqha.controller.raft import events as ev
 from rmqha.controller.raft.core import RaftCore
 from rmqha.controller.raft.messages import Entry, Message, SnapshotRequest
 from rmqha.controller.raft.node import Role
+from rmqha.controller.raft.patience import Patience
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.controller.raft.wal_layout import Recovered, join_snapshot
 from rmqha.sim.explore.values import UNKEYED, copy_core, plain
@@ -323,7 +324,10 @@ class Member:
             )
 
     def _tidy(self) -> None:
-        """Bring times and sequence numbers into one form, so that equal states are equal."""
+        """Bring times and sequence numbers into one form, so that equal states are equal.
+
+        What a node has learned of how slow others are (``patience``) only moves deadlines.
+        """
         if self.core is None:
             return
         node = self.core.node
@@ -332,6 +336,8 @@ class Member:
                 setattr(node, name, TIMES.get(name, 0))
         node.round_started_ms = deque((number, 0) for number, _ in node.round_started_ms)
         node.elections = 0
+        node.patience = Patience(node.settings)
+        node.replaced = ("", 0)
         done = node.persist_seq - len(node.persisting)
         node.persisting = deque((seq - done, i, t) for seq, i, t in node.persisting)
         node.persist_seq -= done

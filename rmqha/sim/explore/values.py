@@ -15,12 +15,11 @@ from rmqha.controller.raft.core import RaftCore
 from rmqha.controller.raft.log import RaftLog
 from rmqha.controller.raft.node import Node
 
-SHARED = {"settings", "members", "peers", "snapshot", "incoming", "patience"}
+SHARED = {"settings", "members", "peers", "snapshot", "incoming", "standing"}
 UNKEYED = {
-    "settings", "members", "peers", "seed", "elections", "id", "patience", "heard_from", "replaced",
+    "settings", "members", "peers", "seed", "elections", "id", "patience", "replaced", "heard_from",
 }  # fmt: skip
-"""What is the same all through a walk, stands in a member's key already, or only makes timeouts
-longer, of which a walk knows nothing."""
+"""What is the same all through a walk, moves deadlines alone, or stands in a member's key already."""
 
 
 def copy_core(core: RaftCore) -> RaftCore:
