@@ -134,7 +134,15 @@ def old_terms_commit_by_counting(patch: pytest.MonkeyPatch) -> None:
 
 
 def late_installs_roll_back(patch: pytest.MonkeyPatch) -> None:
-    """A snapshot is loaded although the state has gone beyond it meanwhile."""
+    """A node stands while it installs, and loads a snapshot that its state has passed meanwhile."""
+    honest = votes.start_pre_vote
+
+    def eager(target: Node, now_ms: int) -> None:
+        installing, target.installing = target.installing, False
+        honest(target, now_ms)
+        target.installing = installing
+
+    patch.setattr(votes, "start_pre_vote", eager)
     patch.setattr(Member, "is_newer", lambda self, meta: True)
 
 
