@@ -16,8 +16,10 @@ pytestmark = pytest.mark.slow
 
 SEEDS = 1000
 SEEDS_PER_TEST = 125
-# Seeds that once found a bug stay in the list for ever.
-REGRESSIONS: tuple[int, ...] = ()
+# Seeds that once found a bug stay in the list for ever: 29 (what a failed sync had left in the page
+# cache counted as durable after a restart), 343 (two compactions at a time took a segment out of
+# the log's middle).
+REGRESSIONS: tuple[int, ...] = (29, 343)
 
 
 @pytest.mark.sim
