@@ -469,3 +469,46 @@ def test_a_frame_of_a_killed_process_is_durable_once_it_counts() -> None:
         return await reopen(disk)
 
     assert simulate(story()).entries == list(entries(1, 3))
+
+
+def test_compactions_that_overlap_delete_each_segment_once_and_in_order() -> None:
+    """Two at a time took a segment too many out of the list, and its file stayed: a hole in the log."""
+    disk = SimDisk(random.Random(1))
+
+    async def story() -> WalContent:
+        bench = Bench(disk, segment_bytes=200)
+        await bench.wal.open(SnapshotMeta())
+        for index in range(1, 30):
+            bench.wal.append(Persist(index, None, entries(index, index)))
+            await bench.wait_durable(index)
+        await asyncio.gather(bench.wal.compact(8), bench.wal.compact(20), bench.wal.compact(14))
+        listed = [f"{STORE}/{segment.name}" for segment in bench.wal._segments]
+        assert listed == sorted(disk.files)
+        await bench.wal.close()
+        return await reopen(disk, SnapshotMeta(20, 1, 1))
+
+    content = simulate(story())
+    assert content.entries[-1].log_index == 29
+    assert content.base_index <= 20
+
+
+def test_a_frame_without_its_padding_is_torn() -> None:
+    """Taken for whole, what is appended behind it stands where no frame can begin."""
+    disk = SimDisk(random.Random(1))
+    simulate(write(disk, *(Persist(i, None, entries(i, i)) for i in range(1, 4))))
+    (path,) = disk.files
+    whole = disk.files[path].durable
+    assert whole.endswith(bytes(3))
+    disk.files[path].durable = whole[:-3]
+
+    async def story() -> WalContent:
+        bench = Bench(disk)
+        content = await bench.wal.open(SnapshotMeta())
+        assert content.torn_bytes_cut
+        assert content.entries == list(entries(1, 2))
+        bench.wal.append(Persist(1, None, entries(3, 4)))
+        await bench.wait_durable(1)
+        await bench.wal.close()
+        return await reopen(disk)
+
+    assert simulate(story()).entries == list(entries(1, 4))

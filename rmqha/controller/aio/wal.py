@@ -75,6 +75,8 @@ class Wal:
         self._resets: list[asyncio.Future[None]] = []
         self._writing = False
         self._full = False
+        self._compacting = False
+        self._compact_to = 0
         self._may_block = False
         self._failed: DiskFailed | None = None
         self._closed: asyncio.Future[None] | None = None
@@ -180,13 +182,20 @@ class Wal:
         """Delete segments in which nothing after ``up_to_index`` is needed.
 
         Returns:
-            How many were deleted.
+            How many were deleted; 0 when another call is at it, which then goes on to here.
         """
+        self._compact_to = max(self._compact_to, up_to_index)
+        if self._compacting:
+            return 0
+        self._compacting = True
         removed = 0
-        while len(self._segments) > 1 and self._segments[0].last_index <= up_to_index:
-            await self._disk.remove(self._path(self._segments[0].name))
-            del self._segments[0]
-            removed += 1
+        try:
+            while len(self._segments) > 1 and self._segments[0].last_index <= self._compact_to:
+                await self._disk.remove(self._path(self._segments[0].name))
+                del self._segments[0]
+                removed += 1
+        finally:
+            self._compacting = False
         return removed
 
     async def close(self) -> None:

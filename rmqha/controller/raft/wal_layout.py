@@ -83,15 +83,27 @@ def decode_frame(data: memoryview, offset: int, magic: bytes) -> tuple[int, memo
     second = magic == WAL_MAGIC
     start = offset + (ALIGNMENT if second else HEADER.size)
     end = start + length
-    if found != magic or end + second > len(data):
+    if found != magic or end > len(data):
         return None
-    if second and (not _header_is_good(data, offset) or data[end] != END[0]):
+    if second and not (_header_is_good(data, offset) and _is_closed(data, end)):
         return None
     payload = data[start:end]
     if zlib.crc32(payload, zlib.crc32(seq.to_bytes(8, "big"))) != crc:
         return None
-    end += second
-    return seq, payload, end + -(end - offset) % (ALIGNMENT if second else ALIGNMENT_1)
+    if second:
+        return seq, payload, _padded(end)
+    return seq, payload, end + -(end - offset) % ALIGNMENT_1
+
+
+def _padded(end: int) -> int:
+    """Where a frame with a payload up to ``end`` ends, its last byte and padding included."""
+    end += len(END)
+    return end + -end % ALIGNMENT
+
+
+def _is_closed(data: memoryview, end: int) -> bool:
+    """Whether a payload's last byte and all of its padding are there."""
+    return _padded(end) <= len(data) and data[end] == END[0]
 
 
 def _header_is_good(data: memoryview, offset: int) -> bool:
@@ -107,9 +119,10 @@ def is_torn(data: memoryview, offset: int) -> bool:
         return True
     if not _header_is_good(data, offset):
         return False
-    end = offset + ALIGNMENT + HEADER.unpack_from(data, offset)[1] + len(END)
-    if end > len(data):
+    end = offset + ALIGNMENT + HEADER.unpack_from(data, offset)[1]
+    if _padded(end) > len(data):
         return True
+    end += len(END)
     sector = offset - offset % SECTOR + SECTOR
     while sector < end:
         if not any(data[sector : min(sector + SECTOR, end)]):
