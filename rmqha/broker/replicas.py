@@ -409,6 +409,7 @@ class ReplicasCore:
         """
         self._heirs = tuple(sorted(ids))
         if not ids:
+            self._due.pop(Job.HAND_OVER, None)
             self._effects.append(ev.Leave(self.search.controllers))
             self._due[Job.POLL] = now_ms + self.settings.elect_retry_ms_max
         elif Job.HAND_OVER not in self._due and not self._agenda.is_asking(Job.HAND_OVER):
