@@ -73,7 +73,7 @@ from rmqha.controller.metadata.messages import (
 from rmqha.controller.metadata.proposals import Proposals
 from rmqha.controller.metadata.registrations import concerned, is_registered
 from rmqha.controller.metadata.senders import sender
-from rmqha.controller.metadata.snapshot import from_snapshot, to_snapshot
+from rmqha.controller.metadata.snapshot import from_snapshot, join_snapshot
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.metadata.status import Status, status
 from rmqha.controller.metadata.telling import Telling
@@ -201,7 +201,7 @@ class ControllerMachine:
 
     def snapshot(self) -> bytes:
         """The state up to ``applied_index``, the same bytes on every node."""
-        return to_snapshot(self._applied_index, self.state)
+        return join_snapshot(self._applied_index, self.state)
 
     def status(self, now_ms: int) -> Status:
         """Plain figures for the status page and the metrics."""
@@ -371,10 +371,9 @@ class ControllerMachine:
         ]
 
     def _snapshot_loaded(self, event: SnapshotLoaded) -> list[ControllerEffect]:
-        index, state = from_snapshot(event.data)
+        index, state = event.state or from_snapshot(event.data)
         # The announcer and shells hold on to this object.
-        self.state.sets.clear()
-        self.state.sets.update(state.sets)
+        self.state.replace(state)
         self.liveness.registrations_replaced()
         self._applied_index = event.index
         facts = {"index": event.index, "snapshot_index": index, "broker_sets": len(state.sets)}

@@ -17,6 +17,8 @@ from rmqha.base.ids import BrokerId
 from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note
 from rmqha.controller.aio.service import ControllerService
+from rmqha.controller.metadata.snapshot import to_snapshot
+from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.raft.messages import Entry
 from rmqha.controller.settings import load_config
 from rmqha.sim.broker_agent import AgentSettings, BrokerAgent
@@ -38,6 +40,8 @@ CONTROLLER_PORT = 9878
 BROKER_PORT = 10911
 CLUSTER = "SimCluster"
 CLOCK_DRIFT = 0.04
+PACKING_EVERY = 16
+"""A whole snapshot is made of every so many entries, and compared."""
 
 
 class SimOptions(Struct, frozen=True):
@@ -271,7 +275,19 @@ class SimCluster:
             self.counts["entry committed"] += 1
             self.witness.entry_committed(service, entry, bool(self.damaged))
         self.states.applied(node, entry.log_index, service.machine.state)
+        if entry.log_index % PACKING_EVERY == 0:
+            self._observe_packing(node, entry.log_index, service)
         self._observe_masters(host, service)
+
+    def _observe_packing(self, node: str, index: int, service: ControllerService) -> None:
+        """What is packed piece by piece holds what is there."""
+        invariant(
+            service.machine.snapshot()
+            == to_snapshot(index, MetadataState(service.machine.state.sets)),
+            "a snapshot holds the state",
+            node=node,
+            at=index,
+        )
 
     def _observe_masters(self, host: str, service: ControllerService) -> None:
         seen = self.seen[host]

@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rmqha.base.errors import RmqhaError
+from rmqha.controller import machine
+from rmqha.controller.aio import service
+from rmqha.controller.metadata import snapshot
+from rmqha.controller.metadata.state import MetadataState
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -404,3 +408,31 @@ def test_a_dead_controller_is_an_error_of_the_connection(cluster: Cluster) -> No
     task = cluster.send(leader, RequestCode.CONTROLLER_GET_METADATA_INFO, {})
     cluster.run_until(task.done, 5000)
     assert isinstance(task.exception(), RmqhaError)
+
+
+def test_snapshot_when_checked_and_loaded_then_read_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading a large one takes longer than an election timeout; it is checked before it is
+    durable, and loaded afterwards."""
+    read: list[bytes] = []
+
+    def from_snapshot(data: bytes) -> tuple[int, MetadataState]:
+        read.append(data)
+        return snapshot.from_snapshot(data)
+
+    monkeypatch.setattr(service, "from_snapshot", from_snapshot)
+    monkeypatch.setattr(machine, "from_snapshot", from_snapshot)
+    one = cluster.controllers[cluster.the_leader()]
+    index, data = one.machine.applied_index, one.snapshot()
+    known = MetadataState(dict(one.machine.state.sets))
+    one.check_snapshot(data)
+    one.restore(index, data)
+    assert read == [data]
+    assert one.machine.state == known
+    assert one.snapshot() == data
+    other = snapshot.to_snapshot(index, MetadataState())
+    one.check_snapshot(data)
+    one.restore(index, other)
+    assert read[2:] == [other]
+    assert one.machine.state == MetadataState()

@@ -344,6 +344,49 @@ def test_a_gap_between_snapshot_and_log_is_refused() -> None:
         simulate(reopen(disk, SnapshotMeta(4, 1, 10)))
 
 
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 65_535, 65_536, (1 << 20) + 1, 3 << 20])
+def test_snapshot_when_encoded_in_slices_then_the_bytes_of_one_frame(size: int) -> None:
+    """Nodes of before could not read another file, and a leader's digest is that of the data."""
+    data = random.Random(size).randbytes(size)
+    encoder = layout.SnapshotEncoder("group", 1 << 40, 3, data)
+    pauses = len(list(encoder.slices()))
+    assert pauses == max(0, -(-size // layout.SLICE_BYTES) - 1)
+    payload = msgpack.packb((1, "group", 1 << 40, 3, data), use_bin_type=True)
+    assert encoder.content() == layout.encode_frame(layout.SNAPSHOT_MAGIC, 1 << 40, payload)
+    assert encoder.digest == layout.digest(data)
+    assert layout.decode_snapshot("x", encoder.content(), "group") == (1 << 40, 3, data)
+
+
+class NotingDisk(SimDisk):
+    """Tells when a file is to be written."""
+
+    writing = False
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        self.writing = True
+        await super().write_atomic(path, data)
+
+
+def test_snapshot_when_saved_then_others_get_turns_between_its_slices() -> None:
+    """Checksums of a large state would keep heartbeats waiting."""
+    disk = NotingDisk(random.Random(1))
+    data = bytes(8 * layout.SLICE_BYTES)
+
+    async def save() -> tuple[SnapshotMeta, int]:
+        snapshots = Snapshots(disk, STORE, cluster="group")
+        await snapshots.open()
+        saving = asyncio.ensure_future(snapshots.save(5, 1, data))
+        turns = 0
+        while not disk.writing:
+            turns += 1
+            await asyncio.sleep(0)
+        return await saving, turns
+
+    meta, turns = simulate(save())
+    assert meta == SnapshotMeta(5, 1, len(data), layout.digest(data))
+    assert turns == 8
+
+
 def test_a_damaged_snapshot_is_refused() -> None:
     """It is the only copy of everything before it."""
     disk = SimDisk(random.Random(1))

@@ -26,6 +26,7 @@ from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.elections import Elections
 from rmqha.controller.metadata.events import from_proposal
 from rmqha.controller.metadata.snapshot import from_snapshot
+from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.metadata.status import Status
 from rmqha.controller.raft.messages import Entry
 from rmqha.controller.settings import ControllerConfig
@@ -154,6 +155,7 @@ class ControllerService:
         self._requests: dict[int, tuple[Connection, RemotingCommand, int]] = {}
         self._reads: dict[int, tuple[Connection, RemotingCommand, int]] = {}
         self._proposed: dict[bytes, tuple[int, int]] = {}
+        self._checked: tuple[bytes, tuple[int, MetadataState]] | None = None
         self._repeated = RepeatedReplies()
         self._note_second = 0
         self._note_counts: dict[str, int] = {}
@@ -425,7 +427,7 @@ class ControllerService:
 
     def check_snapshot(self, data: bytes) -> None:
         """Raise StoreCorrupted or StoreMismatch when the machine could not load it."""
-        from_snapshot(data)
+        self._checked = (data, from_snapshot(data))
 
     def snapshot(self) -> bytes:
         """The machine's state."""
@@ -433,7 +435,10 @@ class ControllerService:
 
     def restore(self, index: int, data: bytes) -> None:
         """Load a snapshot into the machine."""
-        self._step(cm.SnapshotLoaded(index, data))
+        # Large ones take long to read: what was read to be checked is not read again.
+        checked, self._checked = self._checked, None
+        state = checked[1] if checked is not None and checked[0] is data else None
+        self._step(cm.SnapshotLoaded(index, data, state))
 
     def fatal(self, error: Exception) -> None:
         """The node must stop."""

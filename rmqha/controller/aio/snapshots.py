@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 
@@ -56,15 +57,16 @@ class Snapshots:
             DiskFailed: the write failed; the snapshot before is still there.
         """
         name = f"{index:020d}{SUFFIX}"
-        digest = layout.digest(data)
-        content = layout.encode_snapshot(self._cluster, index, term, data)
-        await self._disk.write_atomic(self._path(name), content)
+        encoder = layout.SnapshotEncoder(self._cluster, index, term, data)
+        for _ in encoder.slices():
+            await asyncio.sleep(0)
+        await self._disk.write_atomic(self._path(name), encoder.content())
         if index < self.meta.last_index:
             # A newer one was installed from the leader meanwhile.
             await self._disk.remove(self._path(name))
             return self.meta
         before, self._name = self._name, name
-        self.meta = SnapshotMeta(index, term, len(data), digest)
+        self.meta = SnapshotMeta(index, term, len(data), encoder.digest)
         self.data = data
         if before not in (None, name):
             await self._disk.remove(self._path(str(before)))

@@ -55,7 +55,7 @@ def apply(state: MetadataState, event: Event, *, tell: bool = True) -> Applied:
             if broker_set is None:
                 return _ignored(event, "unknown broker set")
             applied = _apply_to_set(state, broker_set, event, tell)
-            broker_set.changed()
+            state.changed(broker_set)
             if event.broker_name in state.sets:
                 _check(broker_set)
             return applied
@@ -95,7 +95,7 @@ def _apply_broker_id(state: MetadataState, event: ApplyBrokerId) -> Applied:
     broker_set.replicas[broker_id] = Replica(event.broker_address, event.register_check_code)
     broker_set.last_issued_id = max(broker_set.last_issued_id, broker_id)
     broker_set.retired_ids = tuple(one for one in broker_set.retired_ids if one != broker_id)
-    broker_set.changed()
+    state.changed(broker_set)
     facts = {
         "cluster": broker_set.cluster_name,
         "broker_name": event.broker_name,

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from rmqha.base.machine import Note
+from rmqha.controller.metadata.state import MetadataState
 
 
 class MachineSettings(Struct, frozen=True):
@@ -110,10 +111,15 @@ class ProposalDropped(Struct, frozen=True):
 
 
 class SnapshotLoaded(Struct, frozen=True):
-    """The state is replaced by a snapshot that covers the log up to ``index``."""
+    """The state is replaced by a snapshot that covers the log up to ``index``.
+
+    Attributes:
+        state: what ``from_snapshot`` made of ``data``, by whom it was read already.
+    """
 
     index: int
     data: bytes
+    state: tuple[int, MetadataState] | None = None
 
 
 class RouteFollowed(Struct, frozen=True):

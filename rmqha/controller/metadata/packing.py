@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import msgpack
 
-from rmqha.base.errors import StoreCorrupted
-
 
 def pack(value: object) -> bytes:
     """Encode plain lists, ints, strings, bytes, booleans and None."""
@@ -16,18 +14,7 @@ def pack(value: object) -> bytes:
     return packed
 
 
-def unpack(data: bytes, what: str) -> object:
-    """Decode what ``pack`` made.
-
-    Args:
-        data: the stored bytes.
-        what: what they should be, for the error's text.
-
-    Raises:
-        StoreCorrupted: when the bytes are not one complete msgpack value.
-    """
-    try:
-        value: object = msgpack.unpackb(data, raw=False, strict_map_key=False)
-    except (ValueError, msgpack.UnpackException) as error:
-        raise StoreCorrupted(f"{what} is not msgpack") from error
-    return value
+def list_header(count: int) -> bytes:
+    """What stands in front of a list's items, each packed by itself."""
+    header: bytes = msgpack.Packer(use_bin_type=True).pack_array_header(count)
+    return header

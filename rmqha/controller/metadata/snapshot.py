@@ -5,8 +5,10 @@ Frames, checksums and files are the log's business.
 
 from __future__ import annotations
 
+import msgspec
+
 from rmqha.base.errors import StoreCorrupted, StoreMismatch
-from rmqha.controller.metadata.packing import pack, unpack
+from rmqha.controller.metadata.packing import list_header, pack
 from rmqha.controller.metadata.state import MetadataState
 
 SNAPSHOT_FORMAT = 1
@@ -17,6 +19,17 @@ def to_snapshot(index: int, state: MetadataState) -> bytes:
     return pack([SNAPSHOT_FORMAT, index, state.to_snapshot()])
 
 
+def join_snapshot(index: int, state: MetadataState) -> bytes:
+    """The same bytes as ``to_snapshot``, joined of what has been packed after each change."""
+    parts = state.packed.parts()
+    head = (list_header(3), pack(SNAPSHOT_FORMAT), pack(index), list_header(len(parts)))
+    return b"".join((*head, *parts))
+
+
+_decode_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_decode_number = msgspec.msgpack.Decoder(int).decode
+
+
 def from_snapshot(data: bytes) -> tuple[int, MetadataState]:
     """Decode (index, state).
 
@@ -24,10 +37,13 @@ def from_snapshot(data: bytes) -> tuple[int, MetadataState]:
         StoreMismatch: a newer format wrote it.
         StoreCorrupted: it is no snapshot.
     """
-    match unpack(data, "a snapshot"):
-        case [int(version), *_] if version != SNAPSHOT_FORMAT:
-            raise StoreMismatch(f"snapshot format {version}, this is {SNAPSHOT_FORMAT}")
-        case [int(), int(index), list(sets)]:
-            return index, MetadataState.from_snapshot(sets)
-        case _:
-            raise StoreCorrupted("not a snapshot of the controller")
+    try:
+        version, *fields = _decode_list(data)
+        if _decode_number(version) != SNAPSHOT_FORMAT:
+            raise StoreMismatch(
+                f"snapshot format {_decode_number(version)}, this is {SNAPSHOT_FORMAT}"
+            )
+        index, sets = fields
+        return _decode_number(index), MetadataState.from_packed(_decode_list(sets))
+    except (ValueError, msgspec.DecodeError) as error:
+        raise StoreCorrupted(f"not a snapshot of the controller: {error}") from error

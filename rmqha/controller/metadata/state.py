@@ -9,12 +9,16 @@ Source: RIP-44, persistent-broker-id design; Java 5.3.3 ReplicasInfoManager.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import operator
 
-from msgspec import Struct, field
+import msgspec
+from msgspec import Struct
 
 from rmqha.base.errors import StoreCorrupted
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decision import Decision
+from rmqha.controller.metadata.packed import DIGEST_BITS, Packed
 from rmqha.remoting.bodies import SyncStateSet
 
 
@@ -82,10 +86,31 @@ def sync_state_set_body(ids: tuple[BrokerId, ...], epoch: int) -> bytes:
     return SyncStateSet(ids, epoch).encode()
 
 
-class MetadataState(Struct):
-    """Every broker set by brokerName, which is the only key (clusters are just stored)."""
+@dataclasses.dataclass(slots=True)
+class MetadataState:
+    """Every broker set by brokerName, which is the only key (clusters are just stored).
 
-    sets: dict[str, BrokerSet] = field(default_factory=dict)
+    Attributes:
+        packed: the sets as a snapshot has them, and their digest; follows ``changed``.
+    """
+
+    sets: dict[str, BrokerSet] = dataclasses.field(default_factory=dict)
+    packed: Packed[BrokerSet] = dataclasses.field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Pack what is there when it is asked for."""
+        self.packed = Packed(self.sets, pack_set, digest_of_set)
+
+    def changed(self, one: BrokerSet) -> None:
+        """A set is another one now, is new, or is gone; apply calls this after every change."""
+        one.changed()
+        self.packed.changed(one.broker_name)
+
+    def replace(self, other: MetadataState) -> None:
+        """Become what ``other`` is, which must not be used afterwards; this object stays."""
+        self.sets.clear()
+        self.sets.update(other.sets)
+        self.packed = other.packed.of(self.sets)
 
     def to_snapshot(self) -> list[object]:
         """Plain lists for msgpack, sets and replicas ascending, the same on every node.
@@ -102,10 +127,53 @@ class MetadataState(Struct):
         Raises:
             StoreCorrupted: when the shape is not the one above.
         """
-        if not isinstance(plain, list):
-            raise StoreCorrupted("a snapshot's sets are not a list")
-        rebuilt = [_set_from_plain(item) for item in plain]
-        return cls({one.broker_name: one for one in rebuilt})
+        try:
+            found = msgspec.convert(plain, list[_PlainSet])
+        except msgspec.ValidationError as error:
+            raise StoreCorrupted(f"a snapshot's sets are none: {error}") from error
+        return cls({one.broker_name: one.to_set() for one in found})
+
+    @classmethod
+    def from_packed(cls, packed: list[msgspec.Raw]) -> MetadataState:
+        """Rebuild the state whose sets were packed by ``pack_set``.
+
+        Raises:
+            StoreCorrupted: when the shape is not that of ``to_snapshot``.
+        """
+        sets: dict[str, BrokerSet] = {}
+        parts: dict[str, bytes] = {}
+        try:
+            for part in packed:
+                one = _decode_set(part).to_set()
+                sets[one.broker_name] = one
+                parts[one.broker_name] = bytes(part)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise StoreCorrupted(f"a snapshot holds something that is no set: {error}") from error
+        state = cls(sets)
+        state.packed.loaded(parts)
+        return state
+
+
+def pack_set(one: BrokerSet) -> bytes:
+    """One set of a snapshot, in msgpack."""
+    return _encode(_set_to_plain(one))
+
+
+def digest_of_set(one: BrokerSet) -> int:
+    """A number that is the same wherever the set is the same, in all its fields.
+
+    Of the fields as they are declared, and not of what a snapshot holds of them: a field that a
+    snapshot forgets shows once a node has loaded one.
+    """
+    said = _encode((_fields_of(one), sorted(one.replicas.items())))
+    return int.from_bytes(hashlib.blake2b(said, digest_size=DIGEST_BITS // 8).digest(), "big")
+
+
+_encode = msgspec.msgpack.Encoder().encode
+# Replicas stand in the order in which they came, which is another one behind a snapshot.
+_fields_of = operator.attrgetter(
+    *(one.name for one in dataclasses.fields(BrokerSet) if one.compare and one.name != "replicas")
+)
 
 
 def _set_to_plain(one: BrokerSet) -> list[object]:
@@ -126,36 +194,31 @@ def _set_to_plain(one: BrokerSet) -> list[object]:
     ]
 
 
-def _set_from_plain(plain: object) -> BrokerSet:
-    match plain:
-        case [
-            str(cluster), str(name), int(last), list(retired), list(replicas),
-            int(master_epoch), int(set_epoch), list(members), int() | None as master,
-        ]:  # fmt: skip
-            return BrokerSet(
-                cluster_name=cluster,
-                broker_name=name,
-                last_issued_id=last,
-                retired_ids=_ids(retired),
-                replicas=dict(_replica_from_plain(item) for item in replicas),
-                master_epoch=master_epoch,
-                sync_state_set_epoch=set_epoch,
-                sync_state_set=_ids(members),
-                master_broker_id=None if master is None else BrokerId(master),
-            )
-        case _:
-            raise StoreCorrupted("a snapshot holds something that is no broker set")
+class _PlainSet(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What ``_set_to_plain`` makes, to be read."""
+
+    cluster_name: str
+    broker_name: str
+    last_issued_id: int
+    retired_ids: tuple[BrokerId, ...]
+    replicas: list[tuple[BrokerId, str, str]]
+    master_epoch: int
+    sync_state_set_epoch: int
+    sync_state_set: tuple[BrokerId, ...]
+    master_broker_id: BrokerId | None
+
+    def to_set(self) -> BrokerSet:
+        return BrokerSet(
+            cluster_name=self.cluster_name,
+            broker_name=self.broker_name,
+            last_issued_id=self.last_issued_id,
+            retired_ids=self.retired_ids,
+            replicas={one: Replica(address, code) for one, address, code in self.replicas},
+            master_epoch=self.master_epoch,
+            sync_state_set_epoch=self.sync_state_set_epoch,
+            sync_state_set=self.sync_state_set,
+            master_broker_id=self.master_broker_id,
+        )
 
 
-def _replica_from_plain(plain: object) -> tuple[BrokerId, Replica]:
-    match plain:
-        case [int(broker_id), str(address), str(check_code)]:
-            return BrokerId(broker_id), Replica(address, check_code)
-        case _:
-            raise StoreCorrupted("a snapshot holds something that is no replica")
-
-
-def _ids(plain: list[object]) -> tuple[BrokerId, ...]:
-    if not all(isinstance(number, int) for number in plain):
-        raise StoreCorrupted("a snapshot holds something that is no broker id")
-    return tuple(BrokerId(number) for number in plain if isinstance(number, int))
+_decode_set = msgspec.msgpack.Decoder(_PlainSet).decode

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 
 import msgpack
 from msgspec import Struct, field
@@ -54,6 +55,9 @@ HEADER_CRC = struct.Struct(">I8x")
 ALIGNMENT_1 = 8
 ALIGNMENT = 32
 SECTOR = 512
+SLICE_BYTES = 1 << 20
+"""Of a snapshot, so many are read for a checksum before others get a turn."""
+
 END = b"\xc1"
 OPEN, HARD, ENTRY, RESET = 0, 1, 2, 3
 
@@ -357,12 +361,56 @@ def digest(data: bytes) -> int:
     return zlib.crc32(data)
 
 
+class SnapshotEncoder:
+    """Makes a snapshot file a slice at a time, for a large one takes as long as many requests.
+
+    Args:
+        cluster, meta_index, meta_term: whose snapshot, and of which entry.
+        data: the state.
+    """
+
+    def __init__(self, cluster: str, meta_index: int, meta_term: int, data: bytes) -> None:
+        fields = (SNAPSHOT_FORMAT, cluster, meta_index, meta_term, b"")
+        empty: bytes = msgpack.packb(fields, use_bin_type=True)
+        self._head = empty[: -len(_bytes_header(0))] + _bytes_header(len(data))
+        self._seq = meta_index
+        self._data = data
+        self._crc = zlib.crc32(self._head, zlib.crc32(meta_index.to_bytes(8, "big")))
+        self.digest = digest(b"")
+
+    def slices(self) -> Iterator[None]:
+        """Read the data; yields where others may have a turn."""
+        view = memoryview(self._data)
+        for start in range(0, len(view), SLICE_BYTES):
+            if start:
+                yield
+            part = view[start : start + SLICE_BYTES]
+            self.digest = zlib.crc32(part, self.digest)
+            self._crc = zlib.crc32(part, self._crc)
+
+    def content(self) -> bytes:
+        """The file, once all slices have been read."""
+        size = len(self._head) + len(self._data)
+        header = HEADER.pack(SNAPSHOT_MAGIC, size, self._crc, self._seq)
+        padding = bytes(-(HEADER.size + size) % ALIGNMENT_1)
+        return b"".join((header, self._head, self._data, padding))
+
+
+def _bytes_header(size: int) -> bytes:
+    """What msgpack writes in front of so many bytes."""
+    if size < 1 << 8:
+        return b"\xc4" + size.to_bytes(1, "big")
+    if size < 1 << 16:
+        return b"\xc5" + size.to_bytes(2, "big")
+    return b"\xc6" + size.to_bytes(4, "big")
+
+
 def encode_snapshot(cluster: str, meta_index: int, meta_term: int, data: bytes) -> bytes:
-    """A snapshot file."""
-    payload: bytes = msgpack.packb(
-        (SNAPSHOT_FORMAT, cluster, meta_index, meta_term, data), use_bin_type=True
-    )
-    return encode_frame(SNAPSHOT_MAGIC, meta_index, payload)
+    """A snapshot file, made at once."""
+    encoder = SnapshotEncoder(cluster, meta_index, meta_term, data)
+    for _ in encoder.slices():
+        pass
+    return encoder.content()
 
 
 def decode_snapshot(name: str, content: bytes, cluster: str) -> tuple[int, int, bytes]:
