@@ -36,6 +36,7 @@ CLUSTER = "DefaultCluster"
 IDS = (BrokerId(1), BrokerId(2), BrokerId(3))
 ALTERS = 20_000
 SEGMENT_BYTES = 16 << 20
+SNAPSHOT_EVERY = 20_000
 
 
 def name_of(number: int) -> str:
@@ -138,12 +139,8 @@ def write_log(folder: Path, entries: int, a_frame: int) -> None:
 
 async def open_s(folder: Path, snapshot: SnapshotMeta) -> tuple[float, RaftCore]:
     """Seconds to open a log and build the core on it."""
-    ignore = lambda _: None  # noqa: E731 - nothing is written
     began = time.perf_counter()
-    wal = Wal(
-        SystemDisk(), str(folder), cluster="group", node="n0", segment_bytes=SEGMENT_BYTES,
-        on_durable=ignore, on_failed=ignore,
-    )  # fmt: skip
+    wal = _wal(folder)
     content = await wal.open(snapshot)
     core = RaftCore(
         node_id="n0", members=("n0", "n1", "n2"), settings=RaftSettings(),
@@ -153,6 +150,24 @@ async def open_s(folder: Path, snapshot: SnapshotMeta) -> tuple[float, RaftCore]
     took = time.perf_counter() - began
     await wal.close()
     return took, core
+
+
+async def compact(folder: Path, snapshot: SnapshotMeta) -> None:
+    """Delete the segments that a snapshot makes needless."""
+    wal = _wal(folder)
+    await wal.open(SnapshotMeta(1, 1, 0, 0))
+    await wal.compact(snapshot.last_index)
+    await wal.close()
+
+
+def _wal(folder: Path) -> Wal:
+    def ignore(_: object) -> None:
+        """Nothing is written."""
+
+    return Wal(
+        SystemDisk(), str(folder), cluster="group", node="n0", segment_bytes=SEGMENT_BYTES,
+        on_durable=ignore, on_failed=ignore,
+    )  # fmt: skip
 
 
 def apply_s(core: RaftCore) -> float:
@@ -210,6 +225,16 @@ def _measure_restart(figures: dict[str, list[float]], folder: Path, entries: int
         assert core.node.log.last_index == entries + 1
         _add(figures, f"{entries} entries, {a_frame} a sync: open the store, s", took)
     _add(figures, f"{entries} entries: apply them, s", apply_s(core))
+    # As the default settings leave it: the newest snapshot is 20,000 entries old.
+    snapshot = SnapshotMeta(entries - SNAPSHOT_EVERY, 1, 0, 0)
+    left = folder / f"left-{entries}"
+    shutil.rmtree(left, ignore_errors=True)
+    shutil.copytree(log, left)
+    uvloop.run(compact(left, snapshot))
+    took, core = uvloop.run(open_s(left, snapshot))
+    size = sum(one.stat().st_size for one in left.iterdir()) / (1 << 20)
+    _add(figures, f"snapshot after {entries} entries: log that is left, MiB", size)
+    _add(figures, f"snapshot after {entries} entries: open the store, s", took)
 
 
 def _options(argv: Sequence[str] | None = None) -> argparse.Namespace:
