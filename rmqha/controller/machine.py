@@ -42,13 +42,15 @@ from rmqha.controller.metadata.decide import NOT_LEADER, READS, WRITES, decide, 
 from rmqha.controller.metadata.decide_elect import ElectRequest, elect_master
 from rmqha.controller.metadata.decide_query import METADATA_NOT_EXIST, replica_info
 from rmqha.controller.metadata.decision import Context, Decision
+from rmqha.controller.metadata.digests import Digests
 from rmqha.controller.metadata.election_memory import ElectionMemory
 from rmqha.controller.metadata.events import (
+    STATE_RECORDS,
     AlterSyncStateSet,
     ApplyBrokerId,
     ElectMaster,
     Event,
-)
+)  # fmt: skip
 from rmqha.controller.metadata.fields import broker_id_field
 from rmqha.controller.metadata.lanes import Lanes, Work
 from rmqha.controller.metadata.messages import (
@@ -95,12 +97,13 @@ class ControllerMachine:
         """Start as a follower with an empty state and nobody heard."""
         self.state = MetadataState()
         self.liveness = Liveness(is_registered=partial(is_registered, self.state))
+        self.digests = Digests()
+        self._applied_index = 0
         self._settings = MachineSettings()
         self.configure(settings or MachineSettings())
         self._announcer = Announcer(self.state, self.liveness)
         self._lanes = Lanes()
         self._proposals = Proposals()
-        self._applied_index = 0
         self._leader = False
         self._term = 0
         self._cold_until_ms = 0
@@ -129,6 +132,7 @@ class ControllerMachine:
         self.liveness.close_grace_ms = min(max(settings.close_grace_ms, 0), CLOSE_GRACE_MS_MAX)
         self.liveness.brokers_max = settings.live_brokers_max
         self.liveness.timeout_ms_max = settings.heartbeat_timeout_ms_max
+        self.digests.configure(settings.digest_every, self._applied_index)
 
     def step(self, now_ms: int, event: ControllerEvent) -> list[ControllerEffect]:
         """Take one event and return what the shell must do, in this order.
@@ -298,6 +302,17 @@ class ControllerMachine:
         if not event.record:
             return []
         work, what = self._proposals.committed(event.record)
+        if isinstance(what, STATE_RECORDS):
+            told = self.digests.committed(event.index, what, self.state)
+            return [Propose(0, told)] if told is not None and self._leader else []
+        effects = self._event_committed(now_ms, work, what)
+        if event.index >= self.digests.due_index and self._leader:
+            effects.append(Propose(0, self.digests.mark(event.index, self._term)))
+        return effects
+
+    def _event_committed(
+        self, now_ms: int, work: Work | None, what: Event
+    ) -> list[ControllerEffect]:
         before = self.state.sets.get(what.broker_name)
         old_master = before.master_broker_id if before is not None else None
         touched = concerned(self.state, what)
@@ -376,6 +391,7 @@ class ControllerMachine:
         self.state.replace(state)
         self.liveness.registrations_replaced()
         self._applied_index = event.index
+        self.digests.passed(event.index)
         facts = {"index": event.index, "snapshot_index": index, "broker_sets": len(state.sets)}
         return [Note("snapshot_loaded", facts=facts)]
 

@@ -84,6 +84,7 @@ DEFAULTS: dict[str, str] = {
     "logLevel": "info",
     "logStyle": "auto",
     "raftBytesPerRequestMax": "262144",
+    "raftDigestEveryEntries": "1000",
     "raftElectionMaxMs": "300",
     "raftElectionMinMs": "150",
     "raftEntriesPerRequestMax": "512",

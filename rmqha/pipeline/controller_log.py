@@ -34,6 +34,7 @@ LIST_ATTEMPTS_MAX = 10
 TORN = "a torn tail: it was never acknowledged"
 OPEN, HARD_STATE, RESET = "Open", "HardState", "Reset"
 LEADER, SNAPSHOT = "Leader", "Snapshot"
+MARKED, COMPARED = "StateMarked", "StateCompared"
 KINDS: dict[str, type[Struct]] = {
     one.__name__: one
     for one in (
@@ -53,7 +54,8 @@ class Row(Struct, frozen=True):
         number: of the record in its frame, from 0.
         size: bytes of the frame, or of the damaged place.
         index, term: of an entry or a snapshot; of a restart, where the log goes on behind.
-        kind: an event's name, ``Leader`` (the empty entry that opens a term), ``Snapshot``,
+        kind: an event's name, ``Leader`` (the empty entry that opens a term), ``StateMarked`` and
+            ``StateCompared`` (where nodes compare their states, and by what), ``Snapshot``,
             ``Reset`` (the log was restarted behind a snapshot), ``HardState`` (term and vote),
             ``Open`` (whose log it is); None for damage.
         broker_set: of an event.
@@ -260,12 +262,9 @@ def _group_of(data: bytes) -> str:
 def _entry(data: bytes) -> dict[str, Any]:
     if not data:
         return {"kind": LEADER}
-    event = events.from_proposal(data)[2]
-    return {
-        "kind": type(event).__name__,
-        "broker_set": event.broker_name,
-        "fields": _json(asdict(event)),
-    }
+    said = events.from_entry(data)
+    about = None if isinstance(said, events.STATE_RECORDS) else said.broker_name
+    return {"kind": type(said).__name__, "broker_set": about, "fields": _json(asdict(said))}
 
 
 def _json(value: object) -> str:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from rmqha.base.errors import InvariantBroken, StoreCorrupted
 from rmqha.controller.metadata.apply import apply
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
-from rmqha.pipeline.controller_log import LEADER, SNAPSHOT, event_of
+from rmqha.pipeline.controller_log import COMPARED, LEADER, MARKED, SNAPSHOT, event_of
 
 
 class Known(Struct, frozen=True):
@@ -63,14 +63,22 @@ def facts(rows: Iterable[Known], ats: Sequence[int]) -> Iterator[Fact]:
         yield from replay.facts(at, None)
 
 
+class _Compared(Struct, frozen=True):
+    """The fields of a ``StateCompared`` in a row."""
+
+    log_index: int
+    digest: str
+
+
 class _Replay:
     def __init__(self) -> None:
         self._state = MetadataState()
+        self._marked = (0, "")
         self._last = 0
         self._lost: str | None = None
 
     def take(self, row: Known) -> str | None:
-        """Take the next row; returns what a snapshot contradicts."""
+        """Take the next row; returns what a snapshot or a digest contradicts."""
         if row.kind == SNAPSHOT:
             return self._snapshot(row)
         if self._lost is not None or row.index <= self._last:
@@ -78,14 +86,29 @@ class _Replay:
         if row.index > self._last + 1:
             self._lost = f"entry {self._last + 1} is missing"
             return None
+        broken = None
         try:
-            if row.kind != LEADER:
+            if row.kind == COMPARED:
+                broken = self._compared(row.index, row.fields or "")
+            elif row.kind == MARKED:
+                self._marked = row.index, self._state.packed.digest()
+            elif row.kind != LEADER:
                 apply(self._state, event_of(row.kind, row.fields or ""), tell=False)
         except (StoreCorrupted, InvariantBroken) as error:
             self._lost = f"entry {row.index} cannot be applied: {error}"
             return None
         self._last = row.index
-        return None
+        return broken
+
+    def _compared(self, index: int, fields: str) -> str | None:
+        try:
+            said = msgspec.json.decode(fields, type=_Compared)
+        except msgspec.DecodeError as error:
+            raise StoreCorrupted(f"not a digest: {error}") from error
+        at, digest = self._marked
+        if at != said.log_index or digest == said.digest:
+            return None
+        return f"entry {index} says that the leader's state at {at} was not what the log makes"
 
     def _snapshot(self, row: Known) -> str | None:
         try:

@@ -63,6 +63,7 @@ class SimOptions(Struct, frozen=True):
     wal_segment_bytes: int = 20_000
     entries_per_request_max: int = 512
     requests_in_flight_max: int = 64
+    digest_every: int = 1000
     heartbeat_timeout_ms: int = 4000
     moving: bool = False
     unclean: bool = False
@@ -187,6 +188,7 @@ class SimCluster:
                 "raftEntriesPerRequestMax": str(self.options.entries_per_request_max),
                 "raftRequestsInFlightMax": str(self.options.requests_in_flight_max),
                 "walSegmentBytes": str(self.options.wal_segment_bytes),
+                "raftDigestEveryEntries": str(self.options.digest_every),
                 "enableElectUncleanMaster": str(self.options.unclean).lower(),
             },
             home="",

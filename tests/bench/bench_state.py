@@ -37,6 +37,7 @@ IDS = (BrokerId(1), BrokerId(2), BrokerId(3))
 ALTERS = 20_000
 SEGMENT_BYTES = 16 << 20
 SNAPSHOT_EVERY = 20_000
+MARKS_EVERY = 1_000
 
 
 def name_of(number: int) -> str:
@@ -62,16 +63,23 @@ def _commit(one: ControllerMachine, event: ev.Event) -> None:
     one.step(0, Committed(index, ev.to_proposal(1, index, event)))
 
 
-def alter(one: ControllerMachine, active: int, count: int = ALTERS) -> float:
-    """Apply ``count`` changes of the first ``active`` sets in turn; microseconds of each."""
-    start = one.applied_index + 1
-    committed = []
+def alter(
+    one: ControllerMachine, active: int, count: int = ALTERS, *, marks_every: int = 0
+) -> float:
+    """Apply ``count`` changes of the first ``active`` sets in turn; microseconds of each.
+
+    With ``marks_every`` the log holds a mark after as many, where the state's digest is taken.
+    """
+    committed: list[Committed] = []
     epochs = {name_of(i): one.state.sets[name_of(i)].sync_state_set_epoch for i in range(active)}
     for number in range(count):
         name = name_of(number % active)
         epochs[name] += 1
         event = ev.AlterSyncStateSet(name, IDS[: 1 + number % 3], epochs[name])
-        committed.append(Committed(start + number, ev.to_proposal(1, start + number, event)))
+        index = one.applied_index + 1 + len(committed)
+        committed.append(Committed(index, ev.to_proposal(1, index, event)))
+        if marks_every and number % marks_every == marks_every - 1:
+            committed.append(Committed(index + 1, ev.to_mark(ev.StateMarked(1))))
     began = time.thread_time()
     for each in committed:
         one.step(0, each)
@@ -208,8 +216,9 @@ def _add(figures: dict[str, list[float]], name: str, value: float) -> None:
 def _measure_state(figures: dict[str, list[float]], folder: Path, sets: int) -> None:
     one = filled(sets)
     for active in (100, sets):
-        cost = alter(one, active)
-        _add(figures, f"{sets} sets, changes of {active}: apply one, us", cost)
+        name = f"{sets} sets, changes of {active}: apply one"
+        _add(figures, f"{name}, us", alter(one, active))
+        _add(figures, f"{name}, digests, us", alter(one, active, marks_every=MARKS_EVERY))
     making, saving = uvloop.run(snapshot_blocks_ms(one, folder))
     _add(figures, f"{sets} sets: longest block, make a snapshot, ms", making)
     _add(figures, f"{sets} sets: longest block, save it, ms", saving)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqha.base.errors import StoreCorrupted, StoreMismatch
@@ -75,6 +75,7 @@ def outcome(kind: type[layout.Recovery], segments: list[bytes]) -> object:
     harm=st.none() | st.integers(0, 2**32),
     zeros=st.sampled_from([0, 64, 4096]),
 )
+@example(seed=0, count=21, parts=1, harm=None, zeros=0)
 def test_log_when_read_quickly_then_the_same_as_record_by_record(
     seed: int, count: int, parts: int, harm: int | None, zeros: int
 ) -> None:

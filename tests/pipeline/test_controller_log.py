@@ -17,6 +17,9 @@ from rmqha.controller.metadata.events import (
     ApplyBrokerId,
     ElectMaster,
     Event,
+    StateCompared,
+    StateMarked,
+    to_mark,
     to_proposal,
 )
 from rmqha.controller.metadata.snapshot import to_snapshot
@@ -147,6 +150,23 @@ def test_snapshot_when_it_is_not_what_the_log_makes_then_said(tmp_path: Path) ->
     found = list(facts(known(rows(tmp_path)), [6]))
     assert found[0].unknown == "the snapshot at 5 is not what the log makes"
     assert found[0].at == 5
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_state_records_when_in_the_log_then_rows_of_their_own(tmp_path: Path, wrong: bool) -> None:
+    """Taken for damage they would end what is known of the state; a digest is a proof of it."""
+    digest = "0" * 16 if wrong else state_at(len(STORY)).packed.digest()
+    records = [to_mark(StateMarked(1)), to_mark(StateCompared(7, digest))]
+    extra = [frame(at + 1, (layout.ENTRY, at, 1, one)) for at, one in enumerate(records, 7)]
+    change = ElectMaster("broker-a", ONE, 9, "admin", "", unclean=False)
+    write_segment(tmp_path, [*story_frames(), *extra, frame(10, entry(9, 1, change))])
+    marked, compared, _ = rows(tmp_path)[-3:]
+    assert (marked.kind, marked.broker_set, marked.fields) == ("StateMarked", None, '{"term":1}')
+    assert (compared.kind, compared.broker_set, compared.index) == ("StateCompared", None, 8)
+    assert compared.fields == f'{{"log_index":7,"digest":"{digest}"}}'
+    told = [one.unknown for one in facts(known(rows(tmp_path)), [9]) if one.unknown]
+    assert told == ["entry 8 says that the leader's state at 7 was not what the log makes"] * wrong
+    assert values(tmp_path, 9)["masterEpoch"] == "9"
 
 
 def test_tail_when_torn_then_it_is_told_apart_from_damage(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from rmqha.controller.config_requests import config_text, metadata_info, update_
 from rmqha.controller.metadata.decide import NOT_LEADER
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.elections import Elections
-from rmqha.controller.metadata.events import from_proposal
+from rmqha.controller.metadata.events import from_entry
 from rmqha.controller.metadata.snapshot import from_snapshot
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.metadata.status import Status
@@ -178,6 +178,7 @@ class ControllerService:
             cold_start_grace_ms=config.integer("coldStartGraceMs"),
             heartbeat_timeout_ms_max=config.integer("heartbeatTimeoutMaxMs"),
             adopt_unknown_brokers=config.boolean("adoptUnknownBrokers"),
+            digest_every=config.integer("raftDigestEveryEntries"),
         )
 
     # -- life ------------------------------------------------------------------------------
@@ -423,7 +424,7 @@ class ControllerService:
 
     def check_record(self, record: bytes) -> None:
         """Raise StoreCorrupted when the machine could not read it."""
-        from_proposal(record)
+        from_entry(record)
 
     def check_snapshot(self, data: bytes) -> None:
         """Raise StoreCorrupted or StoreMismatch when the machine could not load it."""

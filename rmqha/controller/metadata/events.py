@@ -4,7 +4,8 @@ A record is a msgpack list ``[type, field, ...]``; types 1, 2, 3, 5 and 6 are th
 EventType, whose fields these extend by the epochs they lead to: apply compares them with the
 state, so that a record can never take effect twice or in another order.
 A proposal holds it: ``[1, term, token, [type, field, ...]]``. A term has one leader, so (term, token) names
-one proposal of one node, also after that node restarted.
+one proposal of one node, also after that node restarted. Beside proposals the log holds ``[2, term]``, where
+nodes take the digest of their state, and ``[3, log index, digest]``, what the leader's was (ADR 0019).
 
 Source: RIP-44; Java 5.3.3 org.apache.rocketmq.controller.impl.event.
 """
@@ -94,9 +95,33 @@ class _Proposal(
     event: Event
 
 
+class StateMarked(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=2):
+    """Each node takes the digest of its state here; ``term`` is the leader's who asks."""
+
+    term: int
+
+
+class StateCompared(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
+    """What the leader's digest was.
+
+    Attributes:
+        log_index: of the ``StateMarked`` at which it was taken.
+        digest: 16 hexadecimal digits.
+    """
+
+    log_index: int
+    digest: str
+
+
+STATE_RECORDS = (StateMarked, StateCompared)
+
+Said: TypeAlias = Event | StateMarked | StateCompared
+"""What the data of an entry says."""
+
 _encode = msgspec.msgpack.Encoder().encode
 _decode_event = msgspec.msgpack.Decoder(Event).decode
 _decode_proposal = msgspec.msgpack.Decoder(_Proposal).decode
+_decode_entry = msgspec.msgpack.Decoder(_Proposal | StateMarked | StateCompared).decode
 
 
 def to_record(event: Event) -> bytes:
@@ -134,3 +159,21 @@ def from_proposal(data: bytes) -> tuple[int, int, Event]:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise StoreCorrupted(f"not a proposal of format {PROPOSAL_FORMAT}: {error}") from error
     return proposal.term, proposal.token, proposal.event
+
+
+def to_mark(record: StateMarked | StateCompared) -> bytes:
+    """Encode a record about the state: ``[2, term]`` or ``[3, log index, digest]``."""
+    return _encode(record)
+
+
+def from_entry(data: bytes) -> Said:
+    """What an entry says, whoever proposed it.
+
+    Raises:
+        StoreCorrupted: the bytes are of no known format.
+    """
+    try:
+        found: _Proposal | StateMarked | StateCompared = _decode_entry(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreCorrupted(f"not a proposal and no state record: {error}") from error
+    return found.event if isinstance(found, _Proposal) else found

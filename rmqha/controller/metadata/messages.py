@@ -39,6 +39,7 @@ class MachineSettings(Struct, frozen=True):
         replicas_per_set_max: replicas of one set.
         live_brokers_max: entries of the live table; registered brokers always find room.
         heartbeat_timeout_ms_max: how long one heartbeat counts at most, whatever it says.
+        digest_every: entries between two comparisons of the nodes' states; 0 for none.
     """
 
     enable_elect_unclean_master: bool = False
@@ -58,6 +59,7 @@ class MachineSettings(Struct, frozen=True):
     replicas_per_set_max: int = 1_000
     live_brokers_max: int = 100_000
     heartbeat_timeout_ms_max: int = 300_000
+    digest_every: int = 0
 
 
 class RequestReceived(Struct, frozen=True):
@@ -168,7 +170,10 @@ class Reply(Struct, frozen=True):
 
 
 class Propose(Struct, frozen=True):
-    """Append ``record`` to the log; ``token`` is this machine's, for ``ProposalDropped``."""
+    """Append ``record`` to the log; ``token`` is this machine's, for ``ProposalDropped``.
+
+    Nobody waits for one whose token is 0.
+    """
 
     token: int
     record: bytes

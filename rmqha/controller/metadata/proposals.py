@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rmqha.controller.metadata.events import Event, from_proposal, to_proposal
+from rmqha.controller.metadata.events import Event, Said, from_entry, to_proposal
 from rmqha.controller.metadata.lanes import Work
 
 
@@ -23,15 +23,15 @@ class Proposals:
         self._tokens[record] = token
         return token, record
 
-    def committed(self, record: bytes) -> tuple[Work | None, Event]:
-        """The event of a record, and this node's work that waits for it.
+    def committed(self, record: bytes) -> tuple[Work | None, Said]:
+        """What a record says, and this node's work that waits for it.
 
         Raises:
             StoreCorrupted: another node's record cannot be read.
         """
         token = self._tokens.pop(record, None)
         if token is None:
-            return None, from_proposal(record)[2]
+            return None, from_entry(record)
         work, event, _ = self._works.pop(token)
         return work, event  # no need to read what was just written
 
