@@ -217,8 +217,8 @@ def _measure_state(figures: dict[str, list[float]], folder: Path, sets: int) -> 
     one = filled(sets)
     for active in (100, sets):
         name = f"{sets} sets, changes of {active}: apply one"
-        _add(figures, f"{name}, us", alter(one, active))
         _add(figures, f"{name}, digests, us", alter(one, active, marks_every=MARKS_EVERY))
+        _add(figures, f"{name}, us", alter(one, active))
     making, saving = uvloop.run(snapshot_blocks_ms(one, folder))
     _add(figures, f"{sets} sets: longest block, make a snapshot, ms", making)
     _add(figures, f"{sets} sets: longest block, save it, ms", saving)

@@ -9,10 +9,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from rmqha.base.errors import RmqhaError
+from rmqha.base.errors import InvariantBroken, RmqhaError
+from rmqha.base.ids import BrokerId
 from rmqha.controller import machine
 from rmqha.controller.aio import service
 from rmqha.controller.metadata import snapshot
+from rmqha.controller.metadata.apply import apply
+from rmqha.controller.metadata.events import ApplyBrokerId
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -436,3 +439,26 @@ def test_snapshot_when_checked_and_loaded_then_read_once(
     one.restore(index, other)
     assert read[2:] == [other]
     assert one.machine.state == MetadataState()
+
+
+def test_state_when_a_node_has_another_then_it_stops_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Were it to lead, it would answer otherwise than the others did."""
+    cluster = Cluster(1, SimOptions(broker_sets=1, digest_every=1))
+    leader = cluster.the_leader()
+    host, other = (one for one in cluster.controller_hosts if one != leader)
+    wrong = cluster.controllers[host].machine
+    assert wrong.digests.compared > 0
+    monkeypatch.setattr(cluster.states, "applied", lambda *_: None)  # It would be the first to see.
+    apply(wrong.state, ApplyBrokerId("SimCluster", "set-0", "b99:10911", BrokerId(99), "code"))
+    epoch = cluster.epoch()
+    cluster.kill(cluster.master().host)
+    with pytest.raises(InvariantBroken, match="this node's state differs from its leader's"):
+        cluster.run_for(SETTLED_MS_MAX)
+    cluster.loop.errors.clear()
+    cluster.run_until(lambda: cluster.has_master_after(epoch), SETTLED_MS_MAX)
+    cluster.run_for(1000)
+    assert set(cluster.controllers) == {leader, other}
+    assert cluster.the_leader() == leader
+    cluster.finish()
