@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import pytest
@@ -18,9 +19,10 @@ from rmqha.controller.machine import (
     SnapshotLoaded,
 )
 from rmqha.controller.metadata import events as ev
+from rmqha.controller.metadata import state as state_module
 from rmqha.controller.metadata.apply import apply
-from rmqha.controller.metadata.snapshot import from_snapshot, to_snapshot
-from tests.controller.metadata.driving import NAME, Driver
+from rmqha.controller.metadata.state import BrokerSet
+from tests.controller.metadata.driving import CLUSTER, NAME, Driver
 
 EVERY = 10
 SETTINGS = MachineSettings(digest_every=EVERY)
@@ -166,16 +168,23 @@ def test_state_when_changed_after_a_snapshot_was_installed_then_stops() -> None:
     assert group.follower.applied_index <= before + EVERY + 2
 
 
-def test_state_when_its_snapshot_forgot_a_field_then_stops() -> None:
+def test_state_when_its_snapshot_forgot_a_field_then_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """All nodes' snapshots forget it alike, so only a digest of the fields themselves shows it."""
     group = Group()
     group.leader.register(3)
-    apply(group.leader.machine.state, ev.CleanBrokerData(NAME, (BrokerId(3),)))
-    index, state = from_snapshot(group.leader.machine.snapshot())
-    assert state.sets[NAME].retired_ids == (3,)
-    state.sets[NAME].retired_ids = ()
-    at = group.leader.machine.applied_index
-    group.follower.step(0, SnapshotLoaded(at, to_snapshot(index, state)))
+    group.leader.ask(
+        1011, 99, clusterName=CLUSTER, brokerName=NAME, brokerControllerIdsToClean=3,
+        isCleanLivingBroker=True,
+    )  # fmt: skip
+    assert group.leader.machine.state.sets[NAME].retired_ids == (3,)
+    load = state_module._PlainSet.to_set
+
+    def forget(plain: state_module._PlainSet) -> BrokerSet:
+        return dataclasses.replace(load(plain), retired_ids=())
+
+    monkeypatch.setattr(state_module._PlainSet, "to_set", forget)
+    group.install()
+    assert group.follower.snapshot() == group.leader.machine.snapshot()
     group.alter(EVERY + 1)
     with pytest.raises(InvariantBroken, match="differs from its leader's"):
         group.follow()
