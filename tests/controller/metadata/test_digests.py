@@ -170,20 +170,21 @@ def test_state_when_changed_after_a_snapshot_was_installed_then_stops() -> None:
 
 def test_state_when_its_snapshot_forgot_a_field_then_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """All nodes' snapshots forget it alike, so only a digest of the fields themselves shows it."""
+    whole = state_module._set_to_plain
+
+    def forget(one: BrokerSet) -> list[object]:
+        return whole(dataclasses.replace(one, retired_ids=()))
+
+    monkeypatch.setattr(state_module, "_set_to_plain", forget)
     group = Group()
     group.leader.register(3)
     group.leader.ask(
         1011, 99, clusterName=CLUSTER, brokerName=NAME, brokerControllerIdsToClean=3,
         isCleanLivingBroker=True,
     )  # fmt: skip
-    assert group.leader.machine.state.sets[NAME].retired_ids == (3,)
-    load = state_module._PlainSet.to_set
-
-    def forget(plain: state_module._PlainSet) -> BrokerSet:
-        return dataclasses.replace(load(plain), retired_ids=())
-
-    monkeypatch.setattr(state_module._PlainSet, "to_set", forget)
     group.install()
+    assert group.leader.machine.state.sets[NAME].retired_ids == (3,)
+    assert group.follower.state.sets[NAME].retired_ids == ()
     assert group.follower.snapshot() == group.leader.machine.snapshot()
     group.alter(EVERY + 1)
     with pytest.raises(InvariantBroken, match="differs from its leader's"):
