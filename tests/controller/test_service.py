@@ -434,9 +434,10 @@ def test_snapshot_when_checked_and_loaded_then_read_once(
     assert read == [data]
     assert one.machine.state == known
     assert one.snapshot() == data
-    other = snapshot.to_snapshot(index, MetadataState())
+    later = index + 10**6  # an index that no other node has a state of
+    other = snapshot.to_snapshot(later, MetadataState())
     one.check_snapshot(data)
-    one.restore(index, other)
+    one.restore(later, other)
     assert read[2:] == [other]
     assert one.machine.state == MetadataState()
 
