@@ -97,6 +97,19 @@ def test_log_when_read_quickly_then_the_same_as_record_by_record(
     assert outcome(layout.Recovery, segments) == outcome(SlowRecovery, segments)
 
 
+@pytest.mark.parametrize("missing", range(32))
+def test_last_frame_when_its_padding_was_not_written_then_as_record_by_record(missing: int) -> None:
+    """What is appended behind a frame that is taken for whole must begin where a frame can."""
+    records = [layout.open_record("group", "n0", HardState(1, "n0")), (layout.ENTRY, 1, 1, b"")]
+    frames = [layout.encode_frame(layout.WAL_MAGIC, 1, layout.encode_records(records))]
+    for seq in (2, 3):
+        payload = layout.encode_records([(layout.ENTRY, seq, 1, b"1234")])
+        frames.append(layout.encode_frame(layout.WAL_MAGIC, seq, payload))
+    data = b"".join(frames)
+    data = data[: len(data) - missing]
+    assert outcome(layout.Recovery, [data]) == outcome(SlowRecovery, [data])
+
+
 @pytest.mark.parametrize("a_frame", [1, 20])
 def test_long_log_when_read_then_quick(tmp_path: Path, a_frame: int) -> None:
     """A controller that is restarted with a million entries is away for ten seconds otherwise."""

@@ -286,7 +286,8 @@ class Recovery:
             magic, length, crc, seq, header_crc = unpack(data, offset)
             start = offset + ALIGNMENT
             end = start + length
-            if magic != WAL_MAGIC or seq != expected or end >= size or data[end] != END[0]:
+            after = end + 1 + -(end + 1) % ALIGNMENT
+            if magic != WAL_MAGIC or seq != expected or after > size or data[end] != END[0]:
                 break
             payload = data[start:end]
             if crc32(payload, crc32(data[offset + 12 : offset + 20])) != crc:
@@ -305,7 +306,7 @@ class Recovery:
                 following += 1
             else:
                 expected += 1
-                offset = end + 1 + -(end + 1 - offset) % ALIGNMENT
+                offset = after
                 continue
             del entries[count:]
             break
