@@ -378,6 +378,9 @@ class RaftNode:
             await self._disk.write_atomic(self._reserve_path, bytes(size))
         except DiskFull:
             return False
+        except DiskFailed as error:
+            # What matters is the log; if that cannot be written either, it says so itself.
+            self._log.log("warning", "reserve_failed", error=str(error))
         return True
 
     @property
