@@ -6,13 +6,11 @@ fdatasync runs in a thread, behind the Disk port.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from typing import Protocol, assert_never
 
 from rmqha.base.errors import (
     DiskFailed,
-    DiskFull,
     InvariantBroken,
     RemoteProtocolError,
     StoreCorrupted,
@@ -23,6 +21,7 @@ from rmqha.base.machine import Note
 from rmqha.controller.aio.peers import Peers
 from rmqha.controller.aio.raft_store import SET_ASIDE, open_store
 from rmqha.controller.aio.snapshots import Snapshots
+from rmqha.controller.aio.space import Space
 from rmqha.controller.aio.wal import Wal
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft.core import RaftCore
@@ -45,14 +44,6 @@ OVERLAP_AFTER_MS = 3
 PROPOSALS_HELD_MAX = 1024
 """So many are never held back, whatever is under way; the core then limits what it takes."""
 
-RESERVE_NAME = "reserve"
-RESERVE_BYTES = 256 * 1024
-"""Room for terms and votes on a disk that is full."""
-
-SPACE_AGAIN_BYTES = 8 * RESERVE_BYTES
-"""There is space again when there is so much: the room of the reserve alone is none."""
-
-SPACE_CHECK_MS = 1000
 HUNG_TIMEOUTS = 3
 """A sync that lasts as many election timeouts is one that hangs."""
 
@@ -141,6 +132,15 @@ class RaftNode:
         self._store_path = store_path
         self._log = log
         self._tasks = Tasks(log, self._task_failed)
+        self.space = Space(
+            disk,
+            store_path,
+            clock,
+            log,
+            self._tasks,
+            on_changed=lambda enough: self.give(ev.SpaceChanged(enough)),
+            retry=lambda: self.wal.retry(),
+        )
         self.wal = Wal(
             disk,
             store_path,
@@ -149,7 +149,7 @@ class RaftNode:
             segment_bytes=segment_bytes,
             on_durable=self._on_durable,
             on_failed=self._on_disk_failed,
-            on_full=self._on_disk_full,
+            on_full=self.space.is_full,
             forgiving=forgive_damage,
         )
         self.snapshots = Snapshots(disk, store_path, cluster=group)
@@ -181,7 +181,6 @@ class RaftNode:
         self._snapshot_from = 0
         self._wrote_ms = 0
         self._handed_over_ms = 0
-        self.no_space = False
         self._stopped = False
 
     # -- life ------------------------------------------------------------------------------
@@ -202,8 +201,7 @@ class RaftNode:
             check_snapshot=self._machine.check_snapshot,
         )
         meta, content = store.snapshot, store.content
-        if not await self._make_reserve():
-            self._on_disk_full(DiskFull(f"no space for {self._reserve_path}"))
+        await self.space.open()
         if store.damage:
             self._log.log("error", "store_damaged", reason=store.damage, set_aside=SET_ASIDE)
         if meta.last_index > 0:
@@ -255,6 +253,11 @@ class RaftNode:
         await self._tasks.close()
         await self.peers.close()
         await self.wal.close()
+
+    @property
+    def no_space(self) -> bool:
+        """Whether the disk is full."""
+        return self.space.is_low
 
     # -- what the controller asks ------------------------------------------------------------
 
@@ -351,41 +354,6 @@ class RaftNode:
         self._log.log("error", "disk_failed", error=str(error))
         self.give(ev.DiskBroken())
         self._machine.fatal(error)
-
-    # -- space ---------------------------------------------------------------------------------
-
-    def _on_disk_full(self, error: DiskFull) -> None:
-        if not self.no_space:
-            self.no_space = True
-            self._log.log("error", "no_space", error=str(error))
-            self._tasks.start(self._wait_for_space(), name="wait for space")
-        self.give(ev.SpaceChanged(enough=False))
-
-    async def _wait_for_space(self) -> None:
-        """Let what is small go into the reserve's room, until there is room for a reserve again."""
-        await self._disk.remove(self._reserve_path)
-        self.wal.retry()
-        while not (await self._make_reserve(SPACE_AGAIN_BYTES) and await self._make_reserve()):
-            await self._clock.sleep(SPACE_CHECK_MS)
-            self.wal.retry()
-        self.no_space = False
-        self._log.log("info", "space_again")
-        self.give(ev.SpaceChanged(enough=True))
-        self.wal.retry()
-
-    async def _make_reserve(self, size: int = RESERVE_BYTES) -> bool:
-        try:
-            await self._disk.write_atomic(self._reserve_path, bytes(size))
-        except DiskFull:
-            return False
-        except DiskFailed as error:
-            # What matters is the log; if that cannot be written either, it says so itself.
-            self._log.log("warning", "reserve_failed", error=str(error))
-        return True
-
-    @property
-    def _reserve_path(self) -> str:
-        return os.path.join(self._store_path, RESERVE_NAME)
 
     def _task_failed(self, error: BaseException) -> None:
         self.give(ev.DiskBroken())
