@@ -261,7 +261,7 @@ class SimCluster:
             self.net.resume(host)
             self.liveness.disturbed()
 
-    # -- what the nodes tell (service.Observer) ----------------------------------------------
+    # -- what the nodes tell (state_machine.Observer) ----------------------------------------------
 
     def entry_applied(self, node: str, entry: Entry) -> None:
         """Check the log and the state it makes."""

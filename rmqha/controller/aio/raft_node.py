@@ -7,7 +7,7 @@ fdatasync runs in a thread, behind the Disk port.
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from rmqha.base.errors import (
     DiskFailed,
@@ -22,10 +22,11 @@ from rmqha.controller.aio.peers import Peers
 from rmqha.controller.aio.raft_store import SET_ASIDE, open_store
 from rmqha.controller.aio.snapshots import Snapshots
 from rmqha.controller.aio.space import Space
+from rmqha.controller.aio.state_machine import StateMachine
 from rmqha.controller.aio.wal import Wal
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft.core import RaftCore
-from rmqha.controller.raft.messages import AppendRequest, Entry, Message, SnapshotRequest
+from rmqha.controller.raft.messages import AppendRequest, Message, SnapshotRequest
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.controller.settings import Peer
 from rmqha.remoting.settings import RemotingSettings
@@ -51,40 +52,6 @@ STORE_IDS_MAX = (1 << 62) - 1
 
 LATE_MS = 10
 """A timer that fires later than this has waited for the processor, not for time."""
-
-
-class StateMachine(Protocol):
-    """What the log drives; every call comes from the event loop and must not wait."""
-
-    def apply(self, entries: tuple[Entry, ...]) -> None:
-        """Committed entries, in order."""
-
-    def leader_ready(self, term: int) -> None:
-        """This node leads and its state is the newest."""
-
-    def role_changed(self, role: str, term: int, leader_id: str | None) -> None:
-        """This node's role, or the leader it follows, is another one now."""
-
-    def reads_ready(self, tokens: tuple[int, ...]) -> None:
-        """Reads are linearizable for these tokens."""
-
-    def refused(self, records: tuple[bytes, ...], tokens: tuple[int, ...]) -> None:
-        """Proposals and reads that this node cannot serve."""
-
-    def check_record(self, record: bytes) -> None:
-        """Raise StoreCorrupted when an entry's data could not be applied."""
-
-    def snapshot(self) -> bytes:
-        """The whole applied state."""
-
-    def check_snapshot(self, data: bytes) -> None:
-        """Raise StoreCorrupted or StoreMismatch when ``restore`` could not load this."""
-
-    def restore(self, index: int, data: bytes) -> None:
-        """Replace the state by a snapshot's."""
-
-    def fatal(self, error: Exception) -> None:
-        """This node must stop: its disk failed or a safety rule broke."""
 
 
 class RaftNode:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterator
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from rmqha.base.errors import DiskFailed
 from rmqha.base.machine import Note
@@ -20,7 +20,9 @@ from rmqha.controller.aio.notifier import Notifier
 from rmqha.controller.aio.raft_node import RaftNode
 from rmqha.controller.aio.replies import RepeatedReplies, reply_to
 from rmqha.controller.aio.route_watch import RouteWatch
+from rmqha.controller.aio.state_machine import Observer
 from rmqha.controller.config_requests import config_text, metadata_info, update_config
+from rmqha.controller.machine_settings import machine_settings
 from rmqha.controller.metadata.decide import NOT_LEADER
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.elections import Elections
@@ -67,19 +69,6 @@ RAFT_MESSAGE = int(RequestCode.RAFT_MESSAGE)
 TRANSFER_TIMEOUT_MS = 1000
 
 
-class Observer(Protocol):
-    """Watches a node from outside; the simulator checks its safety properties here."""
-
-    def entry_applied(self, node: str, entry: Entry) -> None:
-        """The node has applied a committed entry."""
-
-    def role_changed(self, node: str, role: str, term: int, last_index: int) -> None:
-        """The node has another role."""
-
-    def noted(self, node: str, note: Note) -> None:
-        """The node's machine left a note."""
-
-
 class ControllerService:
     """Everything of one controller but its process.
 
@@ -117,7 +106,7 @@ class ControllerService:
             connections_max=connections_max or config.integer("connectionsMax"),
             idle_timeout_ms=config.integer("serverChannelMaxIdleTimeSeconds") * 1000,
         )
-        self.machine = cm.ControllerMachine(self._machine_settings())
+        self.machine = cm.ControllerMachine(machine_settings(config))
         self.metrics = ControllerMetrics()
         self.elections = Elections()
         self._replayed_index = 0
@@ -162,24 +151,6 @@ class ControllerService:
         self._next_token = 0
         self._timer = EarliestTimer(clock, self._on_timer)
         self._closing = False
-
-    def _machine_settings(self) -> cm.MachineSettings:
-        config = self.config
-        return cm.MachineSettings(
-            enable_elect_unclean_master=config.boolean("enableElectUncleanMaster"),
-            notify_broker_role_changed=config.boolean("notifyBrokerRoleChanged"),
-            elect_master_max_retry_count=config.integer("electMasterMaxRetryCount"),
-            scan_inactive_master_interval_ms=config.integer("scanInactiveMasterInterval"),
-            close_grace_ms=config.integer("brokerCloseGraceMs"),
-            slave_notify_delay_ms=config.integer("slaveNotifyDelayMs"),
-            slave_notify_open_delay_ms=config.integer("slaveNotifyOpenDelayMs"),
-            slave_notify_open_margin_ms=config.integer("slaveNotifyOpenMarginMs"),
-            watch_name_server_route=config.boolean("watchNameServerRoute"),
-            cold_start_grace_ms=config.integer("coldStartGraceMs"),
-            heartbeat_timeout_ms_max=config.integer("heartbeatTimeoutMaxMs"),
-            adopt_unknown_brokers=config.boolean("adoptUnknownBrokers"),
-            digest_every=config.integer("raftDigestEveryEntries"),
-        )
 
     # -- life ------------------------------------------------------------------------------
 
@@ -346,7 +317,7 @@ class ControllerService:
         if not answer.changed:
             connection.send(command.reply(answer.code, answer.remark))
             return
-        self.machine.configure(self._machine_settings())
+        self.machine.configure(machine_settings(self.config))
         if self.raft.core is not None:
             self.raft.core.use_lease(not self.config.boolean("isProcessReadEvent"))
         self._tasks.start(self._store_config(connection, command), name="store config")

@@ -95,7 +95,7 @@ class Life:
     def on_closed(self, connection: Connection, error: Exception | None) -> None:
         self.node.peers.on_closed(ConnectionId(connection.id))
 
-    # -- raft_node.StateMachine ----------------------------------------------------------------
+    # -- state_machine.StateMachine ----------------------------------------------------------------
 
     def apply(self, entries: tuple[Entry, ...]) -> None:
         for entry in entries:
