@@ -26,7 +26,7 @@ from rmqha.sim.explore.prefix import STARTS, led, settle, unspent
 from rmqha.sim.explore.trace import tell
 from rmqha.sim.explore.walk import Limits, Report, State, Walk
 
-pytestmark = pytest.mark.sim
+pytestmark = [pytest.mark.sim, pytest.mark.slow]
 
 SECONDS_MAX = 120
 

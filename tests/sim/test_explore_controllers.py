@@ -28,7 +28,7 @@ from rmqha.sim.explore.controllers import (
 )
 from rmqha.sim.explore.walk import Limits, Report, Walk
 
-pytestmark = pytest.mark.sim
+pytestmark = [pytest.mark.sim, pytest.mark.slow]
 
 ALL_KINDS = {"ask", "commit", "refuse", "apply", "depose", "lead", "close", "tick"}
 
