@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from rmqha.base.errors import StoreMismatch
+from rmqha.controller.raft import events as ev
 from rmqha.controller.raft import wal_layout as layout
+from rmqha.controller.raft.core import RaftCore
+from rmqha.controller.raft.events import HardState, Standing
+from rmqha.controller.raft.messages import StandingTold
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.sim.disk import SimFile
 from rmqha.verify.raft import RaftWatch
@@ -204,3 +208,27 @@ def test_store_when_opened_by_another_group_of_members_then_it_is_refused() -> N
     cluster.members = ("n0", "n1")
     with pytest.raises(StoreMismatch, match=r"group of n0, n1, n2, but the configuration names n0"):
         cluster.start("n0")
+
+
+def test_answer_when_it_belongs_to_an_earlier_round_then_it_founds_nothing() -> None:
+    """Who said so before may have worked with others, and been emptied, since."""
+    members = ("n0", "n1", "n2")
+    own = Standing("new", "a")
+    core = RaftCore(
+        node_id="n0", members=members, settings=RaftSettings(), hard_state=HardState(0, None, own)
+    )
+
+    def told(sender: str, store_id: str, answers: int) -> None:
+        core.step(1, ev.Received(StandingTold(0, sender, "new", store_id, (), 0, answers)))
+
+    core.step(0, ev.Ticked())
+    told("n1", "b", 1)
+    told("n2", "c", 1)  # all are known now: a second round begins
+    told("n1", "b", 1)
+    told("n2", "c", 1)
+    assert core.node.standing == own
+    told("n1", "b", 2)
+    told("n2", "d", 2)  # another store than was known when the round began
+    assert core.node.standing == own
+    told("n2", "c", 2)
+    assert core.node.standing == Standing("voter", "a", (("n0", "a"), ("n1", "b"), ("n2", "c")))
