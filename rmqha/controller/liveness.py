@@ -18,18 +18,17 @@ Source: Java 5.3.3 DefaultBrokerHeartbeatManager; decision 6 of the design page.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 
 from rmqha.base.ids import BrokerId
 from rmqha.controller.live_room import HeardSets, LiveRoom
-from rmqha.controller.metadata.fields import broker_id_field, int_field, long_field
 from rmqha.controller.metadata.registrations import Identity
-from rmqha.remoting.repeats import Beat
+from rmqha.remoting.heartbeat import PRIORITY_LAST, Heartbeat
 
 DEFAULT_TIMEOUT_MS = 10_000
-DEFAULT_PRIORITY = 2**31 - 1
+DEFAULT_PRIORITY = PRIORITY_LAST
 TIMEOUT_MS_MAX = 300_000
 CLOSE_GRACE_MS_MAX = 100
 NAME_LENGTH_MAX = 255
@@ -51,8 +50,6 @@ class LiveBroker(Struct, eq=False):
         max_offset: end of its commit log in bytes, -1 when unknown.
         confirm_offset: in bytes, -1 when unknown.
         priority: ``electionPriority``, smaller is preferred.
-        limits: the texts that timeout and priority were read from.
-        last_words: the fields of its last heartbeat.
         revived: its last sign of life brought it (back) to life.
         expired: its death was already reported.
         closed: its last connection was closed while it counted as alive: it ended, or knows it.
@@ -71,8 +68,6 @@ class LiveBroker(Struct, eq=False):
     max_offset: int = -1
     confirm_offset: int = -1
     priority: int = DEFAULT_PRIORITY
-    limits: tuple[str | None, str | None] | None = None
-    last_words: Mapping[str, str] | None = None
     revived: bool = False
     expired: bool = True
     closed: bool = False
@@ -115,57 +110,47 @@ class Liveness:
         self._sets: HeardSets[LiveBroker] = HeardSets()
         self._heap: list[tuple[int, int, LiveBroker]] = []
         self._slots = 0
-        # The last heartbeat of each broker by the identity of its fields: headers that repeat
-        # are parsed once (remoting/repeats) and share them.
-        self._repeated: dict[int, tuple[Mapping[str, str], LiveBroker]] = {}
 
-    def heartbeat(
-        self, now_ms: int, connection: int, ext_fields: Mapping[str, str]
-    ) -> LiveBroker | None:
+    def heartbeat(self, now_ms: int, connection: int, beat: Heartbeat) -> LiveBroker | None:
         """Take a 904.
 
         Args:
             now_ms: this node's clock; a broker's clock is never used.
             connection: the connection that carried it.
-            ext_fields: clusterName, brokerName, brokerId, epoch, maxOffset, confirmOffset,
-                heartbeatTimeoutMills, electionPriority.
+            beat: what it says.
 
         Returns:
             The broker, ``revived`` telling whether this woke it; None when the heartbeat has
             no id, or there is no room for another broker.
         """
-        like = ext_fields.like if type(ext_fields) is Beat else ext_fields
-        known = self._repeated.get(id(like))
-        if known is not None and known[0] is like:
-            # Word for word what this broker said before, but for the offsets if it is busy.
-            broker = known[1]
-            if broker.connection == connection and now_ms < broker.dead_at_ms:
-                if like is not ext_fields:
-                    _take_positions(broker, ext_fields, fresh=False)
-                self._wake(now_ms, broker)
-                return broker
-        broker_id = broker_id_field(ext_fields, "brokerId")
-        if broker_id is None:
-            return None
-        identity = (
-            ext_fields.get("clusterName", ""),
-            ext_fields.get("brokerName", ""),
-            broker_id,
-        )
-        found = self._brokers.get(identity) or self._insert(now_ms, connection, identity)
-        if found is None:
-            return None
-        broker = found
-        rebinds = broker.connection is None or connection > broker.connection
+        identity = (beat.cluster_name, beat.broker_name, beat.broker_id)
+        broker = self._brokers.get(identity)  # type: ignore[arg-type]  # an id is an int
+        if broker is None:
+            if beat.broker_id < 1:
+                return None
+            broker = self._insert(now_ms, connection, (*identity[:2], BrokerId(beat.broker_id)))
+            if broker is None:
+                return None
+        bound = broker.connection
+        rebinds = bound is None or connection > bound
         if rebinds and not broker.registered and self._is_crowded(connection):
             return None
-        self._remember_words(broker, like)
-        _take_positions(broker, ext_fields, rebinds or now_ms >= broker.dead_at_ms)
-        limits = (ext_fields.get("heartbeatTimeoutMills"), ext_fields.get("electionPriority"))
-        if limits != broker.limits:
-            # They seldom change, and heartbeats are most of what a controller gets.
-            broker.limits = limits
-            _take_limits(broker, ext_fields, self.timeout_ms_max)
+        # Java only ever raises them, as its requests of one connection may overtake each other; a
+        # broker that comes back with less after a restart must be ranked by what it has now.
+        if (
+            (beat.max_offset > broker.max_offset and beat.epoch == broker.epoch)
+            or beat.epoch > broker.epoch
+            or rebinds
+            or now_ms >= broker.dead_at_ms
+        ):  # fmt: skip
+            broker.epoch = beat.epoch
+            broker.max_offset = beat.max_offset
+            broker.confirm_offset = beat.confirm_offset
+        timeout_ms = beat.heartbeat_timeout_mills
+        if timeout_ms < 1:
+            timeout_ms = DEFAULT_TIMEOUT_MS
+        broker.timeout_ms = min(timeout_ms, self.timeout_ms_max)
+        broker.priority = beat.election_priority
         # A heartbeat still buffered in an older connection must not pull the entry back to it.
         if rebinds:
             self._bind(broker, connection)
@@ -316,7 +301,6 @@ class Liveness:
         broker = self._brokers.pop(identity)
         # Its deadline in the heap is void.
         broker.slot = -1
-        self._forget_words(broker)
         self._unlink(broker.connection, broker)
         self._unlink(broker.later_connection, broker)
 
@@ -351,18 +335,6 @@ class Liveness:
         broker.closed = True
         broker.dead_at_ms = min(broker.dead_at_ms, now_ms + self.close_grace_ms)
         self._push(broker)
-
-    def _remember_words(self, broker: LiveBroker, ext_fields: Mapping[str, str]) -> None:
-        self._forget_words(broker)
-        broker.last_words = ext_fields
-        self._repeated[id(ext_fields)] = (ext_fields, broker)
-
-    def _forget_words(self, broker: LiveBroker) -> None:
-        if broker.last_words is not None:
-            known = self._repeated.get(id(broker.last_words))
-            if known is not None and known[1] is broker:
-                del self._repeated[id(broker.last_words)]
-            broker.last_words = None
 
     def _wake(self, now_ms: int, broker: LiveBroker) -> None:
         broker.revived = now_ms >= broker.dead_at_ms
@@ -400,27 +372,3 @@ class Liveness:
             else:
                 return True
         return False
-
-
-def _take_limits(broker: LiveBroker, ext_fields: Mapping[str, str], timeout_ms_max: int) -> None:
-    timeout_ms = long_field(ext_fields, "heartbeatTimeoutMills")
-    if timeout_ms is None or timeout_ms < 1:
-        timeout_ms = DEFAULT_TIMEOUT_MS
-    broker.timeout_ms = min(timeout_ms, timeout_ms_max)
-    priority = int_field(ext_fields, "electionPriority")
-    broker.priority = DEFAULT_PRIORITY if priority is None else priority
-
-
-def _take_positions(broker: LiveBroker, ext_fields: Mapping[str, str], fresh: bool) -> None:
-    """Take epoch and offsets when they are newer; always when the broker (re)connected.
-
-    Java only ever raises them, as its requests of one connection may overtake each other; a
-    broker that comes back with less after a restart must be ranked by what it has now.
-    """
-    epoch = int_field(ext_fields, "epoch")
-    max_offset = long_field(ext_fields, "maxOffset")
-    said = (-1 if epoch is None else epoch, -1 if max_offset is None else max_offset)
-    if fresh or said > (broker.epoch, broker.max_offset):
-        broker.epoch, broker.max_offset = said
-        confirm_offset = long_field(ext_fields, "confirmOffset")
-        broker.confirm_offset = -1 if confirm_offset is None else confirm_offset

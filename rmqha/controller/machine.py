@@ -58,6 +58,7 @@ from rmqha.controller.metadata.messages import (
     ConnectionClosed,
     ControllerEffect,
     ControllerEvent,
+    Effects,
     LeadershipChanged,
     MachineSettings,
     Notify,
@@ -81,12 +82,13 @@ from rmqha.controller.metadata.status import Status, status
 from rmqha.controller.metadata.telling import Telling
 from rmqha.controller.metadata.vacancy import may_fill_vacancy, wants_election
 from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.heartbeat import Heartbeat
 
 __all__ = [
     "Committed", "ConnectionClosed", "ControllerEffect", "ControllerEvent", "ControllerMachine",
     "LeadershipChanged", "MachineSettings", "Notify", "ProposalDropped", "Propose", "Reply",
-    "RequestReceived", "RouteFollowed", "RouteUnknown", "RouteUpdated", "SnapshotLoaded", "Ticked", "WatchRoute",
-    "heartbeat_answer",
+    "RequestReceived", "RouteFollowed", "RouteUnknown", "RouteUpdated", "SnapshotLoaded",
+    "Ticked", "WatchRoute", "heartbeat_answer",
 ]  # fmt: skip
 
 
@@ -161,12 +163,10 @@ class ControllerMachine:
             case _:
                 assert_never(event)
 
-    def heartbeat(
-        self, now_ms: int, connection: int, ext_fields: Mapping[str, str]
-    ) -> list[ControllerEffect]:
+    def heartbeat(self, now_ms: int, connection: int, beat: Heartbeat) -> Effects:
         """Take a 904 without the way through ``step``; seldom has anything to do."""
-        broker = self.liveness.heartbeat(now_ms, connection, ext_fields)
-        return [] if broker is None else self._after_heartbeat(now_ms, broker)
+        broker = self.liveness.heartbeat(now_ms, connection, beat)
+        return () if broker is None else self._after_heartbeat(now_ms, broker)
 
     def read(
         self,
@@ -190,8 +190,8 @@ class ControllerMachine:
                 name, self.liveness.brokers_on(connection, name)
             ):
                 return ANNOUNCING
-            broker_set = self.state.sets.get(name)
-            return METADATA_NOT_EXIST if broker_set is None else replica_info(broker_set)
+            known = self.state.sets.get(name)
+            return METADATA_NOT_EXIST if known is None else replica_info(known)
         if code not in READS:
             return not_supported(code)
         return decide(self.state, self._context(now_ms), code, ext_fields, body)
@@ -250,8 +250,9 @@ class ControllerMachine:
         return self._admit(now_ms, Work(name, request, "", now_ms))
 
     def _heartbeat_request(self, now_ms: int, request: RequestReceived) -> list[ControllerEffect]:
-        effects = self.heartbeat(now_ms, request.connection, request.ext_fields)
-        return [reply(request.token, heartbeat_answer(request.ext_fields)), *effects]
+        beat = Heartbeat.of(request.ext_fields)
+        effects = self.heartbeat(now_ms, request.connection, beat)
+        return [reply(request.token, heartbeat_answer(beat)), *effects]
 
     def _hear_sender(self, now_ms: int, request: RequestReceived) -> None:
         named = sender(self.state, request.code, request.ext_fields)
@@ -425,24 +426,25 @@ class ControllerMachine:
 
     # Life and death
 
-    def _after_heartbeat(self, now_ms: int, broker: LiveBroker) -> list[ControllerEffect]:
-        effects: list[ControllerEffect] = []
+    def _after_heartbeat(self, now_ms: int, broker: LiveBroker) -> Effects:
         cluster, name, broker_id = broker.identity
+        broker_set = self.state.sets.get(name)
+        has_master = broker_set is not None and broker_set.master_broker_id is not None
+        if has_master and not broker.revived and not self._announcer.waits_for(name):
+            return ()
+        effects: list[ControllerEffect] = []
         if broker.revived:
             effects.append(Note("broker_active", facts=broker_facts(broker.identity)))
         if not self._leader:
             return effects
         if self._announcer.waits_for(name):
             effects += self._announcer.master_heard(now_ms, name, broker_id, broker.epoch)
-        broker_set = self.state.sets.get(name)
-        if (
-            broker_set is not None
-            and broker_set.master_broker_id is None
-            and broker_set.cluster_name == cluster
-            and broker_id in broker_set.sync_state_set
-            and may_fill_vacancy(broker_set, notify=self._settings.notify_broker_role_changed)
-        ):
-            effects += self._elect(now_ms, name, "in_sync_replica_returned")
+        if broker_set is not None and not has_master and broker_set.cluster_name == cluster:
+            notify = self._settings.notify_broker_role_changed
+            if broker_id in broker_set.sync_state_set and may_fill_vacancy(
+                broker_set, notify=notify
+            ):
+                effects += self._elect(now_ms, name, "in_sync_replica_returned")
         return effects
 
     def _elect(self, now_ms: int, name: str, reason: str) -> list[ControllerEffect]:

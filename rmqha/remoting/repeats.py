@@ -1,8 +1,7 @@
 """Requests that come again and again, and answers that go out again and again.
 
-A broker's polls and the heartbeats of an idle broker are the same bytes but for the opaque. Their
-headers are parsed once, their answers encoded once; the opaque alone is read and written anew.
-A busy broker's heartbeats differ in their two offsets, too, which are read from their places.
+A broker's polls are the same bytes but for the opaque. Their headers are parsed once, their answers
+encoded once; the opaque alone is read and written anew.
 
 Nothing is guessed: an entry is made from a header that was parsed in full and whose one
 ``"opaque":`` member holds the opaque that came out; a later header with the same bytes before and
@@ -24,6 +23,7 @@ ENTRIES_MAX = 4096
 HEADER_BYTES_MAX = 1024
 OPAQUE_DIGITS_MAX = 10
 OPAQUE_MAX = 2**31 - 1
+OPAQUE_LENGTH_MAX = len(str(-(2**31)))
 ZERO = ord("0")
 
 _MEMBER = b'"opaque":'
@@ -35,23 +35,9 @@ _TIME = b'"invokeTime"'
 _PREFIX = struct.Struct(">II")
 
 _BEAT = b"904,"
-_HEARTBEAT = 904
-_MAX_OFFSET, _CONFIRM_OFFSET = b'"maxOffset":"', b'"confirmOffset":"'
 
+Decode = Callable[[bytes, bytes], RemotingCommand]
 _Parsed = tuple[int, int, str, int, str | None, dict[str, str] | None]
-_ParsedBeat = tuple[int, str, int, dict[str, str], bytes, bytes]
-
-
-class Beat(dict[str, str]):
-    """The fields of a heartbeat that differs from an earlier one in its two offsets alone.
-
-    Attributes:
-        like: the fields of that earlier one.
-    """
-
-    __slots__ = ("like",)
-
-    like: dict[str, str]
 
 
 class HeaderCache:
@@ -61,20 +47,22 @@ class HeaderCache:
 
     Args:
         decode_message: makes the commands of headers that never come again, messages first of all.
+        decode_beat: makes those of heartbeats, for who wants them otherwise than the rest.
     """
 
     def __init__(
         self,
         entries_max: int = ENTRIES_MAX,
-        decode_message: Callable[[bytes, bytes], RemotingCommand] = codec_json.decode_command,
+        decode_message: Decode = codec_json.decode_command,
+        decode_beat: Decode | None = None,
     ) -> None:
         self._entries_max = entries_max
         self._decode_message = decode_message
+        self._decode_beat = decode_beat
         self._entries: dict[bytes, _Parsed] = {}
         # Hashes of headers that came once: most of a busy broker's never come again, and keeping
         # them all would cost memory for nothing.
         self._once: set[int] = set()
-        self._beats: dict[bytes, _ParsedBeat] = {}
         self.hits = 0
 
     def decode(self, header: bytes, body: bytes) -> RemotingCommand:
@@ -84,6 +72,8 @@ class HeaderCache:
             HeaderMalformed: see ``codec_json.decode_command``.
         """
         code_text = header[_CODE_AT:_CODE_END]
+        if code_text == _BEAT and self._decode_beat is not None:
+            return self._decode_beat(header, body)
         if code_text in _NEVER_AGAIN:
             return self._decode_message(header, body)
         at = header.rfind(_MEMBER)
@@ -101,8 +91,6 @@ class HeaderCache:
             code, flag, language, version, remark, ext_fields = parsed
             self.hits += 1
             return RemotingCommand(code, opaque, flag, language, version, remark, ext_fields, body)
-        if code_text == _BEAT and _CONFIRM_OFFSET in header:
-            return self._decode_beat(key, (start, end, opaque), header, body)
         command = codec_json.decode_command(header, body)
         if (
             command.opaque == opaque
@@ -111,75 +99,6 @@ class HeaderCache:
             and header.count(_MEMBER) == 1
         ):
             self._remember(key, command)
-        return command
-
-    def _decode_beat(
-        self, whole: bytes, found: tuple[int, int, int], header: bytes, body: bytes
-    ) -> RemotingCommand:
-        """A heartbeat: from one to the next a busy broker changes its offsets and the opaque.
-
-        The same rule with three holes instead of one.
-
-        Args:
-            whole: the header without its opaque.
-            found: where the opaque starts and ends, and what it is.
-        """
-        start, end, opaque = found
-        at = header.find(_MAX_OFFSET) + len(_MAX_OFFSET)
-        confirm_at = header.find(_CONFIRM_OFFSET) + len(_CONFIRM_OFFSET)
-        max_end, confirm_end = header.find(b'"', at), header.find(b'"', confirm_at)
-        offset, confirmed = header[at:max_end], header[confirm_at:confirm_end]
-        if at < confirm_at < start:
-            key = header[:at] + header[max_end:confirm_at] + header[confirm_end:start]
-        else:
-            key = header[:confirm_at] + header[confirm_end:at] + header[max_end:start]
-        key += header[end:]
-        known = self._beats.get(key)
-        if known is None or not (offset + confirmed).isdigit():
-            return self._new_beat(key, header, body)
-        self.hits += 1
-        flag, language, version, fields, offset_before, confirmed_before = known
-        if offset != offset_before or confirmed != confirmed_before:
-            beat = Beat(fields)
-            beat.like = fields
-            beat["maxOffset"] = offset.decode()
-            beat["confirmOffset"] = confirmed.decode()
-            return RemotingCommand(_HEARTBEAT, opaque, flag, language, version, None, beat, body)
-        command = RemotingCommand(_HEARTBEAT, opaque, flag, language, version, None, fields, body)
-        self._remember(whole, command)
-        return command
-
-    def _new_beat(self, key: bytes, header: bytes, body: bytes) -> RemotingCommand:
-        """Parse in full; a beat that came for the second time is kept, if its holes are for sure.
-
-        Without a backslash a member's name stands there as it is written, and once means here.
-        """
-        command = codec_json.decode_command(header, body)
-        fields = command.ext_fields
-        if (
-            fields is None
-            or command.remark is not None
-            or command.code != _HEARTBEAT
-            or len(header) > HEADER_BYTES_MAX
-            or b"\\" in header
-            or any(header.count(one) != 1 for one in (_MEMBER, _MAX_OFFSET, _CONFIRM_OFFSET))
-        ):
-            return command
-        offset, confirmed = (
-            fields.get("maxOffset", "").encode(),
-            fields.get("confirmOffset", "").encode(),
-        )
-        opaque = b"%d" % command.opaque
-        whole = (
-            _MAX_OFFSET + offset + b'"',
-            _CONFIRM_OFFSET + confirmed + b'"',
-            _MEMBER + opaque + b",",
-        )
-        holes = (offset + confirmed + opaque).isdigit() and all(one in header for one in whole)
-        if holes and self._came_before(key):
-            self._beats[key] = (
-                command.flag, command.language, command.version, fields, offset, confirmed,
-            )  # fmt: skip
         return command
 
     def _remember(self, key: bytes, command: RemotingCommand) -> None:
@@ -203,9 +122,8 @@ class HeaderCache:
             self._once.add(mark)
             return False
         self._once.discard(mark)
-        if len(self._entries) + len(self._beats) >= self._entries_max:
+        if len(self._entries) >= self._entries_max:
             self._entries.clear()  # those that are needed are soon back
-            self._beats.clear()
         return True
 
 
@@ -216,7 +134,7 @@ class ReplyTemplate:
         code, remark, ext_fields, body: of the response.
     """
 
-    __slots__ = ("_fixed_bytes", "_head", "_head_bytes", "_tail")
+    __slots__ = ("_heads", "_tail")
 
     def __init__(
         self, code: int, remark: str | None, ext_fields: dict[str, str] | None, body: bytes
@@ -229,18 +147,15 @@ class ReplyTemplate:
         # The opaque stands before the remark and after the fields: find it from the parsed end.
         fields = b"" if ext_fields is None else orjson.dumps(ext_fields)
         start = header.index(_MEMBER, header.find(fields) + len(fields)) + len(_MEMBER)
-        self._head = header[:start]
         self._tail = header[start + 1 :] + body
-        self._head_bytes = len(header) - 1
-        self._fixed_bytes = self._head_bytes + len(body) + 4
+        # All before the opaque, by how long that is: frames say their length first.
+        self._heads = [
+            _PREFIX.pack(len(header) + len(body) + 3 + size, len(header) - 1 + size)
+            + header[:start]
+            for size in range(OPAQUE_LENGTH_MAX + 1)
+        ]
 
     def frame(self, opaque: int) -> bytes:
-        """The whole frame of the response to the request with this opaque."""
+        """The whole frame of the response to the request with this opaque, an int32."""
         digits = b"%d" % opaque
-        size = len(digits)
-        return b"%b%b%b%b" % (
-            _PREFIX.pack(self._fixed_bytes + size, self._head_bytes + size),
-            self._head,
-            digits,
-            self._tail,
-        )
+        return self._heads[len(digits)] + digits + self._tail

@@ -6,15 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.base.ids import BrokerId
-from rmqha.controller.liveness import Liveness
-from rmqha.remoting.repeats import Beat
+from rmqha.controller.liveness import DEFAULT_PRIORITY, Liveness
+from rmqha.remoting.heartbeat import Heartbeat
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 
 
 def beat(live: Liveness, now_ms: int, connection: int, broker_id: int = 1, **more: object) -> None:
     fields = {"clusterName": "c", "brokerName": "a", "brokerId": broker_id, **more}
-    live.heartbeat(now_ms, connection, {key: str(value) for key, value in fields.items()})
+    texts = {key: str(value) for key, value in fields.items()}
+    live.heartbeat(now_ms, connection, Heartbeat.of(texts))
 
 
 def alive(live: Liveness, now_ms: int, broker_id: BrokerId = ONE) -> bool:
@@ -299,25 +300,39 @@ def test_heard_in_when_brokers_come_and_go_then_the_set_and_its_first_time() -> 
     assert list(live.heard_in("c", "a")) == []
 
 
-def test_beats_that_differ_in_offsets_alone_are_heard_as_any_others() -> None:
-    """The short way for busy brokers must rank, revive and rebind as the long way does."""
-    said = {"clusterName": "c", "brokerName": "a", "brokerId": "1", "epoch": "2",
-            "maxOffset": "100", "confirmOffset": "90", "heartbeatTimeoutMills": "1000"}  # fmt: skip
-    story = [(0, 1, 100), (10, 1, 200), (20, 1, 150), (30, 1, 300), (40, 2, 250), (50, 2, 260),
-             (3000, 2, 10), (3010, 2, 20), (3020, 1, 999)]  # fmt: skip
-    short, long = Liveness(), Liveness()
-    for now_ms, connection, offset in story:
-        fields = {**said, "maxOffset": str(offset), "confirmOffset": str(offset - 10)}
-        beat = Beat(fields)
-        beat.like = said
-        heard = [
-            short.heartbeat(now_ms, connection, beat),
-            long.heartbeat(now_ms, connection, fields),
-        ]
-        shown = [
-            (one.epoch, one.max_offset, one.confirm_offset, one.revived, one.connection, one.heard_ms,
-             one.dead_at_ms, one.timeout_ms)
-            for one in heard if one is not None
-        ]  # fmt: skip
-        assert shown[0] == shown[1]
-        assert short.expire(now_ms + 1500) == long.expire(now_ms + 1500)
+def test_offsets_of_a_busy_broker_only_rise_until_it_comes_back() -> None:
+    """Requests that overtake each other must not lower a rank; a restart must be able to."""
+    live = Liveness()
+    story = [
+        # now_ms, connection, epoch, offset; what is believed then
+        (0, 1, 2, 100, (2, 100, 90)),
+        (10, 1, 2, 200, (2, 200, 190)),
+        (20, 1, 2, 150, (2, 200, 190)),
+        (30, 1, 3, 120, (3, 120, 110)),
+        (40, 1, 2, 999, (3, 120, 110)),
+        (50, 2, 3, 50, (3, 50, 40)),
+        (60, 1, 3, 40, (3, 50, 40)),
+        (70, 1, 3, 60, (3, 60, 50)),
+        (3000, 2, 1, 10, (1, 10, 0)),
+    ]
+    for now_ms, connection, epoch, offset, believed in story:
+        beat(live, now_ms, connection, epoch=epoch, maxOffset=offset, confirmOffset=offset - 10,
+             heartbeatTimeoutMills=1000)  # fmt: skip
+        one = live.info("c", "a", ONE)
+        assert one is not None
+        assert (one.epoch, one.max_offset, one.confirm_offset) == believed
+        assert one.connection == max(connection, one.connection or 0)
+
+
+def test_timeout_and_priority_are_those_of_the_last_heartbeat() -> None:
+    """An operator who changes them must not have to restart the controllers."""
+    live = Liveness(timeout_ms_max=5000)
+    for said, shown in (
+        ({"heartbeatTimeoutMills": 3000, "electionPriority": 1}, (3000, 1)),
+        ({"heartbeatTimeoutMills": 9000}, (5000, DEFAULT_PRIORITY)),
+        ({"heartbeatTimeoutMills": 0, "electionPriority": 7}, (5000, 7)),
+    ):
+        beat(live, 0, 1, **said)
+        one = live.info("c", "a", ONE)
+        assert one is not None
+        assert (one.timeout_ms, one.priority) == shown

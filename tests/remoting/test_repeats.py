@@ -10,7 +10,7 @@ from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting import codec_json
 from rmqha.remoting.command import FLAG_RESPONSE, RemotingCommand
 from rmqha.remoting.frame import FrameDecoder, encode
-from rmqha.remoting.repeats import Beat, HeaderCache, ReplyTemplate
+from rmqha.remoting.repeats import HeaderCache, ReplyTemplate
 
 text = st.text(max_size=12)
 fields = st.none() | st.dictionaries(
@@ -103,83 +103,3 @@ def test_a_template_writes_what_encode_writes(
     whole = RemotingCommand(code, number, FLAG_RESPONSE, "PYTHON", remark=remark,
                             ext_fields=ext_fields, body=body)  # fmt: skip
     assert encode(whole) == ReplyTemplate(code, remark, ext_fields, body).frame(number)
-
-
-# -- heartbeats, whose offsets grow ---------------------------------------------------------------
-
-BEAT = {"clusterName": "c", "brokerName": "a", "brokerId": "2", "epoch": "1"}
-odd_text = st.sampled_from(
-    ["0", "7", "123456789012", "-1", "", "007", "x", "9" * 25, '"maxOffset":"5']
-)
-orders = st.permutations(["maxOffset", "confirmOffset", "heartbeatTimeoutMills", "opaque"])
-
-
-@given(orders, st.lists(st.tuples(odd_text, odd_text, opaque), min_size=1, max_size=12), text)
-def test_a_cached_heartbeat_is_what_parsing_gives(
-    names: list[str], beats: list[tuple[str, str, int]], name: str
-) -> None:
-    """Whatever its offsets are and wherever they stand; a wrong one would rank replicas wrongly."""
-    cache = HeaderCache()
-    for max_offset, confirm_offset, number in [*beats, *beats, *beats]:
-        values = {"maxOffset": max_offset, "confirmOffset": confirm_offset}
-        fields = {**BEAT, "brokerName": name, **{one: values.get(one, "3") for one in names}}
-        command = RemotingCommand(904, number, ext_fields=fields)
-        header = codec_json.encode_header(command)
-        assert codec_json.decode_command(header, b"") == cache.decode(header, b"")
-
-
-@given(st.lists(st.sampled_from([
-    b'"maxOffset":"', b'"confirmOffset":"', b'5"', b'"', b",", b'"opaque":', b"7,", b"{", b"}",
-    b'"extFields":{', b'"a":', b'"max\\u004fffset":"5"', b'"x":{"maxOffset":"5"}',
-]), max_size=14))  # fmt: skip
-def test_odd_heartbeats_are_refused_by_both_or_read_alike(parts: list[bytes]) -> None:
-    """Holes in the wrong place would take one number for another."""
-    cache = HeaderCache()
-    for digits in (b"5", b"5", b"6", b"66", b"5"):
-        header = b'{"code":904,' + b"".join(parts).replace(b"5", digits)
-
-        def outcome(decode: object, header: bytes = header) -> object:
-            try:
-                return decode(header, b"")  # type: ignore[operator]
-            except RemoteProtocolError:
-                return "refused"
-
-        assert outcome(codec_json.decode_command) == outcome(cache.decode)
-
-
-def test_an_offset_whose_name_is_written_otherwise_is_not_a_hole() -> None:
-    """The member that counts and the one that looks like it may differ from the next beat on."""
-    cache = HeaderCache()
-    for digits in (b"5", b"5", b"5", b"6"):
-        header = (
-            b'{"code":904,"extFields":{"max\\u004fffset":"5","confirmOffset":"5"},'
-            b'"x":{"maxOffset":"%b"},"opaque":1,"version":1}' % digits
-        )
-        command = cache.decode(header, b"")
-        assert command.ext_fields == {"maxOffset": "5", "confirmOffset": "5"}
-
-
-def test_heartbeats_of_a_busy_broker_are_parsed_once() -> None:
-    """Otherwise each costs a parse and a table of nine fields."""
-    cache = HeaderCache()
-    commands = []
-    for number in range(6):
-        fields = {**BEAT, "maxOffset": str(100 + number), "confirmOffset": str(50 + number)}
-        header = codec_json.encode_header(RemotingCommand(904, number, ext_fields=fields))
-        commands.append(cache.decode(header, b""))
-    assert cache.hits == 4
-    likes = [one.ext_fields.like for one in commands[2:] if isinstance(one.ext_fields, Beat)]
-    assert len(likes) == 4
-    assert all(like is commands[1].ext_fields for like in likes)
-
-
-def test_kept_heartbeats_are_bounded() -> None:
-    """A stranger can make up any number of brokers."""
-    cache = HeaderCache(entries_max=4)
-    for number in range(50):
-        fields = {**BEAT, "brokerName": f"b{number}", "maxOffset": "5", "confirmOffset": "5"}
-        for _ in range(5):
-            cache.decode(codec_json.encode_header(RemotingCommand(904, 1, ext_fields=fields)), b"")
-            assert len(cache._entries) + len(cache._beats) <= 4
-            assert len(cache._once) <= 4
-    assert cache.hits > 50

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import assert_never
 
 from rmqha.base.errors import DiskFailed
@@ -36,8 +36,10 @@ from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer, unsupported
 from rmqha.remoting.codes import RequestCode, ResponseCode
-from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.remoting.frame import encode
+from rmqha.remoting.heartbeat import HEARTBEAT, beat_of, decode_heartbeat
+from rmqha.remoting.repeats import HeaderCache
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.runtime.aio.tasks import Tasks
@@ -64,7 +66,6 @@ WRITE_CODES = frozenset(
 NO_FIELDS: dict[str, str] = {}
 NOTES_PER_SECOND_MAX = 200
 GET_REPLICA_INFO = int(RequestCode.CONTROLLER_GET_REPLICA_INFO)
-HEARTBEAT = int(RequestCode.BROKER_HEARTBEAT)
 RAFT_MESSAGE = int(RequestCode.RAFT_MESSAGE)
 TRANSFER_TIMEOUT_MS = 1000
 
@@ -138,6 +139,7 @@ class ControllerService:
             self,
             on_protocol_error=self._protocol_error,
             connection_ids=connection_ids,
+            headers=HeaderCache(decode_beat=decode_heartbeat),
         )
         self._tasks = Tasks(log)
         self._storing_config = asyncio.Lock()
@@ -265,12 +267,12 @@ class ControllerService:
     def _heartbeat(
         self, now_ms: int, connection: Connection, command: RemotingCommand, frames: list[bytes]
     ) -> None:
-        fields = command.ext_fields or NO_FIELDS
-        effects = self.machine.heartbeat(now_ms, connection.id, fields)
+        beat = beat_of(command)
+        effects = self.machine.heartbeat(now_ms, connection.id, beat)
         if effects:
             self._carry_out(now_ms, effects)
-        if not command.is_oneway:
-            frames.append(self._repeated.frame(command, cm.heartbeat_answer(fields)))
+        if not command.flag & FLAG_ONEWAY:
+            frames.append(self._repeated.frame(command, cm.heartbeat_answer(beat)))
 
     def _wait_to_read(self, connection: Connection, command: RemotingCommand, now_ms: int) -> None:
         """The lease has run out, or this node does not lead: ask Raft."""
@@ -424,7 +426,7 @@ class ControllerService:
         self._carry_out(now_ms, self.machine.step(now_ms, event))
         self._arm(now_ms)
 
-    def _carry_out(self, now_ms: int, effects: list[cm.ControllerEffect]) -> None:
+    def _carry_out(self, now_ms: int, effects: Iterable[cm.ControllerEffect]) -> None:
         for effect in effects:
             # Every request passes here twice: a match of fields costs more than what is done.
             match effect:

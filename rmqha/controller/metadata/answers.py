@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from rmqha.base.machine import Note
 from rmqha.controller.metadata.decision import Decision
-from rmqha.controller.metadata.fields import broker_id_field
 from rmqha.controller.metadata.lanes import Work
 from rmqha.controller.metadata.messages import ControllerEffect, Reply
 from rmqha.controller.metadata.registrations import Identity
 from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.heartbeat import Heartbeat
 
 HEARTBEAT_OK = Decision(ResponseCode.SUCCESS, "Heart beat success")
 HEARTBEAT_NO_ID = Decision(
@@ -31,10 +29,9 @@ ELECTION_RESULTS: dict[int, str] = {
 }
 
 
-def heartbeat_answer(ext_fields: Mapping[str, str]) -> Decision:
+def heartbeat_answer(beat: Heartbeat) -> Decision:
     """What somebody hears who sends 904 as a normal request; brokers send it one way."""
-    known = broker_id_field(ext_fields, "brokerId") is not None
-    return HEARTBEAT_OK if known else HEARTBEAT_NO_ID
+    return HEARTBEAT_NO_ID if beat.broker_id < 1 else HEARTBEAT_OK
 
 
 def reply(token: int, decision: Decision) -> Reply:

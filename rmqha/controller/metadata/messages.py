@@ -5,6 +5,7 @@ Source: RIP-44 for the requests and the 1008 notification; the rest is this proj
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 from msgspec import Struct, field
@@ -212,3 +213,4 @@ class WatchRoute(Struct, frozen=True):
 
 
 ControllerEffect: TypeAlias = Reply | Propose | Notify | WatchRoute | Note
+Effects: TypeAlias = Sequence[ControllerEffect]

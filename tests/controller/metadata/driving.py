@@ -9,7 +9,6 @@ from rmqha.base.machine import Note
 from rmqha.controller.machine import (
     Committed,
     ConnectionClosed,
-    ControllerEffect,
     ControllerEvent,
     ControllerMachine,
     LeadershipChanged,
@@ -22,6 +21,8 @@ from rmqha.controller.machine import (
     Ticked,
     WatchRoute,
 )
+from rmqha.controller.metadata.messages import Effects
+from rmqha.remoting.heartbeat import Heartbeat
 
 CLUSTER, NAME = "DefaultCluster", "broker-a"
 
@@ -50,7 +51,7 @@ class Driver:
     def step(self, event: ControllerEvent) -> None:
         self.carry_out(self.machine.step(self.now_ms, event))
 
-    def carry_out(self, effects: list[ControllerEffect]) -> None:
+    def carry_out(self, effects: Effects) -> None:
         for effect in effects:
             match effect:
                 case Propose():
@@ -104,7 +105,7 @@ class Driver:
         fields = {"clusterName": CLUSTER, "brokerName": NAME, "brokerId": broker_id, **more}
         on = broker_id if connection is None else connection
         texts = {key: str(value) for key, value in fields.items()}
-        self.carry_out(self.machine.heartbeat(self.now_ms, on, texts))
+        self.carry_out(self.machine.heartbeat(self.now_ms, on, Heartbeat.of(texts)))
 
     def elect(self, broker_id: int, *, designate: bool = False, connection: int = 0) -> Reply:
         """1002 from a broker, or (designate) from mqadmin."""
