@@ -1,4 +1,4 @@
-"""What a broker tells people of itself: the table of request 28, and its configuration (25, 26).
+"""What a broker tells people of itself: the table of request 28, and its configuration (25).
 
 Source: AdminBrokerProcessor.prepareRuntimeInfo and StoreStatsService of RocketMQ 5.1.1 to 5.5
 (reference broker-namesrv 2.9).
@@ -13,7 +13,6 @@ from rmqha.broker.latencies import readable_bytes
 from rmqha.broker.statistics import SHORT, Statistics
 from rmqha.remoting.codes import VERSION_CURRENT, VERSION_ORDINALS
 
-SECRET_WORDS = ("password", "secret", "credential")
 BLACK_LIST = frozenset({
     "brokerConfigPath", "configBlackList", "configStorePath", "rocketmqHome", "storePathRootDir",
 })  # fmt: skip
@@ -153,12 +152,3 @@ def _duration(ms: int) -> str:
     seconds = max(0, ms) // 1000
     days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
     return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds % 60} seconds ]"
-
-
-def config_text(values: Mapping[str, str]) -> bytes:
-    """The body of 26: ``key=value`` lines, sorted; secrets are hidden."""
-    lines = []
-    for key, value in sorted(values.items()):
-        hidden = value and any(word in key.lower() for word in SECRET_WORDS)
-        lines.append(f"{key}={'******' if hidden else value}\n")
-    return "".join(lines).encode()

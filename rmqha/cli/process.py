@@ -16,7 +16,7 @@ from rmqha.base.errors import ConfigInvalid, InvariantBroken, StoreCorrupted
 from rmqha.remoting.settings import CONNECTIONS_MAX
 from rmqha.runtime.aio import descriptors
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.properties import parse_properties
+from rmqha.runtime.properties import decode_properties, parse_properties
 
 ALLOCATIONS_PER_COLLECTION = 10_000
 """Requests leave nothing behind that the collector has to find, so it need not look so often."""
@@ -37,8 +37,8 @@ def read_properties(path: str | None, needed: str) -> dict[str, str]:
     if path is None:
         raise ConfigInvalid(f"give a properties file with -c ({needed} is needed)")
     try:
-        return parse_properties(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        return parse_properties(decode_properties(Path(path).read_bytes()))
+    except OSError as error:
         raise ConfigInvalid(f"cannot read {path}: {error}") from error
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{path}: {error}") from error

@@ -19,10 +19,7 @@ from rmqha.controller.settings import (
     is_integer,
 )
 from rmqha.remoting.codes import ResponseCode
-from rmqha.runtime.properties import parse_properties
-
-# The last one holds the collector's authorization.
-SECRET_WORDS = ("password", "secret", "credential", "accesskey", "token", "exporterheader")
+from rmqha.runtime.properties import parse_properties, shown_properties
 
 
 class ConfigAnswer(NamedTuple):
@@ -35,12 +32,7 @@ class ConfigAnswer(NamedTuple):
 
 def config_text(config: ControllerConfig) -> bytes:
     """The body of 1010: ``key=value`` lines, sorted; secrets are hidden."""
-    lines = []
-    for key in sorted(config.values):
-        value = config.values[key]
-        hidden = value and any(word in key.lower() for word in SECRET_WORDS)
-        lines.append(f"{key}={'******' if hidden else value}\n")
-    return "".join(lines).encode()
+    return shown_properties(config.values)
 
 
 def update_config(config: ControllerConfig, body: bytes) -> ConfigAnswer:

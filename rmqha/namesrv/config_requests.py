@@ -13,19 +13,12 @@ from rmqha.base.machine import Note
 from rmqha.namesrv.messages import Answer, Stored
 from rmqha.namesrv.settings import BLACK_LIST, DEFAULTS, MUTABLE, NamesrvConfig, malformed
 from rmqha.remoting.codes import ResponseCode
-from rmqha.runtime.properties import parse_properties
-
-SECRET_WORDS = ("password", "secret", "credential", "accesskey", "token")
+from rmqha.runtime.properties import parse_properties, shown_properties
 
 
 def config_text(config: NamesrvConfig) -> bytes:
     """The body of 319: ``key=value`` lines, sorted; secrets are hidden."""
-    lines = []
-    for key in sorted(config.values):
-        value = config.values[key]
-        hidden = value and any(word in key.lower() for word in SECRET_WORDS)
-        lines.append(f"{key}={'******' if hidden else value}\n")
-    return "".join(lines).encode()
+    return shown_properties(config.values)
 
 
 def update_config(config: NamesrvConfig, body: bytes) -> Answer:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import re
+from collections.abc import Mapping
 
 from rmqha.base.errors import ConfigInvalid
 
@@ -11,6 +13,29 @@ _WRITTEN = {"\\": "\\\\", **{char: f"\\{name}" for name, char in _ESCAPES.items(
 # str.splitlines would also split at form feeds and at what Unicode calls line ends.
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _UNICODE_ESCAPE = re.compile(r"[0-9A-Fa-f]{4}")
+
+SECRET_WORDS = ("password", "secret", "credential", "accesskey", "token", "exporterheader")
+"""A key that holds one of these, in any case, has a value that is shown to nobody."""
+
+
+def decode_properties(content: bytes) -> str:
+    """The text of a properties file: UTF-8, with or without a byte order mark, or Latin-1.
+
+    Java reads Latin-1 alone, in which any bytes are text, so no comment ends a start.
+    """
+    try:
+        return content.removeprefix(codecs.BOM_UTF8).decode()
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
+
+
+def shown_properties(values: Mapping[str, str]) -> bytes:
+    """What answers to "show your configuration": plain ``key=value`` lines, sorted, no secrets."""
+    lines = []
+    for key, value in sorted(values.items()):
+        hidden = value and any(word in key.lower() for word in SECRET_WORDS)
+        lines.append(f"{key}={'******' if hidden else value}\n")
+    return "".join(lines).encode()
 
 
 def parse_properties(text: str) -> dict[str, str]:

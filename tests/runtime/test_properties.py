@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.runtime.properties import format_properties, parse_properties
+from rmqha.cli.process import read_properties
+from rmqha.runtime.properties import (
+    SECRET_WORDS,
+    format_properties,
+    parse_properties,
+    shown_properties,
+)
 
 # What java.util.Properties#load (JDK 17) makes of the text on the left.
 CASES = {
@@ -84,3 +92,34 @@ def test_ordinary_values_stay_readable_when_written() -> None:
     values = {"controllerDLegerPeers": "n0-127.0.0.1:9878;n1-h:1", "metricsLabel": "a:b,c:d"}
     expected = "controllerDLegerPeers=n0-127.0.0.1:9878;n1-h:1\nmetricsLabel=a:b,c:d\n"
     assert expected == format_properties(values)
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        ("# 生产环境\nbrokerName=a\n".encode("gbk"), "a"),
+        ("# générale\nbrokerName=a\n".encode("latin-1"), "a"),
+        (b"\xef\xbb\xbfbrokerName=a\n", "a"),
+        ("brokerName=größe\n".encode(), "größe"),
+        ("brokerName=größe\n".encode("latin-1"), "größe"),
+    ],
+)
+def test_a_file_of_any_editor_is_read(tmp_path: Path, content: bytes, name: str) -> None:
+    """A remark in another encoding ended the start; a byte order mark hid the first key."""
+    path = tmp_path / "broker.conf"
+    path.write_bytes(content)
+    assert read_properties(str(path), "brokerName") == {"brokerName": name}
+
+
+@given(
+    st.dictionaries(st.text(min_size=1, max_size=5), st.text(max_size=5)),
+    st.sampled_from(SECRET_WORDS),
+)
+def test_no_secret_is_shown(values: dict[str, str], word: str) -> None:
+    """Anybody may ask a broker, a controller or a name server for its configuration."""
+    secret = "0penSesame"
+    for key in (word, word.upper(), f"my{word.title()}Of"):
+        shown = shown_properties({**values, key: secret, f"{key}Unset": ""}).decode()
+        assert secret not in shown
+        assert f"{key}=******\n" in shown
+        assert f"{key}Unset=\n" in shown

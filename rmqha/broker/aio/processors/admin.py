@@ -9,7 +9,7 @@ from rmqha.broker.aio.config_file import ConfigText
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.live_config import ConfigRefused, read_update
-from rmqha.broker.runtime_info import Facts, config_text, runtime_table
+from rmqha.broker.runtime_info import Facts, runtime_table
 from rmqha.broker.scrape import Scrape, lags_of
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
@@ -19,6 +19,7 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import DiskUse
+from rmqha.runtime.properties import shown_properties
 
 
 class AdminProcessor:
@@ -64,7 +65,7 @@ class AdminProcessor:
         """26."""
         broker = self._broker
         version = fastjson.dumps(broker.topics.table.version.members()).decode()
-        body = config_text(broker.config.values)
+        body = shown_properties(broker.config.values)
         return request.reply(ResponseCode.SUCCESS, None, ext_fields(version=version), body)
 
     def update_config(
