@@ -16,9 +16,9 @@ from rmqha.broker.aio.boot_file import BOOT_FILE, lost_power
 from rmqha.broker.aio.clients import ClientConnections
 from rmqha.broker.aio.config_file import ConfigText
 from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
-from rmqha.broker.aio.delay_sync import DelaySync
 from rmqha.broker.aio.namesrv_registration import NamesrvRegistration
 from rmqha.broker.aio.pop_parts import PopParts
+from rmqha.broker.aio.position_sync import PositionSync
 from rmqha.broker.aio.processors.admin import AdminProcessor
 from rmqha.broker.aio.processors.client import ClientProcessor
 from rmqha.broker.aio.processors.groups import GroupProcessor
@@ -184,14 +184,15 @@ class BrokerReplica:
 
         self._slave_sync = SlaveSync(
             client=self._client, clock=clock, log=log, master=followed,
-            topics=self.topics, groups=self.groups, offsets=self.offsets,
+            topics=self.topics, groups=self.groups,
             period_ms=config.integer("syncSlaveMetadataPeriod"),
             more=(
                 (RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, "request modes", self.pop.take_modes),
             ),
         )  # fmt: skip
-        self._delay_sync = DelaySync(
-            client=self._client, clock=clock, log=log, master=followed, services=self.services,
+        self._position_sync = PositionSync(
+            client=self._client, clock=clock, log=log, master=followed, store=self.store,
+            offsets=self.offsets, services=self.services,
             period_ms=config.integer("syncSlaveMetadataPeriod"),
         )  # fmt: skip
         self._send = SendProcessor(self, self.services, unique_ids)
@@ -268,7 +269,7 @@ class BrokerReplica:
         self.tasks.start(self._watch_clients(), name="clients")
         self.tasks.start(self._registration.run(), name="name servers")
         self.tasks.start(self._slave_sync.run(), name="slave sync")
-        self.tasks.start(self._delay_sync.run(), name="delay sync")
+        self.tasks.start(self._position_sync.run(), name="position sync")
         await self.manager.start()
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""A slave copies its master's topics, groups and offsets, to serve them when it is elected.
+"""A slave copies its master's topics and groups, to serve them when it is elected.
 
 Source: SlaveSynchronize of RocketMQ 5.1.1 to 5.5 (reference ha-store 7.5).
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqha.base.errors import RmqhaError
-from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
+from rmqha.broker.aio.consumer_files import GroupFile
 from rmqha.broker.aio.topics import TopicFile
 from rmqha.broker.groups import GroupTable
 from rmqha.broker.settings import FAST_PORT_DISTANCE
@@ -38,7 +38,7 @@ class SlaveSync:
 
     Args:
         master: the service address of the master that this slave follows; None when there is none.
-        topics, groups, offsets: what to keep up to date.
+        topics, groups: what to keep up to date.
         period_ms: between two looks.
         more: what else to ask for: request code, what it is called, and who takes the answer and
             says how much of it was new.
@@ -53,7 +53,6 @@ class SlaveSync:
         master: Callable[[], str | None],
         topics: TopicFile,
         groups: GroupFile,
-        offsets: OffsetFile,
         period_ms: int,
         more: tuple[tuple[int, str, Callable[[dict[str, Any]], int]], ...] = (),
     ) -> None:
@@ -63,13 +62,10 @@ class SlaveSync:
         self._master = master
         self._topics = topics
         self._groups = groups
-        self._offsets = offsets
         self._period_ms = period_ms
-        # Topics first: offsets of a topic that is not known here would be for nobody.
         self._copies: tuple[tuple[int, str, Callable[[dict[str, Any]], int]], ...] = (
             (RequestCode.GET_ALL_TOPIC_CONFIG, "topics", self._take_topics),
             (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "groups", self._take_groups),
-            (RequestCode.GET_ALL_CONSUMER_OFFSET, "offsets", self._take_offsets),
             *more,
         )
 
@@ -98,8 +94,7 @@ class SlaveSync:
             self._log.log("warning", "not_copied", what=what, master=master, reason=str(error))
             return
         if count:
-            level = "debug" if code == RequestCode.GET_ALL_CONSUMER_OFFSET else "info"
-            self._log.log(level, "copied", what=what, master=master, count=count)
+            self._log.log("info", "copied", what=what, master=master, count=count)
 
     def _take_topics(self, value: dict[str, Any]) -> int:
         table = TopicTable.of(value)
@@ -116,9 +111,3 @@ class SlaveSync:
         self._groups.table = table
         self._groups.changed()
         return len(table.groups)
-
-    def _take_offsets(self, value: dict[str, Any]) -> int:
-        changes = self._offsets.table.merge(value)
-        if changes:
-            self._offsets.changed()
-        return changes

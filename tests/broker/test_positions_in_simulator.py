@@ -1,0 +1,115 @@
+"""How far a master's services are is copied by slaves, and must never run ahead of their logs.
+
+The rule here is Java's default: one replica is enough for an acknowledgement, so a slave of the
+SyncStateSet may be behind. What it has of a message is then all that is promised of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rmqha.broker.aio.replica import BrokerReplica
+from rmqha.ha.events import Role
+from tests.broker.replicas import TOPIC, ReplicaCluster
+from tests.broker.test_pop_in_simulator import pop
+from tests.broker.test_producer_services import bodies, send, stored, the_master
+
+GROUP = "CG"
+
+
+@pytest.fixture
+def cluster() -> Iterator[ReplicaCluster]:
+    """Three replicas in sync, with Java's rule for acknowledgements."""
+    with ReplicaCluster(
+        seed=21, messageDelayLevel="1s 5s", allAckInSyncStateSet="false", inSyncReplicas=1,
+        haMaxTimeSlaveNotCatchup=60_000, syncSlaveMetadataPeriod=300, timerFlushIntervalMs=200,
+        haHousekeepingInterval=60_000,
+    ) as one:  # fmt: skip
+        one.boot_all()
+        one.until(one.in_sync, "SyncStateSet of three")
+        yield one
+
+
+def slaves(cluster: ReplicaCluster) -> list[BrokerReplica]:
+    """All but the master."""
+    return [one for one in cluster.replicas.values() if one.role is Role.SLAVE]
+
+
+def hold_replication(cluster: ReplicaCluster) -> None:
+    """The log stops flowing to slaves; requests go on, as over a connection of their own."""
+    for one in slaves(cluster):
+        assert one.ha is not None
+        one.ha._master[1]._transport.pause_reading()
+
+
+def wait_for_logs(cluster: ReplicaCluster) -> None:
+    """Every slave has what the master has."""
+    master = the_master(cluster)
+    cluster.until(
+        lambda: {one.store.confirm_offset for one in slaves(cluster)} == {master.store.max_offset},
+        "equal logs",
+    )
+
+
+def kill_master(cluster: ReplicaCluster) -> None:
+    """And wait for the next one."""
+    old = the_master(cluster)
+    cluster.kill(cluster.host_of(old))
+    cluster.until(lambda: cluster.master() not in (None, old), "new master")
+
+
+@pytest.mark.parametrize("more", ["DELAY\x011\x02", "TIMER_DELAY_MS\x011000\x02"])
+def test_delivery_when_a_slave_lacks_it_then_the_slave_delivers_once_more(
+    cluster: ReplicaCluster, more: str
+) -> None:
+    """The slave has the message and not its delivery: by the master's position it never came."""
+    assert send(cluster, 1, more).code == 0
+    wait_for_logs(cluster)
+    hold_replication(cluster)
+    cluster.until(lambda: stored(cluster, TOPIC), "the delivery")
+    cluster.run_for(3_000)
+    kill_master(cluster)
+    cluster.until(lambda: bodies(stored(cluster, TOPIC)) == [b"body-1"], "the delivery", 10_000)
+
+
+def test_pop_when_a_slave_lacks_its_check_point_then_the_message_comes_again(
+    cluster: ReplicaCluster,
+) -> None:
+    """The slave has the message and not its check point: by the group's offset it was consumed."""
+    assert send(cluster, 1).code == 0
+    wait_for_logs(cluster)
+    hold_replication(cluster)
+    code, found = pop(cluster)
+    assert (code, [one.body for one in found]) == (0, [b"body-1"])
+    cluster.run_for(3_000)
+    kill_master(cluster)
+    again: list[bytes] = []
+
+    def popped() -> bool:
+        again.extend(one.body for one in pop(cluster)[1])
+        return bool(again)
+
+    cluster.until(popped, "the message again", 10_000)
+    assert again == [b"body-1"]
+
+
+def test_positions_when_the_log_has_caught_up_then_they_are_the_masters(
+    cluster: ReplicaCluster,
+) -> None:
+    """Waiting for the log must end: a slave that never takes them delivers everything anew."""
+    assert send(cluster, 1, "DELAY\x011\x02").code == 0
+    cluster.until(lambda: stored(cluster, TOPIC), "the delivery")
+    assert pop(cluster)[0] == 0
+    wait_for_logs(cluster)
+    cluster.run_for(1_500)
+    master = the_master(cluster)
+    expected = master.services.delay_offsets.offsets.kept
+    assert expected[1] == 1
+    for one in slaves(cluster):
+        assert one.services.delay_offsets.offsets.kept == expected
+        assert one.services.timer_mark.mark.read_ms > 0
+        assert one.offsets.table.members()["offsetTable"].keys() == (
+            master.offsets.table.members()["offsetTable"].keys()
+        )
