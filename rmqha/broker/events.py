@@ -188,9 +188,15 @@ class ConfirmSet(NamedTuple):
 
 
 class EndAlter(NamedTuple):
-    """An alteration brought no new set; ``refused`` when it surely was not applied."""
+    """An alteration brought no new set.
+
+    Attributes:
+        refused: it surely was not applied.
+        for_a_member: because of one of those in it.
+    """
 
     refused: bool
+    for_a_member: bool = False
 
 
 class ServeAs(NamedTuple):

@@ -22,6 +22,7 @@ from rmqha.broker.registration import REQUEST_OF, Registration
 from rmqha.broker.requests import (
     NEEDS_OPERATOR,
     NOT_APPLIED,
+    OF_A_MEMBER,
     alter_fields,
     heartbeat_fields,
     master_of,
@@ -469,8 +470,6 @@ class ReplicasCore:
             if self.is_settled:
                 self._effects.append(ev.FollowMaster(address))
 
-    # -- heartbeats, the SyncStateSet ----------------------------------------------------------------------------
-
     def _beat(self, now_ms: int) -> None:
         self._due[Job.HEARTBEAT] = now_ms + self.settings.broker_heartbeat_interval_ms
         fields = heartbeat_fields(self.settings, self.broker_id)
@@ -496,6 +495,6 @@ class ReplicasCore:
             self._effects.append(ev.EndAlter(refused=False))
             return
         self._note("sync_state_set_refused", "warning", code=answer.code, remark=answer.remark)
-        self._effects.append(ev.EndAlter(refused=answer.code in NOT_APPLIED))
+        self._effects.append(ev.EndAlter(answer.code in NOT_APPLIED, answer.code in OF_A_MEMBER))
         # Whoever knows better is asked at once: the epochs here are out of date.
         self._due[Job.POLL] = now_ms

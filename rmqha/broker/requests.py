@@ -25,6 +25,11 @@ NOT_APPLIED = frozenset(
 """Answers to 1001 that surely changed nothing. Any other may come from a leader that lost its term
 after the change was on its way."""
 
+OF_A_MEMBER = frozenset(
+    {ResponseCode.CONTROLLER_INVALID_REPLICAS, ResponseCode.CONTROLLER_BROKER_NOT_ALIVE}
+)
+"""Answers to 1001 that are about one of the replicas that were asked for."""
+
 NEEDS_OPERATOR = frozenset(
     {
         ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,

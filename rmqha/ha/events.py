@@ -108,7 +108,13 @@ class SyncStateSetConfirmed(Struct, frozen=True):
 
 
 class AlterRefused(Struct, frozen=True):
-    """The controller answered that it did not apply the alteration."""
+    """The controller answered that it did not apply the alteration.
+
+    Attributes:
+        for_a_member: because it does not know, or does not hear, one of those in it.
+    """
+
+    for_a_member: bool = False
 
 
 class AlterLost(Struct, frozen=True):

@@ -189,8 +189,8 @@ class HaCore:
                     self.client.master_found(now_ms, address)
             case ev.SyncStateSetConfirmed(ids, epoch):
                 members.confirmed(now_ms, ids, epoch)
-            case ev.AlterRefused():
-                members.sync_state_set.refused()
+            case ev.AlterRefused(for_a_member):
+                members.sync_state_set.refused(now_ms, for_a_member=for_a_member)
             case ev.AlterLost():
                 members.sync_state_set.lost()
             case ev.ReplicasKnown(ids):

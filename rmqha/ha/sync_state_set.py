@@ -25,6 +25,15 @@ JOIN_MS_MAX = 1_000
 JOIN_PAUSE_MS = 10_000
 """Between two such attempts."""
 
+ASIDE_MS, ASIDE_MS_MAX = 1_000, 60_000
+"""How long a slave is left out of wishes that the controller refused for it; doubled each time."""
+
+ONE_BY_ONE_MS = 60_000
+"""So long newcomers are asked for one at a time, after several together were refused."""
+
+STRANGERS_MAX = 64
+"""Refused ids that are remembered."""
+
 JOIN_LAG_MS_MAX = 1_000
 """A slave joins when it has everything that the log held so long ago."""
 
@@ -79,6 +88,9 @@ class SyncStateSet:
         self._joining_until_ms = 0
         self._join_again_ms = 0
         self._caught_up_ms: dict[int, int] = {}
+        # By id: left out of wishes until then, and for how long the last time.
+        self._aside: dict[int, tuple[int, int]] = {}
+        self._one_by_one_until_ms = 0
 
     @property
     def possible(self) -> tuple[frozenset[int], ...]:
@@ -121,13 +133,32 @@ class SyncStateSet:
         self.ids, self.epoch = frozenset(ids), epoch
         self.asked = []
         self.awaiting = False
+        for member in self.ids:
+            self._aside.pop(member, None)
         return before != (self.ids, self.epoch, ())
 
-    def refused(self) -> None:
-        """The controller did not apply the newest request."""
-        if self.awaiting:
-            self.awaiting = False
-            self.asked = self.asked[:-1]
+    def refused(self, now_ms: int, *, for_a_member: bool = False) -> None:
+        """The controller did not apply the newest request.
+
+        Args:
+            for_a_member: it does not know one of those who were asked for, or hears it not. One
+                such slave must not keep the others in, or out.
+        """
+        if not self.awaiting:
+            return
+        self.awaiting = False
+        newcomers = self.asked[-1] - self.ids
+        self.asked = self.asked[:-1]
+        if not for_a_member:
+            return
+        if len(newcomers) > 1:
+            self._one_by_one_until_ms = now_ms + ONE_BY_ONE_MS
+        for slave_id in newcomers if len(newcomers) == 1 else ():
+            _, before_ms = self._aside.pop(slave_id, (0, ASIDE_MS // 2))
+            pause_ms = min(2 * before_ms, ASIDE_MS_MAX)
+            if len(self._aside) >= STRANGERS_MAX:
+                del self._aside[next(iter(self._aside))]
+            self._aside[slave_id] = (now_ms + pause_ms, pause_ms)
 
     def lost(self) -> None:
         """No answer: both sets stay possible, and another request may be made."""
@@ -144,7 +175,7 @@ class SyncStateSet:
         self, now_ms: int, slaves: Iterable[Candidate], bar: Bar, lag_ms_max: int
     ) -> frozenset[int]:
         """The set that should be: members that are connected and keep up, and who caught up."""
-        wished = {self.own_id}
+        wished, newcomers = {self.own_id}, []
         for slave in slaves:
             if slave.caught_up_ms is not None:
                 known = self._caught_up_ms.get(slave.slave_id, slave.caught_up_ms)
@@ -152,9 +183,15 @@ class SyncStateSet:
             seen = self._caught_up_ms.get(slave.slave_id)
             if slave.learner or seen is None or now_ms - seen > lag_ms_max:
                 continue
-            if slave.slave_id in self.ids or _may_join(now_ms, slave, bar):
+            if slave.slave_id in self.ids:
                 wished.add(slave.slave_id)
-        return frozenset(wished)
+            elif _may_join(now_ms, slave, bar) and not self._is_aside(now_ms, slave.slave_id):
+                newcomers.append(slave.slave_id)
+        alone = now_ms < self._one_by_one_until_ms
+        return frozenset(wished.union(sorted(newcomers)[:1] if alone else newcomers))
+
+    def _is_aside(self, now_ms: int, slave_id: int) -> bool:
+        return now_ms < self._aside.get(slave_id, (0, 0))[0]
 
     def let_join(self, now_ms: int, slaves: Iterable[Candidate], bar: Bar) -> bool:
         """Count a slave that keeps up with a master that is alone, for a moment.
@@ -170,7 +207,10 @@ class SyncStateSet:
             if now_ms >= self._joining_until_ms:
                 self.joining = frozenset()
         elif self.union == {self.own_id} and now_ms >= self._join_again_ms:
-            near = [slave.slave_id for slave in slaves if _keeps_up(now_ms, slave, bar)]
+            near = [
+                slave.slave_id for slave in slaves
+                if _keeps_up(now_ms, slave, bar) and not self._is_aside(now_ms, slave.slave_id)
+            ]  # fmt: skip
             if near:
                 self.joining = frozenset(near[:1])
                 self._joining_until_ms = now_ms + JOIN_MS_MAX

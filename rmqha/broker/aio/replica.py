@@ -435,10 +435,10 @@ class BrokerReplica:
         if self.ha is not None:
             self.ha.give(ha_ev.SyncStateSetConfirmed(ids, set_epoch))
 
-    def end_alter(self, *, refused: bool) -> None:
+    def end_alter(self, *, refused: bool, for_a_member: bool) -> None:
         """The controller did not take a set, or nobody knows."""
         if self.ha is not None:
-            self.ha.give(ha_ev.AlterRefused() if refused else ha_ev.AlterLost())
+            self.ha.give(ha_ev.AlterRefused(for_a_member) if refused else ha_ev.AlterLost())
 
     def serve_as(self, role: Role, epoch: int) -> None:
         """The role is complete: serve, and tell the name servers by a newer topic version."""

@@ -57,7 +57,7 @@ class Replica(Protocol):
     def confirm_set(self, ids: frozenset[int], set_epoch: int) -> None:
         """The controller's SyncStateSet."""
 
-    def end_alter(self, *, refused: bool) -> None:
+    def end_alter(self, *, refused: bool, for_a_member: bool) -> None:
         """An alteration brought nothing."""
 
     def serve_as(self, role: Role, epoch: int) -> None:
@@ -258,8 +258,8 @@ class ReplicasManager:
                 self._replica.follow_master(ha_address)
             case ev.ConfirmSet(ids, set_epoch):
                 self._replica.confirm_set(ids, set_epoch)
-            case ev.EndAlter(refused):
-                self._replica.end_alter(refused=refused)
+            case ev.EndAlter(refused, for_a_member):
+                self._replica.end_alter(refused=refused, for_a_member=for_a_member)
             case ev.ServeAs(role, epoch):
                 self._replica.serve_as(role, epoch)
                 if role is Role.MASTER:

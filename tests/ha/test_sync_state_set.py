@@ -1,0 +1,104 @@
+"""A master and a controller that knows three replicas: strangers must not freeze the set."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqha.ha import events as ev
+from rmqha.ha.frames import Ack
+from rmqha.ha.ha_core import HaCore
+from rmqha.ha.settings import HaSettings
+from rmqha.ha.sync_state_set import ASIDE_MS_MAX, STRANGERS_MAX, SyncStateSet
+from tests.ha.test_sessions import joined, reigning
+
+KNOWN = frozenset({1, 2, 3})
+STEP_MS = 100
+END = 4_000
+
+
+class Group:
+    """A reigning core, its slaves, and the controller; time passes in steps.
+
+    Attributes:
+        refused: how many requests the controller refused.
+    """
+
+    def __init__(self, settings: HaSettings | None = None) -> None:
+        self.core: HaCore = reigning(settings)
+        self.now_ms = 0
+        self.epoch = 1
+        self.ids = frozenset({1})
+        self.refused = 0
+        self._waiting: list[ev.Effect] = []
+
+    def connect(self, slave_id: int) -> None:
+        """A slave that holds everything; its connection has its number."""
+        self._waiting += joined(self.core, slave_id, slave_id, END)
+
+    def disconnect(self, slave_id: int) -> None:
+        """Its connection ends."""
+        self._waiting += self.core.step(self.now_ms, ev.SlaveClosed(slave_id, "gone"))
+
+    def run(self, ms: int) -> None:
+        """Let time pass; slaves go on acknowledging what they have."""
+        for _ in range(ms // STEP_MS):
+            self.now_ms += STEP_MS
+            for conn in list(self.core.sessions):
+                self._waiting += self.core.step(self.now_ms, ev.SlaveSent(conn, Ack(END)))
+            self._waiting += self.core.step(self.now_ms, ev.Ticked())
+            self._answer()
+
+    def _answer(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not isinstance(one, ev.AlterSyncStateSet):
+                continue
+            if one.ids <= KNOWN:
+                self.epoch, self.ids = self.epoch + 1, one.ids
+                answer: ev.Event = ev.SyncStateSetConfirmed(self.ids, self.epoch)
+            else:
+                self.refused += 1
+                answer = ev.AlterRefused(for_a_member=True)
+            self._waiting += self.core.step(self.now_ms, answer)
+
+
+@pytest.mark.parametrize("all_ack", [False, True])
+def test_set_when_a_stranger_connects_then_others_still_join_and_leave(all_ack: bool) -> None:
+    """One connection with an id that nobody registered froze the set, and with it all puts."""
+    group = Group(HaSettings(all_ack_in_sync_state_set=all_ack))
+    group.connect(99)
+    group.connect(98)
+    group.run(500)
+    group.connect(2)
+    group.connect(3)
+    group.run(15_000)
+    assert group.ids == KNOWN
+    group.disconnect(2)
+    group.run(20_000)
+    assert group.ids == {1, 3}
+    before = group.refused
+    group.run(120_000)
+    # Each of the two strangers is tried again once a minute, no oftener.
+    assert group.refused - before <= 6
+
+
+def test_a_slave_that_is_registered_later_joins() -> None:
+    """Its first heartbeat may come after its first acknowledgement."""
+    one = SyncStateSet(1)
+    one.confirmed(0, {1}, 1, 0)
+    for now_ms in (0, 2_000, 5_000):
+        assert one.ask(now_ms, frozenset({1, 2}))
+        one.refused(now_ms, for_a_member=True)
+    assert one.ask(20_000, frozenset({1, 2}))
+    assert one.confirmed(20_000, {1, 2}, 2, 0)
+    assert not one._aside
+
+
+def test_refused_ids_are_bounded() -> None:
+    """A stranger may come with another id each time."""
+    one = SyncStateSet(1)
+    one.confirmed(0, {1}, 1, 0)
+    for number in range(3 * STRANGERS_MAX):
+        assert one.ask(number * ASIDE_MS_MAX, frozenset({1, number + 2}))
+        one.refused(number * ASIDE_MS_MAX, for_a_member=True)
+    assert len(one._aside) == STRANGERS_MAX
