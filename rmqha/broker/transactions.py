@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqha.broker.delays import real_place
-from rmqha.broker.send import ILLEGAL_OPERATION, Refusal
+from rmqha.broker.send import ILLEGAL_OPERATION, MESSAGE_ILLEGAL, Refusal
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import (
     INT64_MAX,
@@ -25,7 +25,13 @@ from rmqha.remoting.headers import (
     text_field,
 )
 from rmqha.store import properties as props
-from rmqha.store.record import TRANSACTION_COMMIT, TRANSACTION_MASK, Message, Record
+from rmqha.store.record import (
+    PROPERTIES_MAX,
+    TRANSACTION_COMMIT,
+    TRANSACTION_MASK,
+    Message,
+    Record,
+)
 
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
@@ -40,6 +46,12 @@ _IMMUNITY = b"CHECK_IMMUNITY_TIME_IN_SECONDS"
 _PREPARED_OFFSET = b"TRAN_PREPARED_QUEUE_OFFSET"
 _OP_TAG = b"d"
 
+RENEWAL_BYTES = 128
+"""What :func:`renewed_half` adds to the properties, and CRCs of them, at most."""
+
+OP_BLOCKS_MAX = 4096
+"""Places among the op messages that are remembered, to begin there again."""
+
 
 def is_half(properties: bytes) -> bool:
     """Whether a producer sent it as the first half of a transaction."""
@@ -47,14 +59,23 @@ def is_half(properties: bytes) -> bool:
     return value is not None and value.lower() == b"true"
 
 
-def half_message(message: Message) -> Message:
-    """A half message as it is stored; delays count from its commit."""
+def half_message(message: Message) -> Message | Refusal:
+    """A half message as it is stored; delays count from its commit.
+
+    One that could not be stored once more is refused: nobody could ask about it.
+    """
     properties = message.properties
     key = props.find(properties, b"UNIQ_KEY")
     if key is not None:
         properties = props.put(properties, b"__transactionId__", key)
     properties = props.put(properties, b"REAL_TOPIC", message.topic.encode())
     properties = props.put(properties, b"REAL_QID", b"%d" % message.queue_id)
+    if len(properties) > PROPERTIES_MAX - RENEWAL_BYTES:
+        most = PROPERTIES_MAX - RENEWAL_BYTES
+        return Refusal(
+            MESSAGE_ILLEGAL,
+            f"properties of {len(properties)} bytes, at most {most} of a half message",
+        )
     return message._replace(
         topic=HALF_TOPIC,
         queue_id=QUEUE,
@@ -93,7 +114,8 @@ def check_end(
     """Whether the producer may end this transaction."""
     if half is None or half.topic != HALF_TOPIC:
         return Refusal(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
-    age_ms = wall_ms - half.born_timestamp
+    # Not by the producer's clock, which may be any.
+    age_ms = wall_ms - half.store_timestamp
     named = not request.from_check and props.find(half.properties, _IMMUNITY) is not None
     if named and age_ms > immunity_ms(half.properties, timeout_ms):
         # The producer itself named the time after which it wants to be asked.
@@ -213,6 +235,7 @@ class OpenTransactions:
         self._renewed: dict[int, int] = {}
         self._ended: set[int] = set()
         self._answered: set[int] = set()
+        # Blocks of op messages: where one begins, and the last half message that it ends.
         self._ops: deque[tuple[int, int]] = deque()
         self.half_next = half_offset
         self.op_next = op_offset
@@ -234,7 +257,22 @@ class OpenTransactions:
                 self._ended.add(offset)
             else:
                 self._drop(offset)
-        self._ops.append((queue_offset, max(half_offsets, default=-1)))
+        last = max(half_offsets, default=-1)
+        if not self._ops or last > self._ops[-1][1]:
+            self._ops.append((queue_offset, last))  # else the block before is kept for longer
+        if len(self._ops) > OP_BLOCKS_MAX:
+            self._join_blocks()
+
+    def _join_blocks(self) -> None:
+        """Half as many, each twice as long: behind an old half message there may be millions.
+
+        The last half message of a block grows from block to block, so the later one's counts.
+        """
+        blocks = list(self._ops)
+        joined = [
+            (first, last) for (first, _), (_, last) in zip(blocks[::2], blocks[1::2], strict=False)
+        ]
+        self._ops = deque(joined + blocks[len(joined) * 2 :])
 
     def _drop(self, offset: int) -> None:
         one = self._open.pop(offset, None)

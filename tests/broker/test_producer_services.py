@@ -274,6 +274,36 @@ def test_transaction_when_committed_then_consumers_get_it_and_else_not(
     assert len(stored(alone, "RMQ_SYS_TRANS_OP_HALF_TOPIC", 1)) == 2
 
 
+def test_half_message_when_its_properties_are_nearly_full_then_it_is_asked_about_or_refused(
+    alone: ReplicaCluster,
+) -> None:
+    """One that could not be renewed was acknowledged, and ended by its first check."""
+    longest = 0
+    for padding in range(32_300, 32_800, 20):
+        values = send_fields(padding, TOPIC)
+        values["i"] += HALF + f"PAD\x01{'x' * padding}\x02"
+        address = the_master(alone).config.address
+        answer = alone.ask(address, 310, {**values, "f": "4"}, f"body-{padding}".encode())
+        assert answer.code in (0, 13)
+        longest = padding if answer.code == 0 else longest
+    assert 32_300 < longest < 32_780
+    kept = {one.body for one in stored(alone, "RMQ_SYS_TRANS_HALF_TOPIC", 1)}
+    alone.run_for(2_500)
+    renewed = [one for one in stored(alone, "RMQ_SYS_TRANS_HALF_TOPIC", 1)
+               if "TRANSACTION_CHECK_TIMES" in one.property_map()]  # fmt: skip
+    assert {one.body for one in renewed} == kept
+
+
+def test_transaction_when_the_producers_clock_is_wrong_then_it_is_asked_about_all_the_same(
+    alone: ReplicaCluster,
+) -> None:
+    """By its own clock the message was older than the log reaches back, and was given up."""
+    assert send(alone, 1, HALF, f="4", g="1000").code == 0
+    alone.run_for(2_500)
+    found = stored(alone, "RMQ_SYS_TRANS_HALF_TOPIC", 1)
+    assert any("TRANSACTION_CHECK_TIMES" in one.property_map() for one in found)
+
+
 def test_transaction_when_ended_twice_then_it_comes_once(alone: ReplicaCluster) -> None:
     """A client repeats 37; Java would deliver twice."""
     fields = half(alone, 1)

@@ -210,7 +210,10 @@ class TransactionService:
                 end = self._renew(one, half)
             except MessageIllegal as error:
                 self._broker.statistics.records_skipped += 1
+                # A release that did not look, or Java's, has taken it: it goes where people look.
                 self._log.log("error", "half_message_illegal", reason=str(error))
+                if half is not None:
+                    self._writer.append(expired_message(half))
                 end = self._op([one.queue_offset])
         return end, len(found) == ASK_MAX
 
@@ -218,7 +221,7 @@ class TransactionService:
         if half is None or real_place(half.properties) is None:
             self._log.log("error", "half_message_expired", offset=one.physical_offset)
             return self._op([one.queue_offset])
-        old = self._broker.clock.wall_ms() - half.born_timestamp > self._keep_ms
+        old = self._broker.clock.wall_ms() - half.store_timestamp > self._keep_ms
         if old or check_times(half.properties) >= self._checks_max:
             self._log.log("error", "transaction_given_up", offset=one.physical_offset)
             self._writer.append(expired_message(half))

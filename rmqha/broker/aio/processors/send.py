@@ -258,7 +258,10 @@ class SendProcessor:
         if b"TRAN_MSG" in properties and self._is_half(message):
             if self._broker.config.boolean("rejectTransactionMessage"):
                 return Refusal(NO_PERMISSION, "this broker takes no transactions")
-            message = half_message(message)
+            half = half_message(message)
+            if isinstance(half, Refusal):
+                return half
+            message = half
         elif b"DELAY" in properties or b"TIMER_D" in properties:
             placed = place(message, self._rules, self._broker.clock.wall_ms())
             if isinstance(placed, Refusal):
