@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.broker.settings import check_values
+from rmqha.broker.settings import READ_ELSEWHERE, check_values
 from rmqha.remoting.codes import ResponseCode
 from rmqha.runtime.properties import format_properties, parse_properties
 
@@ -40,9 +40,9 @@ class ConfigRefused(NamedTuple):
 def read_update(body: bytes, known: Mapping[str, str]) -> dict[str, str] | ConfigRefused:
     """What a 25 changes: all that it asks for, or nothing.
 
-    Java changes some keys at once, some never, and answers success to both; here an operator
-    hears which keys need the file and a restart. The same value again is no change, and unknown
-    keys are passed over, as in Java.
+    Java changes some keys at once, some never, and answers success to both, and to keys that
+    there are not; here an operator hears which keys need the file and a restart. The same value
+    again is no change.
     """
     try:
         asked = parse_properties(bytes(body).decode())
@@ -51,7 +51,11 @@ def read_update(body: bytes, known: Mapping[str, str]) -> dict[str, str] | Confi
     listed = {key.strip() for key in known.get("configBlackList", "").split(";")} | BLACK_LIST
     if any(key in listed for key in asked):
         return ConfigRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-    changed = {k: v.strip() for k, v in asked.items() if k in known and known[k] != v.strip()}
+    strange = sorted(key for key in asked if key not in known and key not in READ_ELSEWHERE)
+    if strange:
+        remark = f"there is no key {', '.join(strange)}; nothing was changed"
+        return ConfigRefused(ResponseCode.SYSTEM_ERROR, remark)
+    changed = {k: v.strip() for k, v in asked.items() if known.get(k) != v.strip()}
     fixed = sorted(key for key in changed if key not in LIVE)
     if fixed:
         return ConfigRefused(

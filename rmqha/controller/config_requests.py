@@ -51,7 +51,8 @@ def update_config(config: ControllerConfig, body: bytes) -> ConfigAnswer:
     for key, value in asked.items():
         name = ALIASES.get(key, key)
         if name not in DEFAULTS:
-            continue  # as Java does: unknown keys change nothing and are no error
+            refusal = f"there is no key {key}; nothing was changed"
+            return ConfigAnswer(ResponseCode.SYSTEM_ERROR, refusal, {})
         if name not in MUTABLE:
             refusal = f"{key} is read at start only; change the file and restart the controller"
             return ConfigAnswer(ResponseCode.NO_PERMISSION, refusal, {})

@@ -35,7 +35,8 @@ def update_config(config: NamesrvConfig, body: bytes) -> Answer:
     changed: dict[str, str] = {}
     for key, value in asked.items():
         if key not in DEFAULTS:
-            continue  # as Java does: unknown keys change nothing and are no error
+            refusal = f"there is no key {key}; nothing was changed"
+            return Answer(ResponseCode.SYSTEM_ERROR, refusal)
         if key not in MUTABLE:
             refusal = f"{key} is read at start only; change the file and restart the name server"
             return Answer(ResponseCode.NO_PERMISSION, refusal)

@@ -72,7 +72,6 @@ def test_update_when_a_key_may_change_then_it_takes_effect_and_the_file_keeps_it
     assert parse_properties(text)["transactionTimeOut"] == "9000"
     before = text
     assert update(cluster, b"slaveReadEnable=true").code == 0
-    assert update(cluster, b"noSuchKey=1").code == 0
     assert file_of(cluster) == before
 
 
@@ -85,6 +84,9 @@ def test_update_when_a_key_may_change_then_it_takes_effect_and_the_file_keeps_it
         (b"transactionCheckMax=0", 1, "must be positive"),
         (b"slaveReadEnable=perhaps", 1, "neither true nor false"),
         (b"\xff", 1, "string2Properties error"),
+        (b"noSuchKey=1\nslaveReadEnable=true", 1, "there is no key noSuchKey; nothing was changed"),
+        (b"fileReservedTime=1", 16, "fileReservedTime: read at start only"),
+        (b"deleteWhen=05\nmessageDelayLevel=1s", 16, "deleteWhen, messageDelayLevel: read at"),
     ],
 )
 def test_update_when_refused_then_nothing_changes(text: bytes, code: int, words: str) -> None:

@@ -121,11 +121,13 @@ def test_a_key_read_at_start_only_is_refused_by_name(key: str) -> None:
     assert before == config.values
 
 
-def test_an_unknown_key_changes_nothing_and_is_no_error() -> None:
-    """As in Java."""
+def test_an_unknown_key_changes_nothing_and_is_named() -> None:
+    """Java answers success, and an operator who mistyped a key waits for its effect."""
     config = dledger()
     before = dict(config.values)
-    assert (SUCCESS, None, {}) == update_config(config, b"nobodyKnows=1")
+    body = b"nobodyKnows=1\nnotifyBrokerRoleChanged=false\n"
+    remark = "there is no key nobodyKnows; nothing was changed"
+    assert (SYSTEM_ERROR, remark, {}) == update_config(config, body)
     assert before == config.values
 
 
