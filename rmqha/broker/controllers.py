@@ -8,7 +8,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 
+from rmqha.base.machine import Note
+
 _JITTER_STEPS = 256
+WARN_EVERY_MS = 30_000
 
 
 def backoff_ms(attempt: int, first_ms: int, limit_ms: int, salt: str) -> int:
@@ -41,6 +44,8 @@ class LeaderSearch:
         self.leader: str | None = None
         self.failures = 0
         self._open: set[int] = set()
+        self._heard = 0
+        self._warned_ms: int | None = None
 
     @property
     def is_open(self) -> bool:
@@ -49,11 +54,20 @@ class LeaderSearch:
 
     def asked(self, token: int) -> None:
         """A question was sent."""
+        self._heard = self._heard if self._open else 0
         self._open.add(token)
 
     def silent(self, token: int) -> None:
         """A question got no answer."""
         self._open.discard(token)
+
+    def ended(self, now_ms: int) -> list[Note]:
+        """A round has found no leader: what to tell people, at once and every half a minute."""
+        if self._warned_ms is not None and now_ms - self._warned_ms < WARN_EVERY_MS:
+            return []
+        self._warned_ms = now_ms
+        event = "controllers_without_leader" if self._heard else "controllers_unreachable"
+        return [Note(event, "warning", {"controllers": list(self.controllers)})]
 
     def answered(self, token: int, fields: Mapping[str, str] | None) -> bool:
         """Take one controller's answer to 1005.
@@ -65,11 +79,13 @@ class LeaderSearch:
             Whether there is a leader now and was none, or another.
         """
         self._open.discard(token)
+        self._heard += 1
         found = (fields or {}).get("controllerLeaderAddress", "").strip()
         is_leader = (fields or {}).get("isLeader", "").lower() == "true"
         if not found or found == self.leader or not (is_leader or self.leader is None):
             return False
         self.leader = found
+        self._warned_ms = None
         return True
 
     def lost(self) -> None:

@@ -230,6 +230,7 @@ class ReplicasCore:
             for job in waiting:
                 self._due.setdefault(job, now_ms)
         elif not self.search.is_open:
+            self._effects += self.search.ended(now_ms)
             self._agenda.again(now_ms, Job.FIND_LEADER, self.settings.retry_ms_max)
 
     def _leader_lost(self, now_ms: int, job: Job) -> None:
@@ -439,8 +440,6 @@ class ReplicasCore:
                 self._effects.append(ev.FollowMaster(self.master_ha_address))
         else:
             self._note("role_refused_by_log", "error", epoch=epoch)
-
-    # -- the master's HA address -----------------------------------------------------------------------------
 
     def _find_master(self, now_ms: int) -> None:
         if self.master_id == self.broker_id or not self.master_address:

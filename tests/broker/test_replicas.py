@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqha.base.machine import Note
 from rmqha.broker import events as ev
 from rmqha.ha.events import Role
 from rmqha.remoting.bodies import SyncStateSet
@@ -173,6 +174,31 @@ def test_leader_when_followers_name_a_dead_one_then_they_are_not_asked_without_p
             if not driver.has_asked(1004):
                 driver.tick()
     assert driver.now_ms - started > 5_000
+
+
+@pytest.mark.parametrize("heard", [False, True])
+def test_controllers_when_none_leads_then_people_are_told_at_once_and_every_half_minute(
+    *, heard: bool
+) -> None:
+    """A broker said "boot success" and nothing more, and nobody knew why it served nothing."""
+    driver = Driver()
+    driver.start()
+    begun, told = driver.now_ms, []
+    while driver.now_ms - begun < 100_000:
+        for ask in [one for one in driver.take(ev.Ask) if one.code == 1005]:
+            if heard and ask.address == OTHER:
+                driver.give(ev.Answered(ask.token, 0, {"isLeader": "false"}))
+            else:
+                driver.give(ev.Unanswered(ask.token, sent=False))
+        told += [
+            (driver.now_ms - begun, one) for one in driver.take(Note) if one.level == "warning"
+        ]
+        driver.tick()
+    assert [at // 30_000 for at, _ in told] == [0, 1, 2, 3]
+    assert told[0][0] < 1_000
+    event = "controllers_without_leader" if heard else "controllers_unreachable"
+    assert {one.event for _, one in told} == {event}
+    assert told[0][1].facts == {"controllers": [LEADER, OTHER]}
 
 
 # -- the SyncStateSet ----------------------------------------------------------------------------
