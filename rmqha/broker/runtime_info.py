@@ -48,6 +48,7 @@ class Facts(NamedTuple):
         oldest_send_ms: how long the oldest of the waiting sends has waited.
         delays: by level, the offset to deliver next and the end of the level's queue.
         lease: whether the write lease is held, and how often it was lost; None without one.
+        files_unwritten: files of the configuration that cannot be written now.
     """
 
     active: bool
@@ -70,6 +71,7 @@ class Facts(NamedTuple):
     delays: Mapping[int, tuple[int, int]]
     store_path: str
     lease: tuple[bool, int] | None = None
+    files_unwritten: int = 0
 
 
 def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:

@@ -6,10 +6,13 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rmqha.base.errors import RemoteProtocolError, StoreCorrupted
+from rmqha.base.errors import DiskFailed, RemoteProtocolError, StoreCorrupted
 from rmqha.broker.live_config import edited
+from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
 from rmqha.store.aio.small_files import read_config, write_config
+
+RETRY_MS = 1_000
 
 
 class ConfigText:
@@ -37,12 +40,39 @@ class ConfigText:
             await self._disk.write_atomic(self._path, text)
 
 
+class FileTroubles:
+    """Which files cannot be written now; people are told when that begins and ends.
+
+    Nothing that a broker has acknowledged is in these files alone, so it goes on without them. A
+    log that cannot be written is another matter.
+
+    Attributes:
+        reasons: by path.
+    """
+
+    def __init__(self, log: Logger) -> None:
+        self.reasons: dict[str, str] = {}
+        self._log = log
+
+    def failed(self, path: str, error: DiskFailed) -> None:
+        """A write failed."""
+        if path not in self.reasons:
+            self._log.log("error", "config_not_written", path=path, reason=str(error))
+        self.reasons[path] = str(error)
+
+    def wrote(self, path: str) -> None:
+        """A write succeeded."""
+        if self.reasons.pop(path, None) is not None:
+            self._log.log("info", "config_written_again", path=path)
+
+
 class ConfigFile:
     """A table and its file.
 
     Args:
         path: of the file.
         members: the table's present content.
+        troubles: is told when it cannot be written.
         period_ms: shortest pause between two writes; 0 writes after every change.
     """
 
@@ -52,6 +82,7 @@ class ConfigFile:
         clock: Clock,
         path: str,
         members: Callable[[], dict[str, Any]],
+        troubles: FileTroubles,
         *,
         period_ms: int = 0,
     ) -> None:
@@ -59,6 +90,7 @@ class ConfigFile:
         self._clock = clock
         self._path = path
         self._members = members
+        self._troubles = troubles
         self._period_ms = period_ms
         self._dirty = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -84,16 +116,26 @@ class ConfigFile:
         self._dirty.set()
 
     async def run(self) -> None:
-        """Write after changes, for ever; raises DiskFailed, and then the broker must stop."""
+        """Write after changes, for ever; what cannot be written is tried again."""
         while True:
             await self._dirty.wait()
             if self._period_ms:
                 await self._clock.sleep(self._period_ms)
-            await self.save()
+            try:
+                await self.save()
+            except DiskFailed:
+                await self._clock.sleep(RETRY_MS)
 
     async def save(self) -> None:
-        """Write now what has changed; raises DiskFailed."""
+        """Write now what has changed; raises DiskFailed, and then it is still to be written."""
         async with self._writing:
-            if self._dirty.is_set():
-                self._dirty.clear()
+            if not self._dirty.is_set():
+                return
+            self._dirty.clear()
+            try:
                 await write_config(self._disk, self._path, self._members())
+            except DiskFailed as error:
+                self._dirty.set()
+                self._troubles.failed(self._path, error)
+                raise
+            self._troubles.wrote(self._path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rmqha.broker.aio.config_file import ConfigFile
+from rmqha.broker.aio.config_file import ConfigFile, FileTroubles
 from rmqha.broker.consumer_offsets import ConsumerOffsets
 from rmqha.broker.groups import SYSTEM_PREFIX, GroupConfig, GroupTable, group_error, system_groups
 from rmqha.runtime.logs import Logger
@@ -23,12 +23,13 @@ class GroupFile:
     """
 
     def __init__(
-        self, disk: Disk, clock: Clock, path: str, *, auto_create: Callable[[], bool]
-    ) -> None:
+        self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles, *,
+        auto_create: Callable[[], bool],
+    ) -> None:  # fmt: skip
         self.table = GroupTable()
         self._clock = clock
         self._auto_create = auto_create
-        self.file = ConfigFile(disk, clock, path, lambda: self.table.members())
+        self.file = ConfigFile(disk, clock, path, lambda: self.table.members(), troubles)
 
     async def load(self) -> None:
         """Read the file and add the system groups that miss; raises as ``ConfigFile.read``."""
@@ -74,10 +75,13 @@ class OffsetFile:
     """
 
     def __init__(
-        self, disk: Disk, clock: Clock, path: str, *, offsets_max: int, period_ms: int
-    ) -> None:
+        self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles, *,
+        offsets_max: int, period_ms: int,
+    ) -> None:  # fmt: skip
         self.table = ConsumerOffsets(offsets_max)
-        self.file = ConfigFile(disk, clock, path, lambda: self.table.members(), period_ms=period_ms)
+        self.file = ConfigFile(
+            disk, clock, path, lambda: self.table.members(), troubles, period_ms=period_ms
+        )
 
     async def load(self) -> None:
         """Read the file; raises as ``ConfigFile.read``."""

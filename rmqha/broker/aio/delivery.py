@@ -8,16 +8,16 @@ Source: ScheduleMessageService of RocketMQ 5.1.1 to 5.5 (reference broker-namesr
 
 from __future__ import annotations
 
-import asyncio
+from typing import Any
 
-from rmqha.base.errors import MessageIllegal, RemoteProtocolError, StoreCorrupted
+from rmqha.base.errors import MessageIllegal
+from rmqha.broker.aio.config_file import ConfigFile, FileTroubles
 from rmqha.broker.aio.processors import Broker
 from rmqha.broker.aio.writer import Writer
 from rmqha.broker.delay_offsets import DelayOffsets
 from rmqha.broker.delays import SCHEDULE_TOPIC, due_message, due_ms
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
-from rmqha.store.aio.small_files import read_config, write_config
 from rmqha.store.record import Record
 
 LOOK_MS = 100
@@ -32,50 +32,29 @@ class DelayOffsetFile:
 
     Attributes:
         offsets: what it says; a slave's are those of its master.
+        file: of the offsets; whoever changes them calls its ``changed``.
     """
 
-    def __init__(self, disk: Disk, clock: Clock, path: str) -> None:
+    def __init__(
+        self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles, *, period_ms: int
+    ) -> None:
         self.offsets = DelayOffsets()
-        self._disk = disk
-        self._clock = clock
-        self._path = path
-        self._written: dict[int, int] | None = None
-        self._writing = asyncio.Lock()
+        self.file = ConfigFile(
+            disk, clock, path, lambda: self.offsets.members(), troubles, period_ms=period_ms
+        )
 
     async def load(self) -> None:
-        """Read the file.
+        """Read the file; raises as ``ConfigFile.read``."""
+        await self.file.read(self._take)
 
-        Raises:
-            StoreCorrupted: neither the file nor its backup can be read.
-            DiskFailed: the disk cannot.
-        """
-        value = await read_config(self._disk, self._path)
-        if value is None:
-            return
-        try:
-            self.offsets = DelayOffsets.of(value)
-        except RemoteProtocolError as error:
-            raise StoreCorrupted(f"{self._path}: {error}") from error
-        self._written = dict(self.offsets.kept)
+    def _take(self, value: dict[str, Any]) -> None:
+        self.offsets = DelayOffsets.of(value)
 
     def copy(self, offsets: DelayOffsets) -> None:
         """Take what the master says (45)."""
+        if offsets.kept != self.offsets.kept:
+            self.file.changed()
         self.offsets = offsets
-
-    async def save(self) -> None:
-        """Write the file if it would say something new; raises DiskFailed."""
-        async with self._writing:
-            kept = dict(self.offsets.kept)
-            if kept == self._written:
-                return
-            await write_config(self._disk, self._path, self.offsets.members())
-            self._written = kept
-
-    async def run(self, period_ms: int) -> None:
-        """Write the file every so often, for ever; raises DiskFailed."""
-        while True:
-            await self._clock.sleep(period_ms)
-            await self.save()
 
 
 class DelayDelivery:
@@ -103,7 +82,9 @@ class DelayDelivery:
             while end and not await self._writer.settle(end):
                 await self._broker.clock.sleep(LOOK_MS)
             clock = self._broker.clock
-            offsets.keep(clock.wall_ms(), self._broker.topics.table.version.state_version)
+            version = self._broker.topics.table.version.state_version
+            if offsets.keep(clock.wall_ms(), version):
+                self._file.file.changed()
             await clock.sleep(0 if more else LOOK_MS)
 
     def _deliver(self) -> tuple[int, bool]:

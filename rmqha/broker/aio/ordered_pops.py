@@ -29,7 +29,7 @@ class OrderedPops:
         self.table = OrderTable(self._queues_max)
         path = config.store.path("config", "consumerOrderInfo.json")
         self.file = ConfigFile(
-            disk, broker.clock, path, self._members,
+            disk, broker.clock, path, self._members, broker.troubles,
             period_ms=config.integer("flushConsumerOffsetInterval"),
         )  # fmt: skip
         self.on_free: Callable[[str, int], None] = _nobody

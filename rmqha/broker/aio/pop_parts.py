@@ -36,7 +36,7 @@ class PopParts:
         default = RequestMode("", "", config.values["defaultMessageRequestMode"], share)
         self.modes = RequestModes(config.integer("requestModesMax"), default)
         path = config.store.path("config", "messageRequestMode.json")
-        self.file = ConfigFile(disk, broker.clock, path, self.modes.members)
+        self.file = ConfigFile(disk, broker.clock, path, self.modes.members, broker.troubles)
         self.orders = OrderedPops(broker, disk)
         self.pops = PopProcessor(broker, services, self.orders)
         self._acks = AckProcessor(broker, services, self.orders)
@@ -58,7 +58,7 @@ class PopParts:
         await self.orders.load()
 
     async def run(self) -> None:
-        """Write the files after changes, for ever; raises DiskFailed."""
+        """Write the files after changes, for ever."""
         await asyncio.gather(self.file.run(), self.orders.file.run())
 
     async def save(self) -> None:

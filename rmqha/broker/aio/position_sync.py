@@ -91,12 +91,12 @@ class PositionSync:
         self._period_ms = period_ms
 
     async def run(self) -> None:
-        """Look for ever; raises DiskFailed."""
+        """Look for ever."""
         while True:
             master = self._master()
             found = None if master is None else await self._ask_all(master)
             if master is not None and found is not None and await self._reached(master, found):
-                await self._take(found)
+                self._take(found)
             await self._clock.sleep(self._period_ms)
 
     async def _ask_all(self, master: str) -> Positions | None:
@@ -122,7 +122,7 @@ class PositionSync:
             await self._clock.sleep(LOOK_MS)
         return False
 
-    async def _take(self, found: Positions) -> None:
+    def _take(self, found: Positions) -> None:
         services = self._services
         try:
             if found.consumers is not None and self._offsets.table.merge(found.consumers):
@@ -133,7 +133,6 @@ class PositionSync:
             services.delay_offsets.copy(found.delays)
         if found.timers is not None:
             services.timer_mark.mark = found.timers
-        await services.save()
 
     async def _ask(
         self, master: str, code: RequestCode, read: Callable[[bytes], FoundT]

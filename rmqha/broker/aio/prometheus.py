@@ -90,6 +90,10 @@ class Collector(PrometheusCollector):
         )
         yield self._gauge("rmqha_pulls_held", "Pulls that wait for messages", facts.pulls_held)
         yield self._gauge("rmqha_lags_left_out", "Queues without a lag here", found.lags_left_out)
+        yield self._gauge(
+            "rmqha_config_files_unwritten", "Files that cannot be written now",
+            facts.files_unwritten,
+        )  # fmt: skip
         skipped = CounterMetricFamily(
             "rmqha_records_skipped", "Records that could not be acted on", labels=list(self._labels)
         )

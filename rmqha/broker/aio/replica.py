@@ -14,7 +14,7 @@ from rmqha.broker import events as ev
 from rmqha.broker.aio.arrivals import Arrivals
 from rmqha.broker.aio.boot_file import BOOT_FILE, lost_power
 from rmqha.broker.aio.clients import ClientConnections
-from rmqha.broker.aio.config_file import ConfigText
+from rmqha.broker.aio.config_file import ConfigText, FileTroubles
 from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.namesrv_registration import NamesrvRegistration
 from rmqha.broker.aio.pop_parts import PopParts
@@ -124,7 +124,10 @@ class BrokerReplica:
             on_prefix_cut=self._prefix_cut, used_ratio=used_ratio,
         )  # fmt: skip
         self.arrivals = Arrivals(self.store)
-        self.topics = TopicFile(disk, clock, config.store.path("config", "topics.json"))
+        self.troubles = FileTroubles(log)
+        self.topics = TopicFile(
+            disk, clock, config.store.path("config", "topics.json"), self.troubles
+        )
         self._epoch_file = EpochFile(disk, config.epoch_path)
         self._tail_may_be_lost = False
         remoting = config.remoting
@@ -166,11 +169,11 @@ class BrokerReplica:
         self.statistics = Statistics(config.integer("statisticsNamesMax"))
         self.locks = QueueLocks(config.integer("queueLocksMax"))
         self.groups = GroupFile(
-            disk, clock, config.store.path("config", "subscriptionGroup.json"),
+            disk, clock, config.store.path("config", "subscriptionGroup.json"), self.troubles,
             auto_create=lambda: config.boolean("autoCreateSubscriptionGroup"),
         )  # fmt: skip
         self.offsets = OffsetFile(
-            disk, clock, config.store.path("config", "consumerOffset.json"),
+            disk, clock, config.store.path("config", "consumerOffset.json"), self.troubles,
             offsets_max=config.integer("consumerOffsetsMax"),
             period_ms=config.integer("flushConsumerOffsetInterval"),
         )  # fmt: skip
@@ -262,10 +265,11 @@ class BrokerReplica:
         await self.services.load()
         for port, server in self._servers.items():
             await server.start(config.values["bindAddress"], port)
-        self.tasks.start(self.topics.run(), name="topics file")
+        self.tasks.start(self.topics.file.run(), name="topics file")
         self.tasks.start(self.groups.file.run(), name="groups file")
         self.tasks.start(self.offsets.file.run(), name="offsets file")
         self.tasks.start(self.pop.run(), name="files of pop mode")
+        self.tasks.start(self.services.keep_files(), name="files of services")
         self.tasks.start(self._watch_clients(), name="clients")
         self.tasks.start(self._registration.run(), name="name servers")
         self.tasks.start(self._slave_sync.run(), name="slave sync")
@@ -299,6 +303,7 @@ class BrokerReplica:
         if self._fatal is not None or self.store.loaded is None:
             return
         try:
+            await self.topics.save()
             await self.groups.file.save()
             await self.offsets.file.save()
             await self.pop.save()

@@ -5,6 +5,7 @@ The files that these services keep belong to slaves, too: a slave has those of i
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from rmqha.base.errors import DiskFailed
@@ -64,11 +65,15 @@ class MasterServices:
         self._log = log
         self._running = False
         self._tasks = Tasks(log, on_failed)
-        self._persist_ms = config.integer("flushDelayOffsetInterval")
         self.rules = delay_rules(config)
         self.writer = Writer(broker)
-        self.delay_offsets = DelayOffsetFile(disk, broker.clock, path("config", "delayOffset.json"))
-        self.timer_mark = TimerMarkFile(disk, path("config", "rmqhaTimers.json"))
+        self.delay_offsets = DelayOffsetFile(
+            disk, broker.clock, path("config", "delayOffset.json"), broker.troubles,
+            period_ms=config.integer("flushDelayOffsetInterval"),
+        )  # fmt: skip
+        self.timer_mark = TimerMarkFile(
+            disk, broker.clock, path("config", "rmqhaTimers.json"), broker.troubles
+        )
         self._delivery = DelayDelivery(broker, self.writer, self.delay_offsets, log)
         self._timers = TimerService(broker, self.writer, self.timer_mark, log)
         self.revive = ReviveService(broker, self.writer, self._timers, log)
@@ -104,7 +109,6 @@ class MasterServices:
             return
         self._running = True
         self._tasks.start(self._delivery.run(), name="delayed messages")
-        self._tasks.start(self.delay_offsets.run(self._persist_ms), name="delay offsets file")
         self._tasks.start(self.transactions.run(), name="transactions")
         if self.rules.timers:
             self._tasks.start(self._timers.run(), name="timers")
@@ -119,16 +123,16 @@ class MasterServices:
             self._timers.keep()
         self._tasks.cancel()
 
-    async def save(self) -> None:
-        """Write both files; raises DiskFailed."""
-        await self.delay_offsets.save()
-        await self.timer_mark.save()
+    async def keep_files(self) -> None:
+        """Write the files after changes, for ever, whatever the role is."""
+        await asyncio.gather(self.delay_offsets.file.run(), self.timer_mark.file.run())
 
     async def close(self) -> None:
         """Stop, and keep what was reached."""
         self.stop()
         await self._tasks.close()
         try:
-            await self.save()
+            await self.delay_offsets.file.save()
+            await self.timer_mark.file.save()
         except DiskFailed as error:
             self._log.log("error", "delays_not_saved", reason=str(error))

@@ -5,9 +5,10 @@ It runs while this broker is a serving master.
 
 from __future__ import annotations
 
-import asyncio
+from typing import Any
 
-from rmqha.base.errors import MessageIllegal, RemoteProtocolError, StoreCorrupted
+from rmqha.base.errors import MessageIllegal
+from rmqha.broker.aio.config_file import ConfigFile, FileTroubles
 from rmqha.broker.aio.processors import Broker
 from rmqha.broker.aio.writer import Writer
 from rmqha.broker.delays import (
@@ -21,9 +22,8 @@ from rmqha.broker.delays import (
 from rmqha.broker.runtime_info import TimerFigures
 from rmqha.broker.timers import Due, TimerMark, TimerTable
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.ports import Disk
+from rmqha.runtime.ports import Clock, Disk
 from rmqha.store import properties as props
-from rmqha.store.aio.small_files import read_config, write_config
 from rmqha.store.record import Record
 
 LOOK_MS = 50
@@ -35,38 +35,30 @@ class TimerMarkFile:
     """``config/rmqhaTimers.json``.
 
     Attributes:
-        mark: what it says; a slave's is that of its master.
+        file: of the mark.
     """
 
-    def __init__(self, disk: Disk, path: str) -> None:
-        self.mark = TimerMark()
-        self._disk = disk
-        self._path = path
-        self._written: TimerMark | None = None
-        self._writing = asyncio.Lock()
+    def __init__(self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles) -> None:
+        self._mark = TimerMark()
+        self.file = ConfigFile(disk, clock, path, lambda: self._mark.members(), troubles)
+
+    @property
+    def mark(self) -> TimerMark:
+        """What the file says, now or soon; a slave's is that of its master."""
+        return self._mark
+
+    @mark.setter
+    def mark(self, mark: TimerMark) -> None:
+        if mark != self._mark:
+            self._mark = mark
+            self.file.changed()
 
     async def load(self) -> None:
-        """Read the file.
+        """Read the file; raises as ``ConfigFile.read``."""
+        await self.file.read(self._take)
 
-        Raises:
-            StoreCorrupted: neither the file nor its backup can be read.
-            DiskFailed: the disk cannot.
-        """
-        value = await read_config(self._disk, self._path)
-        if value is None:
-            return
-        try:
-            self.mark = self._written = TimerMark.of(value)
-        except RemoteProtocolError as error:
-            raise StoreCorrupted(f"{self._path}: {error}") from error
-
-    async def save(self) -> None:
-        """Write the file if it would say something new; raises DiskFailed."""
-        async with self._writing:
-            mark = self.mark
-            if mark != self._written:
-                await write_config(self._disk, self._path, mark.members())
-                self._written = mark
+    def _take(self, value: dict[str, Any]) -> None:
+        self._mark = TimerMark.of(value)
 
 
 class TimerService:
@@ -112,7 +104,6 @@ class TimerService:
             if clock.now_ms() - self._marked_ms >= self._mark_ms:
                 self._marked_ms = clock.now_ms()
                 self._file.mark = self._table.mark(clock.wall_ms())
-                await self._file.save()
             await clock.sleep(0 if more or read else self._pause_ms())
 
     def figures(self) -> TimerFigures:

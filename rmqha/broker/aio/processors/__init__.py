@@ -11,6 +11,7 @@ from typing import Protocol
 
 from rmqha.broker.aio.arrivals import Arrivals
 from rmqha.broker.aio.clients import ClientConnections
+from rmqha.broker.aio.config_file import FileTroubles
 from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.topics import TopicFile
 from rmqha.broker.consumers import ConsumerTable
@@ -24,6 +25,7 @@ from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
 from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.ports import Clock
@@ -47,6 +49,7 @@ class Broker(Protocol):
         clients: the way to ask or tell a client something.
         selectors: of consumers that filter by properties.
         arrivals: who waits for messages of which queue.
+        troubles: files that cannot be written now.
     """
 
     config: BrokerConfig
@@ -64,6 +67,7 @@ class Broker(Protocol):
     clients: ClientConnections
     selectors: Selectors
     arrivals: Arrivals
+    troubles: FileTroubles
     clock: Clock
     tasks: Tasks
 
@@ -84,3 +88,15 @@ class Broker(Protocol):
 
     def notified(self, request: RemotingCommand) -> None:
         """A controller sent 1008."""
+
+
+def unwritable(broker: Broker, request: RemotingCommand) -> RemotingCommand | None:
+    """The answer to a change while a file of the configuration cannot be written; None if all can.
+
+    A change that only memory holds is gone with the process.
+    """
+    for path, reason in sorted(broker.troubles.reasons.items()):
+        return request.reply(
+            ResponseCode.SYSTEM_ERROR, f"nothing is changed: {path} cannot be written: {reason}"
+        )
+    return None

@@ -144,4 +144,5 @@ class AdminProcessor:
             delays=self._services.delays,
             store_path=store.settings.store_path_commit_log,
             lease=broker.lease_facts,
+            files_unwritten=len(broker.troubles.reasons),
         )

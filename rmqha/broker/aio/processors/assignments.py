@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import Any
 
-from rmqha.base.errors import RemoteProtocolError, RmqhaError
+from rmqha.base.errors import DiskFailed, RemoteProtocolError, RmqhaError
 from rmqha.broker.aio.config_file import ConfigFile
-from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.aio.processors import Broker, Handlers, unwritable
 from rmqha.broker.bodies import MessageQueue, json_object
 from rmqha.broker.request_modes import (
     AssignmentRequest,
@@ -68,18 +69,29 @@ class AssignmentProcessor:
             return request.reply(TOPIC_NOT_EXIST, f"topic[{mode.topic}] not exist")
         if broker.groups.table.get(mode.group) is None:
             return request.reply(SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
+        refused = unwritable(broker, request)
+        if refused is not None:
+            return refused
+        before = self._modes.members()
         refusal = self._modes.put(mode)
         if refusal is not None:
             return request.reply(refusal.code, refusal.remark)
         self._file.changed()
-        broker.tasks.start(self._saved(connection, request), name="request modes")
+        broker.tasks.start(self._saved(connection, request, before), name="request modes")
         return None
 
-    async def _saved(self, connection: Connection, request: RemotingCommand) -> None:
-        """Answer when the file holds it; raises DiskFailed, which stops the broker."""
-        await self._file.save()
+    async def _saved(
+        self, connection: Connection, request: RemotingCommand, before: dict[str, Any]
+    ) -> None:
+        """Answer when the file holds it; what cannot be written is as it was before."""
+        answer = request.reply(ResponseCode.SUCCESS)
+        try:
+            await self._file.save()
+        except DiskFailed as error:
+            self._modes.load(before)
+            answer = request.reply(ResponseCode.SYSTEM_ERROR, f"nothing is changed: {error}")
         if not request.is_oneway:
-            connection.send(request.reply(ResponseCode.SUCCESS))
+            connection.send(answer)
 
     def query(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """400."""

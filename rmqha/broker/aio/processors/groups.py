@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.aio.processors import Broker, Handlers
+from collections.abc import Callable
+
+from rmqha.base.errors import DiskFailed, RemoteProtocolError
+from rmqha.broker.aio.processors import Broker, Handlers, unwritable
 from rmqha.broker.bodies import json_array, read_object
 from rmqha.broker.groups import GROUPS_MAX, GroupConfig
 from rmqha.broker.pull import SUBSCRIPTION_GROUP_NOT_EXIST
@@ -32,20 +34,20 @@ class GroupProcessor:
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.one,
         }
 
-    def _not_master(self, request: RemotingCommand) -> RemotingCommand | None:
+    def _refused(self, request: RemotingCommand) -> RemotingCommand | None:
         if self._broker.role is Role.MASTER:
-            return None
+            return unwritable(self._broker, request)
         return request.reply(ResponseCode.SYSTEM_ERROR, "groups are changed at the master only")
 
-    def put(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def put(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """200."""
         try:
             groups = [GroupConfig.of(read_object(request.body, "a subscription group"))]
         except RemoteProtocolError as error:
             return request.reply(INVALID_PARAMETER, str(error))
-        return self._put_all(request, groups)
+        return self._put_all(connection, request, groups)
 
-    def put_list(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def put_list(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """225: all of them, or none."""
         try:
             members = read_object(request.body, "a list of subscription groups")
@@ -55,10 +57,12 @@ class GroupProcessor:
             ]
         except RemoteProtocolError as error:
             return request.reply(INVALID_PARAMETER, str(error))
-        return self._put_all(request, groups)
+        return self._put_all(connection, request, groups)
 
-    def _put_all(self, request: RemotingCommand, groups: list[GroupConfig]) -> RemotingCommand:
-        refused = self._not_master(request)
+    def _put_all(
+        self, connection: Connection, request: RemotingCommand, groups: list[GroupConfig]
+    ) -> RemotingCommand | None:
+        refused = self._refused(request)
         if refused is not None:
             return refused
         table = self._broker.groups.table
@@ -66,10 +70,37 @@ class GroupProcessor:
         if len(table.groups) + len(new) > GROUPS_MAX:
             return request.reply(ResponseCode.SYSTEM_ERROR, f"more than {GROUPS_MAX} groups")
         wall_ms = self._broker.clock.wall_ms()
-        changes = [table.put(group, wall_ms) for group in groups]
-        if any(changes):
-            self._broker.groups.changed()
-        return request.reply(ResponseCode.SUCCESS)
+        before = {group.name: table.get(group.name) for group in groups}
+        if not any([table.put(group, wall_ms) for group in groups]):
+            return request.reply(ResponseCode.SUCCESS)
+        self._keep(connection, request, before)
+        return None
+
+    def _keep(
+        self, connection: Connection, request: RemotingCommand,
+        before: dict[str, GroupConfig | None], then: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """Answer once the change is on disk; what cannot be written is as it was before."""
+        groups = self._broker.groups
+        groups.changed()
+
+        async def keep() -> None:
+            answer = request.reply(ResponseCode.SUCCESS)
+            try:
+                await groups.file.save()
+                then()
+            except DiskFailed as error:
+                for name, group in before.items():
+                    if group is None:
+                        groups.table.delete(name, self._broker.clock.wall_ms())
+                    else:
+                        groups.table.put(group, self._broker.clock.wall_ms())
+                remark = f"nothing is changed: {error}"
+                answer = request.reply(ResponseCode.SYSTEM_ERROR, remark)
+            if not request.is_oneway:
+                connection.send(answer)
+
+        self._broker.tasks.start(keep(), name="groups changed")
 
     def all_groups(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """201."""
@@ -86,16 +117,22 @@ class GroupProcessor:
             )
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(group.members()))
 
-    def delete(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """207."""
-        refused = self._not_master(request)
+        refused = self._refused(request)
         if refused is not None:
             return refused
         broker = self._broker
         name = text_field(request.ext_fields, "groupName", "")
-        if broker.groups.table.delete(name, broker.clock.wall_ms()):
-            broker.groups.changed()
         wanted = bool_field(request.ext_fields, "cleanOffset")
-        if wanted and broker.offsets.table.forget_group(name):
-            broker.offsets.changed()
-        return request.reply(ResponseCode.SUCCESS)
+
+        def forget() -> None:
+            if wanted and broker.offsets.table.forget_group(name):
+                broker.offsets.changed()
+
+        before = broker.groups.table.get(name)
+        if not broker.groups.table.delete(name, broker.clock.wall_ms()):
+            forget()
+            return request.reply(ResponseCode.SUCCESS)
+        self._keep(connection, request, {name: before}, forget)
+        return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from rmqha.base.errors import DiskFailed, RemoteProtocolError
-from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.aio.processors import Broker, Handlers, unwritable
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.pop import retry_topic_of
 from rmqha.broker.send import INVALID_PARAMETER, TOPIC_NOT_EXIST, Refusal
@@ -49,14 +49,14 @@ class TopicProcessor:
             RequestCode.GET_TIMER_CHECK_POINT: self.timer_mark,
         }
 
-    def _not_master(self, request: RemotingCommand) -> RemotingCommand | None:
+    def _refused(self, request: RemotingCommand) -> RemotingCommand | None:
         if self._broker.role is Role.MASTER:
-            return None
+            return unwritable(self._broker, request)
         return request.reply(ResponseCode.SYSTEM_ERROR, "topics are changed at the master only")
 
     def put_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """17; a topic that is as asked for changes nothing."""
-        refused = self._not_master(request)
+        refused = self._refused(request)
         if refused is not None:
             return refused
         get = self._broker.topics.table.get
@@ -69,7 +69,7 @@ class TopicProcessor:
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | None:
         """18; all or none."""
-        refused = self._not_master(request)
+        refused = self._refused(request)
         if refused is not None:
             return refused
         get = self._broker.topics.table.get
@@ -85,6 +85,7 @@ class TopicProcessor:
         self, connection: Connection, request: RemotingCommand, topics: list[TopicConfig]
     ) -> RemotingCommand | None:
         table, wall_ms = self._broker.topics.table, self._broker.clock.wall_ms()
+        before = {topic.name: table.get(topic.name) for topic in topics}
         changed = [topic.name for topic in topics if table.put(topic, wall_ms)]
         if changed:
             self._broker.topics_changed()
@@ -92,23 +93,49 @@ class TopicProcessor:
             return request.reply(ResponseCode.SYSTEM_ERROR, "there is no room for more topics")
         if not changed:
             return request.reply(ResponseCode.SUCCESS)
-        self._broker.tasks.start(self._publish(connection, request), name="topics changed")
+        self._publish(connection, request, before)
         return None
 
-    async def _publish(self, connection: Connection, request: RemotingCommand) -> None:
-        """Answer once the change is on disk, and clients find it."""
-        answer = request.reply(ResponseCode.SUCCESS)
-        try:
-            await self._broker.topics.save()
-            await self._told(TOLD_MS)
-        except DiskFailed as error:
-            answer = request.reply(ResponseCode.SYSTEM_ERROR, str(error))
-        if not request.is_oneway:
-            connection.send(answer)
+    def _publish(
+        self, connection: Connection, request: RemotingCommand,
+        before: dict[str, TopicConfig | None], then: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        """Answer once the change is on disk, and clients find it.
 
-    def delete_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        Args:
+            before: the topics as they were, which they are again when they cannot be written.
+            then: what follows when they are.
+        """
+
+        async def publish() -> None:
+            answer = request.reply(ResponseCode.SUCCESS)
+            try:
+                await self._broker.topics.save()
+                then()
+                await self._told(TOLD_MS)
+            except DiskFailed as error:
+                self._undo(before)
+                remark = f"nothing is changed: {error}"
+                answer = request.reply(ResponseCode.SYSTEM_ERROR, remark)
+            if not request.is_oneway:
+                connection.send(answer)
+
+        self._broker.tasks.start(publish(), name="topics changed")
+
+    def _undo(self, before: dict[str, TopicConfig | None]) -> None:
+        table, wall_ms = self._broker.topics.table, self._broker.clock.wall_ms()
+        for name, topic in before.items():
+            if topic is None:
+                table.delete(name, wall_ms)
+            else:
+                table.put(topic, wall_ms)
+        self._broker.topics_changed()
+
+    def delete_topic(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
         """215: the topic goes, with what groups have stored of it; messages expire with the log."""
-        refused = self._not_master(request)
+        refused = self._refused(request)
         if refused is not None:
             return refused
         name = text_field(request.ext_fields, "topic", "")
@@ -119,10 +146,11 @@ class TopicProcessor:
             return request.reply(refusal.code, refusal.remark)
         if refusal is not None and "system topic" in refusal.remark:
             return request.reply(refusal.code, refusal.remark)
+        before = {name: self._broker.topics.table.get(name)}
         if self._broker.topics.table.delete(name, self._broker.clock.wall_ms()):
             self._broker.topics_changed()
-        self._forget(name)
-        return request.reply(ResponseCode.SUCCESS)
+        self._publish(connection, request, before, lambda: self._forget(name))
+        return None
 
     def _forget(self, name: str) -> None:
         """What groups have stored of a topic goes, and with it where they would pop it again."""

@@ -1,0 +1,148 @@
+"""A broker whose files of the configuration cannot be written: it refuses changes, and serves on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from rmqha.base.errors import DiskFailed
+from rmqha.broker.aio.replica import BrokerReplica
+from tests.broker.replicas import TOPIC, ReplicaCluster
+from tests.broker.test_producer_services import send, stored
+
+
+class Config:
+    """The config folder of a replica, which can be made read-only.
+
+    Attributes:
+        failing: whether it is.
+    """
+
+    def __init__(self, cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.failing = False
+        self._cluster = cluster
+        self._disk = cluster.disks[cluster.broker_hosts[0]]
+        write = self._disk.write_atomic
+
+        async def guarded(path: str, data: bytes) -> None:
+            if self.failing and "/config/" in path:
+                raise DiskFailed(f"{path}: read-only file system")
+            await write(path, data)
+
+        monkeypatch.setattr(self._disk, "write_atomic", guarded)
+
+    def read(self, name: str) -> dict[str, object]:
+        """A file as it is on the disk."""
+        work = self._disk.read(f"/store/config/{name}")
+        found: dict[str, object] = json.loads(self._cluster.loop.run_until_complete(work))
+        return found
+
+
+@pytest.fixture
+def cluster() -> Iterator[ReplicaCluster]:
+    """One replica, which reigns."""
+    with ReplicaCluster(
+        seed=3, replicas=1, messageDelayLevel="1s", flushConsumerOffsetInterval=200,
+        flushDelayOffsetInterval=200, timerFlushIntervalMs=200,
+    ) as one:  # fmt: skip
+        one.boot_all()
+        yield one
+
+
+@pytest.fixture
+def config(cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """Its folder."""
+    return Config(cluster, monkeypatch)
+
+
+def master_of(cluster: ReplicaCluster) -> BrokerReplica:
+    """The master; a broker that ended itself is none."""
+    found = cluster.master()
+    assert found is not None
+    assert found.store.failed is None
+    return found
+
+
+def test_broker_when_no_file_can_be_written_then_it_serves_on_and_writes_them_later(
+    cluster: ReplicaCluster, config: Config
+) -> None:
+    """Five files are written all the time; the first failure of any ended the broker."""
+    address = master_of(cluster).config.address
+    assert cluster.ask(address, 200, {}, GROUP.replace(b"NewGroup", b"CG")).code == 0
+    config.failing = True
+    for number in range(3):
+        assert send(cluster, number, "DELAY\x011\x02").code == 0
+    assert send(cluster, 9, "TIMER_DELAY_MS\x011000\x02").code == 0
+    offset = {"consumerGroup": "CG", "topic": TOPIC, "queueId": "0", "commitOffset": "1"}
+    cluster.until(lambda: len(stored(cluster, TOPIC)) == 4, "all deliveries")
+    assert cluster.ask(address, 15, offset).code == 0
+    cluster.run_for(5_000)
+    master = master_of(cluster)
+    unwritten = {path.rsplit("/", 1)[1] for path in master.troubles.reasons}
+    assert {
+        "topics.json",
+        "consumerOffset.json",
+        "delayOffset.json",
+        "rmqhaTimers.json",
+    } <= unwritten
+    config.failing = False
+    cluster.until(lambda: not master.troubles.reasons, "all files")
+    assert config.read("delayOffset.json")["offsetTable"] == {"1": 3}
+    offsets = config.read("consumerOffset.json")["offsetTable"]
+    assert offsets[f"{TOPIC}@CG"] == {"0": 1}  # type: ignore[index]  # an object
+    assert TOPIC in config.read("topics.json")["topicConfigTable"]  # type: ignore[operator]  # an object
+
+
+NEW_TOPIC = {
+    "topic": "New", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6", "order": "false",
+    "defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0",
+}  # fmt: skip
+GROUP = json.dumps({"groupName": "NewGroup", "retryMaxTimes": 7}).encode()
+MODE = json.dumps(
+    {"topic": "Old", "consumerGroup": "OldGroup", "mode": "POP", "popShareQueueNum": 0}
+).encode()
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "body"),
+    [
+        (17, NEW_TOPIC, b""),
+        (17, {**NEW_TOPIC, "topic": "Old", "readQueueNums": "9"}, b""),
+        (215, {"topic": "Old"}, b""),
+        (200, {}, GROUP),
+        (200, {}, GROUP.replace(b"NewGroup", b"OldGroup").replace(b"7", b"8")),
+        (207, {"groupName": "OldGroup", "cleanOffset": "true"}, b""),
+        (401, {}, MODE),
+    ],
+)
+def test_change_when_it_cannot_be_written_then_it_is_refused_and_nothing_is_changed(
+    cluster: ReplicaCluster, config: Config, code: int, fields: dict[str, str], body: bytes
+) -> None:
+    """An answer of success would be gone with the process."""
+    address = master_of(cluster).config.address
+    assert cluster.ask(address, 17, {**NEW_TOPIC, "topic": "Old"}).code == 0
+    assert cluster.ask(address, 200, {}, GROUP.replace(b"NewGroup", b"OldGroup")).code == 0
+
+    def tables() -> tuple[object, object, object]:
+        master = master_of(cluster)
+        return (
+            master.topics.table.members()["topicConfigTable"],
+            master.groups.table.members()["subscriptionGroupTable"],
+            master.pop.modes.members(),
+        )
+
+    before = tables()
+    config.failing = True
+    for _ in range(2):  # found by the request itself, and known already
+        answer = cluster.ask(address, code, fields, body)
+        assert answer.code == 1
+        assert "nothing is changed" in (answer.remark or "")
+        assert "read-only file system" in (answer.remark or "")
+        assert tables() == before
+    config.failing = False
+    cluster.until(lambda: not master_of(cluster).troubles.reasons, "all files")
+    assert tables() == before
+    assert cluster.ask(address, code, fields, body).code == 0
+    assert tables() != before
