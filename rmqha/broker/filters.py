@@ -10,25 +10,50 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from rmqha.broker.consumers import TAG, Subscription
 from rmqha.store import properties as props
 from rmqha.store.record import BORN_HOST_V6, MAGIC_V2, STORE_HOST_V6
 
+if TYPE_CHECKING:
+    from rmqha.broker.sql92 import Selector
+
 SQL92 = "SQL92"
 SELECTORS_MAX = 1_000
 """Compiled selectors that are kept; the one that was not asked for the longest goes first."""
 
+CHARACTERS_MAX = 4 << 20
+"""Of all their texts together."""
+
 SCAN_FILTERED_MAX = 1_000
 """Records that one pull looks into before it answers, however few of them match."""
+
+STEPS_MAX = 16_000
+"""Steps of selectors, likewise; about a microsecond each."""
 
 SUBSCRIPTION_PARSE_FAILED = 23
 PARSE_FAILED = "parse the consumer's subscription failed"
 
-Selector = Callable[[Mapping[str, str]], bool]
-Matches = Callable[[memoryview], bool]
-"""Whether a stored record is wanted."""
+
+class Matches:
+    """Whether a stored record is wanted.
+
+    Attributes:
+        selector: of its properties.
+        scan_max: records that one pull may ask for.
+    """
+
+    __slots__ = ("scan_max", "selector")
+
+    def __init__(self, selector: Selector) -> None:
+        self.selector = selector
+        self.scan_max = min(SCAN_FILTERED_MAX, max(1, STEPS_MAX // (selector.work + 1)))
+
+    def __call__(self, record: memoryview) -> bool:
+        """Look at a whole record."""
+        return self.selector(properties_of(record))
+
 
 _MAGIC_AT, _SYS_FLAG_AT, _BODY_SIZE_AT, _V6_MORE = 4, 36, 84, 12
 _I32 = struct.Struct(">i")
@@ -39,6 +64,7 @@ class Selectors:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Selector | str] = OrderedDict()
+        self._characters = 0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -49,9 +75,13 @@ class Selectors:
             return f"there are no filters of type {expression_type}"
         found = self._known.get(text)
         if found is None:
-            found = self._known[text] = _compiled(text)
-            if len(self._known) > SELECTORS_MAX:
-                self._known.popitem(last=False)
+            found = _compiled(text)
+            if len(text) > CHARACTERS_MAX:
+                return found
+            self._known[text] = found
+            self._characters += len(text)
+            while len(self._known) > SELECTORS_MAX or self._characters > CHARACTERS_MAX:
+                self._characters -= len(self._known.popitem(last=False)[0])
         else:
             self._known.move_to_end(text)
         return found
@@ -63,7 +93,7 @@ class Selectors:
         selector = self.find(wanted.sub_string, wanted.expression_type)
         if isinstance(selector, str):
             return selector
-        return lambda record: selector(properties_of(record))
+        return Matches(selector)
 
 
 def unsupported(expression_type: str) -> str:

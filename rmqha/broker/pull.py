@@ -134,12 +134,13 @@ def check_filter(
     Args:
         enabled: enablePropertyFilter.
     """
+    if not enabled and wanted.expression_type != TAG:
+        # Nobody may have a text compiled for nothing.
+        return Refusal(ResponseCode.SYSTEM_ERROR, unsupported(wanted.expression_type))
     matches = selectors.matches(wanted)
     in_request = pull.sys_flag & FLAG_SUBSCRIPTION
     if isinstance(matches, str) and not in_request:
         return Refusal(FILTER_DATA_NOT_EXIST, FILTER_UNKNOWN)
-    if matches is not None and not enabled:
-        return Refusal(ResponseCode.SYSTEM_ERROR, unsupported(wanted.expression_type))
     if isinstance(matches, str):
         return Refusal(SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
     return matches

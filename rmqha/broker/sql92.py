@@ -33,12 +33,17 @@ Properties = Mapping[str, str]
 Evaluation = Callable[[Properties], Value]
 
 TEXT_MAX = 65_536
+TOKENS_MAX = 10_000
+WORK_MAX = 1_000
+"""Steps that one message may cost, about a microsecond each."""
+
 DEPTH_MAX = 100
 """Of parentheses, signs and NOTs inside each other, and of operators one behind the other."""
 
+_REMARK = re.compile(r"--[^\n\r]*+[\n\r]")
 _TOKEN = re.compile(
     r"""(?x)
-    (?P<blank> [ \t\n\r\f]+ | --[^\n\r]*[\n\r] | /\*.*?\*/ )
+    (?P<blank> [ \t\n\r\f]+ | /\*.*?\*/ )
   | (?P<float> [0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)? | \.[0-9]+(?:[eE][+-]?[0-9]+)?
              | [0-9]+[eE][+-]?[0-9]+ )
   | (?P<whole> (?:0|[1-9][0-9]*[lL]?) )
@@ -67,6 +72,9 @@ _SEARCHES: Mapping[str, Callable[[str, str], bool]] = {
 }
 
 
+_NO_STEPS = frozenset({"(", ")", ","})
+
+
 class SelectorIllegal(RmqhaError):
     """A text that is no selector; the message says where and why."""
 
@@ -92,30 +100,48 @@ class _Token(NamedTuple):
     at: int
 
 
-def compile_selector(text: str) -> Callable[[Properties], bool]:
+class Selector:
     """What says whether a message is wanted.
 
-    What cannot be compared is not wanted, as in Java.
-
-    Raises:
-        SelectorIllegal: the text is no selector.
+    Attributes:
+        work: how many steps that takes at most.
     """
-    evaluate = _Parser(text).selector()
 
-    def is_wanted(properties: Properties) -> bool:
+    __slots__ = ("_evaluate", "work")
+
+    def __init__(self, evaluate: Evaluation, work: int) -> None:
+        self._evaluate = evaluate
+        self.work = work
+
+    def __call__(self, properties: Properties) -> bool:
+        """Whether a message with these properties is; what cannot be compared is not, as in Java."""
         try:
-            return evaluate(properties) is True
+            return self._evaluate(properties) is True
         except CannotCompare:
             return False
 
-    return is_wanted
+
+def compile_selector(text: str) -> Selector:
+    """Read a selector.
+
+    Raises:
+        SelectorIllegal: the text is no selector, or a message would cost too much.
+    """
+    parser = _Parser(text)
+    return Selector(parser.selector(), parser.work)
 
 
 def _tokens(text: str) -> list[_Token]:
     if len(text) > TEXT_MAX:
         raise SelectorIllegal(f"a selector of more than {TEXT_MAX} characters")
-    found, at = [], 0
+    found: list[_Token] = []
+    at, last_line_ends = 0, max(text.rfind("\n"), text.rfind("\r"))
     while at < len(text):
+        # A remark ends with its line; looking for that at every sign would take for ever.
+        match = _REMARK.match(text, at) if at < last_line_ends else None
+        if match is not None:
+            at = match.end()
+            continue
         match = _TOKEN.match(text, at)
         if match is None:
             raise SelectorIllegal(f"{text[at]!r} at {at} begins nothing")
@@ -125,6 +151,8 @@ def _tokens(text: str) -> list[_Token]:
         elif kind != "blank":
             found.append(_Token(kind, match.group(), at))
         at = match.end()
+        if len(found) > TOKENS_MAX:
+            raise SelectorIllegal(f"a selector of more than {TOKENS_MAX} words and signs")
     return [*found, _Token("end", "the end", at)]
 
 
@@ -135,6 +163,7 @@ class _Parser:
         self._tokens = _tokens(text)
         self._at = 0
         self._depth = 0
+        self.work = 0
 
     @property
     def _now(self) -> _Token:
@@ -146,6 +175,10 @@ class _Parser:
 
     def _take(self, *texts: str) -> str:
         token = self._now
+        # Each operator and each operand is a step of its own.
+        self.work += token.text not in _NO_STEPS
+        if self.work > WORK_MAX:
+            raise SelectorIllegal(f"a selector of more than {WORK_MAX} steps")
         if texts and not self._is(*texts):
             raise self._illegal(f"expected {' or '.join(texts)}")
         self._at += 1
@@ -340,6 +373,7 @@ class _Parser:
     def _text(self) -> str:
         if self._now.kind != "text":
             raise self._illegal("expected a text")
+        self.work -= 1  # the texts of IN are one set
         return self._take()[1:-1].replace("''", "'")
 
     def _boolean(self, part: _Part) -> _Part:

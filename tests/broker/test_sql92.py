@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.broker.consumers import subscription
-from rmqha.broker.filters import SELECTORS_MAX, Selectors, properties_of
+from rmqha.broker.filters import (
+    CHARACTERS_MAX,
+    SCAN_FILTERED_MAX,
+    SELECTORS_MAX,
+    SQL92,
+    STEPS_MAX,
+    Matches,
+    Selectors,
+    properties_of,
+)
 from rmqha.broker.sql92 import DEPTH_MAX, TEXT_MAX, SelectorIllegal, compile_selector
 from rmqha.remoting import fastjson
 from rmqha.store import properties as props
@@ -125,6 +135,47 @@ def test_selectors_when_there_are_too_many_then_the_oldest_go() -> None:
     assert selectors.matches(subscription("T", "a || b")) is None
     assert isinstance(selectors.matches(subscription("T", "a", "XPATH")), str)
     assert isinstance(selectors.find("a ="), str)
+
+
+def test_selectors_when_their_texts_are_long_then_few_are_kept() -> None:
+    """A thousand texts of megabytes, each refused, must not stay."""
+    selectors = Selectors()
+    for number in range(40):
+        assert isinstance(selectors.find(f"{number}" + "x" * (1 << 20)), str)
+    assert sum(map(len, selectors._known)) <= CHARACTERS_MAX
+    assert isinstance(selectors.find("x" * (CHARACTERS_MAX + 1)), str)
+    assert len(selectors) <= 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["-" * TEXT_MAX, "--" * 30_000 + "\na = 1", "-- \n" * 16_000 + "a = 1", "/*" * 30_000,
+     "a = 1 AND " * 6_500 + "a = 1", "'" * TEXT_MAX, "a IN (" + "'b'," * 16_000 + "'c')"],
+)  # fmt: skip
+def test_text_of_a_stranger_costs_no_more_than_its_length(text: str) -> None:
+    """One pull with 64 KB of signs took 20 s, and its broker's mastership."""
+    began = time.process_time()
+    with contextlib.suppress(SelectorIllegal):
+        compile_selector(text)
+    assert time.process_time() - began < 0.25
+
+
+def test_selector_when_a_message_costs_much_then_a_pull_looks_at_few() -> None:
+    """6,500 ANDs are 9.5 ms a record, and a pull looks at a thousand."""
+    with pytest.raises(SelectorIllegal, match="steps"):
+        compile_selector("a = 1 AND " * 2_000 + "a = 1")
+    assert compile_selector("a IN (" + "'b'," * 4_000 + "'c')")({"a": "c"})
+    selectors = Selectors()
+    cheap = selectors.matches(subscription("T", "a = 1", SQL92))
+    dear = selectors.matches(subscription("T", "a = 1 AND " * 240 + "a = 1", SQL92))
+    assert isinstance(cheap, Matches)
+    assert isinstance(dear, Matches)
+    assert (cheap.scan_max, dear.scan_max) == (SCAN_FILTERED_MAX, STEPS_MAX // 964)
+    properties = {"a": "1"}
+    began = time.process_time()
+    for _ in range(dear.scan_max):
+        assert dear.selector(properties)
+    assert time.process_time() - began < 0.1
 
 
 # -- with a broker ---------------------------------------------------------------------------------
@@ -265,7 +316,7 @@ def test_pop_when_much_is_passed_over_then_it_finds_what_is_behind(
     cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pop looks at so many at a time, and goes on by itself."""
-    monkeypatch.setattr("rmqha.broker.aio.processors.pop.SCAN_FILTERED_MAX", 3)
+    monkeypatch.setattr("rmqha.broker.filters.SCAN_FILTERED_MAX", 3)
     before = cluster.loop.time()
     code, found = pop(cluster, expType="SQL92", exp="n = 9", pollTime=10_000)
     assert (code, [one.offset for one in found]) == (0, [9])

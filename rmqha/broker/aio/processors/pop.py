@@ -21,7 +21,6 @@ from rmqha.broker.consumers import Subscription
 from rmqha.broker.delays import place
 from rmqha.broker.filters import (
     PARSE_FAILED,
-    SCAN_FILTERED_MAX,
     SUBSCRIPTION_PARSE_FAILED,
     Matches,
 )
@@ -275,7 +274,7 @@ class PopProcessor:
         return self._pulling.read(
             topic, queue_id, offset, None if retried else asked.wanted.hashes,
             count_max=max(0, count), bytes_max=bytes_max,
-            scan_max=SCAN_MAX if matches is None else SCAN_FILTERED_MAX, matches=matches,
+            scan_max=SCAN_MAX if matches is None else matches.scan_max, matches=matches,
         )  # fmt: skip
 
     def _hand(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rmqha.broker.aio.processors import Broker, Handlers
-from rmqha.broker.filters import SCAN_FILTERED_MAX, Matches
+from rmqha.broker.filters import Matches
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.held_pulls import Held, HeldPulls, Key
 from rmqha.broker.pull import (
@@ -197,7 +197,7 @@ class PullProcessor:
             asked.hashes,
             count_max=max(1, min(pull.max_msg_nums, COUNT_MAX)),
             bytes_max=max(1, min(pull.max_msg_bytes, BYTES_MAX)),
-            scan_max=SCAN_MAX if asked.matches is None else SCAN_FILTERED_MAX,
+            scan_max=SCAN_MAX if asked.matches is None else asked.matches.scan_max,
             matches=asked.matches,
         )
         self._broker.statistics.read_took(clock.now_ms() - begun_ms)
