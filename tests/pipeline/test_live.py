@@ -257,6 +257,18 @@ def test_rows_when_written_then_read_again(spark: SparkSession, cluster: RmqClus
     assert {row.queueId for row in found} == {0, 1}
 
 
+def test_rows_when_batches_are_small_then_every_queue_has_its_share(
+    spark: SparkSession, cluster: RmqCluster
+) -> None:
+    """A task of one request chooses one queue: when all choose the same, consumers stand idle."""
+    topic = Topic(cluster, "SinkSpread", queues=4)
+    frame = spark.range(2000, numPartitions=8).selectExpr("CAST(id AS STRING) AS body")
+    write(frame, cluster, topic="SinkSpread")
+    found = load(spark, topic).groupBy("queueId").count().collect()
+    counts = {row.queueId: row["count"] for row in found}
+    assert counts == dict.fromkeys(range(4), 500)
+
+
 def test_row_when_delayed_then_it_comes_later(spark: SparkSession, cluster: RmqCluster) -> None:
     """Level 1 is a second. A body may be text."""
     topic = Topic(cluster, "SinkDelay", queues=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from rmqha.pipeline.live.messages import (
     Outgoing,
     Row,
     RowId,
+    Turns,
     to_message,
 )
 from rmqha.pipeline.live.options import write_options
@@ -147,6 +149,28 @@ def test_batch_when_a_broker_takes_it_apart_then_the_same_messages() -> None:
     ]
     assert len(batch.body()) == batch.size
     assert Batch("usual", messages[:1]).body() == b"b"
+
+
+@pytest.mark.parametrize(("tasks", "batches"), [(8, 1), (1, 8), (2, 4)])
+def test_queues_when_each_task_sends_once_then_used_evenly(tasks: int, batches: int) -> None:
+    """Also by a stream of one task, whose batches would else all go where the first one went."""
+    taken = Counter(
+        Turns("q", str(batch), task).take("t") % 4
+        for batch in range(batches)
+        for task in range(tasks)
+    )
+    if tasks == 2:
+        assert set(taken) == set(range(4))
+    else:
+        assert taken == dict.fromkeys(range(4), 2)
+
+
+def test_queues_when_topics_alternate_then_each_topic_has_all_of_them() -> None:
+    """One turn for both would leave every other queue of each without a message."""
+    turns = Turns("q", "0", 0)
+    taken = [(topic, turns.take(topic) % 4) for _ in range(4) for topic in ("t", "u")]
+    for topic in ("t", "u"):
+        assert {queue for name, queue in taken if name == topic} == set(range(4))
 
 
 TEXT = StringType()

@@ -1,4 +1,4 @@
-"""Rows to messages and messages to requests: properties, limits, and batches by topic. Pure.
+"""Rows to messages and messages to requests: properties, limits, batches by topic, turns. Pure.
 
 Source: protocol fact (reference broker-namesrv 2.1): request 320's body is one message behind the
 other, each as size, magic, checksum, flag, body and properties.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
+from zlib import crc32
 
 from msgspec import Struct
 
@@ -57,6 +59,28 @@ class RowId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.query_id}/{self.batch_id}/{self.partition_id}/{self.row}"
+
+
+class Turns:
+    """Which of a topic's queues is next: one after the other, as RocketMQ's producers take them.
+
+    These begin anywhere. Here each task of a batch begins one queue behind the task before, and each
+    batch of a stream one behind the batch before, so that tasks with a single request share a topic
+    evenly, too.
+
+    Args:
+        query_id, batch_id, partition_id: as in ``RowId``.
+    """
+
+    def __init__(self, query_id: str, batch_id: str, partition_id: int) -> None:
+        self._first = crc32(query_id.encode()) + int(batch_id) + partition_id
+        self._taken: Counter[str] = Counter()
+
+    def take(self, topic: str) -> int:
+        """The next turn of a topic, to be taken modulo its queues; other topics are not moved on."""
+        turn = self._first + self._taken[topic]
+        self._taken[topic] += 1
+        return turn
 
 
 class Row(Struct, frozen=True):

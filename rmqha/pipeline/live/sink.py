@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 
 from rmqha.base.errors import ConfigInvalid, LocalProtocolError
 from rmqha.pipeline.live.cluster import LiveCluster
-from rmqha.pipeline.live.messages import Batch, Batcher, Row, RowId, to_message
+from rmqha.pipeline.live.messages import Batch, Batcher, Row, RowId, Turns, to_message
 from rmqha.pipeline.live.options import CONSUMER_GROUP, NAME, WriteOptions
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
@@ -77,15 +77,18 @@ class _Writer:
             Refused, Unreachable: somebody does not store them.
         """
         options = self._options
+        context = TaskContext.get()
+        assert context is not None, "rows are written in tasks"
+        task = (*self._ids(context), context.partitionId())
         with LiveCluster(
             options.name_servers,
             timeout_ms=options.send_timeout_ms,
             failover_timeout_ms=options.failover_timeout_ms,
             group=CONSUMER_GROUP,
         ) as cluster:
-            sender = _Sender(cluster, options)
+            sender = _Sender(cluster, options, Turns(*task))
             batcher = Batcher(options)
-            for row_id, row in self._rows(iterator):
+            for row_id, row in self._rows(iterator, task):
                 message = to_message(row, row_id, options, cluster.clock.wall_ms())
                 sender.take(batcher.add(message))
             sender.take(batcher.rest())
@@ -100,18 +103,16 @@ class _Writer:
         """
         return self._query_id, "0"
 
-    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[RowId, Row]]:
-        context = TaskContext.get()
-        assert context is not None, "rows are written in tasks"
-        query_id, batch_id = self._ids(context)
-        partition_id = context.partitionId()
+    def _rows(
+        self, batches: Iterable[pa.RecordBatch], task: tuple[str, str, int]
+    ) -> Iterator[tuple[RowId, Row]]:
         number = 0
         for batch in batches:
             given = {name: batch.column(i).to_pylist() for i, name in enumerate(self._names)}
             nothing = [None] * batch.num_rows
             columns = [given.get(name, nothing) for name in _COLUMNS]
             for body, topic, tags, keys, properties, level in zip(*columns, strict=True):
-                row_id = RowId(query_id, batch_id, partition_id, number)
+                row_id = RowId(*task, number)
                 yield row_id, Row(body, topic, tags, keys, dict(properties or ()), level)
                 number += 1
 
@@ -159,11 +160,11 @@ class _Sender:
         sent: what has been acknowledged.
     """
 
-    def __init__(self, cluster: LiveCluster, options: WriteOptions) -> None:
+    def __init__(self, cluster: LiveCluster, options: WriteOptions, turns: Turns) -> None:
         self._cluster = cluster
         self._options = options
         self._waiting: list[Batch] = []
-        self._turn = 0
+        self._turns = turns
         self.sent = Sent()
 
     def take(self, batches: Iterable[Batch]) -> None:
@@ -183,8 +184,7 @@ class _Sender:
         try:
             async with asyncio.TaskGroup() as group:
                 for batch in batches:
-                    group.create_task(self._send(batch, self._turn))
-                    self._turn += 1
+                    group.create_task(self._send(batch, self._turns.take(batch.topic)))
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
 
