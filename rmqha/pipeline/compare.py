@@ -23,6 +23,8 @@ from rmqha.pipeline.sums import checksum
 from rmqha.pipeline.units import Sought, claims
 
 RANGE_BYTES = 16 << 20
+_LOOK_BACK = (64 << 10, 8 << 20)
+"""How far before a range the message that crosses its beginning is looked for, at first."""
 _NAMES = ("physicalOffset", "size", "topic", "queueId", "queueOffset", "_corrupt")
 
 
@@ -131,9 +133,12 @@ def _range_of(replica: Replica, index: int, start: int, stop: int) -> Range | No
     file = replica.files[number]
     if stop > file.base + file.size:
         return None
-    at = bisect_right([first for first, _ in replica.epochs], start) - 1
-    epoch = replica.epochs[at][1] if at >= 0 else None
-    return Range(index, epoch, start, stop, file.path, file.base)
+    return Range(index, _epoch_of(replica, start), start, stop, file.path, file.base)
+
+
+def _epoch_of(replica: Replica, offset: int) -> int | None:
+    at = bisect_right([first for first, _ in replica.epochs], offset) - 1
+    return replica.epochs[at][1] if at >= 0 else None
 
 
 def hash_of(one: Range, seed: bytes) -> str:
@@ -174,25 +179,40 @@ class Seen(Struct, frozen=True):
 
 
 def records_of(replica: Replica, one: Range) -> Iterator[Seen]:
-    """What begins in a range of a replica.
+    """What has bytes in a range of a replica: what crosses its beginning, and what begins in it.
 
     Raises:
         OSError: the file cannot be read.
     """
     file = next(file for file in replica.files if file.base == one.base)
-    part = Part(
-        replica, file, one.start - file.base, one.stop - file.base, file is replica.files[-1]
-    )
-    bounds = Bounds(one.start, one.stop - 1)
+    begin = _beginning(replica, file, one.start - file.base)
+    part = Part(replica, file, begin, one.stop - file.base, file is replica.files[-1])
+    bounds = Bounds(file.base + begin, one.stop - 1)
     with mapped(file.path) as buffer:
         for batch in read_part(part, Wanted(_NAMES, physical_offset=bounds)):
             for row in batch.to_pylist():
                 at = row["physicalOffset"] - file.base
+                epoch = _epoch_of(replica, row["physicalOffset"])
                 yield Seen(
-                    one.replica, one.epoch, row["physicalOffset"], row["size"], row["topic"],
+                    one.replica, epoch, row["physicalOffset"], row["size"], row["topic"],
                     row["queueId"], row["queueOffset"], crc32(buffer[at : at + row["size"]]),
                     row["_corrupt"],
                 )  # fmt: skip
+
+
+def _beginning(replica: Replica, file: LogFile, position: int) -> int:
+    """Where in the file that begins which has the byte at ``position``; else ``position``."""
+    for window in (*_LOOK_BACK, position):
+        start = max(0, position - window)
+        part = Part(replica, file, start, position + 1, file is replica.files[-1])
+        last: tuple[int, int] | None = None
+        for batch in read_part(part, Wanted(("physicalOffset", "size"))):
+            last = batch.column(0)[-1].as_py() - file.base, batch.column(1)[-1].as_py()
+        if last is not None:
+            return last[0] if last[0] + last[1] > position else position
+        if not start:
+            break
+    return position
 
 
 class Difference(Struct, frozen=True):

@@ -82,6 +82,27 @@ def test_byte_when_flipped_then_the_message_is_named(
     assert (one.physical_offset, one.size) == (hurt.physical_offset, hurt.size)
 
 
+def test_byte_when_behind_the_edge_of_a_range_then_the_message_is_named(
+    spark: SparkSession, replicas: tuple[list[str], list[Record]]
+) -> None:
+    """The message begins in a range that is equal and ends in the one that is not; once each."""
+    stores, records = replicas
+    crossing = [
+        one
+        for one in records
+        if (one.physical_offset // RANGE_BYTES + 1) * RANGE_BYTES < body_start(one) + len(one.body)
+        and body_start(one) < (one.physical_offset // RANGE_BYTES + 1) * RANGE_BYTES
+    ]
+    hurt, both = crossing[0], crossing[-1]
+    flip(Path(stores[1]), (hurt.physical_offset // RANGE_BYTES + 1) * RANGE_BYTES)
+    flip(Path(stores[1]), body_start(both))
+    flip(Path(stores[1]), (both.physical_offset // RANGE_BYTES + 1) * RANGE_BYTES)
+    found = audit.run(spark, stores, range_bytes=RANGE_BYTES)
+    assert len(found.ranges_different) == 3
+    named = [(one.physical_offset, one.topic, one.queue_offset) for one in found.differences]
+    assert named == [(one.physical_offset, one.topic, one.queue_offset) for one in (hurt, both)]
+
+
 def test_header_when_flipped_then_the_good_replica_names_it(
     spark: SparkSession, replicas: tuple[list[str], list[Record]]
 ) -> None:

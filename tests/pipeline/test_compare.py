@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqha.pipeline import compare
-from rmqha.pipeline.compare import log_end
+from rmqha.pipeline.compare import Range, log_end, records_of
 from rmqha.pipeline.replica import open_replica
 from rmqha.store.consume_queue import UNIT
 from tests.pipeline.synthetic import SyntheticStore, Written
@@ -63,3 +63,28 @@ def test_end_when_the_last_file_is_empty_then_where_it_begins(tmp_path: Path) ->
     store(tmp_path)
     (tmp_path / "commitlog" / f"{10 * FILE_BYTES:020d}").write_bytes(bytes(FILE_BYTES))
     assert log_end(open_replica(str(tmp_path))) == 10 * FILE_BYTES
+
+
+@pytest.mark.parametrize("into", [1, 60, 110])
+def test_range_when_a_record_crosses_its_beginning_then_that_is_seen_too(
+    tmp_path: Path, into: int
+) -> None:
+    """Bytes that differ behind the edge are of a message that begins before it."""
+    made = SyntheticStore(tmp_path, 1 << 20, 16)
+    records = [made.add("t", 0, bytes(100)) for _ in range(9)]
+    made.add("t", 0, bytes(300_000))
+    made.add("t", 0, b"last")
+    made.close()
+    replica = open_replica(str(tmp_path))
+    (file,) = replica.files
+    for chosen, stop in ((records[4], records[7].at), (records[8], records[8].at + 150)):
+        one = Range(0, None, chosen.at + into, stop, file.path, file.base)
+        assert next(records_of(replica, one)).physical_offset == chosen.at
+        edge = Range(0, None, chosen.at, stop, file.path, file.base)
+        assert next(records_of(replica, edge)).physical_offset == chosen.at
+    inside = Range(0, None, records[8].at + 250_000, records[8].at + 260_000, file.path, file.base)
+    assert [
+        (seen.physical_offset, seen.size > 300_000) for seen in records_of(replica, inside)
+    ] == [(records[8].at + records[8].size, True)], (
+        "a message longer than a range is found from its middle"
+    )

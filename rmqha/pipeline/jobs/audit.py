@@ -131,15 +131,17 @@ def _by_message(
 ) -> list[Difference]:
     """Range by range, so that never more than two replicas' records of one are in memory."""
     names = [one.name for one in replicas]
-    found: list[Difference] = []
+    found: dict[int, Difference] = {}
     for start, _ in bad:
         if len(found) >= SHOWN_MAX:
             break
         chosen = [one for one in plan.ranges if one.start == start]
         rows = spark.createDataFrame([astuple(one) for one in chosen], RANGES)
         seen = rows.repartition(len(chosen), "replica").mapInArrow(_Records(replicas), RECORDS)
-        found += differences((Seen(*row) for row in seen.collect()), names)
-    return found
+        # A message that crosses an edge between two such ranges is seen with both.
+        for one in differences((Seen(*row) for row in seen.collect()), names):
+            found.setdefault(one.physical_offset, one)
+    return sorted(found.values(), key=lambda one: one.physical_offset)
 
 
 class _Hashes:
