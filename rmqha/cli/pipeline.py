@@ -51,12 +51,14 @@ def export_command(
     strict: bool,
     master: str | None,
 ) -> None:
-    """Commit logs of STORES (directories, or name=directory) to Parquet by topic and day."""
+    """Commit logs of STORES to Parquet by topic and day.
+
+    Each is a directory, of a broker set of its own. One without an identity file (its broker has no
+    controller) is given as set=directory, or cluster/set=directory. What a run reads replaces what
+    the lake had of it; everything else stays.
+    """
     try:
-        for store in stores:
-            if "," in store:
-                raise ConfigInvalid(f"{store}: a comma cannot be in a store's path")
-            open_store(store)
+        export.checked(stores)
         spark = session("rmqha export", master=master)
         done = export.run(spark, stores, out, topics=topics, bodies=bodies)
     except RmqhaError as error:
@@ -65,8 +67,10 @@ def export_command(
     if os.path.isdir(out):
         with open(os.path.join(out, export.REPORT), "w", encoding="utf-8") as page:
             page.write(export.report(stores, done))
-    for topic, day, messages, size in done.days:
-        print(f"{topic:40} {day} {messages:>12} messages {size:>16} bytes")
+    for one in done.sets:
+        for topic, day, messages, size in one.days:
+            print(f"{topic:40} {day} {messages:>12} messages {size:>16} bytes")
+        print(one)
     print(f"{done.rows} messages, {done.damaged} damaged ranges")
     if strict and done.damaged:
         sys.exit(EXIT_FOUND)

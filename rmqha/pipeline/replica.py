@@ -15,7 +15,7 @@ from rmqha.base.errors import ConfigInvalid
 from rmqha.ha.epochs import EpochCache, load_epochs
 from rmqha.store import checkpoint
 from rmqha.store.consume_queue import UNIT
-from rmqha.store.identity import FILE_NAME, decode_identity
+from rmqha.store.identity import FILE_NAME, Identity, decode_identity
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
@@ -81,11 +81,11 @@ def open_replica(root: str, name: str = "") -> Replica:
             files.append(LogFile(entry.path, int(entry.name), entry.stat().st_size))
         else:
             foreign.append(entry.name)
-    epochs = _epochs(root)
+    epochs, identity = _epochs(root), read_identity(root)
     return Replica(
         name or os.path.basename(os.path.abspath(root)),
         root,
-        _broker_id(root),
+        None if identity is None else identity.broker_id,
         tuple(files),
         tuple((entry.start, entry.epoch) for entry in epochs.entries),
         tuple(foreign),
@@ -118,10 +118,15 @@ def _epochs(root: str) -> EpochCache:
     return load_epochs(_read(path), _read(path + ".bak")).epochs
 
 
-def _broker_id(root: str) -> int | None:
+def read_identity(root: str) -> Identity | None:
+    """Which broker's store it is; None without an identity file.
+
+    Raises:
+        StoreCorrupted: the file is damaged.
+    """
     path = os.path.join(root, FILE_NAME)
     data = _read(path)
-    return None if data is None else decode_identity(data, path, temporary=False).broker_id
+    return None if data is None else decode_identity(data, path, temporary=False)
 
 
 class Queues:

@@ -94,7 +94,7 @@ def works(spark: SparkSession, root: Path, other: Path, out: Path) -> dict[str, 
 
     def exported(_count: bool) -> int:
         shutil.rmtree(out, ignore_errors=True)
-        return export.run(spark, [str(root)], str(out)).rows
+        return export.run(spark, [f"bench={root}"], str(out)).rows
 
     def audited(_count: bool) -> int:
         done = audit.run(spark, [f"a={root}", f"b={other}"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rmqha.store import properties as props
 from rmqha.store.aio.message_store import MessageStore
+from rmqha.store.identity import FILE_NAME, Identity, encode_identity
 from rmqha.store.record import Message, Record, pack_host
 from tests.store.harness import BORN_MS, message, real_store
 
@@ -45,6 +46,13 @@ async def written(root: Path, made: list[Message], **settings: object) -> list[R
     return _records(root)
 
 
+def identify(root: Path, broker: str, broker_id: int = 1, cluster: str = "main") -> Path:
+    """Say whose store it is, as a broker under controllers does."""
+    identity = encode_identity(Identity(cluster, broker, broker_id))
+    (root / FILE_NAME).write_bytes(identity)
+    return root
+
+
 def _records(root: Path) -> list[Record]:
     from rmqha.store.record import check_record, decode
 
@@ -61,4 +69,4 @@ def _records(root: Path) -> list[Record]:
     return found
 
 
-__all__ = ["BORN_MS", "TOPICS", "messages", "written"]
+__all__ = ["BORN_MS", "TOPICS", "identify", "messages", "written"]

@@ -1,7 +1,10 @@
-"""Commit logs to a lake: every message, again without a change, damage set apart."""
+"""Commit logs to a lake: every message once, what is not read again stays, damage set apart."""
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,13 +13,50 @@ from click.testing import CliRunner
 
 from rmqha.cli.pipeline import main
 from rmqha.pipeline.jobs import export
-from tests.pipeline.stores import TOPICS, messages, written
+from rmqha.store.record import Record
+from tests.pipeline.stores import TOPICS, identify, messages, written
 from tests.pipeline.test_reading import FILE_BYTES, flip
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+CELLS = pytest.mark.parametrize("cell_bytes", [FILE_BYTES, 1 << 27], ids=["a file", "all"])
+"""A cell is a file of the log, as with a broker's own sizes nearly; or all of the log is one."""
+
+Place = tuple[str, str, int, int, int]
+
+
+def run(lake: Path, *arguments: str | Path) -> str:
+    """Export by the command; what it says."""
+    done = CliRunner().invoke(main, ["export", *map(str, arguments), "-o", str(lake)])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def places(lake: SparkSession, out: Path) -> Counter[Place]:
+    """How often each message is in a lake, by where its log has it."""
+    found = lake.read.option("mergeSchema", True).parquet(str(out))
+    names = ("storeHost", "topic", "queueId", "queueOffset", "physicalOffset", "bodyCrc")
+    return Counter(tuple(row) for row in found.select(*names).collect())
+
+
+def of(records: Iterable[Record]) -> Counter[Place]:
+    """As ``places``, of records."""
+    from tests.pipeline.test_reading import host
+
+    return Counter(
+        (host(r.store_host), r.topic, r.queue_id, r.queue_offset, r.physical_offset, r.body_crc)
+        for r in records
+    )
+
+
+def drop_files(store: Path, count: int) -> int:
+    """Delete the oldest files of a log, as retention does; where the log begins now."""
+    files = sorted((store / "commitlog").iterdir())
+    for path in files[:count]:
+        path.unlink()
+    return int(files[count].name)
 
 
 async def test_export_when_run_twice_then_the_lake_has_every_message_once(
@@ -24,17 +64,20 @@ async def test_export_when_run_twice_then_the_lake_has_every_message_once(
 ) -> None:
     """By topic and day, bodies and properties included."""
     records = await written(tmp_path / "store", messages(90))
-    out = tmp_path / "lake"
-    for _ in range(2):
-        done = CliRunner().invoke(main, ["export", str(tmp_path / "store"), "-o", str(out)])
-        assert done.exit_code == 0, done.output
-    assert f"{len(records)} messages, 0 damaged" in done.output
+    identify(tmp_path / "store", "broker-a")
+    out, count = tmp_path / "lake", len(records)
+    assert "90 rows written, 0 replaced, 0 kept" in run(out, tmp_path / "store")
+    told = run(out, tmp_path / "store")
+    assert "broker set broker-a of main: 90 rows written, 90 replaced, 0 kept" in told
+    assert f"{count} messages, 0 damaged" in told
     found = spark.read.parquet(str(out)).collect()
     assert {(row.topic, row.queueId, row.queueOffset): bytes(row.body) for row in found} == {
         (one.topic, one.queue_id, one.queue_offset): one.body for one in records
     }
-    assert len(found) == len(records)
-    assert f"{len(records)} messages" in (out / export.REPORT).read_text()
+    assert len(found) == count
+    assert {(row.cluster, row.brokerName) for row in found} == {("main", "broker-a")}
+    assert "90 replaced" in (out / export.REPORT).read_text()
+    assert sorted(one.name for one in (out / "_exports").iterdir()) == ["broker-a@main.lock"]
 
 
 async def test_export_when_a_record_is_damaged_then_it_is_set_apart(
@@ -45,7 +88,7 @@ async def test_export_when_a_record_is_damaged_then_it_is_set_apart(
     hurt = next(r for r in records[20:] if r.physical_offset % FILE_BYTES)
     flip(tmp_path / "store", hurt.physical_offset + 5)
     out = str(tmp_path / "lake")
-    arguments = ["export", str(tmp_path / "store"), "-o", out, "--no-bodies", "-t", TOPICS[0]]
+    arguments = ["export", f"a={tmp_path / 'store'}", "-o", out, "--no-bodies", "-t", TOPICS[0]]
     done = CliRunner().invoke(main, [*arguments, "--strict"])
     assert done.exit_code == 1, done.output
     wanted = [r for r in records if r.topic == TOPICS[0] and r is not hurt]
@@ -54,6 +97,149 @@ async def test_export_when_a_record_is_damaged_then_it_is_set_apart(
     assert "body" not in rows.columns
     (gap,) = spark.read.parquet(f"{out}/{export.DAMAGE}").collect()
     assert (gap.physicalOffset, gap.size) == (hurt.physical_offset, hurt.size)
+    assert (gap.cluster, gap.brokerName) == (None, "a")
+
+
+async def test_sets_when_exported_into_one_lake_then_both_are_there(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """One set's export deleted the other's rows of the same topics and days."""
+    first = await written(tmp_path / "a", messages(80, seed=1))
+    second = await written(tmp_path / "b", messages(60, seed=2))
+    for name in "ab":
+        identify(tmp_path / name, f"broker-{name}")
+    out = tmp_path / "lake"
+    for name in "ab":
+        run(out, tmp_path / name)
+    assert places(spark, out) == of(first) + of(second)
+    assert "80 rows written, 80 replaced" in (told := run(out, tmp_path / "a", tmp_path / "b"))
+    assert "60 rows written, 60 replaced" in told
+    assert places(spark, out) == of(first) + of(second)
+    counts = spark.read.parquet(str(out)).groupBy("brokerName").count().collect()
+    assert {row.brokerName: row["count"] for row in counts} == {"broker-a": 80, "broker-b": 60}
+
+
+@CELLS
+async def test_files_when_deleted_by_retention_then_the_lake_has_their_messages_still(
+    spark: SparkSession, tmp_path: Path, cell_bytes: int
+) -> None:
+    """The same command every night: it deleted what the log no longer had."""
+    records = await written(tmp_path / "store", messages(120))
+    store = str(identify(tmp_path / "store", "broker-a"))
+    out = tmp_path / "lake"
+    export.run(spark, [store], str(out), cell_bytes=cell_bytes)
+    begin = drop_files(tmp_path / "store", 2)
+    left = [one for one in records if one.physical_offset >= begin]
+    assert 0 < len(left) < 110
+    more = await written(tmp_path / "store", messages(30, seed=3))
+    added = [one for one in more if one.physical_offset > records[-1].physical_offset]
+    done = export.run(spark, [store], str(out), cell_bytes=cell_bytes)
+    assert places(spark, out) == of(records) + of(added)
+    (one,) = done.sets
+    kept = len(records) - len(left)
+    assert (one.written, one.replaced, one.kept) == (len(left) + len(added), len(left), kept)
+
+
+async def test_topic_when_exported_alone_then_the_others_stay(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also when their log files are gone."""
+    records = await written(tmp_path / "store", messages(90))
+    store = identify(tmp_path / "store", "broker-a")
+    out = tmp_path / "lake"
+    run(out, store)
+    drop_files(store, 1)
+    run(out, store, "-t", TOPICS[1])
+    assert places(spark, out) == of(records)
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["by identity", "by content"])
+async def test_replicas_when_given_together_then_refused(tmp_path: Path, named: bool) -> None:
+    """Every row came twice. Nothing is written, and Spark is not started."""
+    await written(tmp_path / "a", messages(30))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    stores = [f"{name}={tmp_path / name}" for name in "ab"]
+    if named:
+        for number, name in enumerate("ab", 1):
+            identify(tmp_path / name, "broker-a", number)
+    done = CliRunner().invoke(main, ["export", *stores, "-o", str(tmp_path / "lake")])
+    assert done.exit_code == 2
+    why = "both of broker set broker-a of main" if named else "the same record at 0"
+    assert why in done.output
+    assert "give one of them" in done.output
+    assert not (tmp_path / "lake").exists()
+
+
+async def test_replica_when_exported_after_the_other_then_its_rows_take_their_place(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """It is behind: what it does not have yet stays."""
+    await written(tmp_path / "a", messages(50))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    records = await written(tmp_path / "a", messages(40, seed=2))
+    out = tmp_path / "lake"
+    run(out, identify(tmp_path / "a", "broker-a", 1))
+    told = run(out, identify(tmp_path / "b", "broker-a", 2))
+    assert "50 rows written, 50 replaced, 40 kept" in told
+    assert places(spark, out) == of(records)
+
+
+@CELLS
+async def test_log_when_cut_and_grown_again_then_the_lake_has_the_new_messages(
+    spark: SparkSession, tmp_path: Path, cell_bytes: int
+) -> None:
+    """What was exported before it was confirmed, and never was, gives way to what stands there."""
+    await written(tmp_path / "a", messages(40))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    await written(tmp_path / "a", messages(30, seed=2))
+    records = await written(tmp_path / "b", [one._replace(topic="t") for one in messages(60, 3)])
+    out = str(tmp_path / "lake")
+    for number, name in enumerate("ab", 1):
+        store = str(identify(tmp_path / name, "broker-a", number))
+        done = export.run(spark, [store], out, cell_bytes=cell_bytes)
+    assert places(spark, Path(out)) == of(records)
+    (one,) = done.sets
+    assert (one.written, one.replaced, one.kept) == (100, 70, 0)
+
+
+async def test_record_when_damaged_since_then_the_lake_keeps_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A range that cannot be read any more is not one that was read."""
+    records = await written(tmp_path / "store", messages(60))
+    store = identify(tmp_path / "store", "broker-a")
+    out = tmp_path / "lake"
+    run(out, store)
+    hurt = next(r for r in records[20:] if r.physical_offset % FILE_BYTES)
+    flip(store, hurt.physical_offset + 5)
+    told = run(out, store)
+    assert "59 rows written, 59 replaced, 1 kept" in told
+    assert "1 damaged" in told
+    assert places(spark, out) == of(records)
+
+
+async def test_store_when_it_does_not_say_whose_it_is_then_asked(tmp_path: Path) -> None:
+    """Outside of controller mode; by the name of a directory two sets would be one."""
+    await written(tmp_path / "store", messages(3))
+    out = tmp_path / "lake"
+    done = CliRunner().invoke(main, ["export", str(tmp_path / "store"), "-o", str(out)])
+    assert done.exit_code == 2
+    assert "broker-a=" in done.output
+    assert not out.exists()
+
+
+async def test_set_when_another_log_has_its_name_then_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A name that is given twice must not replace one set's history by another's."""
+    records = await written(tmp_path / "a", messages(40, seed=1))
+    await written(tmp_path / "b", messages(50, seed=2))
+    out = tmp_path / "lake"
+    run(out, f"c/x={tmp_path / 'a'}")
+    done = CliRunner().invoke(main, ["export", f"c/x={tmp_path / 'b'}", "-o", str(out)])
+    assert done.exit_code == 2
+    assert "another log as broker set x of c" in done.output
+    assert places(spark, out) == of(records)
 
 
 def test_export_when_the_path_is_no_store_then_said(tmp_path: Path) -> None:

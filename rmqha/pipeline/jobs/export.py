@@ -1,65 +1,71 @@
-"""Commit logs to a Parquet lake by topic and day.
+"""Commit logs to a Parquet lake by topic and day (``lake`` has the layout, ADR 0020 the reasons).
 
-A run replaces the days it has rows of and leaves the others, so running it again, or for a later
-stretch of the log that begins with a whole day, changes nothing that was right. Damage goes to
-``_corrupt`` in the lake, which readers of the lake pass over.
+A run replaces what it has read of a broker set's log, and nothing else: rows whose log files are gone,
+rows at damaged places and rows of other sets stay. Damage goes to ``_corrupt`` in the lake, which
+readers of the lake pass over.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from rmqha.base.errors import ConfigInvalid
+from rmqha.pipeline.jobs.lake_rows import damage, lake
+from rmqha.pipeline.jobs.lake_write import DAMAGE, Exporter, SetExported
 from rmqha.pipeline.jobs.report_page import page, sentence, table
+from rmqha.pipeline.lake import CELL_BYTES, SetName, refuse_replicas, set_name
+from rmqha.pipeline.lake_files import open_lake
+from rmqha.pipeline.replica import Replica, open_store, read_identity, split_store
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-DAMAGE = "_corrupt"
 REPORT = "_report.html"
-COUNTED = "topic string, storeTimestamp timestamp, size int, _corrupt string"
-DAMAGED = "replica string, physicalOffset bigint, size int, _corrupt string"
+
+__all__ = [
+    "DAMAGE", "REPORT", "Exported", "SetExported", "checked", "damage", "lake", "report", "run",
+]  # fmt: skip
 
 
 class Exported(Struct, frozen=True):
-    """What a run wrote.
+    """What a run did, set by set."""
 
-    Attributes:
-        days: (topic, day, messages, bytes in the log), ascending.
-        damaged: damaged ranges.
-    """
-
-    days: tuple[tuple[str, str, int, int], ...]
-    damaged: int
+    sets: tuple[SetExported, ...]
 
     @property
     def rows(self) -> int:
-        """All messages."""
-        return sum(day[2] for day in self.days)
+        """All messages written."""
+        return sum(one.written for one in self.sets)
+
+    @property
+    def damaged(self) -> int:
+        """All damaged ranges."""
+        return sum(one.damaged for one in self.sets)
 
 
-def lake(log: DataFrame) -> DataFrame:
-    """Whole messages with the day (UTC) on which they were stored, in the order of each queue.
+def checked(stores: Sequence[str]) -> list[tuple[Replica, SetName]]:
+    """Open stores that are to be exported together; nothing is written.
 
-    Several replicas of one set hold the same messages: give the source one of them.
+    Args:
+        stores: directories, optionally as ``name=directory``; the name of a store without an
+            identity file is its broker set's, ``broker`` or ``cluster/broker``.
+
+    Raises:
+        ConfigInvalid: a path is no store, nobody says whose it is, or two are of one set.
+        StoreCorrupted: an identity or epoch file is damaged.
     """
-    return _whole(log).sortWithinPartitions("topic", "day", "queueId", "queueOffset")
-
-
-def _whole(log: DataFrame) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    rows = log.where("_corrupt IS NULL").drop("_corrupt")
-    return rows.withColumn("day", f.date_format("storeTimestamp", "yyyy-MM-dd"))
-
-
-def damage(log: DataFrame) -> DataFrame:
-    """Damaged ranges: which replica, where, how long, and why."""
-    found = log.where("_corrupt IS NOT NULL")
-    return found.select("replica", "physicalOffset", "size", "_corrupt")
+    found = []
+    for store in stores:
+        if "," in store:
+            raise ConfigInvalid(f"{store}: a comma cannot be in a store's path")
+        replica = open_store(store)
+        name = set_name(replica, read_identity(replica.root), split_store(store)[0])
+        found.append((replica, name))
+    refuse_replicas(found)
+    return found
 
 
 def run(
@@ -69,39 +75,29 @@ def run(
     *,
     topics: Sequence[str] = (),
     bodies: bool = True,
+    cell_bytes: int = CELL_BYTES,
 ) -> Exported:
-    """Read stores, write the lake and its report.
+    """Read stores, write the lake, set by set.
 
     Args:
-        stores: directories, optionally as ``name=directory``.
+        stores: as ``checked``.
         out: the lake's directory, or whatever Spark can write to.
         topics: only these; all when empty.
-        bodies: whether the lake has the bodies.
+        bodies: whether the rows that are written have their bodies.
+        cell_bytes: the same for all exports into a lake.
+
+    Raises:
+        ConfigInvalid, StoreCorrupted: as ``checked``; or the lake has another log under a set's name.
+        LakeBusy: another export of one of the sets is under way.
     """
-    from pyspark.sql import functions as f
-
-    def load(schema: str | None = None, **options: str) -> DataFrame:
-        reader = spark.read.format("rocketmq-commitlog").options(**options)
-        return (reader.schema(schema) if schema else reader).load(",".join(stores))
-
-    chosen = {"topic": ",".join(topics)} if topics else {}
-    rows = lake(load(includeBody=str(bodies).lower(), **chosen))
-    # Nothing but what is counted is made again; damage names no topic, and is asked for by itself.
-    counted = _whole(load(COUNTED, **chosen))
-    hurt = damage(load(DAMAGED)).cache()
-    writer = rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic")
-    writer.partitionBy("topic", "day").parquet(out)
-    hurt.write.mode("overwrite").parquet(os.path.join(out, DAMAGE))
-    counts = counted.groupBy("topic", "day").agg(
-        f.count("*").alias("messages"), f.sum("size").alias("bytes")
-    )
-    days = tuple(
-        (row.topic, row.day, row.messages, row.bytes)
-        for row in counts.orderBy("topic", "day").collect()
-    )
-    damaged = hurt.count()
-    hurt.unpersist()
-    return Exported(days, damaged)
+    opened = checked(stores)
+    files = open_lake(spark, out)
+    done = []
+    for store, (replica, name) in zip(stores, opened, strict=True):
+        with files.alone(name.label):
+            exporter = Exporter(spark, files, replica, name, cell_bytes=cell_bytes)
+            done.append(exporter.run(store, topics, bodies=bodies))
+    return Exported(tuple(done))
 
 
 def report(stores: Sequence[str], done: Exported) -> str:
@@ -109,5 +105,10 @@ def report(stores: Sequence[str], done: Exported) -> str:
     return page(
         "export",
         sentence(f"{', '.join(stores)}: {done.rows} messages, {done.damaged} damaged ranges."),
-        table("Topics", ("topic", "day", "messages", "bytes"), done.days),
+        *(sentence(f"{one}, {one.damaged} damaged ranges.") for one in done.sets),
+        table(
+            "Topics",
+            ("broker set", "topic", "day", "messages", "bytes"),
+            ((str(one.name), *day) for one in done.sets for day in one.days),
+        ),
     )

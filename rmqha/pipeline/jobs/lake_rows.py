@@ -1,0 +1,118 @@
+"""Rows of a lake as DataFrames: those of a log, those of files, and which of them are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rmqha.pipeline.lake import SetName, Span
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+IDENTITY = (
+    "queueId", "queueOffset", "physicalOffset", "size", "storeTimestamp", "storeHost",
+    "bornTimestamp", "bodyCrc",
+)  # fmt: skip
+"""Two rows that agree in these are one record: no two logs have it at one place at one time."""
+FOLDERS = ("topic", "day", "cell")
+"""Columns that become directories; ``cell`` only until an export is published."""
+_KEYS = (
+    "queueId int, queueOffset bigint, physicalOffset bigint, size int, storeTimestamp timestamp,"
+    " storeHost string, bornTimestamp timestamp, bodyCrc int"
+)
+
+
+def lake(log: DataFrame) -> DataFrame:
+    """Whole messages with the day (UTC) on which they were stored, in the order of each queue.
+
+    Several replicas of one set hold the same messages: give the source one of them.
+    """
+    return whole(log).sortWithinPartitions("topic", "day", "queueId", "queueOffset")
+
+
+def whole(log: DataFrame) -> DataFrame:
+    """As ``lake``, in the order in which they come."""
+    from pyspark.sql import functions as f
+
+    rows = log.where("_corrupt IS NULL").drop("_corrupt")
+    return rows.withColumn("day", f.date_format("storeTimestamp", "yyyy-MM-dd"))
+
+
+def damage(log: DataFrame) -> DataFrame:
+    """Damaged ranges: which replica, where, how long, and why."""
+    found = log.where("_corrupt IS NOT NULL")
+    return found.select("replica", "physicalOffset", "size", "_corrupt")
+
+
+def of_set(rows: DataFrame, name: SetName) -> DataFrame:
+    """Rows of a log with whose they are."""
+    from pyspark.sql import functions as f
+
+    cluster = f.lit(name.cluster or None).cast("string")
+    return rows.withColumn("cluster", cluster).withColumn("brokerName", f.lit(name.broker))
+
+
+def in_cells(rows: DataFrame, cell_bytes: int) -> DataFrame:
+    """Rows with where their cell begins."""
+    from pyspark.sql import functions as f
+
+    at = f.col("physicalOffset")
+    return rows.withColumn("cell", at - at % f.lit(cell_bytes))
+
+
+def in_order(rows: DataFrame) -> DataFrame:
+    """Rows of each task as they are written: folder by folder, queue by queue."""
+    return rows.sortWithinPartitions(*FOLDERS, "queueId", "queueOffset")
+
+
+def read_files(spark: SparkSession, root: str, paths: Sequence[str]) -> DataFrame:
+    """Rows of files below a directory, with the columns that any of them has.
+
+    Names of directories are texts, whatever they look like: a topic may be called 007.
+    """
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    reader = spark.read.option("basePath", root)
+    found = reader.option("mergeSchema", True).parquet(*paths).schema
+    fields = [
+        StructField(one.name, StringType()) if one.name in ("topic", "day") else one
+        for one in found
+    ]
+    return spark.read.option("basePath", root).schema(StructType(fields)).parquet(*paths)
+
+
+def keys(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """What tells the records of files from others."""
+    return spark.read.schema(_KEYS).parquet(*paths)
+
+
+def count(spark: SparkSession, paths: Sequence[str]) -> int:
+    """How many rows files have; only their ends are read."""
+    return keys(spark, paths).count() if paths else 0
+
+
+def split(
+    spark: SparkSession, rows: DataFrame, spans: Iterable[Span]
+) -> tuple[DataFrame, DataFrame]:
+    """Rows that begin within spans of the log, and the others."""
+    from pyspark.sql import functions as f
+
+    edges = spark.createDataFrame(list(spans), "start bigint, stop bigint")
+    is_in = (f.col("physicalOffset") >= f.col("start")) & (f.col("physicalOffset") < f.col("stop"))
+    found = f.broadcast(edges)
+    return rows.join(found, is_in, "left_semi"), rows.join(found, is_in, "left_anti")
+
+
+def without(rows: DataFrame, others: DataFrame) -> DataFrame:
+    """Rows that are not among the others."""
+    return rows.join(others, list(IDENTITY), "left_anti")
+
+
+def days(rows: DataFrame) -> dict[tuple[str, str], tuple[int, int]]:
+    """Messages and their bytes in the log by topic and day."""
+    from pyspark.sql import functions as f
+
+    sums = (f.count("*").alias("messages"), f.sum("size").alias("bytes"))
+    found = rows.groupBy("topic", "day").agg(*sums).collect()
+    return {(row.topic, row.day): (row.messages, row.bytes) for row in found}

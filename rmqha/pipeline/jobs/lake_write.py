@@ -1,0 +1,337 @@
+"""One broker set's log into a lake: read, merged with what stays, and then published file by file.
+
+Nothing that a reader sees changes before all of it is written. From then on files are renamed over
+those that they replace, and those that nothing replaces are deleted last. So whenever an export ends,
+each file is the old or the new one, and no row is missing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.base.invariants import invariant
+from rmqha.pipeline.compare import log_end
+from rmqha.pipeline.jobs import lake_rows
+from rmqha.pipeline.lake import (
+    Found,
+    LakeBusy,
+    Place,
+    Reach,
+    SetName,
+    Span,
+    file_name,
+    is_earlier,
+    own_place,
+    reach,
+    shares_cells,
+    spans_read,
+    topic_of,
+)
+from rmqha.pipeline.lake_files import WORK, LakeFiles
+from rmqha.pipeline.replica import Replica
+from rmqha.pipeline.splits import plan
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DAMAGE = "_corrupt"
+DAMAGED = "replica string, physicalOffset bigint, size int, _corrupt string"
+_DAMAGE_TABLE = DAMAGED + ", cluster string, brokerName string"
+
+
+class SetExported(Struct, frozen=True):
+    """What a run did with the rows of one broker set.
+
+    Attributes:
+        name: the set.
+        days: (topic, day, messages, bytes in the log) of what was written, ascending.
+        replaced: rows that the lake had of the ranges that were read.
+        kept: rows of the set that the lake had and still has, of the topics that were asked for.
+        damaged: damaged ranges of the log.
+    """
+
+    name: SetName
+    days: tuple[tuple[str, str, int, int], ...]
+    replaced: int
+    kept: int
+    damaged: int
+
+    @property
+    def written(self) -> int:
+        """Messages that were read and are in the lake since."""
+        return sum(day[2] for day in self.days)
+
+    def __str__(self) -> str:
+        return (
+            f"broker set {self.name}: {self.written} rows written, {self.replaced} replaced,"
+            f" {self.kept} kept"
+        )
+
+
+class Merged(Struct, frozen=True):
+    """What an export is about to publish.
+
+    Attributes:
+        files: where the new files are, by what they hold.
+        days: (topic, day, messages, bytes) that were read and the lake does not have elsewhere.
+        carried: rows of the files to be replaced that stay, because their place was not read.
+        elsewhere: rows that were read and stand in files of the layout before.
+    """
+
+    files: dict[Place, str]
+    days: tuple[tuple[str, str, int, int], ...]
+    carried: int
+    elsewhere: int
+
+
+class Exporter:
+    """Exports one store once.
+
+    Args:
+        spark: a session that knows the source.
+        files: of the lake.
+        replica: the store.
+        name: its broker set.
+        cell_bytes: of the lake.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        files: LakeFiles,
+        replica: Replica,
+        name: SetName,
+        *,
+        cell_bytes: int,
+    ) -> None:
+        self._spark = spark
+        self._files = files
+        self._replica = replica
+        self._name = name
+        self._cell_bytes = cell_bytes
+        self._end = log_end(replica)
+        self._work = f"{WORK}/{name.label}@{uuid.uuid4().hex}"
+
+    def run(self, store: str, topics: Sequence[str], *, bodies: bool) -> SetExported:
+        """Read the log up to where it ends now, and publish it.
+
+        Args:
+            store: as the source is to be told.
+            topics, bodies: what is exported.
+
+        Raises:
+            ConfigInvalid: the lake has another log under this set's name.
+            LakeBusy: the set's files were changed by somebody else meanwhile.
+        """
+        try:
+            hurt = self._damaged(store)
+            gaps = [(one[1], one[1] + one[2]) for one in hurt]
+            spans = spans_read(self._replica.files, self._end, gaps)
+            before, earlier = self._list(topics)
+            touched = {at: one for at, one in before.items() if self._reach(at, spans).any}
+            staged = self._stage(store, topics, bodies=bodies) if spans else {}
+            self._refuse_another_log(touched, staged, spans)
+            merged = self._merge(touched, earlier, staged, spans)
+            replaced = self._count(touched) - merged.carried
+            kept = self._count(before) - replaced + merged.elsewhere
+            self._publish(topics, before, touched, merged)
+            self._publish_damage(hurt)
+        finally:
+            self._files.clear(self._work)
+        return SetExported(self._name, merged.days, replaced, kept, len(hurt))
+
+    # -- what there is -----------------------------------------------------------------------------
+
+    def _load(self, store: str, schema: str | None = None, **options: str) -> DataFrame:
+        """The log up to the end that was seen first, however far it grows meanwhile."""
+        reader = self._spark.read.format("rocketmq-commitlog").options(**options)
+        if schema is not None:
+            reader = reader.schema(schema)
+        return reader.option("physicalOffset", f"-{self._end - 1}").load(store)
+
+    def _damaged(self, store: str) -> list[tuple[Any, ...]]:
+        if self._end == 0:
+            return []
+        found = lake_rows.damage(self._load(store, DAMAGED))
+        return [tuple(row) for row in found.where(f"physicalOffset < {self._end}").collect()]
+
+    def _list(self, topics: Sequence[str]) -> tuple[dict[Place, Found], dict[str, list[str]]]:
+        """The set's files, and by folder those of the layout before."""
+        own, earlier = {}, defaultdict(list)
+        for one in self._files.topics(topics):
+            at = own_place(self._name, one)
+            if at is not None:
+                own[at] = one
+            elif is_earlier(one):
+                earlier[one.folder].append(self._path(one.path))
+        return own, dict(earlier)
+
+    def _reach(self, at: Place, spans: Sequence[Span]) -> Reach:
+        return reach(spans, at.start, at.start + self._cell_bytes)
+
+    def _path(self, relative: str) -> str:
+        return f"{self._files.root}/{relative}"
+
+    def _count(self, own: dict[Place, Found]) -> int:
+        return lake_rows.count(self._spark, [self._path(one.path) for one in own.values()])
+
+    # -- what is read ------------------------------------------------------------------------------
+
+    def _stage(self, store: str, topics: Sequence[str], *, bodies: bool) -> dict[Place, str]:
+        chosen = {"topic": ",".join(topics)} if topics else {}
+        log = self._load(store, includeBody=str(bodies).lower(), **chosen)
+        rows = lake_rows.of_set(lake_rows.whole(log), self._name)
+        rows = lake_rows.in_cells(rows, self._cell_bytes)
+        pieces = [
+            (part.file.base + part.start, part.file.base + part.stop)
+            for part in plan(self._replica)
+            if part.file.base + part.start < self._end
+        ]
+        if shares_cells(pieces, self._cell_bytes):
+            # Small files: several tasks would write rows of one cell, each a file of its own.
+            rows = rows.repartition(len(pieces), "cell")
+        return self._write(rows, "new")
+
+    def _write(self, rows: DataFrame, name: str) -> dict[Place, str]:
+        """Write rows where no reader looks; the files by what they hold."""
+        folder = f"{self._work}/{name}"
+        writer = lake_rows.in_order(rows).write.option("maxRecordsPerFile", 0)
+        writer.partitionBy(*lake_rows.FOLDERS).parquet(self._path(folder))
+        found: dict[Place, str] = {}
+        for one in self._files.below(folder):
+            topic, _, rest = one.path.removeprefix(f"{folder}/").partition("/")
+            day, cell, file = (*rest.split("/"), "", "", "")[:3]
+            if not file.startswith("part-"):
+                continue
+            at = Place(f"{topic}/{day}", int(cell.removeprefix("cell=")))
+            invariant(at not in found, "a cell of an export has two files", place=at)
+            found[at] = one.path
+        return found
+
+    def _staged(self, paths: Sequence[str], name: str = "new") -> DataFrame:
+        root = self._path(f"{self._work}/{name}")
+        return lake_rows.read_files(self._spark, root, [self._path(one) for one in paths])
+
+    # -- what stays --------------------------------------------------------------------------------
+
+    def _refuse_another_log(
+        self, touched: dict[Place, Found], staged: dict[Place, str], spans: Sequence[Span]
+    ) -> None:
+        """Where a set is exported again its oldest rows are the same; a namesake's are not."""
+        if not touched:
+            return
+        lowest = min(at.start for at in touched)
+        old = [self._path(one.path) for at, one in touched.items() if at.start == lowest]
+        new = [self._path(path) for at, path in staged.items() if at.start == lowest]
+        known, _ = lake_rows.split(self._spark, lake_rows.keys(self._spark, old), spans)
+        if not known.head(1):
+            return
+        same = new and known.join(
+            lake_rows.keys(self._spark, new), list(lake_rows.IDENTITY), "left_semi"
+        ).head(1)
+        if not same:
+            raise ConfigInvalid(
+                f"{self._files.root} has another log as broker set {self._name}: none of its rows"
+                f" from offset {lowest} on is in {self._replica.root}. Nothing was written;"
+                " give the store its own set's name, or export it to another lake"
+            )
+
+    def _merge(
+        self,
+        touched: dict[Place, Found],
+        earlier: dict[str, list[str]],
+        staged: dict[Place, str],
+        spans: Sequence[Span],
+    ) -> Merged:
+        """Add to what was read what stays beside it, and leave out what stands elsewhere."""
+        carried, stay, carried_count = self._carried(touched, spans)
+        mixed = {at for at in staged if at.folder in earlier or at in stay}
+        files = {at: path for at, path in staged.items() if at not in mixed}
+        fresh = None
+        if mixed:
+            fresh = self._staged([staged[at] for at in sorted(mixed)])
+            others = sorted({path for at in mixed for path in earlier.get(at.folder, ())})
+            if others:
+                fresh = lake_rows.without(fresh, lake_rows.keys(self._spark, others))
+        counts: Counter[tuple[str, str]] = Counter()
+        sizes: Counter[tuple[str, str]] = Counter()
+        for part in (self._staged(list(files.values())) if files else None, fresh):
+            for day, (messages, size) in ({} if part is None else lake_rows.days(part)).items():
+                counts[day] += messages
+                sizes[day] += size
+        both = [one for one in (fresh, carried) if one is not None]
+        if both:
+            rows = both[0] if len(both) == 1 else both[0].unionByName(both[1], True)
+            rows = rows.repartition(len(mixed | stay), *lake_rows.FOLDERS)
+            files = files | self._write(rows, "merged")
+        read = lake_rows.count(self._spark, [self._path(one) for one in staged.values()])
+        days = tuple((*day, counts[day], sizes[day]) for day in sorted(counts))
+        return Merged(files, days, carried_count, read - sum(counts.values()))
+
+    def _carried(
+        self, touched: dict[Place, Found], spans: Sequence[Span]
+    ) -> tuple[DataFrame | None, set[Place], int]:
+        """Rows of files that are read in part, at places that were not: where, and how many."""
+        partly = [one.path for at, one in touched.items() if not self._reach(at, spans).all]
+        if not partly:
+            return None, set(), 0
+        paths = [self._path(one) for one in partly]
+        rows = lake_rows.read_files(self._spark, self._files.root, paths)
+        _, rest = lake_rows.split(self._spark, rows, spans)
+        rest = lake_rows.in_cells(rest, self._cell_bytes)
+        folders = {
+            (topic_of(at.folder), at.folder.rpartition("day=")[2]): at.folder for at in touched
+        }
+        found = rest.groupBy(*lake_rows.FOLDERS).count().collect()
+        places = {Place(folders[row.topic, row.day], row.cell) for row in found}
+        return rest if places else None, places, sum(row["count"] for row in found)
+
+    # -- what is seen ------------------------------------------------------------------------------
+
+    def _publish(
+        self,
+        topics: Sequence[str],
+        before: dict[Place, Found],
+        touched: dict[Place, Found],
+        merged: Merged,
+    ) -> None:
+        if self._list(topics)[0] != before:
+            raise LakeBusy(
+                f"{self._files.root}: files of {self._name} were changed by somebody else"
+                " meanwhile; nothing was written, run the export again"
+            )
+        for at in sorted(merged.files, key=lambda at: (at.start, at.folder)):
+            target = f"{at.folder}/{file_name(self._name, at.start)}"
+            self._files.replace(merged.files[at], target)
+        self._files.settle()
+        for at in sorted(touched.keys() - merged.files.keys()):
+            self._files.delete(touched[at].path)
+        self._files.settle()
+
+    def _publish_damage(self, hurt: Sequence[tuple[Any, ...]]) -> None:
+        """As with messages: damage at places that were not read this time stays."""
+        columns = [one.split()[0] for one in _DAMAGE_TABLE.split(", ")]
+        found = self._files.below(DAMAGE)
+        own = [self._path(one.path) for one in found if own_place(self._name, one) is not None]
+        earlier = [self._path(one.path) for one in found if is_earlier(one)]
+        rows = {(*one, self._name.cluster or None, self._name.broker) for one in hurt}
+        if earlier:
+            told = self._spark.read.schema(DAMAGED).parquet(*earlier).collect()
+            known = {tuple(row) for row in told}
+            rows = {one for one in rows if one[:4] not in known}
+        if own:
+            low = self._replica.files[0].base if self._replica.files else 0
+            told = self._spark.read.schema(_DAMAGE_TABLE).parquet(*own).collect()
+            rows |= {tuple(row) for row in told if not low <= row.physicalOffset < self._end}
+        table = self._spark.createDataFrame(sorted(rows, key=lambda one: one[1]), _DAMAGE_TABLE)
+        folder = f"{self._work}/damage"
+        table.select(*columns).coalesce(1).write.parquet(self._path(folder))
+        (staged,) = (one for one in self._files.below(folder) if one.name.startswith("part-"))
+        self._files.replace(staged.path, f"{DAMAGE}/{file_name(self._name, 0)}")
+        self._files.settle()

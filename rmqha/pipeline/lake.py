@@ -1,0 +1,222 @@
+"""How messages lie in a lake, as names alone; ADR 0020 says why.
+
+``topic=T/day=D/log-BROKER@CLUSTER-START.parquet`` holds the messages of one broker set, topic and day
+whose records begin in one *cell* of the set's commit log, ``[START, START + CELL_BYTES)``. So an
+export that comes again writes the same names: a file is replaced by renaming, whole, and no other
+set's. Files that Spark named (``part-...``) are of the layout before and are never changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from msgspec import Struct
+
+from rmqha.base.errors import ConfigInvalid, RmqhaError
+from rmqha.pipeline.replica import LogFile, Replica
+from rmqha.store.identity import Identity
+from rmqha.store.record import MAGIC_V1, MAGIC_V2
+
+CELL_BYTES = 128 << 20
+"""Of every lake and for good: the names of its files are made of it."""
+PREFIX, SUFFIX = "log-", ".parquet"
+EARLIER = "part-"
+NAME_BYTES_MAX = 255
+FIRST_RECORD_MAX = 1 << 20
+_FILE = re.compile(re.escape(PREFIX) + r"([^@]+@[^@]*)-(\d{20})" + re.escape(SUFFIX))
+
+Span = tuple[int, int]
+"""Physical offsets ``[start, stop)``."""
+
+
+class LakeBusy(RmqhaError):
+    """Somebody else has changed the same part of a lake meanwhile, or is about to."""
+
+
+class SetName(NamedTuple):
+    """Which broker set it is; the cluster is empty where nothing tells it."""
+
+    cluster: str
+    broker: str
+
+    @property
+    def label(self) -> str:
+        """For names of files; no other set has the same."""
+        return f"{quote(self.broker, safe='')}@{quote(self.cluster, safe='')}"
+
+    def __str__(self) -> str:
+        return f"{self.broker} of {self.cluster}" if self.cluster else self.broker
+
+
+class Found(Struct, frozen=True):
+    """A file of a lake: its path below the lake, its bytes and when it was written."""
+
+    path: str
+    size: int
+    modified_ns: int
+
+    @property
+    def folder(self) -> str:
+        """``topic=T/day=D``."""
+        return self.path.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The file's own name."""
+        return self.path.rpartition("/")[2]
+
+
+class Place(NamedTuple):
+    """What a file of a set holds: a topic and a day as a folder, and where its cell begins."""
+
+    folder: str
+    start: int
+
+
+def set_name(replica: Replica, identity: Identity | None, given: str) -> SetName:
+    """Whose log it is: by the identity file, else by the name that was given.
+
+    Args:
+        given: ``broker`` or ``cluster/broker``; empty when the store was given without a name.
+
+    Raises:
+        ConfigInvalid: nothing tells, or the name is too long for a file.
+    """
+    if identity is not None:
+        name = SetName(identity.cluster_name, identity.broker_name)
+    else:
+        cluster, _, broker = given.rpartition("/")
+        if not broker:
+            raise ConfigInvalid(
+                f"{replica.root} does not say which broker set it is of, for it has no identity"
+                f" file (brokers outside of controller mode): say it, as in broker-a={replica.root}"
+            )
+        name = SetName(cluster, broker)
+    if len(file_name(name, 0)) > NAME_BYTES_MAX:
+        raise ConfigInvalid(f"{name}: the name is too long for a file")
+    return name
+
+
+def file_name(name: SetName, start: int) -> str:
+    """What the file of a set and a cell is called."""
+    return f"{PREFIX}{name.label}-{start:020d}{SUFFIX}"
+
+
+def own_place(name: SetName, found: Found) -> Place | None:
+    """What a file of a lake holds, when it is one of the set's."""
+    match = _FILE.fullmatch(found.name)
+    if match is None or match[1] != name.label:
+        return None
+    return Place(found.folder, int(match[2]))
+
+
+def is_earlier(found: Found) -> bool:
+    """Whether a file is of the layout before, in which nothing told the sets apart."""
+    return found.name.startswith(EARLIER) and found.name.endswith(SUFFIX)
+
+
+def topic_of(folder: str) -> str:
+    """The topic of ``topic=T`` or ``topic=T/day=D``, as Spark writes it."""
+    return unquote(folder.split("/")[0].removeprefix("topic="))
+
+
+def spans_read(files: Sequence[LogFile], end: int, gaps: Iterable[Span]) -> list[Span]:
+    """What of a log was read: its files up to ``end`` without damage, ascending.
+
+    Args:
+        files: of the log, ascending.
+        end: where the log ends.
+        gaps: damaged ranges, in any order.
+    """
+    pieces: list[Span] = []
+    for one in files:
+        stop = min(end, one.base + one.size)
+        if pieces and pieces[-1][1] == one.base:
+            pieces[-1] = pieces[-1][0], max(one.base, stop)
+        elif one.base < stop:
+            pieces.append((one.base, stop))
+    holes = deque(sorted(gaps))
+    found: list[Span] = []
+    for start, stop in pieces:
+        at = start
+        while holes and holes[0][0] < stop:
+            low, high = holes[0]
+            if low > at:
+                found.append((at, low))
+            at = max(at, high)
+            if high > stop:
+                break
+            holes.popleft()
+        if at < stop:
+            found.append((at, stop))
+    return found
+
+
+class Reach(NamedTuple):
+    """How much of a cell was read."""
+
+    any: bool
+    all: bool
+
+
+def reach(spans: Sequence[Span], start: int, stop: int) -> Reach:
+    """Whether something, and whether everything in ``[start, stop)`` was read."""
+    found = [
+        (max(start, low), min(stop, high)) for low, high in spans if low < stop and high > start
+    ]
+    return Reach(bool(found), found == [(start, stop)])
+
+
+def refuse_replicas(stores: Sequence[tuple[Replica, SetName]]) -> None:
+    """See that every store is another broker set's.
+
+    Raises:
+        ConfigInvalid: two are of one set, by name or because they hold the same log.
+        OSError: a file cannot be read.
+    """
+    for index, (one, name) in enumerate(stores):
+        for other, other_name in stores[:index]:
+            if name == other_name:
+                why = f"are both of broker set {name}"
+            elif (offset := _same_record(one, other)) is not None:
+                why = f"hold the same log (the same record at {offset}), as replicas of one set do"
+            else:
+                continue
+            raise ConfigInvalid(
+                f"{other.root} and {one.root} {why}: give one of them, or each message comes twice"
+            )
+
+
+def _same_record(one: Replica, other: Replica) -> int | None:
+    """Where a file of both begins with the same record: its stamps and bodies tell logs apart."""
+    paths = {file.base: file.path for file in other.files}
+    for file in one.files:
+        path = paths.get(file.base)
+        if path is None:
+            continue
+        first = _first_record(file.path)
+        if first is not None and first == _first_record(path):
+            return file.base
+    return None
+
+
+def _first_record(path: str) -> bytes | None:
+    with open(path, "rb") as file:
+        size = int.from_bytes(head := file.read(4))
+        record = head + file.read(min(size, FIRST_RECORD_MAX) - 4) if size > 8 else b""
+    return record if int.from_bytes(record[4:8]) in (MAGIC_V1, MAGIC_V2) else None
+
+
+def shares_cells(pieces: Iterable[Span], cell_bytes: int) -> bool:
+    """Whether a cell has bytes of two pieces of a log, which tasks would read apart."""
+    seen: set[int] = set()
+    for start, stop in pieces:
+        for cell in range(start // cell_bytes, -(-stop // cell_bytes)):
+            if cell in seen:
+                return True
+            seen.add(cell)
+    return False

@@ -1,0 +1,223 @@
+"""Files of a lake: listed, replaced by renaming, deleted; on this machine's disks or by Hadoop.
+
+What a lake shows changes file by file, and each change is whole: a reader, and a crash, finds the old
+file or the new one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rmqha.pipeline.lake import Found, LakeBusy, topic_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WORK = "_exports"
+"""What is not finished, and locks; Spark passes over names that begin so."""
+_TOPIC = "topic="
+
+
+class LakeFiles(Protocol):
+    """Paths are relative to the lake, with slashes.
+
+    Attributes:
+        root: the lake, as Spark is to be told.
+    """
+
+    root: str
+
+    def topics(self, topics: Collection[str]) -> list[Found]:
+        """Files of these topics, of all when it is empty, in the order of their paths."""
+
+    def below(self, folder: str) -> list[Found]:
+        """All files below a folder, which need not be there."""
+
+    def replace(self, source: str, target: str) -> None:
+        """Rename a file over whatever has the new name, at once and for good."""
+
+    def delete(self, path: str) -> None:
+        """Delete a file that may be gone already."""
+
+    def settle(self) -> None:
+        """See that what was renamed and deleted stays so when power fails."""
+
+    def alone(self, label: str) -> AbstractContextManager[None]:
+        """Keep others from exporting the same set into this lake.
+
+        Raises:
+            LakeBusy: somebody else does it now.
+        """
+
+    def clear(self, folder: str) -> None:
+        """Delete a folder and all in it."""
+
+
+def open_lake(spark: SparkSession, out: str) -> LakeFiles:
+    """The files of a lake, by the file system that Spark would use for its path."""
+    known: Any = spark
+    # Spark has no public way to the file systems that it uses.
+    jvm = known._jvm  # noqa: SLF001
+    conf = known._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
+    path = jvm.org.apache.hadoop.fs.Path(out)
+    system = path.getFileSystem(conf)
+    if system.getUri().getScheme() != "file":
+        return HadoopFiles(jvm, conf, system.makeQualified(path).toString())
+    return LocalFiles(out.removeprefix("file:"))
+
+
+class LocalFiles:
+    """A directory of this machine, or one that several machines share.
+
+    Args:
+        root: it is made when it is not there.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(root).absolute()
+        self.root = str(self._root)
+        self._changed: set[Path] = set()
+        self._root.mkdir(parents=True, exist_ok=True)
+
+    def topics(self, topics: Collection[str]) -> list[Found]:
+        """As ``LakeFiles``."""
+        names = sorted(one for one in os.listdir(self._root) if one.startswith(_TOPIC))
+        return [
+            found
+            for name in names
+            if not topics or topic_of(name) in topics
+            for found in self.below(name)
+        ]
+
+    def below(self, folder: str) -> list[Found]:
+        """As ``LakeFiles``."""
+        found = []
+        for where, _, names in os.walk(self._root / folder):
+            for name in names:
+                path = os.path.join(where, name)
+                try:
+                    status = os.stat(path)
+                except FileNotFoundError:  # another set's export has replaced or deleted it
+                    continue
+                relative = Path(path).relative_to(self._root).as_posix()
+                found.append(Found(relative, status.st_size, status.st_mtime_ns))
+        return sorted(found, key=lambda one: one.path)
+
+    def replace(self, source: str, target: str) -> None:
+        """As ``LakeFiles``: the bytes are on the disk before the name is."""
+        with open(self._root / source, "rb") as file:
+            os.fsync(file.fileno())
+        path = self._root / target
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(self._root / source, path)
+        self._changed.update((path.parent, path.parent.parent, self._root))
+
+    def delete(self, path: str) -> None:
+        """As ``LakeFiles``."""
+        (self._root / path).unlink(missing_ok=True)
+        self._changed.add((self._root / path).parent)
+
+    def settle(self) -> None:
+        """As ``LakeFiles``."""
+        for folder in sorted(self._changed):
+            descriptor = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        self._changed.clear()
+
+    @contextmanager
+    def alone(self, label: str) -> Iterator[None]:
+        """As ``LakeFiles``; the kernel ends it with the process."""
+        folder = self._root / WORK
+        folder.mkdir(exist_ok=True)
+        with (folder / f"{label}.lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise LakeBusy(f"{self.root}: another export of {label} is under way") from error
+            # Nobody else is there: these are of exports that died.
+            for old in folder.glob(f"{label}@*"):
+                rmtree(old)
+            yield
+
+    def clear(self, folder: str) -> None:
+        """As ``LakeFiles``."""
+        rmtree(self._root / folder, ignore_errors=True)
+
+
+class HadoopFiles:
+    """Whatever Hadoop has a file system for. Nobody is locked out there.
+
+    Args:
+        jvm: Spark's.
+        conf: Hadoop's settings.
+        root: a qualified path.
+    """
+
+    def __init__(self, jvm: Any, conf: Any, root: str) -> None:
+        self.root = root
+        self._jvm = jvm
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._system = self._path(root).getFileSystem(conf)
+        self._context = jvm.org.apache.hadoop.fs.FileContext.getFileContext(
+            self._system.getUri(), conf
+        )
+        rename = getattr(jvm.org.apache.hadoop.fs, "Options$Rename")
+        self._overwrite = jvm.java.lang.reflect.Array.newInstance(rename.OVERWRITE.getClass(), 1)
+        self._overwrite[0] = rename.OVERWRITE
+
+    def _at(self, path: str) -> Any:
+        return self._path(f"{self.root}/{path}" if path else self.root)
+
+    def topics(self, topics: Collection[str]) -> list[Found]:
+        """As ``LakeFiles``."""
+        if not self._system.exists(self._at("")):
+            return []
+        names = [one.getPath().getName() for one in self._system.listStatus(self._at(""))]
+        return [
+            found
+            for name in sorted(names)
+            if name.startswith(_TOPIC) and (not topics or topic_of(name) in topics)
+            for found in self.below(name)
+        ]
+
+    def below(self, folder: str) -> list[Found]:
+        """As ``LakeFiles``."""
+        if not self._system.exists(self._at(folder)):
+            return []
+        listed = self._system.listFiles(self._at(folder), True)
+        cut = len(self._at("").toUri().getPath().rstrip("/")) + 1
+        found = []
+        while listed.hasNext():
+            one = listed.next()
+            path = one.getPath().toUri().getPath()[cut:]
+            found.append(Found(path, one.getLen(), one.getModificationTime() * 1_000_000))
+        return sorted(found, key=lambda file: file.path)
+
+    def replace(self, source: str, target: str) -> None:
+        """As ``LakeFiles``, as far as the file system renames at once (HDFS does)."""
+        self._system.mkdirs(self._at(target).getParent())
+        self._context.rename(self._at(source), self._at(target), self._overwrite)
+
+    def delete(self, path: str) -> None:
+        """As ``LakeFiles``."""
+        self._system.delete(self._at(path), False)
+
+    def settle(self) -> None:
+        """As ``LakeFiles``: nothing to do, such file systems answer when it is so."""
+
+    def alone(self, label: str) -> AbstractContextManager[None]:
+        """As ``LakeFiles``, but nobody is kept out: who comes second notices before it writes."""
+        return nullcontext()
+
+    def clear(self, folder: str) -> None:
+        """As ``LakeFiles``."""
+        self._system.delete(self._at(folder), True)

@@ -1,0 +1,116 @@
+"""Names of a lake's files, and what of a log was read, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.pipeline.lake import (
+    Found,
+    LakeBusy,
+    Place,
+    SetName,
+    file_name,
+    is_earlier,
+    own_place,
+    reach,
+    refuse_replicas,
+    set_name,
+    shares_cells,
+    spans_read,
+    topic_of,
+)
+from rmqha.pipeline.lake_files import WORK, LocalFiles
+from rmqha.pipeline.replica import LogFile, open_replica
+from tests.pipeline.stores import messages, written
+
+NAMES = st.text(st.sampled_from("a-@/%=0_. é"), min_size=1, max_size=12)
+
+
+@given(NAMES, NAMES, NAMES, NAMES, st.integers(0, 2**62))
+def test_file_when_named_then_only_its_set_knows_it(
+    cluster: str, broker: str, other_cluster: str, other_broker: str, start: int
+) -> None:
+    """Whatever a set is called: a name that another set reads as its own loses rows."""
+    name, other = SetName(cluster, broker), SetName(other_cluster, other_broker)
+    found = Found(f"topic=t/day=d/{file_name(name, start)}", 1, 1)
+    assert "/" not in found.name
+    assert not found.name.startswith(("_", ".")), "Spark would not see it"
+    assert own_place(name, found) == Place("topic=t/day=d", start)
+    assert (own_place(other, found) is not None) == (name == other)
+    assert not is_earlier(found)
+
+
+def test_file_when_spark_named_it_then_of_the_layout_before() -> None:
+    """And nobody's own."""
+    found = Found("topic=%25RETRY%25g/day=2026-01-01/part-00000-x.c000.snappy.parquet", 1, 1)
+    assert is_earlier(found)
+    assert own_place(SetName("c", "b"), found) is None
+    assert topic_of(found.folder) == "%RETRY%g"
+
+
+SIZE = 50
+GAPS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 60)), max_size=6)
+
+
+@given(st.sets(st.integers(0, 7)), st.integers(0, 450), GAPS)
+def test_spans_when_read_then_every_byte_of_files_and_none_of_gaps(
+    bases: set[int], end: int, gaps: list[tuple[int, int]]
+) -> None:
+    """A byte too many would let rows go that nothing replaces."""
+    files = [LogFile("f", base * SIZE, SIZE) for base in sorted(bases)]
+    spans = spans_read(files, end, [(at, at + size) for at, size in gaps])
+    read = [at for start, stop in spans for at in range(start, stop)]
+    hurt = {byte for at, size in gaps for byte in range(at, at + size)}
+    had = {byte for one in files for byte in range(one.base, min(end, one.base + SIZE))}
+    assert read == sorted(had - hurt)
+    for start in range(0, 450, 30):
+        cell = set(range(start, start + 30))
+        found = reach(spans, start, start + 30)
+        assert found.any == bool(cell & set(read))
+        assert not found.all or cell <= set(read)
+        in_one = any(low <= start and start + 30 <= high for low, high in spans)
+        assert found.all == in_one
+
+
+def test_cells_when_two_tasks_read_of_one_then_noticed() -> None:
+    """Each would write a file of it, and there is one name."""
+    assert not shares_cells([(0, 100), (100, 200), (200, 350)], 100)
+    assert shares_cells([(0, 50), (50, 100)], 100)
+    assert shares_cells([(0, 150), (150, 200)], 100)
+    assert not shares_cells([(0, 150), (250, 300)], 100)
+
+
+async def test_replicas_when_of_other_sets_then_taken(tmp_path: Path) -> None:
+    """Logs that begin at one offset, as all do, are not one log; empty ones are none."""
+    found = []
+    for number, name in enumerate("abc"):
+        await written(tmp_path / name, messages(5 * number, seed=number))
+        replica = open_replica(str(tmp_path / name))
+        found.append((replica, set_name(replica, None, f"c/{name}")))
+    refuse_replicas(found)
+    with pytest.raises(ConfigInvalid, match="are both of broker set b of c"):
+        refuse_replicas([*found, (found[0][0], found[1][1])])
+    with pytest.raises(ConfigInvalid, match="the same record at 0"):
+        refuse_replicas([*found, (found[1][0], SetName("c", "d"))])
+
+
+def test_set_when_it_is_exported_already_then_said(tmp_path: Path) -> None:
+    """Two runs of one set would each miss what the other writes; what dead ones left is cleared."""
+    lake = str(tmp_path)
+    left, others = (tmp_path / WORK / name for name in ("a@c@0", "a@c-2@0"))
+    for folder in (left, others):
+        (folder / "new").mkdir(parents=True)
+    with LocalFiles(lake).alone("a@c"):
+        assert not left.exists()
+        assert others.exists(), "another set's may be alive"
+        with pytest.raises(LakeBusy, match="a@c is under way"), LocalFiles(lake).alone("a@c"):
+            pass
+        with LocalFiles(lake).alone("b@c"):
+            pass
+    with LocalFiles(lake).alone("a@c"):
+        pass
