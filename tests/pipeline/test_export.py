@@ -123,8 +123,11 @@ async def test_sets_when_exported_into_one_lake_then_both_are_there(
 async def test_files_when_deleted_by_retention_then_the_lake_has_their_messages_still(
     spark: SparkSession, tmp_path: Path, cell_bytes: int
 ) -> None:
-    """The same command every night: it deleted what the log no longer had."""
-    records = await written(tmp_path / "store", messages(120))
+    """The same command every night: it deleted what the log no longer had. Topics may be called what
+    is no text to Spark, or no name to a directory."""
+    odd = {"orders": "%RETRY%g", "t": "007"}
+    made = [one._replace(topic=odd.get(one.topic, one.topic)) for one in messages(120)]
+    records = await written(tmp_path / "store", made)
     store = str(identify(tmp_path / "store", "broker-a"))
     out = tmp_path / "lake"
     export.run(spark, [store], str(out), cell_bytes=cell_bytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmqha.pipeline.lake import SetName, Span
 
@@ -15,6 +15,8 @@ IDENTITY = (
     "bornTimestamp", "bodyCrc",
 )  # fmt: skip
 """Two rows that agree in these are one record: no two logs have it at one place at one time."""
+COMPARED = 100
+"""So many of a set's oldest rows are looked at to see whether it is the same log."""
 FOLDERS = ("topic", "day", "cell")
 """Columns that become directories; ``cell`` only until an export is published."""
 _KEYS = (
@@ -66,15 +68,20 @@ def in_order(rows: DataFrame) -> DataFrame:
     return rows.sortWithinPartitions(*FOLDERS, "queueId", "queueOffset")
 
 
-def read_files(spark: SparkSession, root: str, paths: Sequence[str]) -> DataFrame:
+def read_files(
+    spark: SparkSession, root: str, paths: Sequence[str], *, alike: bool = False
+) -> DataFrame:
     """Rows of files below a directory, with the columns that any of them has.
 
     Names of directories are texts, whatever they look like: a topic may be called 007.
+
+    Args:
+        alike: all files have the same columns, so one of them tells which.
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
-    reader = spark.read.option("basePath", root)
-    found = reader.option("mergeSchema", True).parquet(*paths).schema
+    reader = spark.read.option("basePath", root).option("mergeSchema", not alike)
+    found = reader.parquet(*(paths[:1] if alike else paths)).schema
     fields = [
         StructField(one.name, StringType()) if one.name in ("topic", "day") else one
         for one in found
@@ -92,16 +99,21 @@ def count(spark: SparkSession, paths: Sequence[str]) -> int:
     return keys(spark, paths).count() if paths else 0
 
 
-def split(
-    spark: SparkSession, rows: DataFrame, spans: Iterable[Span]
-) -> tuple[DataFrame, DataFrame]:
-    """Rows that begin within spans of the log, and the others."""
+def outside(spark: SparkSession, rows: DataFrame, spans: Iterable[Span]) -> DataFrame:
+    """Rows that begin in none of some spans of the log, of which there is at least one."""
     from pyspark.sql import functions as f
 
-    edges = spark.createDataFrame(list(spans), "start bigint, stop bigint")
+    listed = ", ".join(f"({start}L, {stop}L)" for start, stop in spans)
+    edges = spark.sql(f"SELECT * FROM VALUES {listed} AS edges(start, stop)")
     is_in = (f.col("physicalOffset") >= f.col("start")) & (f.col("physicalOffset") < f.col("stop"))
-    found = f.broadcast(edges)
-    return rows.join(found, is_in, "left_semi"), rows.join(found, is_in, "left_anti")
+    return rows.join(f.broadcast(edges), is_in, "left_anti")
+
+
+def first_keys(spark: SparkSession, paths: Sequence[str], low: int) -> list[tuple[Any, ...]]:
+    """Some rows' ``IDENTITY`` of files, those with the lowest places from ``low`` on."""
+    rows = keys(spark, paths).where(f"physicalOffset >= {low}")
+    found = rows.orderBy("physicalOffset").limit(COMPARED).select(*IDENTITY).collect()
+    return [tuple(row) for row in found]
 
 
 def without(rows: DataFrame, others: DataFrame) -> DataFrame:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 DAMAGE = "_corrupt"
 DAMAGED = "replica string, physicalOffset bigint, size int, _corrupt string"
+_AT = lake_rows.IDENTITY.index("physicalOffset")
 _DAMAGE_TABLE = DAMAGED + ", cluster string, brokerName string"
 
 
@@ -139,7 +140,8 @@ class Exporter:
             self._refuse_another_log(touched, staged, spans)
             merged = self._merge(touched, earlier, staged, spans)
             replaced = self._count(touched) - merged.carried
-            kept = self._count(before) - replaced + merged.elsewhere
+            rest = {at: one for at, one in before.items() if at not in touched}
+            kept = self._count(rest) + merged.carried + merged.elsewhere
             self._publish(topics, before, touched, merged)
             self._publish_damage(hurt)
         finally:
@@ -214,9 +216,10 @@ class Exporter:
             found[at] = one.path
         return found
 
-    def _staged(self, paths: Sequence[str], name: str = "new") -> DataFrame:
-        root = self._path(f"{self._work}/{name}")
-        return lake_rows.read_files(self._spark, root, [self._path(one) for one in paths])
+    def _staged(self, paths: Sequence[str]) -> DataFrame:
+        root = self._path(f"{self._work}/new")
+        listed = [self._path(one) for one in paths]
+        return lake_rows.read_files(self._spark, root, listed, alike=True)
 
     # -- what stays --------------------------------------------------------------------------------
 
@@ -227,14 +230,17 @@ class Exporter:
         if not touched:
             return
         lowest = min(at.start for at in touched)
-        old = [self._path(one.path) for at, one in touched.items() if at.start == lowest]
-        new = [self._path(path) for at, path in staged.items() if at.start == lowest]
-        known, _ = lake_rows.split(self._spark, lake_rows.keys(self._spark, old), spans)
-        if not known.head(1):
+        paths = [self._path(one.path) for at, one in touched.items() if at.start == lowest]
+        old = [
+            one
+            for one in lake_rows.first_keys(self._spark, paths, spans[0][0])
+            if reach(spans, one[_AT], one[_AT] + 1).any
+        ]
+        if not old:
             return
-        same = new and known.join(
-            lake_rows.keys(self._spark, new), list(lake_rows.IDENTITY), "left_semi"
-        ).head(1)
+        paths = [self._path(path) for at, path in staged.items() if at.start == lowest]
+        new = lake_rows.first_keys(self._spark, paths, old[0][_AT]) if paths else []
+        same = not set(old).isdisjoint(new)
         if not same:
             raise ConfigInvalid(
                 f"{self._files.root} has another log as broker set {self._name}: none of its rows"
@@ -270,9 +276,12 @@ class Exporter:
             rows = both[0] if len(both) == 1 else both[0].unionByName(both[1], True)
             rows = rows.repartition(len(mixed | stay), *lake_rows.FOLDERS)
             files = files | self._write(rows, "merged")
-        read = lake_rows.count(self._spark, [self._path(one) for one in staged.values()])
+        elsewhere = 0
+        if earlier:
+            read = lake_rows.count(self._spark, [self._path(one) for one in staged.values()])
+            elsewhere = read - sum(counts.values())
         days = tuple((*day, counts[day], sizes[day]) for day in sorted(counts))
-        return Merged(files, days, carried_count, read - sum(counts.values()))
+        return Merged(files, days, carried_count, elsewhere)
 
     def _carried(
         self, touched: dict[Place, Found], spans: Sequence[Span]
@@ -283,7 +292,7 @@ class Exporter:
             return None, set(), 0
         paths = [self._path(one) for one in partly]
         rows = lake_rows.read_files(self._spark, self._files.root, paths)
-        _, rest = lake_rows.split(self._spark, rows, spans)
+        rest = lake_rows.outside(self._spark, rows, spans)
         rest = lake_rows.in_cells(rest, self._cell_bytes)
         folders = {
             (topic_of(at.folder), at.folder.rpartition("day=")[2]): at.folder for at in touched
@@ -329,6 +338,8 @@ class Exporter:
             low = self._replica.files[0].base if self._replica.files else 0
             told = self._spark.read.schema(_DAMAGE_TABLE).parquet(*own).collect()
             rows |= {tuple(row) for row in told if not low <= row.physicalOffset < self._end}
+            if rows == {tuple(row) for row in told}:
+                return
         table = self._spark.createDataFrame(sorted(rows, key=lambda one: one[1]), _DAMAGE_TABLE)
         folder = f"{self._work}/damage"
         table.select(*columns).coalesce(1).write.parquet(self._path(folder))
