@@ -106,12 +106,22 @@ def file_name(name: SetName, start: int) -> str:
     return f"{PREFIX}{name.label}-{start:020d}{SUFFIX}"
 
 
+def place_of(found: Found) -> tuple[str, Place] | None:
+    """The label of the set whose file it is, and what the file holds; None for other files."""
+    match = _FILE.fullmatch(found.name)
+    return None if match is None else (match[1], Place(found.folder, int(match[2])))
+
+
 def own_place(name: SetName, found: Found) -> Place | None:
     """What a file of a lake holds, when it is one of the set's."""
-    match = _FILE.fullmatch(found.name)
-    if match is None or match[1] != name.label:
-        return None
-    return Place(found.folder, int(match[2]))
+    place = place_of(found)
+    return place[1] if place is not None and place[0] == name.label else None
+
+
+def told(label: str) -> str:
+    """A label for people, as ``SetName`` is told."""
+    broker, _, cluster = label.partition("@")
+    return str(SetName(unquote(cluster), unquote(broker)))
 
 
 def is_earlier(found: Found) -> bool:

@@ -245,6 +245,22 @@ async def test_set_when_another_log_has_its_name_then_refused(
     assert places(spark, out) == of(records)
 
 
+async def test_log_when_the_lake_has_it_under_another_name_then_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Two nights, two replicas, two names, as when a store is named after its machine."""
+    await written(tmp_path / "a", messages(40, seed=1))
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    records = await written(tmp_path / "a", messages(20, seed=2))
+    other = await written(tmp_path / "c", messages(30, seed=3))
+    out = tmp_path / "lake"
+    run(out, f"main/a={tmp_path / 'a'}", f"c={tmp_path / 'c'}")
+    done = CliRunner().invoke(main, ["export", f"b={tmp_path / 'b'}", "-o", str(out)])
+    assert done.exit_code == 2
+    assert "has this log as broker set a of main already" in done.output
+    assert places(spark, out) == of(records) + of(other)
+
+
 def test_export_when_the_path_is_no_store_then_said(tmp_path: Path) -> None:
     """Before Spark is started."""
     done = CliRunner().invoke(main, ["export", str(tmp_path), "-o", str(tmp_path / "lake")])

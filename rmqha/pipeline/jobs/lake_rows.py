@@ -116,6 +116,13 @@ def first_keys(spark: SparkSession, paths: Sequence[str], low: int) -> list[tupl
     return [tuple(row) for row in found]
 
 
+def has_any(spark: SparkSession, paths: Sequence[str], known: Sequence[tuple[Any, ...]]) -> bool:
+    """Whether files have one of some rows, which are told by their ``IDENTITY``."""
+    offsets = sorted({row[IDENTITY.index("physicalOffset")] for row in known})
+    rows = keys(spark, paths).where(f"physicalOffset IN ({', '.join(map(str, offsets))})")
+    return not {tuple(row) for row in rows.select(*IDENTITY).collect()}.isdisjoint(known)
+
+
 def without(rows: DataFrame, others: DataFrame) -> DataFrame:
     """Rows that are not among the others."""
     return rows.join(others, list(IDENTITY), "left_anti")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
@@ -28,9 +28,11 @@ from rmqha.pipeline.lake import (
     file_name,
     is_earlier,
     own_place,
+    place_of,
     reach,
     shares_cells,
     spans_read,
+    told,
     topic_of,
 )
 from rmqha.pipeline.lake_files import WORK, LakeFiles
@@ -73,6 +75,20 @@ class SetExported(Struct, frozen=True):
             f"broker set {self.name}: {self.written} rows written, {self.replaced} replaced,"
             f" {self.kept} kept"
         )
+
+
+class Listed(NamedTuple):
+    """What a lake has of the topics that are exported.
+
+    Attributes:
+        own: the set's files.
+        earlier: paths of files of the layout before, by folder.
+        others: paths of the other sets' files, by place and label.
+    """
+
+    own: dict[Place, Found]
+    earlier: defaultdict[str, list[str]]
+    others: defaultdict[Place, dict[str, str]]
 
 
 class Merged(Struct, frozen=True):
@@ -134,11 +150,13 @@ class Exporter:
             hurt = self._damaged(store)
             gaps = [(one[1], one[1] + one[2]) for one in hurt]
             spans = spans_read(self._replica.files, self._end, gaps)
-            before, earlier = self._list(topics)
+            listed = self._list(topics)
+            before = listed.own
             touched = {at: one for at, one in before.items() if self._reach(at, spans).any}
             staged = self._stage(store, topics, bodies=bodies) if spans else {}
             self._refuse_another_log(touched, staged, spans)
-            merged = self._merge(touched, earlier, staged, spans)
+            self._refuse_another_name(listed, staged)
+            merged = self._merge(touched, listed.earlier, staged, spans)
             replaced = self._count(touched) - merged.carried
             rest = {at: one for at, one in before.items() if at not in touched}
             kept = self._count(rest) + merged.carried + merged.elsewhere
@@ -163,16 +181,17 @@ class Exporter:
         found = lake_rows.damage(self._load(store, DAMAGED))
         return [tuple(row) for row in found.where(f"physicalOffset < {self._end}").collect()]
 
-    def _list(self, topics: Sequence[str]) -> tuple[dict[Place, Found], dict[str, list[str]]]:
-        """The set's files, and by folder those of the layout before."""
-        own, earlier = {}, defaultdict(list)
+    def _list(self, topics: Sequence[str]) -> Listed:
+        listed = Listed({}, defaultdict(list), defaultdict(dict))
         for one in self._files.topics(topics):
-            at = own_place(self._name, one)
-            if at is not None:
-                own[at] = one
-            elif is_earlier(one):
-                earlier[one.folder].append(self._path(one.path))
-        return own, dict(earlier)
+            place = place_of(one)
+            if is_earlier(one):
+                listed.earlier[one.folder].append(self._path(one.path))
+            elif place is not None and place[0] == self._name.label:
+                listed.own[place[1]] = one
+            elif place is not None:
+                listed.others[place[1]][place[0]] = self._path(one.path)
+        return listed
 
     def _reach(self, at: Place, spans: Sequence[Span]) -> Reach:
         return reach(spans, at.start, at.start + self._cell_bytes)
@@ -248,10 +267,32 @@ class Exporter:
                 " give the store its own set's name, or export it to another lake"
             )
 
+    def _refuse_another_name(self, listed: Listed, staged: dict[Place, str]) -> None:
+        """A replica under a name of its own, or a set that has got another, would double its rows.
+
+        One place that both have is enough; in the middle, for there both have all of it.
+        """
+        common = sorted(staged.keys() & listed.others.keys(), key=lambda at: (at.start, at.folder))
+        if not common:
+            return
+        at = common[len(common) // 2]
+        new = lake_rows.first_keys(self._spark, [self._path(staged[at])], at.start)
+        others = listed.others[at]
+        if not lake_rows.has_any(self._spark, list(others.values()), new):
+            return
+        same = [
+            label for label, path in others.items() if lake_rows.has_any(self._spark, [path], new)
+        ]
+        raise ConfigInvalid(
+            f"{self._files.root} has this log as broker set {told(same[0])} already: as"
+            f" {self._name} each message would come twice. Nothing was written; use that name,"
+            " or another lake"
+        )
+
     def _merge(
         self,
         touched: dict[Place, Found],
-        earlier: dict[str, list[str]],
+        earlier: Mapping[str, list[str]],
         staged: dict[Place, str],
         spans: Sequence[Span],
     ) -> Merged:
@@ -310,7 +351,7 @@ class Exporter:
         touched: dict[Place, Found],
         merged: Merged,
     ) -> None:
-        if self._list(topics)[0] != before:
+        if self._list(topics).own != before:
             raise LakeBusy(
                 f"{self._files.root}: files of {self._name} were changed by somebody else"
                 " meanwhile; nothing was written, run the export again"
@@ -331,14 +372,15 @@ class Exporter:
         earlier = [self._path(one.path) for one in found if is_earlier(one)]
         rows = {(*one, self._name.cluster or None, self._name.broker) for one in hurt}
         if earlier:
-            told = self._spark.read.schema(DAMAGED).parquet(*earlier).collect()
-            known = {tuple(row) for row in told}
+            known = {
+                tuple(row) for row in self._spark.read.schema(DAMAGED).parquet(*earlier).collect()
+            }
             rows = {one for one in rows if one[:4] not in known}
         if own:
             low = self._replica.files[0].base if self._replica.files else 0
-            told = self._spark.read.schema(_DAMAGE_TABLE).parquet(*own).collect()
-            rows |= {tuple(row) for row in told if not low <= row.physicalOffset < self._end}
-            if rows == {tuple(row) for row in told}:
+            before = self._spark.read.schema(_DAMAGE_TABLE).parquet(*own).collect()
+            rows |= {tuple(row) for row in before if not low <= row.physicalOffset < self._end}
+            if rows == {tuple(row) for row in before}:
                 return
         table = self._spark.createDataFrame(sorted(rows, key=lambda one: one[1]), _DAMAGE_TABLE)
         folder = f"{self._work}/damage"
