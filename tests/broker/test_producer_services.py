@@ -227,7 +227,8 @@ def test_timer_when_recalled_then_it_never_comes(alone: ReplicaCluster) -> None:
         handles.append(answer.ext_fields["recallHandle"])
     fields = {"producerGroup": "PG", "topic": TOPIC, "recallHandle": handles[1]}
     address = the_master(alone).config.address
-    assert alone.ask(address, 370, fields).ext_fields == {"msgId": "U1"}
+    told = {"msgId": "U1", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+    assert alone.ask(address, 370, fields).ext_fields == told
     assert alone.ask(address, 370, {**fields, "recallHandle": "x"}).code == 604
     assert alone.ask(address, 370, {**fields, "topic": "TBW102"}).code == 604
     alone.run_for(8_000)

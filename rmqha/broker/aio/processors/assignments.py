@@ -17,7 +17,7 @@ from rmqha.broker.request_modes import (
     assignment_body,
     route_queues,
 )
-from rmqha.broker.send import SUBSCRIPTION_GROUP_NOT_EXIST, TOPIC_NOT_EXIST
+from rmqha.broker.send import TOPIC_NOT_EXIST
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.connection import Connection
@@ -67,8 +67,6 @@ class AssignmentProcessor:
         broker = self._broker
         if broker.topics.table.get(mode.topic) is None:
             return request.reply(TOPIC_NOT_EXIST, f"topic[{mode.topic}] not exist")
-        if broker.groups.table.get(mode.group) is None:
-            return request.reply(SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
         refused = unwritable(broker, request)
         if refused is not None:
             return refused

@@ -198,7 +198,6 @@ class OffsetProcessor:
                 rows = []
                 for queue_id in range(topic.write_queue_nums):
                     row = self._consume_row(group, name, queue_id)
-                    row["consumerOffset"] = max(0, row["consumerOffset"])
                     behind += row["brokerOffset"] - row["consumerOffset"]
                     inflight += max(0, row["pullOffset"] - row["consumerOffset"])
                     rows.append((self._queue_of(name, queue_id), row))
@@ -220,7 +219,7 @@ class OffsetProcessor:
         reader, offsets = self._broker.store.reader, self._broker.offsets.table
         broker_offset = max(0, reader.max_offset(topic, queue_id))
         stored = offsets.query(group, topic, queue_id)
-        consumed = -1 if stored is None else stored
+        consumed = 0 if stored is None else max(0, stored)
         pulled = offsets.pull_offset(group, topic, queue_id)
         stamp = reader.store_timestamp(topic, queue_id, consumed - 1) if consumed > 0 else 0
         return {

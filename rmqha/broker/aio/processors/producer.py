@@ -151,7 +151,11 @@ class ProducerProcessor:
         if isinstance(written, Refusal):
             return request.reply(written.code, written.remark)
         end, key = written
-        self._services.writer.answer_when_safe(connection, request, end, {"msgId": key})
+        # Without the last two the client writes no trace of the recall.
+        values = self._broker.config.values
+        stamps = {"MSG_REGION": values["regionId"], "TRACE_ON": values["traceOn"].lower()}
+        fields = {"msgId": key, **stamps}
+        self._services.writer.answer_when_safe(connection, request, end, fields)
         return None
 
     def _recall(
