@@ -20,6 +20,9 @@ BROADCASTING = "BROADCASTING"
 ANY_QUEUE = -1
 QUEUES_MAX = 65_536
 
+ROUTE_QUEUES_MAX = 16_384
+"""Of a topic on all brokers: anybody may register brokers at a name server."""
+
 
 class RequestMode(NamedTuple):
     """How a group consumes a topic.
@@ -201,7 +204,7 @@ def route_queues(topic: str, route: Mapping[str, Any]) -> list[MessageQueue]:
     """The queues that consumers read, of an answer to 105.
 
     Raises:
-        RemoteProtocolError: not such an answer.
+        RemoteProtocolError: not such an answer, or more queues than anybody has.
     """
     found: list[MessageQueue] = []
     for value in route.get("queueDatas") or ():
@@ -210,5 +213,7 @@ def route_queues(topic: str, route: Mapping[str, Any]) -> list[MessageQueue]:
             continue
         name = text(members, "brokerName")
         count = min(number(members, "readQueueNums", 0), QUEUES_MAX)
+        if len(found) + count > ROUTE_QUEUES_MAX:
+            raise RemoteProtocolError(f"a route with more than {ROUTE_QUEUES_MAX} queues")
         found += [MessageQueue(topic, name, queue_id) for queue_id in range(count)]
     return found

@@ -356,6 +356,9 @@ class SimCluster:
     def _logged(self, host: str, event: str, facts: dict[str, object]) -> None:
         """A node wrote a line into its log."""
         self.counts.update(happenings(event, facts))
+        if event == "request_broken":
+            # It was answered, and nobody thought of it.
+            self.loop.errors.append(RuntimeError(f"{host}: {facts}"))
         if event == "store_damaged":
             invariant(
                 host in self.damaged or "simulated" in str(facts.get("reason")),

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.broker import events as ev
+from rmqha.broker.aio.answers import Answers
 from rmqha.broker.aio.arrivals import Arrivals
 from rmqha.broker.aio.boot_file import BOOT_FILE, lost_power
 from rmqha.broker.aio.clients import ClientConnections
@@ -117,6 +118,7 @@ class BrokerReplica:
         self._serving: Role | None = None
         self.near_bytes = memory_bytes * config.integer("accessMessageInMemoryMaxRatio") // 100
         self.tasks = Tasks(log, self._failed)
+        self.answers = Answers(self.tasks, log)
         self.ha: HaService | None = None
         self.ha_core: HaCore | None = None
         self.store = MessageStore(
@@ -404,9 +406,8 @@ class BrokerReplica:
             self.ha.granted(0)
         await self.ha.start(self.config.values["bindAddress"], self.config.ha_port)
         self._log.log("info", "broker_identified", broker_id=broker_id)
-        # Slaves may hold records of that epoch that this log lacks, and writing others in their
-        # place would make two histories of one epoch. Where slaves must acknowledge, any of them
-        # may take over without a loss; elsewhere this log is the best there is.
+        # Slaves may hold records of that epoch that this log lacks: others in their place would
+        # make two histories of it. Where slaves must acknowledge, any of them may take over.
         ha = self.config.ha
         promised = ha.all_ack_in_sync_state_set or ha.in_sync_replicas > 1
         lost = self._tail_may_be_lost and promised

@@ -70,7 +70,7 @@ class Writer:
     ) -> None:
         """Answer a request once what it had written, up to ``end``, is safe, or surely is not."""
         work = self._answer(connection, request, end, fields)
-        self._broker.tasks.start(work, name="answer")
+        self._broker.answers.start(work, connection, request, name="answer")
 
     async def _answer(
         self, connection: Connection, request: RemotingCommand, end: int,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from rmqha.broker.aio.answers import Answers
 from rmqha.broker.aio.arrivals import Arrivals
 from rmqha.broker.aio.clients import ClientConnections
 from rmqha.broker.aio.config_file import FileTroubles
@@ -50,6 +51,7 @@ class Broker(Protocol):
         selectors: of consumers that filter by properties.
         arrivals: who waits for messages of which queue.
         troubles: files that cannot be written now.
+        answers: requests whose answers take time.
     """
 
     config: BrokerConfig
@@ -68,6 +70,7 @@ class Broker(Protocol):
     selectors: Selectors
     arrivals: Arrivals
     troubles: FileTroubles
+    answers: Answers
     clock: Clock
     tasks: Tasks
 

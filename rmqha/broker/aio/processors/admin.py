@@ -77,7 +77,8 @@ class AdminProcessor:
             return request.reply(found.code, found.remark)
         if not found:
             return request.reply(ResponseCode.SUCCESS)
-        self._broker.tasks.start(self._change(connection, request, found), name="config")
+        work = self._change(connection, request, found)
+        self._broker.answers.start(work, connection, request, name="config")
         return None
 
     async def _change(

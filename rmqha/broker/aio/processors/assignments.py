@@ -75,7 +75,8 @@ class AssignmentProcessor:
         if refusal is not None:
             return request.reply(refusal.code, refusal.remark)
         self._file.changed()
-        broker.tasks.start(self._saved(connection, request, before), name="request modes")
+        work = self._saved(connection, request, before)
+        broker.answers.start(work, connection, request, name="request modes")
         return None
 
     async def _saved(
@@ -100,7 +101,8 @@ class AssignmentProcessor:
         known = self._routes.get(asked.topic)
         if known is not None and self._broker.clock.now_ms() - known[0] < ROUTE_FRESH_MS:
             return request.reply(ResponseCode.SUCCESS, body=self._assigned(asked, known[1]))
-        self._broker.tasks.start(self._answer(connection, request, asked), name="assignment")
+        work = self._answer(connection, request, asked)
+        self._broker.answers.start(work, connection, request, name="assignment")
         return None
 
     async def _answer(

@@ -244,7 +244,8 @@ class ClientProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"No Any Consumer online in the consumer group: [{group}]",
             )
-        broker.tasks.start(self._ask_status(connection, request, clients), name="consumer status")
+        work = self._ask_status(connection, request, clients)
+        broker.answers.start(work, connection, request, name="consumer status")
         return None
 
     async def _ask_status(
@@ -281,7 +282,8 @@ class ClientProcessor:
             return request.reply(
                 ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online"
             )
-        broker.tasks.start(self._ask(connection, request, client), name="ask consumer")
+        work = self._ask(connection, request, client)
+        broker.answers.start(work, connection, request, name="ask consumer")
         return None
 
     async def _ask(self, connection: Connection, request: RemotingCommand, client: Client) -> None:

@@ -100,7 +100,7 @@ class GroupProcessor:
             if not request.is_oneway:
                 connection.send(answer)
 
-        self._broker.tasks.start(keep(), name="groups changed")
+        self._broker.answers.start(keep(), connection, request, name="groups changed")
 
     def all_groups(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """201."""

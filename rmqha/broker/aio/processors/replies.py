@@ -52,7 +52,8 @@ class ReplyProcessor:
         if isinstance(parsed, Refusal) or refusal is not None:
             found = refusal or Refusal(ResponseCode.SYSTEM_ERROR, "no reply")
             return request.reply(found.code, found.remark)
-        self._broker.tasks.start(self._bring(connection, request, parsed), name="reply")
+        work = self._bring(connection, request, parsed)
+        self._broker.answers.start(work, connection, request, name="reply")
         return None
 
     async def _bring(

@@ -120,7 +120,7 @@ class TopicProcessor:
             if not request.is_oneway:
                 connection.send(answer)
 
-        self._broker.tasks.start(publish(), name="topics changed")
+        self._broker.answers.start(publish(), connection, request, name="topics changed")
 
     def _undo(self, before: dict[str, TopicConfig | None]) -> None:
         table, wall_ms = self._broker.topics.table, self._broker.clock.wall_ms()

@@ -1,0 +1,54 @@
+"""Answers that take time: what goes wrong on the way is told to who asked, and ends nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from rmqha.base.errors import DiskFailed, InvariantBroken, RmqhaError, StoreCorrupted
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.logs import Logger
+
+REASON_MAX = 1_000
+"""Characters."""
+
+
+class Answers:
+    """Requests that are being answered.
+
+    Args:
+        tasks: where the work runs; a failed disk or a broken safety rule is theirs.
+    """
+
+    def __init__(self, tasks: Tasks, log: Logger) -> None:
+        self._tasks = tasks
+        self._log = log
+
+    def start(
+        self,
+        work: Coroutine[Any, Any, None],
+        connection: Connection,
+        request: RemotingCommand,
+        *,
+        name: str,
+    ) -> None:
+        """Run what will answer ``request``; when it fails, the request is answered with 1."""
+        self._tasks.start(self._answer(work, connection, request), name=name)
+
+    async def _answer(
+        self, work: Coroutine[Any, Any, None], connection: Connection, request: RemotingCommand
+    ) -> None:
+        try:
+            await work
+        except (DiskFailed, StoreCorrupted, InvariantBroken):
+            raise
+        except Exception as error:
+            # What others send may be anything; one that nobody thought of is named apart.
+            event = "request_failed" if isinstance(error, RmqhaError) else "request_broken"
+            self._log.log("error", event, code=request.code, error=repr(error))
+            if not request.is_oneway:
+                reason = str(error) or repr(error)
+                connection.send(request.reply(ResponseCode.SYSTEM_ERROR, reason[:REASON_MAX]))
