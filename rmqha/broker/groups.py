@@ -15,9 +15,13 @@ from msgspec import Struct, field
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.bodies import boolean, json_object, number, text
 from rmqha.broker.topics import RETRY_PREFIX, DataVersion
+from rmqha.remoting import fastjson
 
 GROUP_LENGTH_MAX = 120
 GROUPS_MAX = 100_000
+TABLE_BYTES_MAX = 12 << 20
+"""Of the JSON of all groups together: slaves' copies must fit into a frame."""
+
 RETRY_QUEUES_MAX = 1024
 SYSTEM_PREFIX = "CID_RMQ_SYS_"
 MASTER_ID, FIRST_SLAVE_ID = 0, 1
@@ -150,6 +154,7 @@ class GroupTable:
         self.groups = {group.name: group for group in groups}
         self.version = version or DataVersion()
         self.forbidden: Mapping[str, Any] = forbidden or {}
+        self._bytes = sum(map(_json_bytes, self.groups.values()))
 
     def get(self, name: str) -> GroupConfig | None:
         """A group, or None."""
@@ -158,16 +163,21 @@ class GroupTable:
     def put(self, group: GroupConfig, wall_ms: int) -> bool:
         """Create or replace a group; tells whether anything changed."""
         old = self.groups.get(group.name)
-        if old == group or (old is None and len(self.groups) >= GROUPS_MAX):
+        grown = self._bytes + _json_bytes(group) - (0 if old is None else _json_bytes(old))
+        full = (old is None and len(self.groups) >= GROUPS_MAX) or grown > TABLE_BYTES_MAX
+        if old == group or (full and grown > self._bytes):
             return False
+        self._bytes = grown
         self.groups[group.name] = group
         self.version = self.version.next(wall_ms, self.version.state_version)
         return True
 
     def delete(self, name: str, wall_ms: int) -> bool:
         """Remove a group; tells whether there was one."""
-        if self.groups.pop(name, None) is None:
+        gone = self.groups.pop(name, None)
+        if gone is None:
             return False
+        self._bytes -= _json_bytes(gone)
         self.version = self.version.next(wall_ms, self.version.state_version)
         return True
 
@@ -190,6 +200,12 @@ class GroupTable:
         forbidden = json_object(value.get("forbiddenTable") or {}, "forbiddenTable")
         groups = [GroupConfig.of(group) for group in table.values()]
         return cls(groups, DataVersion.of(value.get("dataVersion") or {}), forbidden)
+
+
+def _json_bytes(group: GroupConfig) -> int:
+    """How long a group's member of the table is, at most."""
+    own = (group.attributes, group.retry_policy, group.more)
+    return 480 + 2 * len(group.name) + sum(len(fastjson.dumps(dict(one))) for one in own if one)
 
 
 def system_groups() -> list[GroupConfig]:

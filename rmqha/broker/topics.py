@@ -24,6 +24,9 @@ TOPIC_LENGTH_MAX = 127
 GROUP_TOPIC_LENGTH_MAX = 255
 QUEUES_MAX = 65_536
 TOPICS_MAX = 100_000
+TABLE_BYTES_MAX = 12 << 20
+"""Of the JSON of all topics together: registrations and slaves' copies must fit into a frame."""
+
 JSON_DEPTH_MAX = 16
 
 NOT_FOR_PRODUCERS = frozenset(
@@ -146,6 +149,7 @@ class TopicTable:
     ) -> None:
         self.topics = {topic.name: topic for topic in topics}
         self.version = version or DataVersion()
+        self._bytes = sum(map(_json_bytes, self.topics.values()))
 
     def get(self, name: str) -> TopicConfig | None:
         """A topic, or None."""
@@ -153,16 +157,22 @@ class TopicTable:
 
     def put(self, topic: TopicConfig, wall_ms: int) -> bool:
         """Create or replace a topic; tells whether anything changed."""
-        if self.topics.get(topic.name) == topic or len(self.topics) >= TOPICS_MAX:
+        old = self.topics.get(topic.name)
+        grown = self._bytes + _json_bytes(topic) - (0 if old is None else _json_bytes(old))
+        full = len(self.topics) >= TOPICS_MAX or grown > TABLE_BYTES_MAX
+        if old == topic or (full and grown > self._bytes):
             return False
+        self._bytes = grown
         self.topics[topic.name] = topic
         self.version = self.version.next(wall_ms, self.version.state_version)
         return True
 
     def delete(self, name: str, wall_ms: int) -> bool:
         """Remove a topic; tells whether there was one."""
-        if self.topics.pop(name, None) is None:
+        gone = self.topics.pop(name, None)
+        if gone is None:
             return False
+        self._bytes -= _json_bytes(gone)
         self.version = self.version.next(wall_ms, self.version.state_version)
         return True
 
@@ -218,6 +228,12 @@ class TopicTable:
             raise RemoteProtocolError("the topic table is no object, or too large")
         topics = [TopicConfig.of(topic) for topic in table.values()]
         return cls(topics, DataVersion.of(value.get("dataVersion") or {}))
+
+
+def _json_bytes(topic: TopicConfig) -> int:
+    """How long a topic's member of the table is, at most."""
+    attributes = sum(len(key) + len(text) + 6 for key, text in topic.attributes.items())
+    return 220 + 2 * len(topic.name) + attributes
 
 
 def system_topics(

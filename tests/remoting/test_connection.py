@@ -17,7 +17,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import RemotingServer, unsupported
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.remoting.frame import FrameDecoder, encode
-from rmqha.remoting.settings import RemotingSettings
+from rmqha.remoting.settings import FRAME_BYTES_MAX, RemotingSettings
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from tests.remoting.harness import Pair, RecordingHandler, pair
@@ -72,6 +72,18 @@ async def test_answers_sent_later_are_flushed() -> None:
         writer.write(encode(RemotingCommand(1005, opaque=3)))
         assert [3] == [answer.opaque for answer in await read_answers(reader, 1)]
         writer.close()
+
+
+async def test_an_answer_that_makes_no_frame_is_told_in_one_that_does() -> None:
+    """A list that has grown too long ended without an answer, and with the connection."""
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        connection.answer(command, command.reply(0, body=bytes(FRAME_BYTES_MAX)))
+
+    async with pair(react) as under_test:
+        answer = await under_test.client.invoke(under_test.address, RemotingCommand(206))
+        assert answer.code == 1
+        assert "over the limit" in (answer.remark or "")
 
 
 async def test_malformed_input_closes_that_connection_only() -> None:

@@ -166,7 +166,7 @@ class NameServer:
             if answer.stored is not None:
                 self._store(connection, command, answer, answer.stored)
             elif not command.is_oneway:
-                connection.send(_reply(command, answer))
+                connection.answer(command, _reply(command, answer))
 
     def _answer(self, command: RemotingCommand, request: Request) -> nm.Answer | None:
         file = self._file_of(command.code)
@@ -192,7 +192,7 @@ class NameServer:
             if command.is_oneway:
                 return
             if error is None:
-                connection.send(_reply(command, answer))
+                connection.answer(command, _reply(command, answer))
             else:
                 remark = f"changed, but not stored: {error}"
                 connection.send(command.reply(ResponseCode.SYSTEM_ERROR, remark))

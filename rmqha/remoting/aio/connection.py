@@ -11,10 +11,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from rmqha.base.errors import ConnectionLost, RemoteProtocolError
+from rmqha.base.errors import ConnectionLost, LocalProtocolError, RemoteProtocolError
 from rmqha.base.ids import ConnectionId
 from rmqha.remoting.address import format_address
 from rmqha.remoting.codec_json import decode_command
+from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.frame import FrameDecoder, encode, encode_head
 from rmqha.remoting.repeats import HeaderCache
@@ -125,6 +126,13 @@ class Connection(asyncio.Protocol):
         """
         self.frames_out += 1
         self.send_bytes(encode(command, self._settings.frame_bytes_max))
+
+    def answer(self, request: RemotingCommand, answer: RemotingCommand) -> None:
+        """Send an answer; one that makes no frame is replaced by 1 and the reason."""
+        try:
+            self.send(answer)
+        except LocalProtocolError as error:
+            self.send(request.reply(ResponseCode.SYSTEM_ERROR, str(error)))
 
     def send_frame(self, frame: bytes) -> None:
         """Send one frame that is encoded already; dropped when the connection is closing."""

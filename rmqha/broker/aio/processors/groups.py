@@ -71,7 +71,10 @@ class GroupProcessor:
             return request.reply(ResponseCode.SYSTEM_ERROR, f"more than {GROUPS_MAX} groups")
         wall_ms = self._broker.clock.wall_ms()
         before = {group.name: table.get(group.name) for group in groups}
-        if not any([table.put(group, wall_ms) for group in groups]):
+        changes = [table.put(group, wall_ms) for group in groups]
+        if any(table.get(group.name) != group for group in groups):
+            return request.reply(ResponseCode.SYSTEM_ERROR, "there is no room for more groups")
+        if not any(changes):
             return request.reply(ResponseCode.SUCCESS)
         self._keep(connection, request, before)
         return None

@@ -59,7 +59,7 @@ class Router:
                 continue
             answer = self._handle(connection, request)
             if answer is not None and not request.is_oneway:
-                connection.send(answer)
+                connection.answer(request, answer)
 
     def _handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         handler = self._handlers.get(request.code)
