@@ -45,9 +45,6 @@ OVERLAP_AFTER_MS = 3
 PROPOSALS_HELD_MAX = 1024
 """So many are never held back, whatever is under way; the core then limits what it takes."""
 
-HUNG_TIMEOUTS = 3
-"""A sync that lasts as many election timeouts is one that hangs."""
-
 STORE_IDS_MAX = (1 << 62) - 1
 
 LATE_MS = 10
@@ -147,7 +144,6 @@ class RaftNode:
         self._snapshotting = False
         self._snapshot_from = 0
         self._wrote_ms = 0
-        self._handed_over_ms = 0
         self._stopped = False
 
     # -- life ------------------------------------------------------------------------------
@@ -352,22 +348,16 @@ class RaftNode:
         self._timer = None
         deadline_ms = self.core.next_deadline_ms if self.core is not None else None
         if deadline_ms is not None and self._clock.now_ms() >= deadline_ms:
-            self._look_at_disk()
+            self._tell_of_disk()
             self.give(ev.Ticked())
         self._arm()
 
-    def _look_at_disk(self) -> None:
-        """A leader whose disk hangs makes room: the others have what it sent, and can go on."""
+    def _tell_of_disk(self) -> None:
         now_ms = self._clock.now_ms()
-        patience_ms = HUNG_TIMEOUTS * self._settings.election_max_ms
         if self.wal.is_idle:
             self._wrote_ms = now_ms
-            return
-        hung_ms = now_ms - self._wrote_ms
-        if self.leads() and min(hung_ms, now_ms - self._handed_over_ms) > patience_ms:
-            self._handed_over_ms = now_ms
-            self._log.log("warning", "disk_hangs", hung_ms=hung_ms)
-            self.give(ev.TransferRequested())
+        else:
+            self.give(ev.DiskWaited(now_ms - self._wrote_ms))
 
     # -- effects out ---------------------------------------------------------------------------
 

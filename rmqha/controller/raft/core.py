@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from rmqha.controller.raft import append, reads, snapshots, standing, votes
 from rmqha.controller.raft.events import (
     DiskBroken,
+    DiskWaited,
     Effect,
     Event,
     HardState,
@@ -44,6 +45,9 @@ from rmqha.controller.raft.messages import (
 )
 from rmqha.controller.raft.node import NEW, Node, Role
 from rmqha.controller.raft.settings import RaftSettings
+
+HUNG_TIMEOUTS = 3
+"""A sync that lasts as many election timeouts is one that hangs."""
 
 
 class RaftCore:
@@ -164,6 +168,8 @@ class RaftCore:
                 node.spare_bytes = 0 if enough else append.SPARE_BYTES
                 if not enough:
                     self._transfer(now_ms, None)
+            case DiskWaited(waited_ms):
+                self._hand_over_if_hung(now_ms, waited_ms)
             case DiskBroken():
                 self._stop()
             case _:
@@ -258,6 +264,16 @@ class RaftCore:
         node.transfer_deadline_ms = now_ms + node.settings.election_max_ms
         node.note("raft_transfer_started", target=target, term=node.term)
         append.transfer_if_caught_up(node)
+
+    def _hand_over_if_hung(self, now_ms: int, waited_ms: int) -> None:
+        """A leader whose disk hangs makes room: the others have what it sent, and can go on."""
+        node = self.node
+        patience_ms = HUNG_TIMEOUTS * node.settings.election_max_ms
+        since_ms = now_ms - node.handed_over_ms
+        if node.role is Role.LEADER and min(waited_ms, since_ms) > patience_ms:
+            node.handed_over_ms = now_ms
+            node.note("disk_hangs", "warning", hung_ms=waited_ms)
+            self._transfer(now_ms, None)
 
     def _freshness(self, peer: str) -> tuple[int, int]:
         progress = self.node.progress[peer]

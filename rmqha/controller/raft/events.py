@@ -114,6 +114,12 @@ class SpaceChanged(Struct, frozen=True):
     enough: bool
 
 
+class DiskWaited(Struct, frozen=True):
+    """Writes wait, and the disk has finished none for this long."""
+
+    waited_ms: int
+
+
 class DiskBroken(Struct, frozen=True):
     """A write failed: this node must not take part any more."""
 
@@ -129,6 +135,7 @@ Event = (
     | SnapshotTaken
     | SnapshotInstalled
     | SpaceChanged
+    | DiskWaited
     | DiskBroken
 )
 

@@ -112,6 +112,7 @@ class Node:
         self.transfer_target: str | None = None
         self.transfer_deadline_ms = 0
         self.transfer_sent = False
+        self.handed_over_ms = 0  # when its disk hung last
         self.lease_given_up = False
         # incoming snapshot
         self.incoming: SnapshotMeta | None = None

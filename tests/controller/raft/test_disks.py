@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from rmqha.base.errors import DiskFailed
+from rmqha.base.machine import Note
 from rmqha.controller.raft import events as ev
+from rmqha.controller.raft.core import RaftCore
+from rmqha.controller.raft.messages import (
+    AppendResponse,
+    PreVoteResponse,
+    TimeoutNow,
+    VoteResponse,
+)
+from rmqha.controller.raft.settings import RaftSettings
 from rmqha.sim.disk import SimDisk
 from tests.controller.raft.cluster import Cluster
 
@@ -102,6 +111,51 @@ def test_sync_when_it_hangs_on_the_leader_then_it_hands_over() -> None:
     assert any("disk_hangs" in line for line in cluster.lines)
     other = cluster.wait_leader()
     assert b"hangs" in cluster.applied[other]
+
+
+def leading_core() -> RaftCore:
+    """The first of three nodes leads term 1; its own disk has not finished the first entry yet."""
+    core = RaftCore(node_id="n0", members=("n0", "n1", "n2"), settings=RaftSettings())
+    core.step(1_000, ev.Ticked())
+    core.step(1_000, ev.Received(PreVoteResponse(1, "n1", True)))
+    core.step(1_000, ev.Persisted(1))
+    core.step(1_000, ev.Received(VoteResponse(1, "n1", True)))
+    assert core.is_leader
+    return core
+
+
+def hangs(effects: list[ev.Effect]) -> list[object]:
+    """How long the disk has hung, by the notes of a step."""
+    notes = [one for one in effects if isinstance(one, Note)]
+    return [note.facts["hung_ms"] for note in notes if note.event == "disk_hangs"]
+
+
+def test_disk_when_a_leader_waits_three_timeouts_for_it_then_it_hands_over() -> None:
+    """A core that is told too early, or not at all, changes leaders for nothing or never."""
+    core = leading_core()
+    patience_ms = 3 * RaftSettings().election_max_ms
+    assert hangs(core.step(2_000, ev.DiskWaited(patience_ms))) == []
+    assert core.node.transfer_target is None
+    assert hangs(core.step(2_001, ev.DiskWaited(patience_ms + 1))) == [patience_ms + 1]
+    assert core.node.transfer_target == "n2"
+    told = core.step(2_002, ev.Received(AppendResponse(1, "n2", True, 1, 0, 1)))
+    assert ev.Send("n2", TimeoutNow(1, "n0")) in told
+
+
+def test_disk_when_it_goes_on_hanging_then_a_leader_hands_over_once_in_three_timeouts() -> None:
+    """Every heartbeat would begin another hand-over, and none would come to its end."""
+    core = leading_core()
+    patience_ms = 3 * RaftSettings().election_max_ms
+    core.step(2_000, ev.DiskWaited(5_000))
+    assert hangs(core.step(2_000 + patience_ms, ev.DiskWaited(6_000))) == []
+    assert hangs(core.step(2_001 + patience_ms, ev.DiskWaited(6_001))) == [6_001]
+
+
+def test_disk_when_a_follower_waits_for_it_then_nothing_is_said() -> None:
+    """Followers hand over nothing; their leader counts them when they are done."""
+    core = RaftCore(node_id="n0", members=("n0", "n1", "n2"), settings=RaftSettings())
+    assert core.step(60_000, ev.DiskWaited(59_000)) == []
+    assert core.node.transfer_target is None
 
 
 class NoSnapshots(SimDisk):
