@@ -15,7 +15,8 @@ from rmqha.sim.explore.trace import tell
 from rmqha.sim.explore.walk import Limits, Report, Walk
 
 COUNTS = ("proposals", "crashes", "losses", "duplicates", "heartbeats", "snapshots", "transfers",
-          "reads", "quorum_losses", "resets")  # fmt: skip
+          "reads", "quorum_losses", "resets", "asks", "wipes", "damages", "full",
+          "hangs")  # fmt: skip
 
 
 def _counts(command: click.Command) -> click.Command:

@@ -23,11 +23,14 @@ class Past(NamedTuple):
         leaders: (term, node), ascending.
         committed: (term, data) of each index from 1 on.
         committed_max: (term, highest index committed by its leader), ascending.
+        lost: (node, how many entries were committed then) of each node that has lost a store that
+            counted and does not count again, ascending.
     """
 
     leaders: tuple[tuple[int, str], ...] = ()
     committed: tuple[tuple[int, bytes], ...] = ()
     committed_max: tuple[tuple[int, int], ...] = ()
+    lost: tuple[tuple[str, int], ...] = ()
 
     def with_seen(self, node: str, seen: tuple[Seen, ...]) -> Past:
         """After what one node did in one step.
@@ -58,7 +61,17 @@ class Past(NamedTuple):
             tuple(sorted(watch.leaders.items())),
             tuple(watch.applied[i] for i in sorted(watch.applied)),
             tuple(sorted(watch.committed_max.items())),
+            self.lost,
         )
+
+    def with_lost(self, node: str) -> Past:
+        """After a node lost a store that counted."""
+        lost = {**dict(self.lost), node: len(self.committed)}
+        return self._replace(lost=tuple(sorted(lost.items())))
+
+    def with_back(self, node: str) -> Past:
+        """After a node counts again."""
+        return self._replace(lost=tuple(one for one in self.lost if one[0] != node))
 
     def _check_complete(self, node: str, led: Led, watch: RaftWatch) -> None:
         before = max((i for t, i in watch.committed_max.items() if t < led.term), default=0)
@@ -125,6 +138,14 @@ def held_count(member: Member, past: Past) -> int:
 
 def check_durable(held: list[int], past: Past) -> None:
     """Every committed entry is on the disks of a majority.
+
+    A node that does not count (``raft/standing.py``) holds nothing that counts, and can elect
+    nobody: all that its copies were good for is that no majority is without them, which holds as
+    long as it has no vote. So it stands here as one that holds all, and no more than it.
+
+    Args:
+        held: of each node, how many of the committed entries are on its disk; all of them where
+            its disk says that it does not count.
 
     Raises:
         InvariantBroken: one is not.

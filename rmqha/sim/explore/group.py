@@ -19,6 +19,7 @@ import msgspec
 
 from rmqha.base.errors import RmqhaError
 from rmqha.controller.raft.messages import Message
+from rmqha.controller.raft.node import NEW, VOTER
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.sim.explore.bounds import BOUNDED, Bounds
 from rmqha.sim.explore.checks import (
@@ -28,8 +29,9 @@ from rmqha.sim.explore.checks import (
     check_state_machine,
     held_count,
 )
-from rmqha.sim.explore.member import Member, Seen, member_plain
-from rmqha.sim.explore.moves import Lost, Move, moved, moves_of
+from rmqha.sim.explore.member import Member, Seen, member_plain, store_id
+from rmqha.sim.explore.moves import OFF, Lost, Move, moved, moves_of
+from rmqha.sim.explore.standings import check_became
 from rmqha.sim.explore.values import plain
 from rmqha.sim.explore.walk import State, Violation
 
@@ -89,8 +91,9 @@ class Group:
         settings = RaftSettings(
             trailing_entries=0, entries_per_request_max=bounds.entries_per_request
         )
+        kind = NEW if bounds.start == "new" else VOTER
         self.start: State = (
-            *(self.members.number(Member(name, self.names, settings)) for name in self.names),
+            *(self.members.number(Member(name, self.names, settings, kind)) for name in self.names),
             *([0] * (self.count * self.count)),
             0,
             *([0] * len(BOUNDED)),
@@ -99,6 +102,14 @@ class Group:
         self._renamed_numbers: dict[bytes, int] = {}
         orders = permutations(range(self.count)) if bounds.symmetry else [tuple(range(self.count))]
         self._orders = list(orders)
+        self._new_names = [self._names_in(order) for order in self._orders]
+
+    def _names_in(self, order: tuple[int, ...]) -> dict[str, str]:
+        """New names of nodes and of their stores, when nodes change places."""
+        names = {self.names[i]: self.names[j] for i, j in enumerate(order)}
+        stores = range(1, self.bounds.wipes + self.bounds.damages + 2)
+        ids = {store_id(i, n): store_id(j, n) for i, j in names.items() for n in stores}
+        return {**names, **ids}
 
     # -- looking -----------------------------------------------------------------------------
 
@@ -145,7 +156,7 @@ class Group:
         found = self._renamed.get((kind, item, order))
         if found is not None:
             return found
-        names = {self.names[i]: self.names[j] for i, j in enumerate(self._orders[order])}
+        names = self._new_names[order]
         what: Any
         if kind == "m":
             what = member_plain(self.members.items[item], names)
@@ -154,7 +165,9 @@ class Group:
             if self.bounds.reorder:
                 what.sort()
         else:
-            what = plain(self.pasts.items[item], names)
+            past = self.pasts.items[item]
+            lost = sorted((names[node], count) for node, count in past.lost)
+            what = plain(past._replace(lost=()), names), lost
         packed = _pack([kind, what])
         number = self._renamed_numbers.setdefault(packed, len(self._renamed_numbers) + 1)
         self._renamed[kind, item, order] = number
@@ -230,10 +243,12 @@ class Group:
         if step.error is not None:
             raise step.error
         shown[node] = step.member
-        if kind == "crash":
+        if kind in OFF:
             self._down(shown, node)
         for to, sent in step.sent:
             self._put(shown, node, to, sent)
+        if number != step.member:
+            self._stood(shown, node, number)
         self._check(shown, node, step.seen)
         return tuple(shown)
 
@@ -322,8 +337,33 @@ class Group:
         for peer in range(self.count):
             if peer != node:
                 self._once(check_logs_match, mine, shown[peer], self.members.items)
-        held = tuple(self._held_by(shown[one], past) for one in range(self.count))
-        check_durable(list(held), self.pasts.items[past])
+        committed = len(self.pasts.items[past].committed)
+        held = [
+            self._held_by(one, past) if self._counts(one) else committed
+            for one in shown[: self.count]
+        ]
+        check_durable(held, self.pasts.items[past])
+
+    def _stood(self, shown: list[int], node: int, before: int) -> None:
+        """Note what becomes of a node's standing."""
+        was, now = (self.members.items[one].disk.hard_state for one in (before, shown[node]))
+        if was.standing is now.standing:
+            return
+        name, past = self.names[node], self.pasts.items[shown[self._past_at]]
+        if was.standing.store_id != now.standing.store_id:
+            if was.standing.kind == VOTER and was.term > 0:
+                past = past.with_lost(name)
+            if not any(self._counts(one) for one in shown[: self.count]):
+                past = Past()  # Nobody is left who knows anything: all begins anew.
+        else:
+            held = self._held_by(shown[node], shown[self._past_at])
+            check_became(was, now, self.names, held, dict(past.lost).get(name))
+            if now.standing.kind == VOTER:
+                past = past.with_back(name)
+        shown[self._past_at] = self.pasts.number(past)
+
+    def _counts(self, member: int) -> bool:
+        return self.members.items[member].disk.hard_state.standing.kind == VOTER
 
     def _past_after(self, past: int, node: int, seen: tuple[Seen, ...]) -> int:
         key = (past, node, seen)

@@ -21,10 +21,11 @@ from rmqha.base.invariants import invariant
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft.core import RaftCore
 from rmqha.controller.raft.messages import Entry, Message, SnapshotRequest
-from rmqha.controller.raft.node import Role
+from rmqha.controller.raft.node import VOTER, Role
 from rmqha.controller.raft.patience import Patience
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.controller.raft.wal_layout import Recovered, join_snapshot
+from rmqha.sim.explore.standings import check_counted, check_said
 from rmqha.sim.explore.values import UNKEYED, copy_core, plain
 from rmqha.verify.raft import RaftWatch
 
@@ -34,6 +35,7 @@ TIMES = {
     "last_leader_contact_ms": LONG_AGO_MS,
     "quorum_round_ms": LONG_AGO_MS,
     "transfer_deadline_ms": NEVER_MS,
+    "handed_over_ms": LONG_AGO_MS,
 }
 """What a node's times are between two steps; all others are 0, and all are left out of its key."""
 
@@ -103,19 +105,29 @@ Seen = Led | Read | Entry
 """What properties look at; an Entry is one that was given to the state machine."""
 
 
+def store_id(node_id: str, number: int) -> str:
+    """The id of a node's first, second, ... store."""
+    return f"{node_id}/{number}"
+
+
 class Member:
     """One node; ``core`` is None while it is down."""
 
     __slots__ = (
-        "applied_index", "core", "disk", "incoming", "installing", "names", "node_id", "records",
-        "saving", "seen", "sent", "settings", "told", "writing",
+        "applied_index", "core", "disk", "full", "incoming", "installing", "names", "node_id", "records",
+        "saving", "seen", "sent", "settings", "stores", "told", "writing",
     )  # fmt: skip
 
-    def __init__(self, node_id: str, names: tuple[str, ...], settings: RaftSettings) -> None:
+    def __init__(
+        self, node_id: str, names: tuple[str, ...], settings: RaftSettings, kind: str = VOTER
+    ) -> None:
         self.node_id = node_id
         self.names = names
         self.settings = settings
-        self.disk = Disk()
+        self.stores = 1
+        founders = tuple((name, store_id(name, 1)) for name in names) if kind == VOTER else ()
+        standing = ev.Standing(kind, store_id(node_id, 1), founders)
+        self.disk = Disk(ev.HardState(standing=standing))
         self.core: RaftCore | None = None
         self.applied_index = 0
         self.records: tuple[bytes, ...] = ()
@@ -125,6 +137,7 @@ class Member:
 
     def _clear(self) -> None:
         """Forget what a process only has in memory."""
+        self.full = False
         self.writing: tuple[Write, ...] = ()
         self.incoming = b""
         self.saving: Snapshot | None = None
@@ -148,6 +161,8 @@ class Member:
         """One event of the core, and all that its shell does at once."""
         assert self.core is not None
         self._carry_out(self.core.step(now_ms, event))
+        if isinstance(event, ev.Received):
+            check_counted(self.core.node, event.message)
 
     def persist(self) -> None:
         """The oldest write has become durable."""
@@ -164,6 +179,14 @@ class Member:
         self._clear()
         self.core = None
         self.applied_index, self.records = 0, ()
+
+    def lose(self, kind: str) -> None:
+        """The power fails, and the store is gone: who starts then is ``new`` or ``recovering``."""
+        self.crash(0)
+        self.stores += 1
+        self.disk = Disk(
+            ev.HardState(standing=ev.Standing(kind, store_id(self.node_id, self.stores)))
+        )
 
     def restart(self) -> None:
         """The process starts on what is durable."""
@@ -185,6 +208,17 @@ class Member:
             base_term=base_term,
             snapshot=disk.snapshot,
         )
+
+    def change_space(self, *, enough: bool) -> None:
+        """The disk is found to be full, or has space again.
+
+        What waits for a full disk is written in the room of the reserve, sooner or later. What of
+        that room is for entries is taken as used up, so that none fits any more.
+        """
+        assert self.core is not None
+        self.full = not enough
+        self.give(ev.SpaceChanged(enough))
+        self.core.node.spare_bytes = 0
 
     def begin_snapshot(self) -> None:
         """The state is taken; it is not durable yet."""
@@ -211,6 +245,11 @@ class Member:
         self.installing = (incoming, True)
         if incoming.meta.last_index > self.disk.snapshot.last_index:
             self.disk = self.disk._replace(snapshot=incoming.meta, data=incoming.data)
+
+    def refuse_install(self) -> None:
+        """There is no space for the leader's snapshot."""
+        self.installing = None
+        self.give(ev.SnapshotInstalled(ev.SnapshotMeta()))
 
     def install(self) -> None:
         """The leader's snapshot is loaded, and the log restarted behind it where it must be."""
@@ -255,6 +294,7 @@ class Member:
 
     def _transmit(self, effect: ev.Send | ev.SendSnapshot) -> None:
         if isinstance(effect, ev.Send):
+            check_said(self.disk.hard_state.standing, effect.message)
             self.sent.append((effect.to, effect.message))
             return
         to, term, meta, offset, length, number = effect
@@ -358,5 +398,5 @@ def member_plain(member: Member, names: dict[str, str]) -> list[Any]:
             if (name not in UNKEYED and not name.endswith("_ms")) or name == "round_started_ms"
         ]
     rest = (member.disk, member.applied_index, member.records, member.writing, member.incoming,
-            member.saving, member.installing)  # fmt: skip
+            member.saving, member.installing, member.stores, member.full)  # fmt: skip
     return [names[member.node_id], node, plain(rest, names)]

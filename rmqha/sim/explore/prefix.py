@@ -41,7 +41,7 @@ def unspent(group: Group, state: State) -> State:
 
 
 def fresh(group: Group) -> State:
-    """Nobody has done anything."""
+    """Nobody has done anything; whether a group is founded is in the bounds."""
     return group.start
 
 
@@ -64,5 +64,10 @@ def behind(group: Group) -> State:
     return unspent(group, state)
 
 
-STARTS: dict[str, Callable[[Group], State]] = {"fresh": fresh, "led": led, "behind": behind}
+STARTS: dict[str, Callable[[Group], State]] = {
+    "new": fresh,
+    "fresh": fresh,
+    "led": led,
+    "behind": behind,
+}
 """Where a walk can begin, by name."""

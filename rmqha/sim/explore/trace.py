@@ -12,6 +12,12 @@ from rmqha.sim.explore.walk import State, Violation
 
 WORDS = {
     "timeout": "its election timeout passes",
+    "hung": "its oldest write has taken too long",
+    "full": "its disk is full",
+    "space": "its disk has space again",
+    "ask": "its pause between questions is over",
+    "wipe": "loses power, and its disk is replaced by an empty one",
+    "damage": "loses power, and its store is found damaged",
     "heartbeat": "its heartbeat is due",
     "quorum_lost": "nobody has answered it for too long",
     "persist": "its oldest write is durable",
@@ -60,6 +66,8 @@ def _what(group: Group, state: State, move: Move) -> str:
             return f"{name} - {group.names[move.peer]}: the connection is reset"
         case "transfer":
             return f"{name}: is asked to hand over to {group.names[move.peer]}"
+        case "full" if move.number:
+            return f"{name}: there is no space for the leader's snapshot"
         case kind:
             return f"{name}: {WORDS[kind]}"
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from rmqha.controller.raft.core import RaftCore
+from rmqha.controller.raft.events import Standing
 from rmqha.controller.raft.log import RaftLog
 from rmqha.controller.raft.node import Node
 
@@ -61,10 +62,21 @@ def plain(value: Any, names: dict[str, str]) -> Any:
         return sorted(names.get(one, one) for one in value)
     if kind is dict:
         return sorted([names.get(key, key), plain(one, names)] for key, one in value.items())
+    if kind is Standing:
+        return [value.kind, plain(value.store_id, names), _founders(value.founders, names)]
     if isinstance(value, (tuple, list, deque)):
         return [plain(one, names) for one in value]
     if isinstance(value, msgspec.Struct):
-        return [kind.__name__, *(plain(getattr(value, n), names) for n in value.__struct_fields__)]
+        fields = ((n, getattr(value, n)) for n in value.__struct_fields__)
+        return [kind.__name__, *(
+            _founders(one, names) if name == "founders" else plain(one, names)
+            for name, one in fields
+        )]  # fmt: skip
     if kind is RaftLog:
         return [plain(one, names) for one in vars(value).values()]
     return value.value
+
+
+def _founders(founders: tuple[tuple[str, str], ...], names: dict[str, str]) -> list[list[str]]:
+    """In the order of the nodes' names, also of their new ones."""
+    return sorted([names.get(node, node), names.get(store, store)] for node, store in founders)
