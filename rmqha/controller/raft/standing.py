@@ -63,7 +63,9 @@ def ask(node: Node, now_ms: int) -> None:
 
 def ask_one(node: Node, peer: str) -> None:
     """A message came that only voters can judge: its sender knows the group."""
-    _tell(node, peer, round=node.standing_round or 1)
+    # Also the first number is used up: an answer to it is none of the round that begins next.
+    node.standing_round = max(1, node.standing_round)
+    _tell(node, peer, round=node.standing_round)
 
 
 def on_told(node: Node, now_ms: int, message: StandingTold) -> None:

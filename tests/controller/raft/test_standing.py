@@ -9,7 +9,7 @@ from rmqha.controller.raft import events as ev
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.core import RaftCore
 from rmqha.controller.raft.events import HardState, Standing
-from rmqha.controller.raft.messages import StandingTold
+from rmqha.controller.raft.messages import PreVoteRequest, StandingTold
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.sim.disk import SimFile
 from rmqha.verify.raft import RaftWatch
@@ -232,3 +232,28 @@ def test_answer_when_it_belongs_to_an_earlier_round_then_it_founds_nothing() -> 
     assert core.node.standing == own
     told("n2", "c", 2)
     assert core.node.standing == Standing("voter", "a", (("n0", "a"), ("n1", "b"), ("n2", "c")))
+
+
+def test_answer_when_it_was_asked_for_before_the_first_round_then_it_founds_nothing() -> None:
+    """It says what its sender was before the round began, and may have founded a group since."""
+    members = ("n0", "n1", "n2")
+    own = Standing("new", "a")
+    core = RaftCore(
+        node_id="n0", members=members, settings=RaftSettings(), hard_state=HardState(0, None, own)
+    )
+
+    def told(sender: str, store_id: str, answers: int) -> None:
+        core.step(1, ev.Received(StandingTold(0, sender, "new", store_id, (), 0, answers)))
+
+    # The last words of a voter whose store is new now: it is asked, outside of any round.
+    (asked,) = core.step(0, ev.Received(PreVoteRequest(2, "n1", 1, 1)))
+    assert isinstance(asked, ev.Send)
+    assert isinstance(asked.message, StandingTold)
+    before = asked.message.round
+    told("n1", "b", 0)
+    told("n2", "c", 0)  # all are known now: a round begins
+    told("n1", "b", before)
+    told("n2", "c", core.node.standing_round)
+    assert core.node.standing == own
+    told("n1", "b", core.node.standing_round)
+    assert core.node.standing.kind == "voter"
