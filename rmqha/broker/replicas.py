@@ -64,6 +64,7 @@ class ReplicasCore:
         self._waiting: list[Job] = []
         self._wall_offset_ms = 0
         self._lost_epoch = 0
+        self._alter_token = 0
         self._heirs: tuple[int, ...] = ()
         self._effects: list[Effect] = []
 
@@ -284,7 +285,7 @@ class ReplicasCore:
         else:
             self._note("controller_silent", "warning", job=job.value, reason=reason)
             if job is Job.ALTER:
-                self._effects.append(ev.EndAlter(refused=not sent))
+                self._effects.append(ev.EndAlter(refused=not sent and token == self._alter_token))
                 job = Job.POLL
             self._leader_lost(now_ms, job)
 
@@ -481,8 +482,8 @@ class ReplicasCore:
         wall_ms = self._wall_ms(now_ms)
         fields = alter_fields(self.settings, self.broker_id, self.master_epoch, wall_ms)
         body = SyncStateSet(tuple(sorted(ids)), set_epoch).encode()
-        code = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET
-        self._ask(Job.ALTER, code, fields, body)
+        alter = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET
+        self._alter_token = self._ask(Job.ALTER, alter, fields, body)
 
     def _alter_answered(self, now_ms: int, answer: ev.Answered, epoch: int) -> None:
         if answer.code == ResponseCode.SUCCESS:
@@ -494,6 +495,8 @@ class ReplicasCore:
             self._effects.append(ev.EndAlter(refused=False))
             return
         self._note("sync_state_set_refused", "warning", code=answer.code, remark=answer.remark)
-        self._effects.append(ev.EndAlter(answer.code in NOT_APPLIED, answer.code in OF_A_MEMBER))
+        refused = answer.token == self._alter_token and answer.code in NOT_APPLIED
+        # An older wish says nothing of the newest.
+        self._effects.append(ev.EndAlter(refused, refused and answer.code in OF_A_MEMBER))
         # Whoever knows better is asked at once: the epochs here are out of date.
         self._due[Job.POLL] = now_ms

@@ -108,7 +108,9 @@ class SyncStateSetConfirmed(Struct, frozen=True):
 
 
 class AlterRefused(Struct, frozen=True):
-    """The controller answered that it did not apply the alteration.
+    """The controller answered that it did not apply the newest alteration.
+
+    That an older one was refused is ``AlterLost``: the newest may be applied all the same.
 
     Attributes:
         for_a_member: because it does not know, or does not hear, one of those in it.

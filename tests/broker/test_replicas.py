@@ -249,6 +249,24 @@ def test_alter_when_unanswered_then_only_an_unsent_one_is_refused(*, sent: bool)
     assert driver.take(ev.EndAlter) == [ev.EndAlter(refused=not sent)]
 
 
+@pytest.mark.parametrize("sent", [False, True, None])
+def test_alter_when_an_older_one_is_refused_late_then_the_newest_may_still_be_applied(
+    sent: bool | None,
+) -> None:
+    """A set that the controller holds would not be waited for, and a new master lack puts."""
+    driver, older = altered()
+    driver.give(ev.Notified(mastership(1, 2), SyncStateSet((1,), 3).encode()))
+    driver.give(ev.RoleSettled(2, accepted=True))
+    driver.effects.clear()
+    driver.give(ev.AlterWanted(frozenset({1, 2}), 3))
+    newest = driver.asked(1001)
+    answer = ev.Answered(older.token, 2001) if sent is None else ev.Unanswered(older.token, sent)
+    driver.give(answer)
+    assert driver.take(ev.EndAlter) == [ev.EndAlter(refused=False)]
+    driver.give(ev.Answered(newest.token, 2001))
+    assert driver.take(ev.EndAlter) == [ev.EndAlter(refused=True)]
+
+
 def test_alter_when_answered_in_a_later_epoch_then_the_set_is_not_believed() -> None:
     """The set of an old reign says nothing of the new one."""
     driver, ask = altered()
