@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Any
 
 import click
 
@@ -60,6 +61,11 @@ main = _counts(_explore)
 
 def summary(report: Report[Move], bounds: Bounds) -> list[str]:
     """What a walk came to, for people."""
+    return told(report, bounds.missing(report.moves))
+
+
+def told(report: Report[Any], missing: list[str]) -> list[str]:
+    """A report in words; ``missing`` are the kinds that were allowed and never occurred."""
     rate = report.states / max(report.seconds, 0.001)
     end = "exhausted" if report.exhausted else f"not exhausted, {report.frontier:,} on the frontier"
     lines = [
@@ -68,7 +74,6 @@ def summary(report: Report[Move], bounds: Bounds) -> list[str]:
         "moves     " + ", ".join(f"{k} {n:,}" for k, n in sorted(report.moves.items())),
         "delivered " + ", ".join(f"{k} {n:,}" for k, n in sorted(report.delivered.items())),
     ]
-    missing = bounds.missing(report.moves)
     if missing and report.violation is None:
         lines.append(f"NEVER OCCURRED, so nothing is shown of it: {', '.join(missing)}")
     return lines
