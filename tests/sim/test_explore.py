@@ -48,7 +48,8 @@ SPACES = {
         elections=0, heartbeats=1, snapshots=1, proposals=1, start="behind"
     ),
     "a new group": Bounds(elections=1, asks=1, start="new"),
-    "a new group, with a crash": Bounds(elections=1, asks=1, crashes=1, symmetry=True, start="new"),
+    "a new group, with a crash": Bounds(nodes=2, elections=1, asks=1, crashes=1, start="new"),
+    "a new group, with an empty store": Bounds(nodes=2, elections=1, asks=2, wipes=1, start="new"),
     "an emptied store": Bounds(elections=0, wipes=1, heartbeats=2, start="led"),
     "a damaged store": Bounds(elections=0, damages=1, heartbeats=1, proposals=1, start="led"),
     "a damaged store, behind": Bounds(elections=0, damages=1, heartbeats=1, start="behind"),
