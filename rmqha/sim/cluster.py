@@ -160,9 +160,6 @@ class SimCluster:
 
     async def _start(self, host: str, started: ControllerService | BrokerAgent) -> None:
         """Start; a disk that breaks meanwhile ends the process, as it does later."""
-        if host in self.controller_hosts and self.disks[host].mood.unreadable:
-            # It is about to set its store aside, which takes time.
-            self.damaged.add(host)
         try:
             await started.start()
         except DiskFailed as error:

@@ -404,8 +404,6 @@ class DiskFaults(_Faults):
         if self._troubled() or not self._may_damage(host):
             return False
         self.cluster.disks[host].mood.unreadable = True
-        if host in self.cluster.controllers and host not in self.cluster.listening:
-            self.cluster.damaged.add(host)  # it is reading its store
         return self._say("makes the disk unreadable", host)
 
     def draw_mend(self) -> Args | None:
