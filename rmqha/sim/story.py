@@ -187,6 +187,23 @@ class Story:
         return [host for host in hosts if host in self.cluster.clocks]
 
 
+class Faults:
+    """Kinds of faults that belong together."""
+
+    def __init__(self, story: Story) -> None:
+        self.story = story
+        self.cluster: SimCluster = story.cluster
+        self.rng = story.rng
+
+    def one_of(self, hosts: list[str]) -> Args | None:
+        """One host, if there is any."""
+        return (self.rng.choice(hosts),) if hosts else None
+
+    def a_controller(self) -> Args:
+        """One that need not be alive."""
+        return (self.rng.choice(self.cluster.controller_hosts),)
+
+
 def tell(seed: int, story: Story, counts: Callable[[], tuple[int, int]]) -> Outcome:
     """Play a story to its end; ``counts`` gives elections and reads for the outcome.
 
