@@ -5,7 +5,9 @@ Drawn and played as ``faults`` says.
 
 from __future__ import annotations
 
+from rmqha.controller.raft.wal_layout import WAL_MAGIC_1, magic_of
 from rmqha.sim.disk import SimFile
+from rmqha.sim.releases import to_format_1
 from rmqha.sim.story import Args, Faults, Kind
 
 STORE = "/store/rmqha/"
@@ -40,6 +42,7 @@ class DiskFaults(Faults):
             "mend disks": Kind(self.draw_mend, self.mend),
             "flip bit": Kind(self.draw_flip, self.flip),
             "wipe store": Kind(self.draw_wipe, self.wipe),
+            "other release": Kind(self.a_controller, self.other_release),
         }
 
     def _say(self, what: str, host: str, **facts: object) -> bool:
@@ -112,12 +115,16 @@ class DiskFaults(Faults):
         return len(damaged) <= (len(self.cluster.controller_hosts) - 1) // 2
 
     def _store(self, host: str) -> dict[str, int]:
-        """Plain files of a store, and how many bytes of each are not zeros written ahead."""
+        """Plain files of a store, and how many bytes of each are not zeros written ahead.
+
+        Without those of format 1, whose damaged ends count as torn.
+        """
         files = self.cluster.disks[host].files
         return {
             path: len(file.durable.rstrip(b"\0"))
             for path, file in sorted(files.items())
             if path.startswith(STORE) and isinstance(file, SimFile) and file.durable.strip(b"\0")
+            if magic_of(file.durable) != WAL_MAGIC_1
         }
 
     def draw_flip(self) -> Args | None:
@@ -159,3 +166,12 @@ class DiskFaults(Faults):
         self.cluster.refused.discard(host)
         self.cluster.disks[host].wipe()
         return self._say("wipes the store", host)
+
+    def other_release(self, host: str) -> bool:
+        """A controller is stopped, and its log is as the release before this format wrote it."""
+        cluster = self.cluster
+        if host in cluster.damaged or cluster.disks[host].mood.unreadable:
+            return False
+        cluster.kill(host)
+        voted = to_format_1(cluster.disks[host], STORE)
+        return self._say("other release", host, voted=voted)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 
 from rmqha.base.errors import DiskFailed
+from rmqha.controller.raft.events import Received
+from rmqha.controller.raft.messages import TERM_JUMP_MAX, TERM_MAX, VoteRequest
 from rmqha.sim.clock import SimClock
 from rmqha.sim.cluster import CLOCK_DRIFT
 from rmqha.sim.disk_faults import DiskFaults
@@ -24,6 +26,7 @@ WEATHERS = (
     Weather(0.1, 2.0, loss=0.8, retransmit_ms=20.0),
 )
 TRANSFER_MS = 1000
+FORGED_JUMPS = (TERM_JUMP_MAX + 1, 1 << 40, TERM_MAX)
 
 
 def kinds_of(story: Story) -> dict[str, Kind]:
@@ -192,6 +195,8 @@ class NetworkFaults(Faults):
         return {
             "cut off host": Kind(lambda: self.one_of(story.everyone()), self.cut_off),
             "cut one way": Kind(lambda: tuple(self.rng.sample(story.everyone(), 2)), self.one_way),
+            "lag": Kind(self.draw_lag, self.lag),
+            "forged term": Kind(self.draw_forged, self.forge),
             "split": Kind(self.draw_split, self.split),
             "bridge": Kind(self.draw_bridge, self.bridge),
             "ring": Kind(self.draw_ring, self.ring),
@@ -200,8 +205,11 @@ class NetworkFaults(Faults):
             ),
             "mute leader": Kind(self.draw_mute, self.mute),
             "weather": Kind(lambda: (self.rng.randrange(len(WEATHERS)),), self.weather),
-            "heal": Kind(lambda: () if self.cluster.net.cuts else None, self.heal),
+            "heal": Kind(lambda: () if self._is_hurt() else None, self.heal),
         }
+
+    def _is_hurt(self) -> bool:
+        return bool(self.cluster.net.cuts or self.cluster.net.lags)
 
     def _part(self, one: str, other: str) -> None:
         self.cluster.net.cut(one, other)
@@ -219,6 +227,50 @@ class NetworkFaults(Faults):
         """Nothing passes from source to target."""
         self.cluster.trace.say("sim", "cut one way", source=source, target=target)
         self.cluster.net.cut(source, target)
+        return True
+
+    def draw_lag(self) -> Args:
+        """One direction between two hosts."""
+        way = self.rng.sample(self.story.everyone(), 2)
+        return (*way, self.rng.choice((20, 80, 150, 250, 400)))
+
+    def lag(self, source: str, target: str, ms: int) -> bool:
+        """All from source to target takes longer: answers are late, or all that is asked."""
+        self.cluster.trace.say("sim", "lag", source=source, target=target, ms=ms)
+        self.cluster.net.lags[source, target] = float(ms)
+        return True
+
+    def draw_forged(self) -> Args | None:
+        """A controller that votes, in whose name it is asked, and for how far a term."""
+        hosts = self.cluster.controller_hosts
+        ready = [host for host in hosts if self._votes(host)]
+        if not ready or len(hosts) == 1:
+            return None
+        target, sender = self.rng.choice(ready), self.rng.choice(hosts)
+        if sender == target:
+            return None
+        return (target, f"n{sender[1:]}", self.rng.choice(FORGED_JUMPS))
+
+    def _votes(self, host: str) -> bool:
+        service = self.cluster.controllers.get(host)
+        core = None if service is None else service.raft.core
+        listens = host in self.cluster.listening and not self.cluster.loop.is_paused(host)
+        return listens and core is not None and core.node.may_vote
+
+    def forge(self, target: str, sender: str, jump: int) -> bool:
+        """Bad memory, or bad people: a request to vote in a term that no election has opened.
+
+        It comes as from a leader that hands over, which no node may ignore for its lease's sake,
+        with a log that nobody votes for. A node that does not vote would believe any term.
+        """
+        if not self._votes(target):
+            return False
+        raft = self.cluster.controllers[target].raft
+        term = 0 if raft.core is None else min(TERM_MAX, raft.core.node.term + jump)
+        self.cluster.trace.say("sim", "forges a term", target=target, sender=sender, term=term)
+        request = VoteRequest(term, sender, 0, 0, True)
+        context = self.cluster.net.contexts[target].copy()
+        self.cluster.loop.call_soon(raft.give, Received(request), context=context)
         return True
 
     def draw_split(self) -> Args:
@@ -297,8 +349,8 @@ class NetworkFaults(Faults):
         return True
 
     def heal(self) -> bool:
-        """All cuts are mended."""
-        if not self.cluster.net.cuts:
+        """All cuts are mended, and no way is slower than others."""
+        if not self._is_hurt():
             return False
         self.cluster.trace.say("sim", "heal")
         self.cluster.net.heal()

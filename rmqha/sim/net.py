@@ -137,7 +137,8 @@ class SimTransport(asyncio.Transport):
     def _travel(self) -> None:
         self._timers += 1
         # Timers of equal times fire in any order, so they carry no data of their own.
-        self._arrives_at = max(self._arrives_at, self.net.loop.time() + self.net.delay_s())
+        delay_s = self.net.delay_s(self.host, self.peer_host)
+        self._arrives_at = max(self._arrives_at, self.net.loop.time() + delay_s)
         self.net.loop.call_at(self._arrives_at, self._arrive, context=WIRE)
 
     def _arrive(self) -> None:
@@ -196,6 +197,8 @@ class SimNet:
         self.alive: dict[str, None] = {}
         self.dark: set[str] = set()
         self.cuts: set[tuple[str, str]] = set()
+        # milliseconds that everything from one host to another takes longer
+        self.lags: dict[tuple[str, str], float] = {}
         # what came to hosts that stand still, in the order in which it came
         self.held: dict[str, list[tuple[Callable[[Any], None], Any]]] = {}
         self.contexts: dict[str, Any] = {}
@@ -204,10 +207,11 @@ class SimNet:
         self._names = 0
         self._next_port = 40_000
 
-    def delay_s(self) -> float:
+    def delay_s(self, source: str = "", target: str = "") -> float:
         """How long the next segment takes, in seconds."""
         weather = self.weather
         delay = self.rng.uniform(weather.delay_min_ms, weather.delay_max_ms)
+        delay += self.lags.get((source, target), 0.0)
         if weather.loss:
             for _ in range(RETRANSMITS_MAX):
                 if self.rng.random() >= weather.loss:
@@ -244,8 +248,9 @@ class SimNet:
         self.cuts.add((source, target))
 
     def heal(self) -> None:
-        """All cuts are mended; what TCP still holds arrives."""
+        """All cuts are mended, and no way is longer than another; what TCP still holds arrives."""
         self.cuts.clear()
+        self.lags.clear()
         for transport in list(self.transports):
             transport.flush_held()
 
@@ -262,8 +267,9 @@ class SimNet:
             take(what)
 
     def is_linked(self, one: str, other: str) -> bool:
-        """Whether bytes pass in both directions."""
-        return (one, other) not in self.cuts and (other, one) not in self.cuts
+        """Whether bytes pass in both directions, as fast as the weather allows."""
+        ways = {(one, other), (other, one)}
+        return not ways & self.cuts and not ways & self.lags.keys()
 
     def reset_between(self, one: str, other: str) -> None:
         """A middlebox resets every connection between two hosts; both are alive."""
@@ -311,7 +317,7 @@ class SimNetwork:
     ) -> asyncio.Transport:
         """Connect to another simulated host."""
         net = self._net
-        await asyncio.sleep(net.delay_s() + net.delay_s())
+        await asyncio.sleep(net.delay_s(self._host, host) + net.delay_s(host, self._host))
         there, back = (self._host, host), (host, self._host)
         if there in net.cuts or back in net.cuts or host in net.dark or host in net.held:
             await asyncio.sleep(timeout_ms / 1000)
