@@ -8,10 +8,13 @@ Source: RIP-44; decision 7 of the design page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rmqha.base.ids import BrokerId
 from rmqha.base.invariants import invariant
+
+Position = tuple[int, int]
+"""Epoch and offset of a broker's log, as a heartbeat tells them."""
 
 
 class MastersProperty:
@@ -22,6 +25,28 @@ class MastersProperty:
         self._masters: dict[tuple[str, int], BrokerId] = {}
         self._epochs: dict[tuple[str, str], int] = {}
         self._members: dict[tuple[str, int], tuple[BrokerId, ...]] = {}
+
+    def observe_first(
+        self, broker_name: str, master: BrokerId, heard: Mapping[BrokerId, Position]
+    ) -> None:
+        """A set that has lived under other controllers has got its first master here.
+
+        Args:
+            broker_name: the set.
+            master: who was elected; no operator had designated it.
+            heard: what every living broker of the set had told before, registered or not.
+
+        Raises:
+            InvariantBroken: one of them has a newer log.
+        """
+        newest = max(heard, key=lambda one: (heard[one], one == master), default=master)
+        invariant(
+            newest == master,
+            "a first master had an older log than one that was heard",
+            broker_name=broker_name,
+            master=master,
+            heard=sorted(heard.items()),
+        )
 
     def observe(
         self,

@@ -31,6 +31,13 @@ class OnDisk(Protocol):
         """Whether it has this entry, or a snapshot that covers it."""
 
 
+class Log(Protocol):
+    """A node's log."""
+
+    def term_at(self, index: int) -> int | None:
+        """Term of an entry; None when it is compacted away or not there."""
+
+
 class RaftWatch:
     """Feed it what every node of one group does, in any order.
 
@@ -54,11 +61,12 @@ class RaftWatch:
 
     # -- elections ---------------------------------------------------------------------------
 
-    def leader_elected(self, node: str, term: int, last_index: int) -> None:
+    def leader_elected(self, node: str, term: int, last_index: int, log: Log | None = None) -> None:
         """A node says that it leads ``term``; its log ends at ``last_index``.
 
         It has what leaders of earlier terms committed; one that wins late, when another term has
-        begun, need not have what that one commits (Raft 5.4, leader completeness).
+        begun, need not have what that one commits (Raft 5.4, leader completeness). A log that is
+        as long may hold other entries: with ``log`` the newest of the committed ones is compared.
 
         Raises:
             InvariantBroken: a second leader in the term, or a log that lacks what was committed
@@ -67,13 +75,16 @@ class RaftWatch:
         known = self.leaders.setdefault(term, node)
         invariant(known == node, "two leaders in one term", term=term, first=known, second=node)
         committed_max = max((i for t, i in self.committed_max.items() if t < term), default=0)
+        held = log.term_at(committed_max) if log is not None and committed_max else None
         invariant(
-            last_index >= committed_max,
+            last_index >= committed_max
+            and (held is None or held == self.applied[committed_max][0]),
             "a leader was elected without all committed entries",
             node=node,
             term=term,
             last_index=last_index,
             committed_max=committed_max,
+            held_term=held,
         )
 
     def lease_held(self, holder: str, holder_term: int, elected: str, term: int) -> None:

@@ -45,3 +45,14 @@ def test_observe_when_an_outsider_is_elected_then_broken_unless_unclean() -> Non
     masters.observe("a", 2, THREE, sync_state_set_before=[ONE], unclean=True)
     with pytest.raises(InvariantBroken, match="SyncStateSet"):
         masters.observe("a", 3, TWO, sync_state_set_before=[ONE])
+
+
+def test_observe_first_when_a_newer_log_is_heard_then_broken() -> None:
+    """Its messages would be cut from it when it comes."""
+    masters = MastersProperty()
+    masters.observe_first("a", ONE, {ONE: (7, 100), TWO: (7, 10)})
+    masters.observe_first("a", TWO, {ONE: (7, 100), TWO: (7, 100)})
+    masters.observe_first("a", TWO, {})
+    for newer in ((7, 101), (8, 0)):
+        with pytest.raises(InvariantBroken, match="a first master had an older log"):
+            masters.observe_first("a", ONE, {ONE: (7, 100), THREE: newer})
