@@ -7,7 +7,7 @@ import contextvars
 import itertools
 import random
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from msgspec import Struct
@@ -18,7 +18,8 @@ from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note
 from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.metadata.snapshot import to_snapshot
-from rmqha.controller.metadata.state import MetadataState
+from rmqha.controller.metadata.state import BrokerSet, MetadataState
+from rmqha.controller.raft.events import Event
 from rmqha.controller.raft.messages import Entry
 from rmqha.controller.settings import load_config
 from rmqha.sim.broker_agent import AgentSettings, BrokerAgent
@@ -40,6 +41,9 @@ CONTROLLER_PORT = 9878
 BROKER_PORT = 10911
 CLUSTER = "SimCluster"
 CLOCK_DRIFT = 0.04
+PAST_MS_MAX = 5000
+"""So long a first election has waited for newer logs at least (``coldStartGraceMs``)."""
+
 PACKING_EVERY = 16
 """A whole snapshot is made of every so many entries, and compared."""
 
@@ -52,6 +56,7 @@ class SimOptions(Struct, frozen=True):
         heartbeat_timeout_ms: after which a silent broker counts as dead.
         moving: a broker listens on another port in each of its lives.
         unclean: elections may leave the SyncStateSet.
+        adopting: brokers may come that other controllers have registered.
     """
 
     controllers: int = 3
@@ -67,6 +72,7 @@ class SimOptions(Struct, frozen=True):
     heartbeat_timeout_ms: int = 4000
     moving: bool = False
     unclean: bool = False
+    adopting: bool = False
 
 
 class SimCluster:
@@ -116,6 +122,9 @@ class SimCluster:
         self.damaged: set[str] = set()
         self.refused: set[str] = set()
         self.election_max_ms = 300
+        # Called with a controller's host, after each event that its node took.
+        self.on_step: Callable[[str], None] | None = None
+        self._reached: asyncio.Future[None] | None = None
 
     # -- hosts -----------------------------------------------------------------------------
 
@@ -143,9 +152,23 @@ class SimCluster:
         if host in self.controller_hosts:
             started = self.controllers[host] = context.run(self._controller, host, ports)
             self.witness.node_made(started, self.disks[host])
+            if self.on_step is not None:
+                self._watch_steps(host, started, self.on_step)
         else:
             started = self.brokers[host] = context.run(self._broker, host, ports)
         self.start_task(host, self._start(host, started))
+
+    def _watch_steps(
+        self, host: str, service: ControllerService, on_step: Callable[[str], None]
+    ) -> None:
+        give = service.raft.give
+
+        def watched(event: Event) -> None:
+            give(event)
+            if self.controllers.get(host) is service:
+                on_step(host)
+
+        setattr(service.raft, "give", watched)  # noqa: B010 - methods cannot be assigned
 
     def start_task(self, host: str, work: Coroutine[Any, Any, None]) -> None:
         """Run a task of a host; what it raises ends the run."""
@@ -189,6 +212,7 @@ class SimCluster:
                 "raftRequestsInFlightMax": str(self.options.requests_in_flight_max),
                 "walSegmentBytes": str(self.options.wal_segment_bytes),
                 "raftDigestEveryEntries": str(self.options.digest_every),
+                "adoptUnknownBrokers": str(self.options.adopting).lower(),
                 "enableElectUncleanMaster": str(self.options.unclean).lower(),
             },
             home="",
@@ -317,9 +341,36 @@ class SimCluster:
                 observer=self.observers[host],
             )
             self.masters.observe_members(name, one.sync_state_set_epoch, one.sync_state_set)
+            if elected and epoch == 0 and one.master_broker_id is not None:
+                self._observe_first(host, service, one, one.master_broker_id)
             if one.master_broker_id is not None:
                 self.elections.add((name, one.master_epoch))
             seen[name] = now
+
+    def _observe_first(
+        self, host: str, service: ControllerService, one: BrokerSet, master: BrokerId
+    ) -> None:
+        """Compare the first master with what the leader has heard, where there is a past."""
+        live, now_ms = service.machine.liveness, self.clocks[host].now_ms()
+        first_ms = live.first_heard_ms(one.cluster_name, one.broker_name)
+        core = service.raft.core
+        if (
+            core is None
+            or not core.is_leader
+            or first_ms is None
+            or now_ms - first_ms > PAST_MS_MAX
+        ):
+            return
+        if service.machine.applied_index <= core.node.term_start_index:
+            return  # Another decided it, by what had been told to that one.
+        heard = {
+            broker_id: (said.epoch, said.max_offset)
+            for broker_id, said in live.heard_in(one.cluster_name, one.broker_name)
+            if live.alive(now_ms, one.cluster_name, one.broker_name, broker_id)
+        }
+        if any(epoch > 0 for epoch, _ in heard.values()):
+            self.counts["set adopted"] += 1
+            self.masters.observe_first(one.broker_name, master, heard)
 
     def look_for_recovered(self) -> None:
         """A damaged node is whole again once it votes and has applied what is committed."""
@@ -336,7 +387,9 @@ class SimCluster:
         """Check that a term has one leader, and that it has everything committed."""
         if role == "leader":
             self.counts["leader elected"] += 1
-            self.raft_watch.leader_elected(node, term, last_index - 1)
+            core = self.controllers[f"c{node[1:]}"].raft.core
+            log = None if core is None else core.node.log
+            self.raft_watch.leader_elected(node, term, last_index - 1, log)
             clocks = {f"n{host[1:]}": self.clocks[host] for host in self.controllers}
             self.witness.leader_elected(node, term, clocks)
 
@@ -383,17 +436,23 @@ class SimCluster:
             raise self.loop.errors[0]
 
     def run_until(self, end_ms: float) -> None:
-        """Let virtual time pass until it is ``end_ms``.
+        """Let virtual time pass until it is ``end_ms``, or until somebody interrupts.
 
         Raises:
             Exception: as ``run_for``.
         """
         asyncio.set_event_loop(self.loop)
-        reached = self.loop.create_future()
-        self.loop.call_at(end_ms / 1000, reached.set_result, None)
-        self.loop.run_until_complete(reached)
+        self._reached = self.loop.create_future()
+        timer = self.loop.call_at(end_ms / 1000, self.interrupt)
+        self.loop.run_until_complete(self._reached)
+        timer.cancel()
         if self.loop.errors:
             raise self.loop.errors[0]
+
+    def interrupt(self) -> None:
+        """Let ``run_until`` return now; what happens at this moment has not all happened."""
+        if self._reached is not None and not self._reached.done():
+            self._reached.set_result(None)
 
     def close(self) -> None:
         """Stop everything and free the loop."""

@@ -24,7 +24,7 @@ LOGGED = {
 HAPPENINGS = frozenset(
     {
         *LOGGED.values(), "entry committed", "leader elected",
-        "leader lost", "log compacted", "log reset", "log truncated", "read index served",
+        "leader lost", "log compacted", "log reset", "log truncated", "read index served", "set adopted",
         "restarted from snapshot", "stopped itself", "torn tail cut", "transfer done",
     }
 )  # fmt: skip
@@ -38,7 +38,10 @@ def happenings(event: str, facts: Mapping[str, object]) -> list[str]:
     return [*found, "restarted from snapshot"] if facts.get("snapshot_index") else found
 
 
-def missing(counts: Mapping[str, int], faults: Iterable[str]) -> list[str]:
-    """Happenings and kinds of faults that did not occur, in order."""
+def missing(
+    counts: Mapping[str, int], faults: Iterable[str], ambushes: Iterable[str] = ()
+) -> list[str]:
+    """Happenings, kinds of faults and ambushes that did not occur, in order."""
     wanted = [*HAPPENINGS, *(f"fault: {name}" for name in faults)]
+    wanted += [f"ambush: {name}" for name in ambushes]
     return sorted(name for name in wanted if not counts.get(name))

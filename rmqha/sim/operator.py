@@ -7,6 +7,7 @@ enough entries for snapshots and compactions, and every field of the state a val
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import orjson
@@ -24,6 +25,9 @@ CLUSTER = "Paper"
 SETS_MAX = 3
 IDS_MAX = 4
 INVOKE_MS = 400
+BURST_MAX = 12
+ADOPTED = 0.1
+"""Of what is done, so much is bringing sets of other controllers, where they take them."""
 
 
 class PaperSet(Struct):
@@ -48,6 +52,8 @@ class Operator:
         rng: seeded.
         client, clock: of the operator's host.
         history: checks that no answer is older than one already given.
+        bursts: share of requests that are many at a time.
+        adopting: the controllers take in brokers of sets that lived under others.
     """
 
     def __init__(
@@ -59,6 +65,8 @@ class Operator:
         client: RemotingClient,
         clock: Clock,
         history: EpochHistory,
+        bursts: float = 0.0,
+        adopting: bool = False,
     ) -> None:
         self._controllers = controllers
         self._think_ms = think_ms
@@ -66,6 +74,8 @@ class Operator:
         self._client = client
         self._clock = clock
         self._history = history
+        self._bursts = bursts
+        self._adopting = adopting
         self._target = 0
         self._sets: list[PaperSet] = []
         self._names = 0
@@ -86,6 +96,9 @@ class Operator:
 
     async def _one(self) -> None:
         rng = self._rng
+        if self._adopting and rng.random() < ADOPTED:
+            await self._adopt()
+            return
         if len(self._sets) < SETS_MAX and (not self._sets or rng.random() < 0.1):
             self._names += 1
             self._sets.append(PaperSet(f"paper-{self._names}", []))
@@ -95,6 +108,8 @@ class Operator:
             kinds += [self._move, self._elect, self._alter, self._alter, self._clean_id]
         if one.ids and rng.random() < 0.05:
             kinds = [self._clean_set]
+        elif one.ids and self._bursts and rng.random() < self._bursts:
+            kinds = [self._burst]
         await rng.choice(kinds)(one)
 
     async def _ask(
@@ -115,9 +130,15 @@ class Operator:
 
     async def _beat(self, one: PaperSet, broker_id: int) -> None:
         """Let the controller that is asked next believe that a paper broker lives."""
-        fields = {
+        fields = self._signs_of_life(one.name, broker_id)
+        address = self._controllers[self._target % len(self._controllers)]
+        command = RemotingCommand(RequestCode.BROKER_HEARTBEAT, flag=FLAG_ONEWAY, ext_fields=fields)
+        await self._client.invoke_oneway(address, command, INVOKE_MS)
+
+    def _signs_of_life(self, name: str, broker_id: int) -> dict[str, str]:
+        return {
             "clusterName": CLUSTER,
-            "brokerName": one.name,
+            "brokerName": name,
             "brokerId": str(broker_id),
             "brokerAddr": f"paper:{broker_id}",
             "epoch": "-1",
@@ -125,9 +146,6 @@ class Operator:
             "confirmOffset": "0",
             "heartbeatTimeoutMills": "60000",
         }
-        address = self._controllers[self._target % len(self._controllers)]
-        command = RemotingCommand(RequestCode.BROKER_HEARTBEAT, flag=FLAG_ONEWAY, ext_fields=fields)
-        await self._client.invoke_oneway(address, command, INVOKE_MS)
 
     async def _take_id(self, one: PaperSet) -> None:
         names = {"clusterName": CLUSTER, "brokerName": one.name}
@@ -157,6 +175,34 @@ class Operator:
             "brokerAddress": f"paper-{broker_id}:{one.stamps}",
         }
         await self._ask(RequestCode.CONTROLLER_REGISTER_BROKER, fields)
+
+    async def _adopt(self) -> None:
+        """A set that has lived elsewhere comes: who lacks messages registers first, and asks."""
+        self._names += 1
+        name = f"kept-{self._names}"
+        for broker_id, offset in ((1, 1_000_000), (2, 10)):
+            fields = {
+                **self._signs_of_life(name, broker_id),
+                "epoch": "7",
+                "maxOffset": str(offset),
+            }
+            # Answered, so heard: what is asked next is decided by who knows.
+            await self._ask(RequestCode.BROKER_HEARTBEAT, fields)
+        for broker_id in (2, 1):
+            fields = {"clusterName": CLUSTER, "brokerName": name, "brokerId": str(broker_id)}
+            address = {"brokerAddress": f"kept-{broker_id}:1"}
+            answer = await self._ask(RequestCode.CONTROLLER_REGISTER_BROKER, {**fields, **address})
+            if answer.code != ResponseCode.SUCCESS:
+                return
+            await self._ask(RequestCode.CONTROLLER_ELECT_MASTER, {**fields, "brokerId": "2"})
+
+    async def _burst(self, one: PaperSet) -> None:
+        """Many brokers move at once: a log with much in it that is not committed yet."""
+        moves = [self._move(one) for _ in range(self._rng.randint(3, BURST_MAX))]
+        ends = await asyncio.gather(*moves, return_exceptions=True)
+        for error in ends:
+            if isinstance(error, BaseException):
+                raise error
 
     async def _elect(self, one: PaperSet) -> None:
         broker_id = self._rng.choice(one.ids)

@@ -100,8 +100,8 @@ class Story:
         else:
             for fault in self._given:
                 self.cluster.run_until(fault.at_ms)
-                self._play_one(fault)
-        self.cluster.run_until(self.phase_ms)
+                self.play_one(fault)
+        self.advance(self.phase_ms)
 
     def begin(self) -> None:
         """Start everybody."""
@@ -118,11 +118,11 @@ class Story:
             at_ms = round(at_ms + self.pause_ms(), 3)
             if at_ms >= self.phase_ms:
                 return
-            self.cluster.run_until(at_ms)
+            self.advance(at_ms)
             (name,) = self.rng.choices(names, weights)
             args = self.kinds[name].draw()
             if args is not None:
-                self._play_one(Fault(at_ms, name, args))
+                self.play_one(Fault(at_ms, name, args))
             # A fault may take time itself.
             at_ms = max(at_ms, self.cluster.loop.time() * 1000)
 
@@ -130,7 +130,12 @@ class Story:
         """How long until the next fault."""
         return self.rng.choice(self.pauses_ms) * self.rng.uniform(0.5, 1.5)
 
-    def _play_one(self, fault: Fault) -> None:
+    def advance(self, end_ms: float) -> None:
+        """Let time pass until the next fault."""
+        self.cluster.run_until(end_ms)
+
+    def play_one(self, fault: Fault) -> None:
+        """Play a fault, and write it down if there was anything to do."""
         if self.kinds[fault.kind].play(*fault.args):
             self.script.append(fault)
             self.faults[fault.kind] = self.faults.get(fault.kind, 0) + 1

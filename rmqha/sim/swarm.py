@@ -12,6 +12,7 @@ import random
 
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.settings import RemotingSettings
+from rmqha.sim.ambush import Ambushes
 from rmqha.sim.clock import SimClock
 from rmqha.sim.cluster import CONTROLLER_PORT, SimCluster, SimOptions
 from rmqha.sim.faults import WEATHERS, kinds_of
@@ -53,8 +54,11 @@ class Swarm(Story):
         for name in ("weather", "split", "cut off host", "wall clock jump", "clock rate"):
             self.weights[name] = min(1.0, self.weights[name])
         self._think_ms = rng.choice((15.0, 40.0, 120.0))
+        self._bursts = rng.choice((0.0, 0.1, 0.4))
         self._operator_seed = rng.random()
         self._drawn_last = ""
+        ambushes = random.Random(rng.random())
+        self.ambushes = Ambushes(cluster, ambushes) if script is None else None
         self._operator: Operator | None = None
 
     def begin(self) -> None:
@@ -82,10 +86,25 @@ class Swarm(Story):
                 client=client,
                 clock=clock,
                 history=cluster.history,
+                bursts=self._bursts,
+                adopting=cluster.options.adopting,
             )
 
         operator = self._operator = context.run(make)
         cluster.start_task(OPERATOR, operator.work())
+
+    def advance(self, end_ms: float) -> None:
+        """Let time pass, and what is in ambush spring."""
+        while True:
+            due = self.ambushes.next_due() if self.ambushes is not None else None
+            at_ms = end_ms if due is None else min(end_ms, due.at_ms)
+            self.cluster.run_until(at_ms)
+            if self.cluster.loop.time() * 1000 < at_ms - 1e-6:
+                continue  # Something has sprung.
+            if due is None or due.at_ms > end_ms or self.ambushes is None:
+                return
+            self.ambushes.played()
+            self.play_one(due)
 
     def pause_ms(self) -> float:
         """How long until the next fault; now and then so long that a leader must be found."""
@@ -106,6 +125,8 @@ class Swarm(Story):
 
     def finish(self) -> int:
         """Mend everything; without the operator, so that all logs end alike."""
+        if self.ambushes is not None:
+            self.ambushes.end()
         if self._operator is not None:
             self._operator.working = False
         return super().finish()
@@ -140,8 +161,10 @@ def draw_options(rng: random.Random) -> SimOptions:
         wal_segment_bytes=rng.choice((300, 1000, 6000)),
         entries_per_request_max=rng.choice((1, 3, 512)),
         requests_in_flight_max=rng.choice((1, 2, 64)),
+        digest_every=rng.choice((5, 5, 20, 1000)),
         heartbeat_timeout_ms=rng.choice((1000, 1000, 4000)),
         moving=True,
+        adopting=rng.random() < 0.3,
     )
 
 

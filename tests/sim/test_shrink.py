@@ -31,6 +31,8 @@ def test_what_never_happened_is_named() -> None:
     """A batch without installs says nothing about installs."""
     counts = dict.fromkeys(HAPPENINGS, 1) | {"fault: pause": 1, "snapshot installed": 0}
     assert missing(counts, ["pause", "bridge"]) == ["fault: bridge", "snapshot installed"]
+    found = missing({**counts, "ambush: reading": 2}, [], ["reading", "voting"])
+    assert found == ["ambush: voting", "snapshot installed"]
 
 
 @pytest.mark.parametrize("count", ["0", "-3"])
