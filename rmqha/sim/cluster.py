@@ -150,6 +150,9 @@ class SimCluster:
         self.seen[host] = {}
         started: ControllerService | BrokerAgent
         if host in self.controller_hosts:
+            if self.disks[host].mood.unreadable:
+                # It takes its store for lost, and sets it aside file by file.
+                self.damaged.add(host)
             started = self.controllers[host] = context.run(self._controller, host, ports)
             self.witness.node_made(started, self.disks[host])
             if self.on_step is not None:
