@@ -92,6 +92,11 @@ def answers_are_never_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BrokerSet, "changed", lambda self: None)
 
 
+def first_elections_wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
+    """A set that has lived elsewhere gets the first that asks, whoever else is heard."""
+    patch.setattr(decide_elect, "_awaits_newer", lambda broker_set, context, newest: False)
+
+
 def cleaning_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
     """A cleaned master leaves its epoch to the next one."""
     honest = apply._forget_members
@@ -105,12 +110,15 @@ def cleaning_keeps_the_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = (
-    Mutant(anyone_alive_becomes_master, "an elected master was in the SyncStateSet", 48),
-    Mutant(epochs_stand_still, "a stale master epoch was read", 2),
+    Mutant(anyone_alive_becomes_master, "an elected master was in the SyncStateSet", 170),
+    Mutant(epochs_stand_still, "a stale master epoch was read", 6),
     Mutant(epochs_grow_by_themselves, "a new master epoch has another master"),
     Mutant(sync_state_set_epochs_stand_still, "one SyncStateSet epoch has one set"),
     Mutant(state_depends_on_the_node, "two nodes applied the same entries and differ"),
     Mutant(ids_are_given_out_again, "a broker id was given out twice"),
     Mutant(answers_are_never_dropped, "no order of the calls explains their answers", 1),
+    Mutant(
+        first_elections_wait_for_nobody, "a first master had an older log than one that was heard"
+    ),
     Mutant(cleaning_keeps_the_epoch, "one SyncStateSet epoch has one set"),
 )

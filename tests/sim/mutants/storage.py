@@ -116,9 +116,9 @@ REFUSED = "a store that nothing damaged would be refused"
 
 MUTANTS = (
     Mutant(votes_never_reach_the_disk, "a vote left before it was durable", 1),
-    Mutant(compacts_one_segment_too_many, REFUSED, 9),
-    Mutant(log_not_restarted_behind_a_snapshot, REFUSED, 9),
-    Mutant(damage_taken_for_a_torn_tail, "a leader was elected without all committed entries", 137),
+    Mutant(compacts_one_segment_too_many, REFUSED, 6),
+    Mutant(log_not_restarted_behind_a_snapshot, REFUSED, 11),
+    Mutant(damage_taken_for_a_torn_tail, "a leader was elected without all committed entries", 166),
     Mutant(snapshot_named_one_too_low, DIFFER, 1),
-    *(Mutant(_named(name, patch), DIFFER, 2) for name, patch in FIELDS.items()),
+    *(Mutant(_named(name, patch), DIFFER, 1) for name, patch in FIELDS.items()),
 )
