@@ -98,6 +98,12 @@ def recovering_nodes_vote(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(votes, "on_vote_request", willing)
 
 
+def recovering_nodes_hide_it(patch: pytest.MonkeyPatch) -> None:
+    """A node that does not count does not say so, and nobody remembers it."""
+    patch.setattr(standing, "follower_answered", lambda target, progress, message: None)
+    patch.setattr(Node, "recovering_id", property(lambda self: ""))
+
+
 def marks_of_recovering_nodes_are_overlooked(patch: pytest.MonkeyPatch) -> None:
     """A leader counts the answers of a node that says that it does not count."""
     patch.setattr(standing, "follower_answered", lambda target, progress, message: None)
@@ -296,11 +302,12 @@ HUNTS = (
     Hunt(recovering_nodes_vote, Bounds(elections=1, damages=1, start="led"), VOTES),
     Hunt(recovering_nodes_vote, Bounds(elections=0), TWO, forgotten_vote, blind=True),
     Hunt(
-        bugs.recovering_nodes_count,
+        recovering_nodes_hide_it,
         LOST_STORE,
         "a node that does not count takes part as if it counted",
     ),
-    Hunt(bugs.recovering_nodes_count, PROPOSAL, DIFFER, forgotten_leader, blind=True),
+    Hunt(recovering_nodes_hide_it, PROPOSAL, DIFFER, forgotten_leader, blind=True),
+    Hunt(bugs.recovering_nodes_count, LOST_STORE, "a leader counts a node that does not count"),
     Hunt(
         marks_of_recovering_nodes_are_overlooked,
         LOST_STORE,
