@@ -106,6 +106,7 @@ class ControllerMachine:
         self._announcer = Announcer(self.state, self.liveness)
         self._lanes = Lanes()
         self._proposals = Proposals()
+        self.check_record = self._proposals.check
         self._leader = False
         self._term = 0
         self._cold_until_ms = 0
@@ -251,8 +252,8 @@ class ControllerMachine:
 
     def _heartbeat_request(self, now_ms: int, request: RequestReceived) -> list[ControllerEffect]:
         beat = Heartbeat.of(request.ext_fields)
-        effects = self.heartbeat(now_ms, request.connection, beat)
-        return [reply(request.token, heartbeat_answer(beat)), *effects]
+        answer = reply(request.token, heartbeat_answer(beat))
+        return [answer, *self.heartbeat(now_ms, request.connection, beat)]
 
     def _hear_sender(self, now_ms: int, request: RequestReceived) -> None:
         named = sender(self.state, request.code, request.ext_fields)
@@ -314,8 +315,8 @@ class ControllerMachine:
     def _event_committed(
         self, now_ms: int, work: Work | None, what: Event
     ) -> list[ControllerEffect]:
-        before = self.state.sets.get(what.broker_name)
-        old_master = before.master_broker_id if before is not None else None
+        known = self.state.sets.get(what.broker_name)
+        old_master = None if known is None else known.master_broker_id
         touched = concerned(self.state, what)
         own = work is not None and work.decision is not None
         applied = apply(self.state, what, tell=own and self._telling.may_tell(now_ms))

@@ -26,7 +26,6 @@ from rmqha.controller.machine_settings import machine_settings
 from rmqha.controller.metadata.decide import NOT_LEADER
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.elections import Elections
-from rmqha.controller.metadata.events import from_entry
 from rmqha.controller.metadata.snapshot import from_snapshot
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.metadata.status import Status
@@ -397,7 +396,7 @@ class ControllerService:
 
     def check_record(self, record: bytes) -> None:
         """Raise StoreCorrupted when the machine could not read it."""
-        from_entry(record)
+        self.machine.check_record(record)
 
     def check_snapshot(self, data: bytes) -> None:
         """Raise StoreCorrupted or StoreMismatch when the machine could not load it."""

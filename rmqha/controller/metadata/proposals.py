@@ -5,6 +5,9 @@ from __future__ import annotations
 from rmqha.controller.metadata.events import Event, Said, from_entry, to_proposal
 from rmqha.controller.metadata.lanes import Work
 
+READ_MAX = 10_000
+"""Records of others that are kept until they are committed."""
+
 
 class Proposals:
     """Matches committed records to the work that waits for them."""
@@ -13,6 +16,7 @@ class Proposals:
         self._last_token = 0
         self._works: dict[int, tuple[Work, Event, bytes]] = {}
         self._tokens: dict[bytes, int] = {}
+        self._read: dict[bytes, Said] = {}
 
     def add(self, term: int, work: Work, event: Event) -> tuple[int, bytes]:
         """Remember a decision's event; returns its token and the record to propose."""
@@ -23,6 +27,18 @@ class Proposals:
         self._tokens[record] = token
         return token, record
 
+    def check(self, record: bytes) -> None:
+        """Read another node's record, before this one takes it into its log.
+
+        What it says is kept until it is committed, so that nobody reads it twice.
+
+        Raises:
+            StoreCorrupted: it cannot be read.
+        """
+        if len(self._read) >= READ_MAX:
+            self._read.clear()
+        self._read[record] = from_entry(record)
+
     def committed(self, record: bytes) -> tuple[Work | None, Said]:
         """What a record says, and this node's work that waits for it.
 
@@ -31,7 +47,7 @@ class Proposals:
         """
         token = self._tokens.pop(record, None)
         if token is None:
-            return None, from_entry(record)
+            return None, self._read.pop(record, None) or from_entry(record)
         work, event, _ = self._works.pop(token)
         return work, event  # no need to read what was just written
 

@@ -23,7 +23,7 @@ def is_registered(state: MetadataState, identity: Identity) -> bool:
 
 def concerned(state: MetadataState, event: Event) -> list[Identity]:
     """Whose registration an event may change; to be asked before it is applied."""
-    if not isinstance(event, ApplyBrokerId | CleanBrokerData):
+    if type(event) is not ApplyBrokerId and type(event) is not CleanBrokerData:
         return []
     broker_set = state.sets.get(event.broker_name)
     if isinstance(event, ApplyBrokerId):
