@@ -188,9 +188,7 @@ class Node:
     def heard_leader(self, now_ms: int, leader_id: str) -> None:
         """A message from the leader of this term arrived."""
         if self.heard_from == (self.term, leader_id):
-            widened = self.patience.is_widened
-            self.patience.heard_after(now_ms - self.last_leader_contact_ms)
-            if self.patience.is_widened and not widened:
+            if self.patience.heard_after(now_ms - self.last_leader_contact_ms):
                 self.note(
                     "raft_slow",
                     "warning",

@@ -25,16 +25,37 @@ WIDEN_MAX = 10
 
 
 class Patience:
-    """What one node has seen of the group's delays; all times are milliseconds."""
+    """What one node has seen of the group's delays; all times are milliseconds.
+
+    Attributes:
+        election_min_ms: the shortest silence after which this node asks for votes, or gives its
+            own.
+        election_max_ms: the longest.
+        is_widened: whether silence must last longer than the settings say.
+    """
 
     def __init__(self, settings: RaftSettings) -> None:
         self._settings = settings
+        self._ceiling_ms = settings.election_min_ms * WIDEN_MAX
         self._silence_ms = 0.0
         self._round_ms = 0.0
+        self.election_min_ms = settings.election_min_ms
+        self.election_max_ms = settings.election_max_ms
+        self.is_widened = False
 
-    def heard_after(self, silence_ms: int) -> None:
-        """The leader was heard, so long after the time before."""
+    def heard_after(self, silence_ms: int) -> bool:
+        """The leader was heard, so long after the time before; whether patience has begun to grow.
+
+        Every message of a leader comes here, so nearly all of them change nothing.
+        """
         self._silence_ms = _longest(self._silence_ms, silence_ms, self._ceiling_ms)
+        wanted, least = int(self._silence_ms * SILENCES), self._settings.election_min_ms
+        if wanted <= least and not self.is_widened:
+            return False
+        before, self.is_widened = self.is_widened, wanted > least
+        self.election_min_ms = min(max(least, wanted), self._ceiling_ms)
+        self.election_max_ms = self.election_min_ms * self._settings.election_max_ms // least
+        return self.is_widened and not before
 
     def was_only_late(self, silence_ms: int) -> None:
         """A leader that had been replaced was heard again, so long after the time before.
@@ -49,32 +70,11 @@ class Patience:
         self._round_ms = _longest(self._round_ms, round_ms, self._ceiling_ms)
 
     @property
-    def _ceiling_ms(self) -> int:
-        return self._settings.election_min_ms * WIDEN_MAX
-
-    @property
-    def election_min_ms(self) -> int:
-        """The shortest silence after which this node asks for votes, or gives its own."""
-        wanted = int(self._silence_ms * SILENCES)
-        return min(max(self._settings.election_min_ms, wanted), self._ceiling_ms)
-
-    @property
-    def election_max_ms(self) -> int:
-        """The longest."""
-        settings = self._settings
-        return self.election_min_ms * settings.election_max_ms // settings.election_min_ms
-
-    @property
     def quorum_ms(self) -> int:
         """How long a leader goes on without an answer of a quorum."""
         wanted = int(max(self._round_ms, self._silence_ms) * SILENCES)
         limit = self._settings.election_max_ms
         return min(max(limit, wanted), limit * WIDEN_MAX)
-
-    @property
-    def is_widened(self) -> bool:
-        """Whether silence must last longer than the settings say."""
-        return self.election_min_ms > self._settings.election_min_ms
 
 
 def _longest(before: float, seen: int, ceiling_ms: int) -> float:
