@@ -45,7 +45,7 @@ class Answers:
             await work
         except (DiskFailed, StoreCorrupted, InvariantBroken):
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - its fault must not be the broker's
             # What others send may be anything; one that nobody thought of is named apart.
             event = "request_failed" if isinstance(error, RmqhaError) else "request_broken"
             self._log.log("error", event, code=request.code, error=repr(error))
