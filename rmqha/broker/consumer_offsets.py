@@ -37,6 +37,8 @@ class ConsumerOffsets:
     def __init__(self, offsets_max: int) -> None:
         self._max = offsets_max
         self._table: Table = {}
+        self._topics: dict[str, set[str]] = {}  # by group
+        self._groups: dict[str, set[str]] = {}  # by topic
         self._count = 0
         self._pulled: Table = {}
         self._reset: Table = {}
@@ -70,7 +72,9 @@ class ConsumerOffsets:
             if self._count >= self._max:
                 return False
             self._count += 1
-            queues = self._table.setdefault((topic, group), {})
+            if queues is None:
+                queues = self._table[topic, group] = {}
+                self._list(topic, group)
         elif queues[queue_id] == offset:
             return True
         queues[queue_id] = offset
@@ -79,6 +83,10 @@ class ConsumerOffsets:
         if self._commits % VERSION_STEP == 0:
             self.version = self.version.next(wall_ms, self.version.state_version)
         return True
+
+    def _list(self, topic: str, group: str) -> None:
+        self._topics.setdefault(group, set()).add(topic)
+        self._groups.setdefault(topic, set()).add(group)
 
     def pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
         """A pull has ended there."""
@@ -117,24 +125,28 @@ class ConsumerOffsets:
 
     def topics_of(self, group: str) -> list[str]:
         """Topics for which a group has stored anything, sorted."""
-        return sorted(topic for topic, one in self._table if one == group)
+        return sorted(self._topics.get(group, ()))
 
     def groups_of(self, topic: str) -> list[str]:
         """Groups that have stored anything for a topic, sorted."""
-        return sorted(group for one, group in self._table if one == topic)
+        return sorted(self._groups.get(topic, ()))
 
     def forget_group(self, group: str) -> int:
         """A group was deleted with its offsets; how many there were."""
-        return self._forget(lambda key: key[1] == group)
+        return self._forget([(topic, group) for topic in self.topics_of(group)])
 
     def forget_topic(self, topic: str) -> int:
         """A topic was deleted; how many offsets there were."""
-        return self._forget(lambda key: key[0] == topic)
+        return self._forget([(topic, group) for group in self.groups_of(topic)])
 
-    def _forget(self, gone: Callable[[Key], bool]) -> int:
+    def _forget(self, gone: list[Key]) -> int:
         count = 0
-        for key in [key for key in self._table if gone(key)]:
+        for key in gone:
             count += len(self._table.pop(key))
+            for index, name, other in ((self._topics, key[1], key[0]), (self._groups, *key)):
+                index[name].discard(other)
+                if not index[name]:
+                    del index[name]
             self._pulled.pop(key, None)
             self._reset.pop(key, None)
         self._count -= count
@@ -176,6 +188,9 @@ class ConsumerOffsets:
         table = read_table(value, self._max)
         self.version = DataVersion.of(value.get("dataVersion") or {})
         self._table = table
+        self._topics, self._groups = {}, {}
+        for topic, group in table:
+            self._list(topic, group)
         self._count = sum(map(len, table.values()))
 
     def merge(self, value: Mapping[str, Any]) -> int:
