@@ -84,6 +84,7 @@ class SyncStateSet:
         self.awaiting = False
         self._asked_ms = 0
         self._asked_last: frozenset[int] | None = None
+        self._asked_before = False
         self.joining: frozenset[int] = frozenset()
         self._joining_until_ms = 0
         self._join_again_ms = 0
@@ -140,6 +141,8 @@ class SyncStateSet:
     def refused(self, now_ms: int, *, for_a_member: bool = False) -> None:
         """The controller did not apply the newest request.
 
+        An earlier one for the same set, of which nothing was heard, may be applied all the same.
+
         Args:
             for_a_member: it does not know one of those who were asked for, or hears it not. One
                 such slave must not keep the others in, or out.
@@ -148,7 +151,8 @@ class SyncStateSet:
             return
         self.awaiting = False
         newcomers = self.asked[-1] - self.ids
-        self.asked = self.asked[:-1]
+        if not self._asked_before:
+            self.asked = self.asked[:-1]
         if not for_a_member:
             return
         if len(newcomers) > 1:
@@ -227,7 +231,8 @@ class SyncStateSet:
         if self.awaiting or wished == self.ids or again or len(self.asked) >= ASKED_MAX:
             return False  # at the maximum only the controller's own word helps
         self.joining = frozenset()
-        if wished in self.asked:
+        self._asked_before = wished in self.asked
+        if self._asked_before:
             self.asked.remove(wished)
         self.asked.append(wished)
         self.awaiting = True

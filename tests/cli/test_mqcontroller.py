@@ -222,7 +222,7 @@ def test_bad_usage_ends_with_2_and_a_reason(
     ("content", "message"),
     [
         (b"", "controllerDLegerGroup is missing"),
-        (b"\xff\xfe\x00", "cannot read"),
+        (b"\xff\xfe\x00", "controllerDLegerGroup is missing"),
         (b"controllerDLegerGroup=\\u12", "broken escape"),
         (b"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0\ncontrollerDLegerSelfId=n0",
          "'n0' is not id-host:port"),

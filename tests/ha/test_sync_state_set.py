@@ -82,6 +82,27 @@ def test_set_when_a_stranger_connects_then_others_still_join_and_leave(all_ack: 
     assert group.refused - before <= 6
 
 
+def test_set_when_it_was_asked_for_before_then_a_refusal_does_not_settle_it() -> None:
+    """The first request may be applied although the second was never sent: the slave may be elected.
+
+    Puts were acknowledged without it, and lost when it was.
+    """
+    one = SyncStateSet(3)
+    one.confirmed(0, {3}, 1, 0)
+    assert one.ask(0, frozenset({2, 3}))
+    one.lost()
+    assert one.ask(2_000, frozenset({2, 3}))
+    one.refused(2_000)
+    assert one.union == {2, 3}
+    # Another wish that was surely not applied leaves no trace, and does not settle the first.
+    assert one.ask(4_000, frozenset({3, 4}))
+    one.refused(4_000)
+    assert one.union == {2, 3}
+    # Only the controller's own word does.
+    assert one.confirmed(9_000, {3}, 1, 0)
+    assert one.union == {3}
+
+
 def test_a_slave_that_is_registered_later_joins() -> None:
     """Its first heartbeat may come after its first acknowledgement."""
     one = SyncStateSet(1)
