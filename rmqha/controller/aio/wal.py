@@ -130,7 +130,9 @@ class Wal:
         if not found.segments:
             found.hard_state = HardState(standing=fresh)
         elif found.hard_state.standing == Standing():
-            found.hard_state = found.hard_state._replace(standing=unknown)
+            # What never had a term has neither voted nor taken anything: its group is yet to be.
+            unused = found.hard_state.term == 0 and not entries and snapshot.last_index == 0
+            found.hard_state = found.hard_state._replace(standing=fresh if unused else unknown)
         self._hard_state = found.hard_state
         self._next_seq = found.next_seq
         self._segments = found.segments
