@@ -8,7 +8,7 @@ Source: ConsumerOffsetManager of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from rmqha.base.errors import RemoteProtocolError
@@ -193,11 +193,19 @@ class ConsumerOffsets:
             self._list(topic, group)
         self._count = sum(map(len, table.values()))
 
-    def merge(self, value: Mapping[str, Any]) -> int:
+    def merge(
+        self,
+        value: Mapping[str, Any],
+        ended_topics: Container[str] = (),
+        ended_groups: Container[str] = (),
+    ) -> int:
         """Take what a master stores, queue by queue; how many offsets changed.
 
         What the master does not name stays: it may have been committed here while this replica
         was master itself.
+
+        Args:
+            ended_topics, ended_groups: these have been forgotten here since the master was asked.
 
         Raises:
             RemoteProtocolError: not such a table; nothing was taken.
@@ -206,6 +214,8 @@ class ConsumerOffsets:
         version = DataVersion.of(value.get("dataVersion") or {})
         before = self.changes
         for (topic, group), queues in table.items():
+            if topic in ended_topics or group in ended_groups:
+                continue
             for queue_id, offset in queues.items():
                 self._store(group, topic, queue_id, offset, version.timestamp)
         count = self.changes - before

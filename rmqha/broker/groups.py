@@ -15,13 +15,10 @@ from msgspec import Struct, field
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.bodies import boolean, json_object, number, text
 from rmqha.broker.topics import RETRY_PREFIX, DataVersion
+from rmqha.broker.versioned_table import COUNT_MAX, VersionedTable
 from rmqha.remoting import fastjson
 
 GROUP_LENGTH_MAX = 120
-GROUPS_MAX = 100_000
-TABLE_BYTES_MAX = 12 << 20
-"""Of the JSON of all groups together: slaves' copies must fit into a frame."""
-
 RETRY_QUEUES_MAX = 1024
 SYSTEM_PREFIX = "CID_RMQ_SYS_"
 MASTER_ID, FIRST_SLAVE_ID = 0, 1
@@ -136,13 +133,12 @@ def group_error(name: str) -> str | None:
     return None
 
 
-class GroupTable:
+class GroupTable(VersionedTable[GroupConfig]):
     """All subscription groups of one broker.
 
     Attributes:
         groups: by name.
         forbidden: Java's table of what a group must not do to a topic, kept as it came.
-        version: changes with every change of a group.
     """
 
     def __init__(
@@ -151,35 +147,9 @@ class GroupTable:
         version: DataVersion | None = None,
         forbidden: Mapping[str, Any] | None = None,
     ) -> None:
-        self.groups = {group.name: group for group in groups}
-        self.version = version or DataVersion()
+        super().__init__(groups, version, _json_bytes)
+        self.groups = self.items
         self.forbidden: Mapping[str, Any] = forbidden or {}
-        self._bytes = sum(map(_json_bytes, self.groups.values()))
-
-    def get(self, name: str) -> GroupConfig | None:
-        """A group, or None."""
-        return self.groups.get(name)
-
-    def put(self, group: GroupConfig, wall_ms: int) -> bool:
-        """Create or replace a group; tells whether anything changed."""
-        old = self.groups.get(group.name)
-        grown = self._bytes + _json_bytes(group) - (0 if old is None else _json_bytes(old))
-        full = (old is None and len(self.groups) >= GROUPS_MAX) or grown > TABLE_BYTES_MAX
-        if old == group or (full and grown > self._bytes):
-            return False
-        self._bytes = grown
-        self.groups[group.name] = group
-        self.version = self.version.next(wall_ms, self.version.state_version)
-        return True
-
-    def delete(self, name: str, wall_ms: int) -> bool:
-        """Remove a group; tells whether there was one."""
-        gone = self.groups.pop(name, None)
-        if gone is None:
-            return False
-        self._bytes -= _json_bytes(gone)
-        self.version = self.version.next(wall_ms, self.version.state_version)
-        return True
 
     def members(self) -> dict[str, Any]:
         """``config/subscriptionGroup.json``, and the answer to 201."""
@@ -195,8 +165,8 @@ class GroupTable:
     def of(cls, value: Mapping[str, Any]) -> GroupTable:
         """Read the file or the answer to 201; raises RemoteProtocolError."""
         table = json_object(value.get("subscriptionGroupTable") or {}, "the group table")
-        if len(table) > GROUPS_MAX:
-            raise RemoteProtocolError(f"more than {GROUPS_MAX} subscription groups")
+        if len(table) > COUNT_MAX:
+            raise RemoteProtocolError(f"more than {COUNT_MAX} subscription groups")
         forbidden = json_object(value.get("forbiddenTable") or {}, "forbiddenTable")
         groups = [GroupConfig.of(group) for group in table.values()]
         return cls(groups, DataVersion.of(value.get("dataVersion") or {}), forbidden)

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from rmqha.broker.topics import (
     TopicConfig,
-    TopicTable,
     is_for_services,
     topic_error,
 )
@@ -188,25 +187,6 @@ def _flag_refusal(request: SendRequest) -> Refusal | None:
     if kind in (_PREPARED, _ROLLED_BACK) and b"TRAN_MSG" not in request.properties:
         return Refusal(MESSAGE_ILLEGAL, "the flag of a transaction, but no property TRAN_MSG")
     return None
-
-
-def find_topic(
-    table: TopicTable, request: SendRequest, wall_ms: int
-) -> tuple[TopicConfig, bool] | Refusal:
-    """The topic, made on the way if it may be.
-
-    Returns:
-        The topic and whether it is new, or why there is none.
-    """
-    topic = table.get(request.topic)
-    if topic is not None:
-        return topic, False
-    made = table.create_by_send(
-        request.topic, request.default_topic, request.default_topic_queue_nums, wall_ms
-    )
-    if made is None:
-        return Refusal(TOPIC_NOT_EXIST, f"topic {request.topic} does not exist")
-    return made, True
 
 
 def choose_queue(topic: TopicConfig, queue_id: int, turn: int) -> int | Refusal:

@@ -14,7 +14,9 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.versioned_table import COUNT_MAX, VersionedTable
 from rmqha.remoting.data_version import DataVersion as DataVersion  # rooms above take it from here
+from rmqha.store.metadata_records import METADATA_TOPIC
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 AUTO_CREATE_TOPIC = "TBW102"
@@ -23,10 +25,6 @@ DLQ_PREFIX = "%DLQ%"
 TOPIC_LENGTH_MAX = 127
 GROUP_TOPIC_LENGTH_MAX = 255
 QUEUES_MAX = 65_536
-TOPICS_MAX = 100_000
-TABLE_BYTES_MAX = 12 << 20
-"""Of the JSON of all topics together: registrations and slaves' copies must fit into a frame."""
-
 JSON_DEPTH_MAX = 16
 
 NOT_FOR_PRODUCERS = frozenset(
@@ -111,11 +109,15 @@ def _count(value: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def is_for_services(topic: str) -> bool:
-    """Whether the broker's services act on what is written to a topic: no client may write there.
+    """Whether the broker acts on what is written to a topic: no client may write there.
 
     Java lets clients write to the last two.
     """
-    return topic in NOT_FOR_PRODUCERS or topic == TIMER_TOPIC or topic.startswith(REVIVE_TOPIC)
+    return (
+        topic in NOT_FOR_PRODUCERS
+        or topic in (METADATA_TOPIC, TIMER_TOPIC)
+        or topic.startswith(REVIVE_TOPIC)
+    )
 
 
 def is_system_topic(topic: str) -> bool:
@@ -136,60 +138,31 @@ def topic_error(topic: str) -> str | None:
     return None
 
 
-class TopicTable:
-    """All topics of one broker.
+class TopicTable(VersionedTable[TopicConfig]):
+    """All topics of one broker; the version changes with the role, too.
 
     Attributes:
         topics: by name.
-        version: changes with every change of a topic, and of the role.
     """
 
     def __init__(
         self, topics: Iterable[TopicConfig] = (), version: DataVersion | None = None
     ) -> None:
-        self.topics = {topic.name: topic for topic in topics}
-        self.version = version or DataVersion()
-        self._bytes = sum(map(_json_bytes, self.topics.values()))
-
-    def get(self, name: str) -> TopicConfig | None:
-        """A topic, or None."""
-        return self.topics.get(name)
-
-    def put(self, topic: TopicConfig, wall_ms: int) -> bool:
-        """Create or replace a topic; tells whether anything changed."""
-        old = self.topics.get(topic.name)
-        grown = self._bytes + _json_bytes(topic) - (0 if old is None else _json_bytes(old))
-        full = len(self.topics) >= TOPICS_MAX or grown > TABLE_BYTES_MAX
-        if old == topic or (full and grown > self._bytes):
-            return False
-        self._bytes = grown
-        self.topics[topic.name] = topic
-        self.version = self.version.next(wall_ms, self.version.state_version)
-        return True
-
-    def delete(self, name: str, wall_ms: int) -> bool:
-        """Remove a topic; tells whether there was one."""
-        gone = self.topics.pop(name, None)
-        if gone is None:
-            return False
-        self._bytes -= _json_bytes(gone)
-        self.version = self.version.next(wall_ms, self.version.state_version)
-        return True
+        super().__init__(topics, version, _json_bytes)
+        self.topics = self.items
 
     def advance(self, master_epoch: int, wall_ms: int) -> None:
         """A role was taken up: the name servers must take this table for newer."""
         self.version = self.version.next(wall_ms, master_epoch)
 
-    def create_by_send(
-        self, name: str, default_topic: str, queues: int, wall_ms: int
-    ) -> TopicConfig | None:
-        """Create a topic that a message was sent to.
+    def topic_for_send(self, name: str, default_topic: str, queues: int) -> TopicConfig | None:
+        """The topic that a message to ``name`` makes.
 
         A retry topic comes to be with one queue; any other inherits from ``default_topic``,
         if that one may be inherited from.
 
         Returns:
-            The new topic; None when it must not be made.
+            None when it must not be made, or there is no room for it.
         """
         template = self.topics.get(default_topic)
         if name.startswith(RETRY_PREFIX):
@@ -205,7 +178,7 @@ class TopicTable:
                 write_queue_nums=count,
                 perm=template.perm & ~PERM_INHERIT,
             )
-        return topic if self.put(topic, wall_ms) else None
+        return topic if self.fits((topic,)) else None
 
     def members(self) -> dict[str, Any]:
         """``config/topics.json``, and the heart of requests 21 and 103."""
@@ -224,7 +197,7 @@ class TopicTable:
             RemoteProtocolError: not such an object.
         """
         table = value.get("topicConfigTable") or {}
-        if not isinstance(table, dict) or len(table) > TOPICS_MAX:
+        if not isinstance(table, dict) or len(table) > COUNT_MAX:
             raise RemoteProtocolError("the topic table is no object, or too large")
         topics = [TopicConfig.of(topic) for topic in table.values()]
         return cls(topics, DataVersion.of(value.get("dataVersion") or {}))

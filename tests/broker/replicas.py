@@ -242,9 +242,9 @@ class ReplicaCluster(SimCluster):
         self.until(lambda: all(task.done() for task in tasks), "answers")
         return [task.result() for task in tasks]
 
-    def ask_later(self, address: str, code: int, fields: dict[str, str]) -> None:
+    def ask_later(self, address: str, code: int, fields: dict[str, str], body: bytes = b"") -> None:
         """Send a request; nobody looks at its answer."""
-        command = RemotingCommand(code, ext_fields=fields)
+        command = RemotingCommand(code, ext_fields=fields, body=body)
 
         async def ask() -> None:
             with contextlib.suppress(RmqhaError):
@@ -314,6 +314,14 @@ class ReplicaCluster(SimCluster):
             one for one in self.acked
             if one.body not in found.get((one.queue_id, one.queue_offset), b"")
         ]  # fmt: skip
+
+
+def master_of(cluster: ReplicaCluster) -> BrokerReplica:
+    """The serving master; a broker whose store has failed is none."""
+    found = cluster.master()
+    assert found is not None
+    assert found.store.failed is None
+    return found
 
 
 def send_fields(number: int, topic: str = TOPIC) -> dict[str, str]:

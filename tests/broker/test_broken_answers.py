@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import pytest
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.request_modes import ROUTE_QUEUES_MAX, route_queues
 from rmqha.remoting.command import SERIALIZE_ROCKETMQ, RemotingCommand
-from tests.broker.replicas import TOPIC, ReplicaCluster
+from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.subscriber import Subscriber
 
 GROUP = "G"
@@ -23,13 +22,6 @@ def cluster() -> Iterator[ReplicaCluster]:
     with ReplicaCluster(seed=41, replicas=1) as one:
         one.boot_all()
         yield one
-
-
-def master_of(cluster: ReplicaCluster) -> BrokerReplica:
-    """The master; a broker that ended itself is none."""
-    found = cluster.master()
-    assert found is not None
-    return found
 
 
 def test_clients_when_their_answers_make_no_frame_then_who_asked_is_told(

@@ -16,7 +16,7 @@ from rmqha.broker.send import Refusal
 from rmqha.broker.topics import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
-from tests.broker.replicas import QUEUES, TOPIC, ReplicaCluster, send_fields
+from tests.broker.replicas import QUEUES, TOPIC, ReplicaCluster, master_of, send_fields
 from tests.broker.subscriber import Subscriber, pull_fields
 
 GROUP = "CG"
@@ -39,13 +39,6 @@ def three() -> Iterator[ReplicaCluster]:
         one.boot_all()
         one.until(one.in_sync, "SyncStateSet of three")
         yield one
-
-
-def master_of(cluster: ReplicaCluster) -> BrokerReplica:
-    """The serving master."""
-    master = cluster.master()
-    assert master is not None
-    return master
 
 
 def connect(cluster: ReplicaCluster, client_id: str = "c1") -> Subscriber:
@@ -659,7 +652,7 @@ def test_slaves_when_the_master_changes_then_groups_and_offsets_are_there(
     assert offsets_in(found.body) == [3, 4]
 
 
-def test_slave_when_it_serves_reads_then_messages_come_and_all_else_points_to_the_master(
+def test_slave_when_it_serves_reads_then_messages_come_and_all_else_points_to_master_of(
     three: ReplicaCluster,
 ) -> None:
     """slaveReadEnable: a slave corrects nobody, for it may not have what its master has."""

@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.base.errors import DiskFailed
-from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.live_config import LIVE, ConfigRefused, edited, read_update
 from rmqha.broker.settings import DEFAULTS
 from rmqha.runtime.properties import parse_properties
-from tests.broker.replicas import TOPIC, ReplicaCluster
+from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.subscriber import pull_fields
 
 PATH = "/etc/broker.conf"
@@ -35,13 +34,6 @@ def cluster() -> Iterator[ReplicaCluster]:
         one.loop.run_until_complete(disk.write_atomic(PATH, FILE))
         one.boot_all()
         yield one
-
-
-def master_of(cluster: ReplicaCluster) -> BrokerReplica:
-    """The master."""
-    found = cluster.master()
-    assert found is not None
-    return found
 
 
 def update(cluster: ReplicaCluster, text: bytes) -> Any:

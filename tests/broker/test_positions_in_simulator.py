@@ -12,9 +12,9 @@ import pytest
 
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.ha.events import Role
-from tests.broker.replicas import TOPIC, ReplicaCluster
+from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.test_pop_in_simulator import pop
-from tests.broker.test_producer_services import bodies, send, stored, the_master
+from tests.broker.test_producer_services import bodies, send, stored
 
 GROUP = "CG"
 
@@ -46,7 +46,7 @@ def hold_replication(cluster: ReplicaCluster) -> None:
 
 def wait_for_logs(cluster: ReplicaCluster) -> None:
     """Every slave has what the master has."""
-    master = the_master(cluster)
+    master = master_of(cluster)
     cluster.until(
         lambda: {one.store.confirm_offset for one in slaves(cluster)} == {master.store.max_offset},
         "equal logs",
@@ -55,7 +55,7 @@ def wait_for_logs(cluster: ReplicaCluster) -> None:
 
 def kill_master(cluster: ReplicaCluster) -> None:
     """And wait for the next one."""
-    old = the_master(cluster)
+    old = master_of(cluster)
     cluster.kill(cluster.host_of(old))
     cluster.until(lambda: cluster.master() not in (None, old), "new master")
 
@@ -104,7 +104,7 @@ def test_positions_when_the_log_has_caught_up_then_they_are_the_masters(
     assert pop(cluster)[0] == 0
     wait_for_logs(cluster)
     cluster.run_for(1_500)
-    master = the_master(cluster)
+    master = master_of(cluster)
     expected = master.services.delay_offsets.offsets.kept
     assert expected[1] == 1
     for one in slaves(cluster):

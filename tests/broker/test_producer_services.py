@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.delays import decode_handle
 from rmqha.broker.timers import TimerMark
 from rmqha.store.record import Record
-from tests.broker.replicas import QUEUES, TOPIC, ReplicaCluster, send_fields
+from tests.broker.replicas import QUEUES, TOPIC, ReplicaCluster, master_of, send_fields
 
 LEVELS = "1s 5s 10s"
 
@@ -40,24 +39,17 @@ def three() -> Iterator[ReplicaCluster]:
         yield one
 
 
-def the_master(cluster: ReplicaCluster) -> BrokerReplica:
-    """The serving master."""
-    master = cluster.master()
-    assert master is not None
-    return master
-
-
 def send(cluster: ReplicaCluster, number: int, more: str = "", **fields: str) -> Any:
     """Send one message with further properties."""
     values = send_fields(number)
     values["i"] += more
-    address = the_master(cluster).config.address
+    address = master_of(cluster).config.address
     return cluster.ask(address, 310, {**values, **fields}, f"body-{number}".encode())
 
 
 def stored(cluster: ReplicaCluster, topic: str, queues: int = QUEUES) -> list[Record]:
     """Every message of a topic that consumers of the master see."""
-    store, found = the_master(cluster).store, []
+    store, found = master_of(cluster).store, []
     for queue_id in range(queues):
         for at in range(
             store.reader.min_offset(topic, queue_id), store.reader.max_offset(topic, queue_id)
@@ -76,7 +68,7 @@ def bodies(records: list[Record]) -> list[bytes]:
 
 def wall_ms(cluster: ReplicaCluster) -> int:
     """The master's clock."""
-    return the_master(cluster).clock.wall_ms()
+    return master_of(cluster).clock.wall_ms()
 
 
 # -- delay levels
@@ -114,7 +106,7 @@ def test_delayed_messages_when_restarted_then_each_comes_once(alone: ReplicaClus
     alone.run_for(3_000)
     before = len(stored(alone, TOPIC))
     assert 0 < before < 20
-    task = alone.loop.create_task(the_master(alone).stop())
+    task = alone.loop.create_task(master_of(alone).stop())
     alone.until(task.done, "stop")
     host = alone.broker_hosts[0]
     alone.kill(host)
@@ -133,7 +125,7 @@ def test_delayed_messages_when_the_master_dies_then_the_next_one_delivers_all(
     for number in range(30):
         assert send(three, number, f"DELAY\x01{1 + number % 3}\x02").code == 0
     three.run_for(2_500)
-    old = the_master(three)
+    old = master_of(three)
     three.kill(three.host_of(old))
     three.until(lambda: three.master() not in (None, old), "new master")
     expected = {f"body-{n}".encode() for n in range(30)}
@@ -190,7 +182,7 @@ def test_timers_when_restarted_and_when_the_master_dies_then_none_is_lost(
         assert send(three, number, f"TIMER_DELIVER_MS\x01{moment}\x02").code == 0
     for _ in range(2):
         three.run_for(4_000)
-        old = the_master(three)
+        old = master_of(three)
         host = three.host_of(old)
         three.kill(host)
         three.until(lambda old=old: three.master() not in (None, old), "new master")  # type: ignore[misc]
@@ -209,7 +201,7 @@ def test_timer_mark_when_nothing_was_looked_at_then_no_answer(timers: str) -> No
     with ReplicaCluster(seed=2, replicas=1, timerWheelEnable=timers) as one:
         one.boot_all()
         one.run_for(2_000)
-        address = the_master(one).config.address
+        address = master_of(one).config.address
         answer = one.ask(address, 60)
         if timers == "false":
             assert answer.code == 1
@@ -226,7 +218,7 @@ def test_timer_when_recalled_then_it_never_comes(alone: ReplicaCluster) -> None:
         answer = send(alone, number, f"TIMER_DELIVER_MS\x01{due}\x02")
         handles.append(answer.ext_fields["recallHandle"])
     fields = {"producerGroup": "PG", "topic": TOPIC, "recallHandle": handles[1]}
-    address = the_master(alone).config.address
+    address = master_of(alone).config.address
     told = {"msgId": "U1", "MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
     assert alone.ask(address, 370, fields).ext_fields == told
     assert alone.ask(address, 370, {**fields, "recallHandle": "x"}).code == 604
@@ -257,7 +249,7 @@ def half(cluster: ReplicaCluster, number: int, more: str = "") -> dict[str, str]
 def end(cluster: ReplicaCluster, fields: dict[str, str], decision: int) -> int:
     """Send 37 as a request that wants an answer, which real clients do not."""
     asked = {**fields, "commitOrRollback": str(decision)}
-    return cluster.ask(the_master(cluster).config.address, 37, asked).code
+    return cluster.ask(master_of(cluster).config.address, 37, asked).code
 
 
 def test_transaction_when_committed_then_consumers_get_it_and_else_not(
@@ -283,7 +275,7 @@ def test_half_message_when_its_properties_are_nearly_full_then_it_is_asked_about
     for padding in range(32_300, 32_800, 20):
         values = send_fields(padding, TOPIC)
         values["i"] += HALF + f"PAD\x01{'x' * padding}\x02"
-        address = the_master(alone).config.address
+        address = master_of(alone).config.address
         answer = alone.ask(address, 310, {**values, "f": "4"}, f"body-{padding}".encode())
         assert answer.code in (0, 13)
         longest = padding if answer.code == 0 else longest
@@ -377,7 +369,7 @@ def test_transactions_when_the_master_dies_then_the_next_one_knows_which_are_ope
     for number, fields in enumerate(ended):
         assert end(three, fields, 8 if number % 2 else 12) == 0
     left = half(three, 9)
-    old = the_master(three)
+    old = master_of(three)
     three.kill(three.host_of(old))
     three.until(lambda: three.master() not in (None, old), "new master")
 
@@ -410,7 +402,7 @@ def subscribe(cluster: ReplicaCluster, group: str) -> None:
         "unitMode": False,
     }  # fmt: skip
     body = json.dumps({"clientID": "c", "consumerDataSet": [consumer], "producerDataSet": []})
-    assert cluster.ask(the_master(cluster).config.address, 34, {}, body.encode()).code == 0
+    assert cluster.ask(master_of(cluster).config.address, 34, {}, body.encode()).code == 0
 
 
 def test_message_when_sent_back_then_it_comes_again_later_and_at_last_goes_aside(
@@ -418,7 +410,7 @@ def test_message_when_sent_back_then_it_comes_again_later_and_at_last_goes_aside
 ) -> None:
     """36: each return costs one delivery; beyond the limit the dead letters have it."""
     subscribe(alone, "CG")
-    address = the_master(alone).config.address
+    address = master_of(alone).config.address
     send(alone, 1)
     (origin,) = stored(alone, TOPIC)
     fields = {
@@ -453,7 +445,7 @@ def test_retry_when_sent_by_the_consumer_itself_then_the_same_limit_holds(
 def test_message_when_asked_for_by_key_or_place_then_found(alone: ReplicaCluster) -> None:
     """12 and 33, which mqadmin and consoles use."""
     answer = send(alone, 7)
-    address = the_master(alone).config.address
+    address = master_of(alone).config.address
     fields = {
         "topic": TOPIC, "key": "k7", "maxNum": "32", "beginTimestamp": "0",
         "endTimestamp": "9223372036854775807",
@@ -474,13 +466,13 @@ def reply(cluster: ReplicaCluster, topic: str, queue: int = 0) -> Any:
     """Reply to a client that is not there."""
     values = {**send_fields(0), "b": topic, "e": str(queue)}
     values["i"] += "REPLY_TO_CLIENT\x01nobody\x02"
-    return cluster.ask(the_master(cluster).config.address, 325, values, b"r")
+    return cluster.ask(master_of(cluster).config.address, 325, values, b"r")
 
 
 def test_reply_when_the_requester_is_unknown_then_1_and_it_is_stored(alone: ReplicaCluster) -> None:
     """324: whoever replies must hear that nobody waits any more. Java stores it all the same."""
     assert send(alone, 0, "REPLY_TO_CLIENT\x01nobody\x02").code == 0
-    topic = f"{the_master(alone).config.cluster_name}_REPLY_TOPIC"
+    topic = f"{master_of(alone).config.cluster_name}_REPLY_TOPIC"
     for number in range(2):
         answer = reply(alone, topic)
         assert (answer.code, "nobody" in (answer.remark or "")) == (1, True)

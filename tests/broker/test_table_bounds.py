@@ -6,7 +6,8 @@ import pytest
 
 from rmqha.broker.groups import GroupConfig, GroupTable
 from rmqha.broker.namesrv import registration_body
-from rmqha.broker.topics import TOPICS_MAX, TopicConfig, TopicTable
+from rmqha.broker.topics import TopicConfig, TopicTable
+from rmqha.broker.versioned_table import COUNT_MAX
 from rmqha.remoting import fastjson
 from rmqha.remoting.settings import FRAME_BYTES_MAX
 
@@ -28,7 +29,7 @@ def test_topics_when_a_stranger_makes_them_then_they_can_still_be_registered(len
     assert table.put(TopicConfig(f"{0:0{length}d}", 1, 1), 0)
     assert table.delete(f"{1:0{length}d}", 0)
     assert table.put(TopicConfig(f"{1:0{length}d}", 1, 1), 0)
-    assert made <= TOPICS_MAX
+    assert made <= COUNT_MAX
 
 
 def test_groups_when_a_stranger_makes_them_then_they_can_still_be_copied() -> None:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqha.base.errors import DiskFailed
-from rmqha.broker.aio.replica import BrokerReplica
-from tests.broker.replicas import TOPIC, ReplicaCluster
+from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.test_producer_services import send, stored
 
 
@@ -57,14 +56,6 @@ def config(cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch) -> Config:
     return Config(cluster, monkeypatch)
 
 
-def master_of(cluster: ReplicaCluster) -> BrokerReplica:
-    """The master; a broker that ended itself is none."""
-    found = cluster.master()
-    assert found is not None
-    assert found.store.failed is None
-    return found
-
-
 def test_broker_when_no_file_can_be_written_then_it_serves_on_and_writes_them_later(
     cluster: ReplicaCluster, config: Config
 ) -> None:
@@ -105,44 +96,77 @@ MODE = json.dumps(
 ).encode()
 
 
-@pytest.mark.parametrize(
-    ("code", "fields", "body"),
-    [
-        (17, NEW_TOPIC, b""),
-        (17, {**NEW_TOPIC, "topic": "Old", "readQueueNums": "9"}, b""),
-        (215, {"topic": "Old"}, b""),
-        (200, {}, GROUP),
-        (200, {}, GROUP.replace(b"NewGroup", b"OldGroup").replace(b"7", b"8")),
-        (207, {"groupName": "OldGroup", "cleanOffset": "true"}, b""),
-        (401, {}, MODE),
-    ],
-)
-def test_change_when_it_cannot_be_written_then_it_is_refused_and_nothing_is_changed(
-    cluster: ReplicaCluster, config: Config, code: int, fields: dict[str, str], body: bytes
-) -> None:
-    """An answer of success would be gone with the process."""
+CHANGES = [
+    (17, NEW_TOPIC, b""),
+    (17, {**NEW_TOPIC, "topic": "Old", "readQueueNums": "9"}, b""),
+    (215, {"topic": "Old"}, b""),
+    (200, {}, GROUP),
+    (200, {}, GROUP.replace(b"NewGroup", b"OldGroup").replace(b"7", b"8")),
+    (207, {"groupName": "OldGroup", "cleanOffset": "true"}, b""),
+]
+
+
+def tables(cluster: ReplicaCluster) -> tuple[object, object, object]:
+    """What people can change."""
+    master = master_of(cluster)
+    return (
+        master.topics.table.members()["topicConfigTable"],
+        master.groups.table.members()["subscriptionGroupTable"],
+        master.pop.modes.members(),
+    )
+
+
+def begin(cluster: ReplicaCluster) -> str:
+    """Make a topic and a group that changes are about; the master's address."""
     address = master_of(cluster).config.address
     assert cluster.ask(address, 17, {**NEW_TOPIC, "topic": "Old"}).code == 0
     assert cluster.ask(address, 200, {}, GROUP.replace(b"NewGroup", b"OldGroup")).code == 0
+    return address
 
-    def tables() -> tuple[object, object, object]:
-        master = master_of(cluster)
-        return (
-            master.topics.table.members()["topicConfigTable"],
-            master.groups.table.members()["subscriptionGroupTable"],
-            master.pop.modes.members(),
-        )
 
-    before = tables()
+def refused(cluster: ReplicaCluster, code: int, fields: dict[str, str], body: bytes) -> None:
+    """The change is refused, and changes nothing."""
+    before = tables(cluster)
+    answer = cluster.ask(master_of(cluster).config.address, code, fields, body)
+    assert answer.code == 1
+    assert "nothing is changed" in (answer.remark or "")
+    assert "read-only file system" in (answer.remark or "")
+    assert tables(cluster) == before
+
+
+@pytest.mark.parametrize(("code", "fields", "body"), [*CHANGES, (401, {}, MODE)])
+def test_change_when_files_cannot_be_written_then_it_is_refused_and_nothing_is_changed(
+    cluster: ReplicaCluster, config: Config, code: int, fields: dict[str, str], body: bytes
+) -> None:
+    """The log keeps changes of topics and groups for as long as it is kept, and no longer."""
+    address = begin(cluster)
     config.failing = True
-    for _ in range(2):  # found by the request itself, and known already
-        answer = cluster.ask(address, code, fields, body)
-        assert answer.code == 1
-        assert "nothing is changed" in (answer.remark or "")
-        assert "read-only file system" in (answer.remark or "")
-        assert tables() == before
+    if code != 401:  # what no file but its own keeps finds out by itself
+        assert cluster.ask(address, 200, {}, GROUP.replace(b"NewGroup", b"Other")).code == 0
+        cluster.until(lambda: master_of(cluster).troubles.reasons, "the first failure")
+    for _ in range(2):
+        refused(cluster, code, fields, body)
+    before = tables(cluster)
     config.failing = False
     cluster.until(lambda: not master_of(cluster).troubles.reasons, "all files")
-    assert tables() == before
+    assert tables(cluster) == before
     assert cluster.ask(address, code, fields, body).code == 0
-    assert tables() != before
+    assert tables(cluster) != before
+
+
+@pytest.mark.parametrize(("code", "fields", "body"), CHANGES)
+def test_change_when_only_the_log_has_it_then_the_next_process_has_it_too(
+    cluster: ReplicaCluster, config: Config, code: int, fields: dict[str, str], body: bytes
+) -> None:
+    """It was acknowledged before anybody knew that its file cannot be written."""
+    address = begin(cluster)
+    before = tables(cluster)
+    config.failing = True
+    assert cluster.ask(address, code, fields, body).code == 0
+    changed = tables(cluster)
+    assert changed != before
+    host = cluster.host_of(master_of(cluster))
+    cluster.kill(host, power=True)
+    cluster.boot(host)
+    cluster.until(lambda: cluster.master() is not None, "the master again")
+    assert tables(cluster) == changed

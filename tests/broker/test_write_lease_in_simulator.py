@@ -8,7 +8,7 @@ import pytest
 
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.remoting import fastjson
-from tests.broker.replicas import NAME_SERVER, ReplicaCluster
+from tests.broker.replicas import NAME_SERVER, ReplicaCluster, master_of
 
 LEASE_MS = 3_200
 """Of a timeout of 4000 ms; see ``make_config``."""
@@ -24,13 +24,6 @@ def cluster() -> Iterator[ReplicaCluster]:
     one.until(lambda: held(master_of(one)), "write lease")
     yield one
     one.close()
-
-
-def master_of(cluster: ReplicaCluster) -> BrokerReplica:
-    """The master; there must be one."""
-    found = cluster.master()
-    assert found is not None
-    return found
 
 
 def held(replica: BrokerReplica) -> bool:

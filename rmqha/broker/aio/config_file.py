@@ -13,6 +13,21 @@ from rmqha.runtime.ports import Clock, Disk
 from rmqha.store.aio.small_files import read_config, write_config
 
 RETRY_MS = 1_000
+APPLIED_OFFSET = "rmqhaAppliedOffset"
+"""Member of the files of topics and groups, and of the answers 21 and 201 to slaves of this kind:
+records of the log that begin before it are in the table (ADR 0022)."""
+
+
+def mark_of(value: Mapping[str, Any]) -> int | None:
+    """``APPLIED_OFFSET`` of a table, None where there is none.
+
+    Raises:
+        RemoteProtocolError: it is no offset.
+    """
+    mark = value.get(APPLIED_OFFSET)
+    if mark is not None and (not isinstance(mark, int) or isinstance(mark, bool) or mark < 0):
+        raise RemoteProtocolError(f"{APPLIED_OFFSET}={mark!r} is no offset")
+    return mark
 
 
 class ConfigText:
@@ -43,8 +58,10 @@ class ConfigText:
 class FileTroubles:
     """Which files cannot be written now; people are told when that begins and ends.
 
-    Nothing that a broker has acknowledged is in these files alone, so it goes on without them. A
-    log that cannot be written is another matter.
+    A broker goes on without them: the log has the changes of topics and groups, and a group that
+    loses offsets gets messages once more. But when it ends before they can be written again, what
+    the log does not have, or has no more, is as it was; so changes that people ask for are refused
+    meanwhile. A log that cannot be written is another matter.
 
     Attributes:
         reasons: by path.

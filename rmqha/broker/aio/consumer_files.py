@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rmqha.broker.aio.config_file import ConfigFile, FileTroubles
+from rmqha.broker.aio.config_file import ConfigFile, FileTroubles, mark_of
 from rmqha.broker.consumer_offsets import ConsumerOffsets
 from rmqha.broker.groups import SYSTEM_PREFIX, GroupConfig, GroupTable, group_error, system_groups
 from rmqha.runtime.logs import Logger
@@ -17,19 +17,25 @@ class GroupFile:
 
     Args:
         auto_create: autoCreateSubscriptionGroup.
+        make: writes a new group to the log; whether it is there.
 
     Attributes:
         table: the groups; whoever changes them calls :meth:`changed`.
+        file: of the table.
+        members, mark: as those of ``TopicFile``.
     """
 
     def __init__(
         self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles, *,
-        auto_create: Callable[[], bool],
+        auto_create: Callable[[], bool], make: Callable[[GroupConfig], bool],
     ) -> None:  # fmt: skip
         self.table = GroupTable()
+        self.mark: int | None = None
+        self.members: Callable[[], dict[str, Any]] = lambda: self.table.members()
         self._clock = clock
         self._auto_create = auto_create
-        self.file = ConfigFile(disk, clock, path, lambda: self.table.members(), troubles)
+        self._make = make
+        self.file = ConfigFile(disk, clock, path, lambda: self.members(), troubles)
 
     async def load(self) -> None:
         """Read the file and add the system groups that miss; raises as ``ConfigFile.read``."""
@@ -41,13 +47,15 @@ class GroupFile:
 
     def _take(self, value: dict[str, Any]) -> None:
         self.table = GroupTable.of(value)
+        self.mark = mark_of(value)
 
     def find(self, name: str, *, may_write: bool) -> GroupConfig | None:
         """A group's settings, made at first use where that is allowed.
 
         Args:
             may_write: this broker is the master. A slave serves a new group by the default
-                settings and keeps nothing, for its table is the master's.
+                settings and keeps nothing, for its table is the master's; so does a master that
+                cannot write just now. None where there is no room for one more.
         """
         group = self.table.get(name)
         if group is not None:
@@ -55,10 +63,10 @@ class GroupFile:
         if not (self._auto_create() or name.startswith(SYSTEM_PREFIX)) or group_error(name):
             return None
         group = GroupConfig(name)
+        if may_write and not self.table.fits((group,)):
+            return None
         if may_write:
-            if not self.table.put(group, self._clock.wall_ms()):
-                return None
-            self.file.changed()
+            self._make(group)
         return group
 
     def changed(self) -> None:
@@ -72,6 +80,9 @@ class OffsetFile:
     Args:
         offsets_max: see ``ConsumerOffsets``.
         period_ms: flushConsumerOffsetInterval.
+
+    Attributes:
+        members, mark: as those of ``TopicFile``.
     """
 
     def __init__(
@@ -79,13 +90,19 @@ class OffsetFile:
         offsets_max: int, period_ms: int,
     ) -> None:  # fmt: skip
         self.table = ConsumerOffsets(offsets_max)
+        self.mark: int | None = None
+        self.members: Callable[[], dict[str, Any]] = lambda: self.table.members()
         self.file = ConfigFile(
-            disk, clock, path, lambda: self.table.members(), troubles, period_ms=period_ms
+            disk, clock, path, lambda: self.members(), troubles, period_ms=period_ms
         )
 
     async def load(self) -> None:
         """Read the file; raises as ``ConfigFile.read``."""
-        await self.file.read(self.table.load)
+        await self.file.read(self._take)
+
+    def _take(self, value: dict[str, Any]) -> None:
+        self.table.load(value)
+        self.mark = mark_of(value)
 
     def changed(self) -> None:
         """Write the table within its period."""

@@ -12,22 +12,19 @@ Java's slaves take positions at once (ADR 0021). Source: SlaveSynchronize of Roc
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from rmqha.base.errors import RemoteProtocolError, RmqhaError
+from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.aio.consumer_files import OffsetFile
+from rmqha.broker.aio.master_questions import MasterQuestions
 from rmqha.broker.aio.services import MasterServices
-from rmqha.broker.aio.slave_sync import fast_address
 from rmqha.broker.delay_offsets import DelayOffsets
 from rmqha.broker.timers import TimerMark
 from rmqha.remoting import fastjson
-from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.broker_figures import read_figures
-from rmqha.remoting.codes import RequestCode, ResponseCode
-from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.codes import RequestCode
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock
 
@@ -43,6 +40,13 @@ class Confirmed(Protocol):
     @property
     def confirm_offset(self) -> int:
         """Bytes before it are on every replica of the SyncStateSet, and here."""
+
+
+class Ended(Protocol):
+    """The own topics and groups."""
+
+    ended_topics: set[str]
+    ended_groups: set[str]
 
 
 class Positions(Struct, frozen=True):
@@ -64,27 +68,28 @@ class PositionSync:
     """Copies while this broker is a slave, so that it can go on when it is elected.
 
     Args:
-        master: the service address of the master that this slave follows; None when there is none.
+        questions: the way to the master.
         store: the own log.
+        ended: topics and groups whose end the own log tells of.
         period_ms: between two looks.
     """
 
     def __init__(
         self,
         *,
-        client: RemotingClient,
+        questions: MasterQuestions,
         clock: Clock,
         log: Logger,
-        master: Callable[[], str | None],
         store: Confirmed,
         offsets: OffsetFile,
+        ended: Ended,
         services: MasterServices,
         period_ms: int,
     ) -> None:
-        self._client = client
+        self._questions = questions
         self._clock = clock
         self._log = log
-        self._master = master
+        self._ended = ended
         self._store = store
         self._offsets = offsets
         self._services = services
@@ -93,7 +98,7 @@ class PositionSync:
     async def run(self) -> None:
         """Look for ever."""
         while True:
-            master = self._master()
+            master = self._questions.master
             found = None if master is None else await self._ask_all(master)
             if master is not None and found is not None and await self._reached(master, found):
                 self._take(found)
@@ -101,22 +106,25 @@ class PositionSync:
 
     async def _ask_all(self, master: str) -> Positions | None:
         rules = self._services.rules
-        consumers = await self._ask(master, RequestCode.GET_ALL_CONSUMER_OFFSET, _object)
-        delays = await self._ask(master, RequestCode.GET_ALL_DELAY_OFFSET, _delays)
+        # What ends while the answers are on their way may still be in them.
+        self._ended.ended_topics.clear()
+        self._ended.ended_groups.clear()
+        consumers = await self._questions.ask(master, RequestCode.GET_ALL_CONSUMER_OFFSET, _object)
+        delays = await self._questions.ask(master, RequestCode.GET_ALL_DELAY_OFFSET, _delays)
         timers = None
         if rules.timers:
-            timers = await self._ask(
+            timers = await self._questions.ask(
                 master,
                 RequestCode.GET_TIMER_CHECK_POINT,
                 lambda body: TimerMark.decode(body, rules.precision_ms),
             )
         # The last question: what the answers above tell of was in the log before.
-        log_end = await self._ask(master, RequestCode.GET_BROKER_RUNTIME_INFO, _log_end)
+        log_end = await self._questions.ask(master, RequestCode.GET_BROKER_RUNTIME_INFO, _log_end)
         return None if log_end is None else Positions(consumers, delays, timers, log_end)
 
     async def _reached(self, master: str, found: Positions) -> bool:
         """Wait for the own log; False when the master is another one meanwhile."""
-        while self._master() == master:
+        while self._questions.master == master:
             if self._store.confirm_offset >= found.log_end:
                 return True
             await self._clock.sleep(LOOK_MS)
@@ -125,29 +133,17 @@ class PositionSync:
     def _take(self, found: Positions) -> None:
         services = self._services
         try:
-            if found.consumers is not None and self._offsets.table.merge(found.consumers):
+            if found.consumers is not None and self._offsets.table.merge(
+                found.consumers, self._ended.ended_topics, self._ended.ended_groups
+            ):
                 self._offsets.changed()
         except RemoteProtocolError as error:
-            self._log.log("warning", "position_not_copied", what="43", reason=str(error))
+            what = RequestCode.GET_ALL_CONSUMER_OFFSET.name
+            self._log.log("warning", "not_copied", what=what, reason=str(error))
         if found.delays is not None:
             services.delay_offsets.copy(found.delays)
         if found.timers is not None:
             services.timer_mark.mark = found.timers
-
-    async def _ask(
-        self, master: str, code: RequestCode, read: Callable[[bytes], FoundT]
-    ) -> FoundT | None:
-        """What a master answers; None, and a line in the log, when it cannot be used."""
-        try:
-            answer = await self._client.invoke(fast_address(master), RemotingCommand(code))
-            if answer.code != ResponseCode.SUCCESS:
-                raise RmqhaError(f"answered {answer.code}: {answer.remark}")
-            return read(bytes(answer.body))
-        except RmqhaError as error:
-            self._log.log(
-                "warning", "position_not_copied", what=code.name, master=master, reason=str(error)
-            )
-            return None
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -15,8 +15,10 @@ from rmqha.broker.aio.answers import Answers
 from rmqha.broker.aio.arrivals import Arrivals
 from rmqha.broker.aio.boot_file import BOOT_FILE, lost_power
 from rmqha.broker.aio.clients import ClientConnections
-from rmqha.broker.aio.config_file import ConfigText, FileTroubles
-from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
+from rmqha.broker.aio.config_file import ConfigText
+from rmqha.broker.aio.files import BrokerFiles
+from rmqha.broker.aio.master_questions import MasterQuestions
+from rmqha.broker.aio.metadata import MetadataLog
 from rmqha.broker.aio.namesrv_registration import NamesrvRegistration
 from rmqha.broker.aio.pop_parts import PopParts
 from rmqha.broker.aio.position_sync import PositionSync
@@ -36,7 +38,6 @@ from rmqha.broker.aio.replicas_manager import ReplicasManager
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.aio.slave_sync import SlaveSync
 from rmqha.broker.aio.standalone import StandaloneManager
-from rmqha.broker.aio.topics import TopicFile
 from rmqha.broker.consumers import ConsumerTable
 from rmqha.broker.filters import Selectors
 from rmqha.broker.namesrv import MASTER_ID, MasterKnown, Registered
@@ -46,7 +47,6 @@ from rmqha.broker.queue_locks import QueueLocks
 from rmqha.broker.replicas import ReplicasCore
 from rmqha.broker.settings import BrokerConfig
 from rmqha.broker.statistics import Statistics
-from rmqha.broker.topics import system_topics
 from rmqha.broker.unique_ids import UniqueIds
 from rmqha.ha import events as ha_ev
 from rmqha.ha.aio.epoch_file import EpochFile
@@ -69,6 +69,7 @@ SCAN_CLIENTS_MS = 10_000
 """Java's period for expired channels, and for statistics."""
 
 CLOSE_GRACE_MS = 200
+FIRST_COPY_RETRY_MS = 200
 
 
 class BrokerReplica:
@@ -116,6 +117,7 @@ class BrokerReplica:
         self._on_role = on_role
         self._fatal: BaseException | None = None
         self._serving: Role | None = None
+        self._followed_at = ""
         self.near_bytes = memory_bytes * config.integer("accessMessageInMemoryMaxRatio") // 100
         self.tasks = Tasks(log, self._failed)
         self.answers = Answers(self.tasks, log)
@@ -126,10 +128,14 @@ class BrokerReplica:
             on_prefix_cut=self._prefix_cut, used_ratio=used_ratio,
         )  # fmt: skip
         self.arrivals = Arrivals(self.store)
-        self.troubles = FileTroubles(log)
-        self.topics = TopicFile(
-            disk, clock, config.store.path("config", "topics.json"), self.troubles
+        self.metadata: MetadataLog
+        self.files = BrokerFiles(
+            config, disk, clock, log, make_group=lambda group: self.metadata.make_group(group)
         )
+        self.troubles = self.files.troubles
+        self.topics, self.groups = self.files.topics, self.files.groups
+        self.offsets = self.files.offsets
+        self.metadata = MetadataLog(self, log)
         self._epoch_file = EpochFile(disk, config.epoch_path)
         self._tail_may_be_lost = False
         remoting = config.remoting
@@ -170,15 +176,6 @@ class BrokerReplica:
         self.selectors = Selectors()
         self.statistics = Statistics(config.integer("statisticsNamesMax"))
         self.locks = QueueLocks(config.integer("queueLocksMax"))
-        self.groups = GroupFile(
-            disk, clock, config.store.path("config", "subscriptionGroup.json"), self.troubles,
-            auto_create=lambda: config.boolean("autoCreateSubscriptionGroup"),
-        )  # fmt: skip
-        self.offsets = OffsetFile(
-            disk, clock, config.store.path("config", "consumerOffset.json"), self.troubles,
-            offsets_max=config.integer("consumerOffsetsMax"),
-            period_ms=config.integer("flushConsumerOffsetInterval"),
-        )  # fmt: skip
         self.clients = ClientConnections(clock, config.integer("clientRequestsPendingMax"))
         self._clients = ClientProcessor(self, log)
         self.services = MasterServices(self, disk, unique_ids, log, self._failed)
@@ -187,18 +184,18 @@ class BrokerReplica:
         def followed() -> str | None:
             return self.replicas.master_address if self.role is Role.SLAVE else None
 
+        questions = MasterQuestions(self._client, log, followed)
+        period_ms = config.integer("syncSlaveMetadataPeriod")
         self._slave_sync = SlaveSync(
-            client=self._client, clock=clock, log=log, master=followed,
-            topics=self.topics, groups=self.groups,
-            period_ms=config.integer("syncSlaveMetadataPeriod"),
+            broker=self, metadata=self.metadata, questions=questions, log=log,
+            period_ms=period_ms,
             more=(
                 (RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, "request modes", self.pop.take_modes),
             ),
         )  # fmt: skip
         self._position_sync = PositionSync(
-            client=self._client, clock=clock, log=log, master=followed, store=self.store,
-            offsets=self.offsets, services=self.services,
-            period_ms=config.integer("syncSlaveMetadataPeriod"),
+            questions=questions, clock=clock, log=log, store=self.store, offsets=self.offsets,
+            ended=self.metadata, services=self.services, period_ms=period_ms,
         )  # fmt: skip
         self._send = SendProcessor(self, self.services, unique_ids)
         self._pull = PullProcessor(self)
@@ -221,7 +218,7 @@ class BrokerReplica:
             self.pop.handlers(),
             self._clients.handlers(),
             OffsetProcessor(self).handlers(),
-            GroupProcessor(self).handlers(),
+            GroupProcessor(self, self.services.writer).handlers(),
             on_response=self.clients.on_response,
             on_closed=(
                 self._clients.closed, self._pull.closed, self.pop.pops.closed, self._send.closed,
@@ -252,24 +249,13 @@ class BrokerReplica:
             self._disk, config.store.path(BOOT_FILE), self._boot_id,
             clean=loaded is not None and loaded.clean,
         )  # fmt: skip
-        await self.topics.load(
-            system_topics(
-                config.cluster_name,
-                config.broker_name,
-                auto_create=config.boolean("autoCreateTopicEnable"),
-                default_queues=config.integer("defaultTopicQueueNums"),
-                timers=config.boolean("timerWheelEnable"),
-            )
-        )
-        await self.groups.load()
-        await self.offsets.load()
+        await self.files.load()
+        self.metadata.open()
         await self.pop.load()
         await self.services.load()
         for port, server in self._servers.items():
             await server.start(config.values["bindAddress"], port)
-        self.tasks.start(self.topics.file.run(), name="topics file")
-        self.tasks.start(self.groups.file.run(), name="groups file")
-        self.tasks.start(self.offsets.file.run(), name="offsets file")
+        self.files.run(self.tasks)
         self.tasks.start(self.pop.run(), name="files of pop mode")
         self.tasks.start(self.services.keep_files(), name="files of services")
         self.tasks.start(self._watch_clients(), name="clients")
@@ -305,9 +291,7 @@ class BrokerReplica:
         if self._fatal is not None or self.store.loaded is None:
             return
         try:
-            await self.topics.save()
-            await self.groups.file.save()
-            await self.offsets.file.save()
+            await self.files.save()
             await self.pop.save()
         except DiskFailed as error:
             self._log.log("error", "consumers_not_saved", reason=str(error))
@@ -354,6 +338,10 @@ class BrokerReplica:
     def topics_changed(self) -> None:
         """Keep the topics, and tell the name servers."""
         self.topics.changed()
+        self.routes_changed()
+
+    def routes_changed(self) -> None:
+        """Tell the name servers of the topics."""
         self._registration.changed()
 
     def notified(self, request: RemotingCommand) -> None:
@@ -429,10 +417,26 @@ class BrokerReplica:
         if self._serving is Role.MASTER:
             self._serving = None
             self.services.stop()
+            self.metadata.resign()
         return await self.ha.change_to_slave(epoch, master_id)
 
     def follow_master(self, ha_address: str) -> None:
-        """Connect to a master's HA port."""
+        """Connect to a master's HA port, once the tables are those of a moment of the log."""
+        self._followed_at = ha_address
+        if self.metadata.is_known:
+            self._connect(ha_address)
+        else:
+            self.tasks.start(self._copy_first(ha_address), name="first copy")
+
+    async def _copy_first(self, ha_address: str) -> None:
+        """A replica whose tables nobody knows may not be elected: it does not follow yet."""
+        while self._followed_at == ha_address and self.role is not Role.MASTER:
+            if await self._slave_sync.copy():
+                self._connect(ha_address)
+                return
+            await self.clock.sleep(FIRST_COPY_RETRY_MS)
+
+    def _connect(self, ha_address: str) -> None:
         if self.ha is not None:
             self.ha.give(ha_ev.MasterFound(ha_address))
 
@@ -452,6 +456,7 @@ class BrokerReplica:
             return
         self._serving = role
         if role is Role.MASTER:
+            self.metadata.reign()
             self.services.start()
             self.offsets.cut(self.store.queues.next_offsets, self._log)
         else:

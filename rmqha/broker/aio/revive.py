@@ -175,8 +175,7 @@ class ReviveService:
         broker, name = self._broker, retry_topic_of(point.topic, point.group)
         if broker.topics.table.get(name) is None:
             wall_ms = broker.clock.wall_ms()
-            broker.topics.table.put(TopicConfig(name, 1, 1), wall_ms)
-            broker.topics_changed()
+            broker.metadata.make_topic(TopicConfig(name, 1, 1))
             if broker.offsets.table.query(point.group, name, 0) is None:
                 broker.offsets.table.commit(point.group, name, 0, 0, wall_ms)
                 broker.offsets.changed()

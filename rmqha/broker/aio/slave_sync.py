@@ -1,4 +1,8 @@
-"""A slave copies its master's topics and groups, to serve them when it is elected.
+"""A slave gets its master's topics and groups.
+
+From a master of this kind it takes the tables once, when its own are those of no moment of the log;
+from then on the log has every change (ADR 0022). A master of Java's has no such records: its tables
+are copied every few seconds, as Java's slaves do.
 
 Source: SlaveSynchronize of RocketMQ 5.1.1 to 5.5 (reference ha-store 7.5).
 """
@@ -6,39 +10,28 @@ Source: SlaveSynchronize of RocketMQ 5.1.1 to 5.5 (reference ha-store 7.5).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from rmqha.base.errors import RmqhaError
-from rmqha.broker.aio.consumer_files import GroupFile
-from rmqha.broker.aio.topics import TopicFile
+from rmqha.broker.aio.config_file import mark_of
+from rmqha.broker.aio.master_questions import MasterQuestions
+from rmqha.broker.aio.metadata import MetadataLog
+from rmqha.broker.aio.processors import TABLE_FIELD, TABLE_KNOWN, TABLE_WANTED, Broker
 from rmqha.broker.groups import GroupTable
-from rmqha.broker.settings import FAST_PORT_DISTANCE
 from rmqha.broker.topics import TopicTable
+from rmqha.broker.versioned_table import vanished
 from rmqha.remoting import fastjson
-from rmqha.remoting.address import format_address, parse_address
-from rmqha.remoting.aio.client import RemotingClient
-from rmqha.remoting.codes import RequestCode, ResponseCode
-from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.codes import RequestCode
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.ports import Clock
 
-
-def fast_address(address: str) -> str:
-    """The second port of a broker, two below the one that it is known by.
-
-    Raises:
-        ConfigInvalid: not an address.
-    """
-    host, port = parse_address(address)
-    return format_address(host, port - FAST_PORT_DISTANCE)
+More = tuple[RequestCode, str, Callable[[dict[str, Any]], int]]
 
 
 class SlaveSync:
     """Copies what is not in the commit log.
 
     Args:
-        master: the service address of the master that this slave follows; None when there is none.
-        topics, groups: what to keep up to date.
+        questions: the way to the master.
         period_ms: between two looks.
         more: what else to ask for: request code, what it is called, and who takes the answer and
             says how much of it was new.
@@ -47,67 +40,99 @@ class SlaveSync:
     def __init__(
         self,
         *,
-        client: RemotingClient,
-        clock: Clock,
+        broker: Broker,
+        metadata: MetadataLog,
+        questions: MasterQuestions,
         log: Logger,
-        master: Callable[[], str | None],
-        topics: TopicFile,
-        groups: GroupFile,
         period_ms: int,
-        more: tuple[tuple[int, str, Callable[[dict[str, Any]], int]], ...] = (),
+        more: tuple[More, ...] = (),
     ) -> None:
-        self._client = client
-        self._clock = clock
+        self._broker = broker
+        self._metadata = metadata
+        self._questions = questions
         self._log = log
-        self._master = master
-        self._topics = topics
-        self._groups = groups
         self._period_ms = period_ms
-        self._copies: tuple[tuple[int, str, Callable[[dict[str, Any]], int]], ...] = (
-            (RequestCode.GET_ALL_TOPIC_CONFIG, "topics", self._take_topics),
-            (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "groups", self._take_groups),
-            *more,
-        )
+        self._more = more
+        # A master without records, and the names that its tables had when it was last asked.
+        self._java = ""
+        self._topics_before: frozenset[str] | None = None
+        self._groups_before: frozenset[str] | None = None
 
     async def run(self) -> None:
         """Look for ever."""
         while True:
-            for code, what, take in self._copies:
-                master = self._master()
+            await self.copy()
+            for code, what, take in self._more:
+                master = self._questions.master
                 if master is not None:
-                    await self._copy(master, code, what, take)
-            await self._clock.sleep(self._period_ms)
+                    count = await self._questions.ask(master, code, partial(_taken, take))
+                    self._tell(what, master, count)
+            await self._broker.clock.sleep(self._period_ms)
 
-    async def _copy(
-        self, master: str, code: int, what: str, take: Callable[[dict[str, Any]], int]
-    ) -> None:
-        try:
-            answer = await self._client.invoke(fast_address(master), RemotingCommand(code))
-            if answer.code != ResponseCode.SUCCESS:
-                raise RmqhaError(f"answered {answer.code}: {answer.remark}")
-            value = fastjson.loads(answer.body)
-            # The role may have changed while the answer was on its way.
-            if self._master() != master:
-                return
-            count = take(value if isinstance(value, dict) else {})
-        except RmqhaError as error:
-            self._log.log("warning", "not_copied", what=what, master=master, reason=str(error))
-            return
+    async def copy(self) -> bool:
+        """Copy topics and groups once, as far as this replica needs it; whether that was done."""
+        metadata, master = self._metadata, self._questions.master
+        if master is None:
+            return False
+        fields = {TABLE_FIELD: TABLE_KNOWN if metadata.is_known else TABLE_WANTED}
+        ask = self._questions.ask
+        topics = await ask(master, RequestCode.GET_ALL_TOPIC_CONFIG, _topics, fields)
+        groups = await ask(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, _groups, fields)
+        if topics is None or groups is None or self._questions.master != master:
+            return False
+        if topics[1] is None or groups[1] is None:
+            self._merge(master, topics[0], groups[0])
+        elif not metadata.is_known:
+            self._replace(topics[0], topics[1], groups[0], groups[1])
+            self._tell("tables", master, len(topics[0].topics) + len(groups[0].groups))
+        return True
+
+    def _tell(self, what: str, master: str, count: int | None) -> None:
         if count:
             self._log.log("info", "copied", what=what, master=master, count=count)
 
-    def _take_topics(self, value: dict[str, Any]) -> int:
-        table = TopicTable.of(value)
-        if not table.topics or table.version == self._topics.table.version:
-            return 0
-        self._topics.table = table
-        self._topics.changed()
-        return len(table.topics)
+    def _replace(
+        self, topics: TopicTable, topics_from: int, groups: GroupTable, groups_from: int
+    ) -> None:
+        """The tables of a master of this kind, as records before these offsets have made them."""
+        broker = self._broker
+        broker.topics.table, broker.groups.table = topics, groups
+        self._metadata.replaced(topics_from, groups_from)
+        broker.topics.changed()
+        broker.groups.changed()
 
-    def _take_groups(self, value: dict[str, Any]) -> int:
-        table = GroupTable.of(value)
-        if not table.groups or table.version == self._groups.table.version:
-            return 0
-        self._groups.table = table
-        self._groups.changed()
-        return len(table.groups)
+    def _merge(self, master: str, topics: TopicTable, groups: GroupTable) -> None:
+        """The tables of a master of Java's; one just elected may lack what this replica has."""
+        broker, wall_ms = self._broker, self._broker.clock.wall_ms()
+        if master != self._java:
+            self._java, self._topics_before, self._groups_before = master, None, None
+        own_topics, own_groups = broker.topics.table, broker.groups.table
+        changed = own_topics.take(topics, vanished(self._topics_before, topics), wall_ms)
+        if changed:
+            broker.topics.changed()
+            self._tell("topics", master, changed)
+        changed = own_groups.take(groups, vanished(self._groups_before, groups), wall_ms)
+        own_groups.forbidden = groups.forbidden
+        if changed:
+            broker.groups.changed()
+            self._tell("groups", master, changed)
+        self._topics_before, self._groups_before = frozenset(topics.items), frozenset(groups.items)
+
+
+def _taken(take: Callable[[dict[str, Any]], int], body: bytes) -> int:
+    return take(_object(body))
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    value = fastjson.loads(body)
+    return value if isinstance(value, dict) else {}
+
+
+def _topics(body: bytes) -> tuple[TopicTable, int | None]:
+    value = _object(body)
+    return TopicTable.of(value), mark_of(value)
+
+
+def _groups(body: bytes) -> tuple[GroupTable, int | None]:
+    value = _object(body)
+    return GroupTable.of(value), mark_of(value)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from rmqha.broker.aio.config_file import ConfigFile, FileTroubles
+from rmqha.broker.aio.config_file import ConfigFile, FileTroubles, mark_of
 from rmqha.broker.topics import TopicConfig, TopicTable
 from rmqha.runtime.ports import Clock, Disk
 
@@ -18,12 +19,17 @@ class TopicFile:
     Attributes:
         table: the topics; whoever changes them calls :meth:`changed`.
         file: of the table.
+        members: what the file holds.
+        mark: records of the log that begin before are in the table that was read; None for a
+            table of which nobody knows that.
     """
 
     def __init__(self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles) -> None:
         self.table = TopicTable()
+        self.mark: int | None = None
+        self.members: Callable[[], dict[str, Any]] = lambda: self.table.members()
         self._clock = clock
-        self.file = ConfigFile(disk, clock, path, lambda: self.table.members(), troubles)
+        self.file = ConfigFile(disk, clock, path, lambda: self.members(), troubles)
 
     async def load(self, system: list[TopicConfig]) -> None:
         """Read the file and add the system topics that miss; raises as ``ConfigFile.read``."""
@@ -35,6 +41,7 @@ class TopicFile:
 
     def _take(self, value: dict[str, Any]) -> None:
         self.table = TopicTable.of(value)
+        self.mark = mark_of(value)
 
     def changed(self) -> None:
         """Write the table soon."""

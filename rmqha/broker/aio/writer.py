@@ -5,6 +5,8 @@ What clients send goes through ``processors/send.py``; this is for what the brok
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.aio.processors import Broker
 from rmqha.broker.send import SERVICE_NOT_AVAILABLE
@@ -14,6 +16,10 @@ from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.store.aio.commit_log import AppendResult
 from rmqha.store.record import Message
+
+
+async def _nothing() -> None:
+    """Nothing more to wait for."""
 
 
 class Writer:
@@ -45,16 +51,19 @@ class Writer:
             self._broker.ha.appended()
         return result
 
-    async def settle(self, end: int) -> bool:
+    async def settle(self, end: int, *, durable: bool = False) -> bool:
         """Whether all before ``end`` is as safe as this broker's configuration asks for.
 
         Returns when that is so, or when the time for it is over; ask again then.
+
+        Args:
+            durable: it is on this broker's disk, too, whatever flushDiskType says.
 
         Raises:
             DiskFailed: the store has stopped.
         """
         broker = self._broker
-        if broker.store.settings.sync_flush:
+        if durable or broker.store.settings.sync_flush:
             await broker.store.flush(end)
         ha = broker.ha
         if ha is None or broker.role is not Role.MASTER:
@@ -69,16 +78,38 @@ class Writer:
         fields: dict[str, str] | None = None,
     ) -> None:
         """Answer a request once what it had written, up to ``end``, is safe, or surely is not."""
-        work = self._answer(connection, request, end, fields)
+        work = self._answer(connection, request, self.settle(end), fields)
         self._broker.answers.start(work, connection, request, name="answer")
 
+    def answer_when_durable(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        end: int,
+        followed: Callable[[], Awaitable[None]] = _nothing,
+    ) -> None:
+        """The same for a change that people ask for: it is on this broker's disk as well.
+
+        Args:
+            followed: what the answer waits for besides, once that is so.
+        """
+
+        async def settled() -> bool:
+            if not await self.settle(end, durable=True):
+                return False
+            await followed()
+            return True
+
+        work = self._answer(connection, request, settled(), None)
+        self._broker.answers.start(work, connection, request, name="change")
+
     async def _answer(
-        self, connection: Connection, request: RemotingCommand, end: int,
+        self, connection: Connection, request: RemotingCommand, settled: Awaitable[bool],
         fields: dict[str, str] | None,
     ) -> None:  # fmt: skip
         code, remark = int(ResponseCode.SUCCESS), None
         try:
-            if not await self.settle(end):
+            if not await settled:
                 code, remark = int(ResponseCode.SYSTEM_ERROR), "FLUSH_SLAVE_TIMEOUT"
         except DiskFailed as error:
             code, remark = SERVICE_NOT_AVAILABLE, str(error)

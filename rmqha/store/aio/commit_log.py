@@ -14,6 +14,7 @@ from rmqha.base.invariants import invariant
 from rmqha.runtime.ports import Clock, Disk
 from rmqha.store import segments
 from rmqha.store.aio.mapped_files import MappedFiles
+from rmqha.store.metadata_records import METADATA_TOPIC
 from rmqha.store.record import (
     BLANK_SIZE,
     HEADROOM,
@@ -134,7 +135,9 @@ class CommitLog:
             LocalProtocolError: a cut is under way.
         """
         size = encoded_size(message, property_crc=self._property_crc)
-        if self._cutting or len(message.body) > self._body_max or size > self._size_max:
+        # The broker's own records have the room that a message's head and properties have besides.
+        long = len(message.body) > self._body_max and message.topic != METADATA_TOPIC
+        if self._cutting or long or size > self._size_max:
             self._refuse(len(message.body))
         if self.max_offset + size > self._room_end:
             self._roll(size)

@@ -5,6 +5,7 @@ Source: protocol fact (ha-store 5.7, 2.9).
 
 from __future__ import annotations
 
+import asyncio
 import os
 import struct
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from rmqha.store.consume_queue import (
     name_error,
     unit_tags_code,
 )
+from rmqha.store.metadata_records import METADATA_KEY, ended_topics
 from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Head
 from rmqha.store.scan import Lane, LaneKey
 from rmqha.store.settings import StoreSettings
@@ -27,6 +29,9 @@ from rmqha.store.settings import StoreSettings
 PLAIN = "consumequeue"
 BATCH = "batchconsumequeue"
 Key = tuple[bytes, int]
+
+_UNUSUAL_TOPICS = frozenset({SCHEDULE_TOPIC, METADATA_KEY})
+"""Of which each record means more than its unit."""
 
 
 class ConsumeQueues:
@@ -40,6 +45,7 @@ class ConsumeQueues:
         skipped: records that no queue can hold: another master wrote them. They stay in the log.
         watched: queues of which somebody waits for a message.
         arrived: those of them that have grown; who told the watcher clears it.
+        upkeep: held while files are synced or deleted.
     """
 
     def __init__(
@@ -54,6 +60,7 @@ class ConsumeQueues:
         self._settings = settings
         self._delays = settings.message_delay_levels_ms
         self.skipped = 0
+        self.upkeep = asyncio.Lock()
         self.queues: dict[Key, QueueFiles] = {}
         self.next_offsets: dict[Key, int] = {}
         self.watched: set[Key] = set()
@@ -102,6 +109,35 @@ class ConsumeQueues:
         await self._disk.make_dirs(queue.files.directory)
         self.queues[key] = queue
 
+    async def take(self, head: Head, buffer: memoryview) -> None:
+        """Write the unit of a record, in a queue that is made for it, and end the topics it ends.
+
+        Raises:
+            DiskFailed, StoreDamaged: as :meth:`make` and :meth:`dispatch`.
+        """
+        if not self.dispatch(head, buffer):
+            await self.make(head)
+            self.dispatch(head, buffer)
+        if head.topic == METADATA_KEY:
+            for topic in ended_topics(_properties(head, buffer)):
+                await self._end(topic)
+
+    async def _end(self, topic: bytes) -> None:
+        """Delete a topic's queues. Records behind, of its next life, are dispatched after this.
+
+        One of them may wait for that already, when a service wrote it; then the numbers go on
+        behind it.
+        """
+        gone: list[QueueFiles] = []
+        for key in [key for key in self.queues if key[0] == topic]:
+            queue = self.queues.pop(key)
+            if self.next_offsets.get(key) == queue.max_offset:
+                del self.next_offsets[key]
+            gone.append(queue)
+        async with self.upkeep:
+            for queue in gone:
+                await queue.clear()
+
     def dispatch(self, head: Head, buffer: memoryview) -> bool:
         """Write the unit of a record; False when its queue must be made first.
 
@@ -119,8 +155,7 @@ class ConsumeQueues:
             return False if reason is None else self._skip(head, reason)
         if (head.topic, head.queue_id) in self.watched:
             self.arrived[head.topic, head.queue_id] = None
-        at = head.properties_at
-        properties = bytes(buffer[at : at + head.properties_size])
+        properties = _properties(head, buffer)
         try:
             return self._put(queue, head, properties)
         except struct.error as error:
@@ -151,7 +186,7 @@ class ConsumeQueues:
     def open_lane(self, topic: bytes, queue_id: int) -> Lane | None:
         """Where a plain queue stands, for :func:`scan`; None for one that needs ``dispatch``."""
         queue = self.queues.get((topic, queue_id))
-        if queue is None or queue.batch or not queue.has_units or topic == SCHEDULE_TOPIC:
+        if queue is None or queue.batch or not queue.has_units or topic in _UNUSUAL_TOPICS:
             return None
         return Lane(queue.count_end, queue.indexed_end)
 
@@ -222,11 +257,13 @@ class ConsumeQueues:
             if head.sys_flag & TRANSACTION_MASK not in (0x4, 0xC):
                 count = 1
                 if head.sys_flag & INNER_BATCH:
-                    at = head.properties_at
-                    properties = bytes(buffer[at : at + head.properties_size])
-                    count = props.find_integer(properties, b"INNER_NUM") or 1
+                    count = props.find_integer(_properties(head, buffer), b"INNER_NUM") or 1
                 key = (head.topic, head.queue_id)
                 table[key] = max(table.get(key, 0), head.queue_offset + count)
+                if head.topic == METADATA_KEY and (
+                    ended := ended_topics(_properties(head, buffer))
+                ):
+                    table = {key: end for key, end in table.items() if key[0] not in ended}
             position += head.size
         self.next_offsets = table
 
@@ -234,6 +271,10 @@ class ConsumeQueues:
         """Unmap all."""
         for queue in self.queues.values():
             queue.close()
+
+
+def _properties(head: Head, buffer: memoryview) -> bytes:
+    return bytes(buffer[head.properties_at : head.properties_at + head.properties_size])
 
 
 def _why_no_queue(head: Head) -> str | None:

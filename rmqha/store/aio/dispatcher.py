@@ -12,6 +12,8 @@ from collections.abc import Callable
 from rmqha.base.errors import DiskFailed, RmqhaError, StoreDamaged
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues, Key
+from rmqha.store.aio.metadata_reader import MetadataRecord, metadata_record
+from rmqha.store.metadata_records import METADATA_KEY
 from rmqha.store.record import BLANK_SIZE, HEADROOM, MAGIC_V1, MAGIC_V2, MIN_SIZE, Head
 from rmqha.store.settings import StoreSettings
 
@@ -41,6 +43,7 @@ class Dispatcher:
         last_timestamp: store timestamp, ms, of the newest of them.
         lock: held while it writes; a cut takes it.
         on_arrived: told the watched queues that have grown, once they have.
+        on_metadata: given each record of the internal topic, in order, once it was passed.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Dispatcher:
         self.lock = asyncio.Lock()
         self.on_dispatched: Callable[[], None] | None = None
         self.on_arrived: Callable[[list[Key]], None] | None = None
+        self.on_metadata: Callable[[MetadataRecord], None] | None = None
 
     def wake(self) -> None:
         """The limit may have moved."""
@@ -167,13 +171,13 @@ class Dispatcher:
                 self._idle_at = limit
                 return False
             if head.size:
-                if not self._queues.dispatch(head, buffer):
-                    await self._queues.make(head)
-                    self._queues.dispatch(head, buffer)
+                await self._queues.take(head, buffer)
                 self.last_timestamp = head.store_timestamp
                 if head.store_timestamp > self._log.last_timestamp:
                     self._log.last_timestamp = head.store_timestamp
             self.offset = end
+            if head.size and head.topic == METADATA_KEY and self.on_metadata is not None:
+                self.on_metadata(metadata_record(head, buffer))
         return True
 
     def _step_run(self, limit: int, count_max: int) -> int:

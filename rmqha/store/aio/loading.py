@@ -171,9 +171,7 @@ class Loader:
             end = found.offset + found.size
             if end > limit:
                 continue
-            if not self._queues.dispatch(found, walk.buffer):
-                await self._queues.make(found)
-                self._queues.dispatch(found, walk.buffer)
+            await self._queues.take(found, walk.buffer)
             dispatched = end
         # Blanks behind the last record are passed, too.
         return records, walk.stop.offset if walk.stop.offset <= limit else dispatched

@@ -49,6 +49,7 @@ class MessageStore:
             read, ``plain`` the quick way to write what most messages are.
         loaded: what :meth:`open` found.
         failed: what stopped the store, or None.
+        on_truncated: told where the log ends after a cut.
     """
 
     def __init__(
@@ -78,9 +79,9 @@ class MessageStore:
         self._start_unsaved = False
         self._checkpoint = cp.Checkpoint()
         self._checkpoint_file: MappedFile | None = None
-        self._upkeep = asyncio.Lock()
         self._tasks = Tasks(log, self._task_failed)
         self.failed: RmqhaError | None = None
+        self.on_truncated: Callable[[int], None] | None = None
         self.loaded: Loaded | None = None
         self.commit_log = CommitLog(disk, clock, settings)
         self.queues = ConsumeQueues(disk, settings, on_skipped=self._skipped)
@@ -397,7 +398,7 @@ class MessageStore:
             return
         offset = min(offset, log.max_offset)
         try:
-            async with self.dispatcher.lock, self._upkeep, self.flusher.lock:
+            async with self.dispatcher.lock, self.queues.upkeep, self.flusher.lock:
                 await self._truncate(offset)
         except DiskFailed as error:
             self.flusher.fail(error)
@@ -418,6 +419,8 @@ class MessageStore:
             await self.queues.clear()
         self.rebuild_queue_offsets()
         self._log.log("info", "log_truncated", offset=offset)
+        if self.on_truncated is not None:
+            self.on_truncated(offset)
 
     def _record_start(self, offset: int) -> int:
         """``offset`` itself, or the start of the record that it lies within."""
@@ -442,13 +445,13 @@ class MessageStore:
 
     async def flush_queues(self) -> None:
         """Make all queues durable; raises DiskFailed."""
-        async with self._upkeep:
+        async with self.queues.upkeep:
             timestamp = self.dispatcher.last_timestamp
             await self.queues.sync()
             self._checkpoint.logics_msg_timestamp = timestamp
 
     async def _write_checkpoint(self) -> None:
-        async with self._upkeep:
+        async with self.queues.upkeep:
             whole = self.commit_log.whole_end()
             if whole <= self.flusher.flushed_offset:
                 # The flush of a flood may have stopped short of it.
@@ -485,7 +488,7 @@ class MessageStore:
         )
         if not count:
             return 0
-        async with self.dispatcher.lock, self._upkeep, self.flusher.lock:
+        async with self.dispatcher.lock, self.queues.upkeep, self.flusher.lock:
             files = self.commit_log.files
             await files.remove_before(files.first + count * files.size)
             await self.queues.expire(files.first)

@@ -65,6 +65,11 @@ class Reader:
     def _queue(self, topic: str, queue_id: int) -> QueueFiles | None:
         return self._queues.queues.get((topic.encode(), queue_id))
 
+    def has_topic(self, topic: str) -> bool:
+        """Whether any queue of a topic is there."""
+        name = topic.encode()
+        return any(key[0] == name for key in self._queues.queues)
+
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The first queue offset that can be read; 0 for an unknown queue."""
         queue = self._queue(topic, queue_id)

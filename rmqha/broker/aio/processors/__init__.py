@@ -7,7 +7,8 @@ returning None. It makes no decision that a pure file next to it could make.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from enum import Enum
+from typing import Any, Protocol
 
 from rmqha.broker.aio.answers import Answers
 from rmqha.broker.aio.arrivals import Arrivals
@@ -17,23 +18,59 @@ from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.topics import TopicFile
 from rmqha.broker.consumers import ConsumerTable
 from rmqha.broker.filters import Selectors
+from rmqha.broker.metadata import Change
 from rmqha.broker.producers import ProducerTable
 from rmqha.broker.queue_locks import QueueLocks
 from rmqha.broker.replicas import ReplicasCore
+from rmqha.broker.send import Refusal
 from rmqha.broker.settings import BrokerConfig
 from rmqha.broker.statistics import Statistics
+from rmqha.broker.topics import TopicConfig
 from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import text_field
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.ports import Clock
 from rmqha.store.aio.message_store import MessageStore
 
+TABLE_FIELD = "rmqhaTable"
+"""Of requests 21 and 201: ``known`` or ``wanted``, whether the slave's table follows the log."""
+
+TABLE_KNOWN, TABLE_WANTED = "known", "wanted"
+
 Handler = Callable[[Connection, RemotingCommand], RemotingCommand | None]
 Handlers = Mapping[int, Handler]
+
+
+class MetadataChanges(Protocol):
+    """Changes of topics and groups, as records of the log (``aio/metadata.py``)."""
+
+    def commit(self, change: Change) -> int | Refusal:
+        """Write a change; where its record ends, or why nothing is changed."""
+
+    def is_ending(self, topic: str) -> bool:
+        """Whether a topic is being deleted."""
+
+    def make_topic(self, topic: TopicConfig) -> TopicConfig | None:
+        """Make a topic that misses; what it is now, None when it cannot be made."""
+
+    def topic_members(self) -> dict[str, Any]:
+        """The topics that are in the log for good, for a slave of this kind."""
+
+    def group_members(self) -> dict[str, Any]:
+        """The groups that are in the log for good, for a slave of this kind."""
+
+    @property
+    def topics_applied(self) -> int:
+        """Records of the log that begin before are in the topics."""
+
+    @property
+    def groups_applied(self) -> int:
+        """Records of the log that begin before are in the groups."""
 
 
 class Broker(Protocol):
@@ -89,6 +126,13 @@ class Broker(Protocol):
     def topics_changed(self) -> None:
         """Keep the topics, and tell the name servers."""
 
+    def routes_changed(self) -> None:
+        """Tell the name servers of the topics."""
+
+    @property
+    def metadata(self) -> MetadataChanges:
+        """How topics and groups are changed."""
+
     def notified(self, request: RemotingCommand) -> None:
         """A controller sent 1008."""
 
@@ -103,3 +147,22 @@ def unwritable(broker: Broker, request: RemotingCommand) -> RemotingCommand | No
             ResponseCode.SYSTEM_ERROR, f"nothing is changed: {path} cannot be written: {reason}"
         )
     return None
+
+
+class Asked(Enum):
+    """What a slave's question for a table wants."""
+
+    PLAIN = "all, as Java's slaves and tools take it"
+    MARKED = "what the log has for good, and with which offset"
+    MARK = "the offset alone: this slave's table follows the log"
+    REFUSED = "the same, of a broker that is no master"
+
+
+def asked_by(broker: Broker, request: RemotingCommand) -> Asked:
+    """Read the field by which slaves of this kind ask (21, 201); Java's have none."""
+    wanted = text_field(request.ext_fields, TABLE_FIELD, "")
+    if not wanted:
+        return Asked.PLAIN
+    if broker.role is not Role.MASTER:
+        return Asked.REFUSED
+    return Asked.MARK if wanted == TABLE_KNOWN else Asked.MARKED

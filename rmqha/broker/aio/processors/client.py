@@ -102,9 +102,7 @@ class ClientProcessor:
         if group is None or not is_master or broker.topics.table.get(group.retry_topic):
             return group
         queues = max(1, group.retry_queue_nums)
-        topic = TopicConfig(group.retry_topic, queues, queues)
-        if broker.topics.table.put(topic, broker.clock.wall_ms()):
-            broker.topics_changed()
+        broker.metadata.make_topic(TopicConfig(group.retry_topic, queues, queues))
         return group
 
     def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
-from rmqha.base.errors import DiskFailed, RemoteProtocolError
-from rmqha.broker.aio.processors import Broker, Handlers, unwritable
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.aio.config_file import APPLIED_OFFSET
+from rmqha.broker.aio.processors import Asked, Broker, Handlers, asked_by, unwritable
+from rmqha.broker.aio.writer import Writer
 from rmqha.broker.bodies import json_array, read_object
-from rmqha.broker.groups import GROUPS_MAX, GroupConfig
+from rmqha.broker.groups import GroupConfig
+from rmqha.broker.metadata import Change
 from rmqha.broker.pull import SUBSCRIPTION_GROUP_NOT_EXIST
-from rmqha.broker.send import INVALID_PARAMETER
+from rmqha.broker.send import INVALID_PARAMETER, Refusal
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
@@ -21,8 +24,9 @@ from rmqha.remoting.headers import bool_field, text_field
 class GroupProcessor:
     """Administration of groups, and their copy for slaves."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, writer: Writer) -> None:
         self._broker = broker
+        self._writer = writer
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -65,50 +69,36 @@ class GroupProcessor:
         refused = self._refused(request)
         if refused is not None:
             return refused
-        table = self._broker.groups.table
-        new = {group.name for group in groups} - table.groups.keys()
-        if len(table.groups) + len(new) > GROUPS_MAX:
-            return request.reply(ResponseCode.SYSTEM_ERROR, f"more than {GROUPS_MAX} groups")
-        wall_ms = self._broker.clock.wall_ms()
-        before = {group.name: table.get(group.name) for group in groups}
-        changes = [table.put(group, wall_ms) for group in groups]
-        if any(table.get(group.name) != group for group in groups):
-            return request.reply(ResponseCode.SYSTEM_ERROR, "there is no room for more groups")
-        if not any(changes):
+        get = self._broker.groups.table.get
+        changed = tuple(group for group in groups if get(group.name) != group)
+        if not changed:
             return request.reply(ResponseCode.SUCCESS)
-        self._keep(connection, request, before)
+        return self._commit(connection, request, Change(groups=changed))
+
+    def _commit(
+        self, connection: Connection, request: RemotingCommand, change: Change
+    ) -> RemotingCommand | None:
+        """Answer once the change is as safe as messages are."""
+        end = self._broker.metadata.commit(change)
+        if isinstance(end, Refusal):
+            return request.reply(end.code, end.remark)
+        self._writer.answer_when_durable(connection, request, end)
         return None
-
-    def _keep(
-        self, connection: Connection, request: RemotingCommand,
-        before: dict[str, GroupConfig | None], then: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
-        """Answer once the change is on disk; what cannot be written is as it was before."""
-        groups = self._broker.groups
-        groups.changed()
-
-        async def keep() -> None:
-            answer = request.reply(ResponseCode.SUCCESS)
-            try:
-                await groups.file.save()
-                then()
-            except DiskFailed as error:
-                for name, group in before.items():
-                    if group is None:
-                        groups.table.delete(name, self._broker.clock.wall_ms())
-                    else:
-                        groups.table.put(group, self._broker.clock.wall_ms())
-                remark = f"nothing is changed: {error}"
-                answer = request.reply(ResponseCode.SYSTEM_ERROR, remark)
-            if not request.is_oneway:
-                connection.send(answer)
-
-        self._broker.answers.start(keep(), connection, request, name="groups changed")
 
     def all_groups(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """201."""
-        body = fastjson.dumps(self._broker.groups.table.members())
-        return request.reply(ResponseCode.SUCCESS, body=body)
+        metadata = self._broker.metadata
+        table: dict[str, Any]
+        match asked_by(self._broker, request):
+            case Asked.REFUSED:
+                return request.reply(ResponseCode.SYSTEM_ERROR, "this broker is no master")
+            case Asked.MARK:
+                table = {APPLIED_OFFSET: metadata.groups_applied}
+            case Asked.MARKED:
+                table = metadata.group_members()
+            case Asked.PLAIN:
+                table = self._broker.groups.table.members()
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(table))
 
     def one(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """352."""
@@ -127,15 +117,11 @@ class GroupProcessor:
             return refused
         broker = self._broker
         name = text_field(request.ext_fields, "groupName", "")
-        wanted = bool_field(request.ext_fields, "cleanOffset")
-
-        def forget() -> None:
-            if wanted and broker.offsets.table.forget_group(name):
-                broker.offsets.changed()
-
-        before = broker.groups.table.get(name)
-        if not broker.groups.table.delete(name, broker.clock.wall_ms()):
-            forget()
+        ended = (name,) if broker.groups.table.get(name) is not None else ()
+        forgotten: tuple[str, ...] = ()
+        if bool_field(request.ext_fields, "cleanOffset") and broker.offsets.table.topics_of(name):
+            forgotten = (name,)
+        if not ended and not forgotten:
             return request.reply(ResponseCode.SUCCESS)
-        self._keep(connection, request, {name: before}, forget)
-        return None
+        change = Change(ended_groups=ended, forgotten_groups=forgotten)
+        return self._commit(connection, request, change)

@@ -25,7 +25,7 @@ from rmqha.broker.send import (
     TOPIC_NOT_EXIST,
     Refusal,
 )
-from rmqha.broker.topics import PERM_WRITE, TopicConfig
+from rmqha.broker.topics import PERM_WRITE
 from rmqha.broker.transactions import COMMIT, ROLLBACK, parse_end
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
@@ -85,7 +85,7 @@ class ProducerProcessor:
             return Refusal(NO_PERMISSION, "sending to this broker is forbidden")
         if group.retry_queue_nums <= 0:
             return 0
-        topic = self._topic(
+        topic = broker.metadata.make_topic(
             retry_topic(back.group, group.retry_queue_nums, unit_mode=back.unit_mode)
         )
         if topic is None or not topic.perm & PERM_WRITE:
@@ -107,24 +107,15 @@ class ProducerProcessor:
         self, back: BackRequest, record: Record, most: int, queues: int
     ) -> Message | Refusal:
         if goes_to_dead_letters(record.reconsume_times, most, back.delay_level):
-            dead = self._topic(dead_letter_topic(back.group))
-            if dead is None:
-                return Refusal(ResponseCode.SYSTEM_ERROR, "there is no room for more topics")
+            dead = dead_letter_topic(back.group)
+            if self._broker.metadata.make_topic(dead) is None:
+                return Refusal(ResponseCode.SYSTEM_BUSY, f"topic {dead.name} cannot be made now")
             return returned_message(record, dead.name, 0, 0, self._store_host)
         level = back.delay_level or FIRST_RETRY_LEVEL + record.reconsume_times
         self._turn += 1
         name = retry_topic(back.group, queues, unit_mode=False).name
         message = returned_message(record, name, self._turn % queues, level, self._store_host)
         return place(message, self._services.rules, self._broker.clock.wall_ms())
-
-    def _topic(self, wanted: TopicConfig) -> TopicConfig | None:
-        """A topic, made where it misses."""
-        table = self._broker.topics.table
-        found = table.get(wanted.name)
-        if found is None and table.put(wanted, self._broker.clock.wall_ms()):
-            self._broker.topics_changed()
-            return wanted
-        return found
 
     # -- 37 ----------------------------------------------------------------------------------------
 

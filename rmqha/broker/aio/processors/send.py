@@ -10,6 +10,7 @@ from rmqha.broker.aio.processors.plain_send import PlainSends
 from rmqha.broker.aio.processors.waiting_sends import Waiting, WaitingSends
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.delays import delay_level, handle_of, place
+from rmqha.broker.metadata import Change
 from rmqha.broker.plain_send import PlainSend
 from rmqha.broker.retry import dead_letter_topic, group_refusal, reconsume_max
 from rmqha.broker.send import (
@@ -17,13 +18,13 @@ from rmqha.broker.send import (
     NO_PERMISSION,
     SEND_BATCH_MESSAGE,
     SERVICE_NOT_AVAILABLE,
+    TOPIC_NOT_EXIST,
     Refusal,
     SendRequest,
     Stamps,
     build_message,
     choose_queue,
     content_refusal,
-    find_topic,
     name_refusal,
     parse_send,
     stored_fields,
@@ -208,11 +209,10 @@ class SendProcessor:
         if refusal is not None:
             return refusal
         if topic is None:
-            made = find_topic(broker.topics.table, parsed, broker.clock.wall_ms())
+            made = self._made(parsed)
             if isinstance(made, Refusal):
                 return made
-            topic = made[0]
-            broker.topics_changed()
+            topic = made
         if parsed.queue_id < 0:
             self._turn += 1
         queue_id = choose_queue(topic, parsed.queue_id, self._turn)
@@ -222,6 +222,17 @@ class SendProcessor:
             return Refusal(MESSAGE_ILLEGAL, "a batch cannot be sent to a retry topic")
         refusal = content_refusal(parsed, len(request.body), self._body_max)
         return (topic, queue_id) if refusal is None else refusal
+
+    def _made(self, parsed: SendRequest) -> TopicConfig | Refusal:
+        """The topic that a message makes; it stands before the message in the log."""
+        broker = self._broker
+        topic = broker.topics.table.topic_for_send(
+            parsed.topic, parsed.default_topic, parsed.default_topic_queue_nums
+        )
+        if topic is None:
+            return Refusal(TOPIC_NOT_EXIST, f"topic {parsed.topic} does not exist")
+        end = broker.metadata.commit(Change(topics=(topic,)))
+        return end if isinstance(end, Refusal) else topic
 
     def _unique_key(self, properties: bytes) -> tuple[str, str]:
         """UNIQ_KEY for the answer, and the one to add; empty where the producer gave one."""
@@ -245,9 +256,8 @@ class SendProcessor:
         if parsed.reconsume_times <= most and not ordered:
             return message
         topic = dead_letter_topic(name)
-        if broker.topics.table.get(topic.name) is None:
-            broker.topics.table.put(topic, broker.clock.wall_ms())
-            broker.topics_changed()
+        if broker.metadata.make_topic(topic) is None:
+            return Refusal(ResponseCode.SYSTEM_BUSY, f"topic {topic.name} cannot be made now")
         properties = props.put(message.properties, b"DELAY", b"-1")
         return message._replace(topic=topic.name, queue_id=0, properties=properties)
 

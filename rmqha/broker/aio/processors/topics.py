@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
-from rmqha.base.errors import DiskFailed, RemoteProtocolError
-from rmqha.broker.aio.processors import Broker, Handlers, unwritable
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.aio.config_file import APPLIED_OFFSET
+from rmqha.broker.aio.processors import Asked, Broker, Handlers, asked_by, unwritable
 from rmqha.broker.aio.services import MasterServices
+from rmqha.broker.metadata import Change
 from rmqha.broker.pop import retry_topic_of
 from rmqha.broker.send import INVALID_PARAMETER, TOPIC_NOT_EXIST, Refusal
 from rmqha.broker.topic_requests import check_name, parse_topic, parse_topics
@@ -20,6 +23,11 @@ from rmqha.remoting.headers import text_field
 
 TOLD_MS = 2_000
 """How long an answer waits for name servers; mqadmin waits 5 s for it, and Java's brokers 24 s."""
+
+GONE_MS = 2_000
+"""How long the answer to a deletion waits for the queues to go; nothing is made meanwhile."""
+
+LOOK_MS = 5
 
 
 class TopicProcessor:
@@ -84,52 +92,37 @@ class TopicProcessor:
     def _put(
         self, connection: Connection, request: RemotingCommand, topics: list[TopicConfig]
     ) -> RemotingCommand | None:
-        table, wall_ms = self._broker.topics.table, self._broker.clock.wall_ms()
-        before = {topic.name: table.get(topic.name) for topic in topics}
-        changed = [topic.name for topic in topics if table.put(topic, wall_ms)]
-        if changed:
-            self._broker.topics_changed()
-        if any(table.get(topic.name) != topic for topic in topics):
-            return request.reply(ResponseCode.SYSTEM_ERROR, "there is no room for more topics")
+        get = self._broker.topics.table.get
+        changed = tuple(topic for topic in topics if get(topic.name) != topic)
         if not changed:
             return request.reply(ResponseCode.SUCCESS)
-        self._publish(connection, request, before)
+        return self._commit(connection, request, Change(topics=changed))
+
+    def _commit(
+        self, connection: Connection, request: RemotingCommand, change: Change
+    ) -> RemotingCommand | None:
+        """Answer once the change is as safe as messages are, and clients find it."""
+        end = self._broker.metadata.commit(change)
+        if isinstance(end, Refusal):
+            return request.reply(end.code, end.remark)
+
+        async def followed() -> None:
+            if change.ended_topics:
+                await self._until_gone(change.ended_topics)
+            await self._told(TOLD_MS)
+
+        self._services.writer.answer_when_durable(connection, request, end, followed)
         return None
 
-    def _publish(
-        self, connection: Connection, request: RemotingCommand,
-        before: dict[str, TopicConfig | None], then: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
-        """Answer once the change is on disk, and clients find it.
+    async def _until_gone(self, topics: tuple[str, ...]) -> None:
+        """Wait for the queues of deleted topics to go, as long as the answer may take.
 
-        Args:
-            before: the topics as they were, which they are again when they cannot be written.
-            then: what follows when they are.
+        They go when all replicas of the SyncStateSet have the record.
         """
-
-        async def publish() -> None:
-            answer = request.reply(ResponseCode.SUCCESS)
-            try:
-                await self._broker.topics.save()
-                then()
-                await self._told(TOLD_MS)
-            except DiskFailed as error:
-                self._undo(before)
-                remark = f"nothing is changed: {error}"
-                answer = request.reply(ResponseCode.SYSTEM_ERROR, remark)
-            if not request.is_oneway:
-                connection.send(answer)
-
-        self._broker.answers.start(publish(), connection, request, name="topics changed")
-
-    def _undo(self, before: dict[str, TopicConfig | None]) -> None:
-        table, wall_ms = self._broker.topics.table, self._broker.clock.wall_ms()
-        for name, topic in before.items():
-            if topic is None:
-                table.delete(name, wall_ms)
-            else:
-                table.put(topic, wall_ms)
-        self._broker.topics_changed()
+        clock, metadata = self._broker.clock, self._broker.metadata
+        deadline_ms = clock.now_ms() + GONE_MS
+        while any(map(metadata.is_ending, topics)) and clock.now_ms() < deadline_ms:
+            await clock.sleep(LOOK_MS)
 
     def delete_topic(
         self, connection: Connection, request: RemotingCommand
@@ -146,27 +139,38 @@ class TopicProcessor:
             return request.reply(refusal.code, refusal.remark)
         if refusal is not None and "system topic" in refusal.remark:
             return request.reply(refusal.code, refusal.remark)
-        before = {name: self._broker.topics.table.get(name)}
-        if self._broker.topics.table.delete(name, self._broker.clock.wall_ms()):
-            self._broker.topics_changed()
-        self._publish(connection, request, before, lambda: self._forget(name))
-        return None
+        ended = self._ended_with(name)
+        if not ended:
+            return request.reply(ResponseCode.SUCCESS)
+        return self._commit(connection, request, Change(ended_topics=ended))
 
-    def _forget(self, name: str) -> None:
-        """What groups have stored of a topic goes, and with it where they would pop it again."""
+    def _ended_with(self, name: str) -> tuple[str, ...]:
+        """A topic, and where groups would pop it again; none when there is nothing of it."""
         broker = self._broker
-        offsets, wall_ms = broker.offsets.table, broker.clock.wall_ms()
-        retries = [retry_topic_of(name, group) for group in offsets.groups_of(name)]
-        for gone in (name, *(one for one in retries if one != name)):
-            if gone != name and broker.topics.table.delete(gone, wall_ms):
-                broker.topics_changed()
-            if offsets.forget_topic(gone):
-                broker.offsets.changed()
+        topics, groups = broker.topics.table, broker.offsets.table.groups_of(name)
+        retries = {retry_topic_of(name, group) for group in groups} - {name}
+        known = broker.store.reader.has_topic(name) or topics.get(name) is not None or groups
+        return (name, *sorted(retries)) if known else ()
 
     def all_topics(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """21: what a slave copies; static topics do not exist here."""
+        """21: what a slave copies; static topics do not exist here.
+
+        A slave of this kind asks for what the log has for good, and with which offset; one that
+        follows the log already has no use for the table.
+        """
+        metadata = self._broker.metadata
+        table: dict[str, Any]
+        match asked_by(self._broker, request):
+            case Asked.REFUSED:
+                return request.reply(ResponseCode.SYSTEM_ERROR, "this broker is no master")
+            case Asked.MARK:
+                table = {APPLIED_OFFSET: metadata.topics_applied}
+            case Asked.MARKED:
+                table = metadata.topic_members()
+            case Asked.PLAIN:
+                table = self._broker.topics.table.members()
         body = {
-            **self._broker.topics.table.members(),
+            **table,
             "mappingDataVersion": DataVersion().members(),
             "topicQueueMappingDetailMap": {},
             "topicQueueMappingInfoMap": {},

@@ -1,0 +1,82 @@
+"""The files of a broker's ``config`` folder that every replica keeps: topics, groups and offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rmqha.broker.aio.config_file import FileTroubles
+from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
+from rmqha.broker.aio.topics import TopicFile
+from rmqha.broker.groups import GroupConfig
+from rmqha.broker.settings import BrokerConfig
+from rmqha.broker.topics import system_topics
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock, Disk
+
+
+class BrokerFiles:
+    """Of one broker.
+
+    Args:
+        make_group: writes a new group to the log; whether it is there.
+
+    Attributes:
+        troubles: which files cannot be written now, those of other parts included.
+        topics, groups, offsets: the tables and their files.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        disk: Disk,
+        clock: Clock,
+        log: Logger,
+        *,
+        make_group: Callable[[GroupConfig], bool],
+    ) -> None:
+        path = config.store.path
+        self._config = config
+        self.troubles = FileTroubles(log)
+        self.topics = TopicFile(disk, clock, path("config", "topics.json"), self.troubles)
+        self.groups = GroupFile(
+            disk, clock, path("config", "subscriptionGroup.json"), self.troubles,
+            auto_create=lambda: config.boolean("autoCreateSubscriptionGroup"), make=make_group,
+        )  # fmt: skip
+        self.offsets = OffsetFile(
+            disk, clock, path("config", "consumerOffset.json"), self.troubles,
+            offsets_max=config.integer("consumerOffsetsMax"),
+            period_ms=config.integer("flushConsumerOffsetInterval"),
+        )  # fmt: skip
+
+    async def load(self) -> None:
+        """Read them.
+
+        Raises:
+            StoreCorrupted: a file and its backup cannot be read.
+            DiskFailed: the disk cannot.
+        """
+        config = self._config
+        await self.topics.load(
+            system_topics(
+                config.cluster_name,
+                config.broker_name,
+                auto_create=config.boolean("autoCreateTopicEnable"),
+                default_queues=config.integer("defaultTopicQueueNums"),
+                timers=config.boolean("timerWheelEnable"),
+            )
+        )
+        await self.groups.load()
+        await self.offsets.load()
+
+    def run(self, tasks: Tasks) -> None:
+        """Write them after changes, for as long as ``tasks`` go on."""
+        tasks.start(self.topics.file.run(), name="topics file")
+        tasks.start(self.groups.file.run(), name="groups file")
+        tasks.start(self.offsets.file.run(), name="offsets file")
+
+    async def save(self) -> None:
+        """Write now what has changed; raises DiskFailed."""
+        await self.topics.save()
+        await self.groups.file.save()
+        await self.offsets.file.save()

@@ -1,0 +1,69 @@
+"""What a slave asks its master for, beside the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from rmqha.base.errors import RmqhaError
+from rmqha.broker.settings import FAST_PORT_DISTANCE
+from rmqha.remoting.address import format_address, parse_address
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.logs import Logger
+
+FoundT = TypeVar("FoundT")
+
+
+def fast_address(address: str) -> str:
+    """The second port of a broker, two below the one that it is known by.
+
+    Raises:
+        ConfigInvalid: not an address.
+    """
+    host, port = parse_address(address)
+    return format_address(host, port - FAST_PORT_DISTANCE)
+
+
+class MasterQuestions:
+    """The way to the master that a slave follows.
+
+    Args:
+        followed: its service address; None when this broker follows none.
+    """
+
+    def __init__(
+        self, client: RemotingClient, log: Logger, followed: Callable[[], str | None]
+    ) -> None:
+        self._client = client
+        self._log = log
+        self._followed = followed
+
+    @property
+    def master(self) -> str | None:
+        """The service address of the master that this broker follows now."""
+        return self._followed()
+
+    async def ask(
+        self,
+        master: str,
+        code: RequestCode,
+        read: Callable[[bytes], FoundT],
+        fields: Mapping[str, str] | None = None,
+    ) -> FoundT | None:
+        """What a master answers, as ``read`` makes it of the body.
+
+        Returns:
+            None, after a line in the log, when it cannot be used; and when another master is
+            followed meanwhile.
+        """
+        try:
+            command = RemotingCommand(code, ext_fields=dict(fields) if fields else None)
+            answer = await self._client.invoke(fast_address(master), command)
+            if answer.code != ResponseCode.SUCCESS:
+                raise RmqhaError(f"answered {answer.code}: {answer.remark}")
+            return read(bytes(answer.body)) if self.master == master else None
+        except RmqhaError as error:
+            self._log.log("warning", "not_copied", what=code.name, master=master, reason=str(error))
+            return None

@@ -1,0 +1,227 @@
+"""Topics and groups as the log's internal topic has them: writing changes, and taking them.
+
+What a change does to the tables is decided in ``broker/metadata.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
+from rmqha.broker.aio.config_file import APPLIED_OFFSET
+from rmqha.broker.aio.processors import Broker
+from rmqha.broker.aio.writer import Writer
+from rmqha.broker.groups import GroupConfig
+from rmqha.broker.metadata import Change, Metadata
+from rmqha.broker.send import MESSAGE_ILLEGAL, SERVICE_NOT_AVAILABLE, Refusal
+from rmqha.broker.topics import TopicConfig
+from rmqha.ha.events import PutStatus, Role
+from rmqha.remoting.codes import ResponseCode
+from rmqha.runtime.logs import Logger
+from rmqha.store.aio.metadata_reader import MetadataRecord, dispatched_since, waiting_from
+from rmqha.store.metadata_records import METADATA_TOPIC, ended_property
+from rmqha.store.record import Message, pack_host
+
+NOT_SERVING = "this broker does not know its role yet, or is giving it up"
+
+
+class MetadataLog:
+    """Of one broker.
+
+    Attributes:
+        is_known: the tables are those of a moment of the log. A store that is new, or comes from
+            Java or an older release, takes them from its first master.
+        set_aside: records of the internal topic that no broker of this kind has written.
+        ended_topics, ended_groups: which ended since whoever asks for positions has cleared these.
+    """
+
+    def __init__(self, broker: Broker, log: Logger) -> None:
+        self._broker = broker
+        self._log = log
+        self._state = Metadata(broker.topics, broker.groups)
+        self._writer = Writer(broker)
+        broker.topics.members = self.topic_members
+        broker.groups.members = self.group_members
+        broker.offsets.members = self.offset_members
+        self._host = pack_host(broker.config.host, broker.config.port)
+        self._reigning = False
+        self.is_known = False
+        self.set_aside = 0
+        self.ended_topics: set[str] = set()
+        self.ended_groups: set[str] = set()
+
+    # -- life ----------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Bring the tables, as their files had them, up to where the dispatcher is."""
+        broker, store = self._broker, self._broker.store
+        topics_from, groups_from = broker.topics.mark, broker.groups.mark
+        if topics_from is not None and groups_from is not None:
+            # Records that have expired since the files were written are known to nobody here.
+            self.is_known = min(topics_from, groups_from) >= max(0, store.min_offset)
+        if self.is_known:
+            self._state.topics_from, self._state.groups_from = topics_from or 0, groups_from or 0
+            # Offsets are written seldom: they may know less of the log than the tables do.
+            offsets_from = broker.offsets.mark or 0
+            oldest = min(self._state.topics_from, self._state.groups_from, offsets_from)
+            for record in dispatched_since(store.commit_log, store.queues, oldest):
+                self._passed(record, forget=record.offset >= offsets_from)
+        store.dispatcher.on_metadata = self._passed
+        store.on_truncated = self._state.cut
+
+    def reign(self) -> None:
+        """This broker is the master: its tables are the ones that count, all its records included."""
+        if self._reigning:
+            return
+        store, self._reigning, self.is_known = self._broker.store, True, True
+        self._state.cut(store.max_offset)
+        self._broker.groups.changed()
+        for record in waiting_from(store.commit_log, store.dispatched_offset):
+            change = self._read(record)
+            if change is not None:
+                self._begin(change, record.end)
+
+    def resign(self) -> None:
+        """This broker reigns no more: what no replica has confirmed may be cut off its log."""
+        self._reigning = False
+        count = self._state.undo(self._broker.clock.wall_ms())
+        if count:
+            self._log.log("warning", "metadata_changes_undone", count=count)
+
+    def replaced(self, topics_from: int, groups_from: int) -> None:
+        """The tables are a master's, which has all records that begin before these offsets."""
+        self._state.topics_from, self._state.groups_from = topics_from, groups_from
+        self.is_known = True
+
+    # -- the files, and slaves -------------------------------------------------------------------------
+
+    @property
+    def topics_applied(self) -> int:
+        """Records that begin before are in the topics."""
+        return max(self._state.topics_from, self._broker.store.dispatched_offset)
+
+    @property
+    def groups_applied(self) -> int:
+        """Records that begin before are in the groups."""
+        return max(self._state.groups_from, self._broker.store.dispatched_offset)
+
+    def topic_members(self) -> dict[str, Any]:
+        """``config/topics.json``, and what a slave of this kind copies."""
+        mark = {APPLIED_OFFSET: self.topics_applied} if self.is_known else {}
+        return {**self._state.passed_topics(), **mark}
+
+    def group_members(self) -> dict[str, Any]:
+        """``config/subscriptionGroup.json``, and what a slave of this kind copies."""
+        mark = {APPLIED_OFFSET: self.groups_applied} if self.is_known else {}
+        return {**self._state.passed_groups(), **mark}
+
+    def offset_members(self) -> dict[str, Any]:
+        """``config/consumerOffset.json``: topics that ended before are in it no more."""
+        mark = {APPLIED_OFFSET: self._broker.store.dispatched_offset} if self.is_known else {}
+        return {**self._broker.offsets.table.members(), **mark}
+
+    # -- changes ---------------------------------------------------------------------------------------
+
+    def is_ending(self, topic: str) -> bool:
+        """Whether a topic is being deleted: no message goes there until its old queues are gone."""
+        return self._state.is_ending(topic)
+
+    def make_topic(self, topic: TopicConfig) -> TopicConfig | None:
+        """Make a topic that misses, as far as this broker may write now.
+
+        Returns:
+            The topic as it is; None when it cannot be made.
+        """
+        known = self._broker.topics.table.get(topic.name)
+        if known is not None:
+            return known
+        return topic if isinstance(self.commit(Change(topics=(topic,))), int) else None
+
+    def make_group(self, group: GroupConfig) -> bool:
+        """Make a group that misses, as far as this broker may write now; whether it is there."""
+        if self._broker.groups.table.get(group.name) is not None:
+            return True
+        return isinstance(self.commit(Change(groups=(group,))), int)
+
+    def commit(self, change: Change) -> int | Refusal:
+        """Write a change, and let what comes behind it find it.
+
+        Returns:
+            Where its record ends, for ``Writer.settle``; or why nothing is changed.
+        """
+        refusal = self._refusal(change)
+        if refusal is not None:
+            return refusal
+        try:
+            end = self._writer.append(self._message(change)).end
+        except MessageIllegal as error:
+            return Refusal(MESSAGE_ILLEGAL, f"nothing is changed, it is too much at once: {error}")
+        except DiskFailed as error:
+            return Refusal(SERVICE_NOT_AVAILABLE, f"nothing is changed: {error}")
+        self._begin(change, end)
+        self._forget(change)
+        return end
+
+    def _refusal(self, change: Change) -> Refusal | None:
+        broker = self._broker
+        if broker.role is not Role.MASTER or broker.ha is None or broker.store.failed is not None:
+            return Refusal(SERVICE_NOT_AVAILABLE, NOT_SERVING)
+        status = broker.ha.check_put()
+        if status is not PutStatus.PUT_OK:
+            return Refusal(status.response_code, status.remark or NOT_SERVING)
+        for topic in change.topics:
+            if self.is_ending(topic.name):
+                return Refusal(ResponseCode.SYSTEM_BUSY, f"topic {topic.name} is being deleted")
+        if not broker.topics.table.fits(change.topics):
+            return Refusal(ResponseCode.SYSTEM_ERROR, "there is no room for more topics")
+        if not broker.groups.table.fits(change.groups):
+            return Refusal(ResponseCode.SYSTEM_ERROR, "there is no room for more groups")
+        return None
+
+    def _message(self, change: Change) -> Message:
+        return Message(
+            METADATA_TOPIC, 0, change.encode(), ended_property(change.ended_topics),
+            self._broker.clock.wall_ms(), self._host, self._host,
+        )  # fmt: skip
+
+    def _begin(self, change: Change, end: int) -> None:
+        self._state.begin(change, end, self._broker.clock.wall_ms())
+        if change.topics or change.ended_topics:
+            self._broker.routes_changed()
+
+    def _read(self, record: MetadataRecord) -> Change | None:
+        """What a record says; one that nobody of this kind has written is told of and left."""
+        try:
+            return Change.decode(record.body)
+        except RemoteProtocolError as error:
+            self.set_aside += 1
+            self._broker.statistics.records_skipped += 1
+            self._log.log(
+                "error", "metadata_set_aside", offset=record.offset, reason=str(error)[:200]
+            )
+            return None
+
+    def _passed(self, record: MetadataRecord, *, forget: bool = False) -> None:
+        change = self._read(record)
+        if change is None:
+            return
+        broker = self._broker
+        if self._state.passed(record.offset, record.end, change, broker.clock.wall_ms()) or forget:
+            self._forget(change)
+            self.ended_topics.update(change.ended_topics)
+            self.ended_groups.update(change.forgotten_groups)
+        if change.topics or change.ended_topics:
+            broker.topics.changed()
+        if change.groups or change.ended_groups:
+            broker.groups.changed()
+
+    def _forget(self, change: Change) -> None:
+        """What groups have stored goes with its topic, or with the group."""
+        offsets = self._broker.offsets
+        before = offsets.table.changes
+        for topic in change.ended_topics:
+            offsets.table.forget_topic(topic)
+        for group in change.forgotten_groups:
+            offsets.table.forget_group(group)
+        if offsets.table.changes != before:
+            offsets.changed()

@@ -1,0 +1,213 @@
+"""Changes of topics and groups in one order with the messages (ADR 0022).
+
+A change is a record of the log's internal topic, so it is acknowledged, truncated and replicated as
+messages are. The master applies it when it has written it, for the messages behind it need it; every
+replica, the master included, applies it for good when its dispatcher passes the record. What a
+master has written and no dispatcher has passed is pending: it is undone when the role ends, and it
+is in no file.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.bodies import json_object
+from rmqha.broker.groups import GroupConfig, GroupTable
+from rmqha.broker.topics import TopicConfig, TopicTable, topic_error
+from rmqha.remoting import fastjson
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """What one record says; all of it, or nothing.
+
+    Attributes:
+        topics, groups: made, or replaced.
+        ended_topics: deleted, with their queues and what groups have stored of them.
+        ended_groups: deleted.
+        forgotten_groups: of which all stored offsets are deleted.
+    """
+
+    topics: tuple[TopicConfig, ...] = ()
+    groups: tuple[GroupConfig, ...] = ()
+    ended_topics: tuple[str, ...] = ()
+    ended_groups: tuple[str, ...] = ()
+    forgotten_groups: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        """The record's body."""
+        members = {
+            "topics": [topic.members() for topic in self.topics],
+            "groups": [group.members() for group in self.groups],
+            "endedTopics": list(self.ended_topics),
+            "endedGroups": list(self.ended_groups),
+            "forgottenGroups": list(self.forgotten_groups),
+        }
+        return fastjson.dumps({name: value for name, value in members.items() if value})
+
+    @classmethod
+    def decode(cls, body: bytes) -> Change:
+        """Read a record's body; what a newer release adds is passed over.
+
+        Raises:
+            RemoteProtocolError: no broker of this kind wrote it.
+        """
+        members = json_object(fastjson.loads(body), "a change of metadata")
+        topics = tuple(TopicConfig.of(one) for one in _items(members, "topics"))
+        for topic in topics:
+            error = topic_error(topic.name)
+            if error is not None:
+                raise RemoteProtocolError(error)
+        return cls(
+            topics=topics,
+            groups=tuple(GroupConfig.of(one) for one in _items(members, "groups")),
+            ended_topics=_names(members, "endedTopics"),
+            ended_groups=_names(members, "endedGroups"),
+            forgotten_groups=_names(members, "forgottenGroups"),
+        )
+
+
+def _items(members: Mapping[str, Any], name: str) -> list[Any]:
+    found = members.get(name) or []
+    if not isinstance(found, list):
+        raise RemoteProtocolError(f"{name} of a change of metadata is no list")
+    return found
+
+
+def _names(members: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    found = _items(members, name)
+    if not all(isinstance(one, str) for one in found):
+        raise RemoteProtocolError(f"{name} of a change of metadata holds other than names")
+    return tuple(found)
+
+
+class TopicHolder(Protocol):
+    """Whoever keeps the topics; the table may be replaced by another one."""
+
+    table: TopicTable
+
+
+class GroupHolder(Protocol):
+    """Whoever keeps the groups."""
+
+    table: GroupTable
+
+
+class _Pending(Struct):
+    """A change that is written and not passed yet, and what it has replaced."""
+
+    end: int
+    change: Change
+    topics: dict[str, TopicConfig | None]
+    groups: dict[str, GroupConfig | None]
+
+
+class Metadata:
+    """The tables of one broker, as records change them.
+
+    Attributes:
+        topics_from, groups_from: records that begin before these offsets are in the tables already.
+    """
+
+    def __init__(self, topics: TopicHolder, groups: GroupHolder) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._pending: deque[_Pending] = deque()
+        self.topics_from = self.groups_from = 0
+
+    @property
+    def pending_ends(self) -> frozenset[int]:
+        """Where the records of changes end that are written and not passed."""
+        return frozenset(one.end for one in self._pending)
+
+    def is_ending(self, topic: str) -> bool:
+        """Whether a topic's end is written and not passed: its old queues are still there."""
+        return any(topic in one.change.ended_topics for one in self._pending)
+
+    def begin(self, change: Change, end: int, wall_ms: int) -> None:
+        """This master has written a change; its record ends at ``end``."""
+        topics, groups = self._topics.table, self._groups.table
+        names = {*(one.name for one in change.topics), *change.ended_topics}
+        group_names = {*(one.name for one in change.groups), *change.ended_groups}
+        self._pending.append(
+            _Pending(
+                end, change,
+                {name: topics.get(name) for name in names},
+                {name: groups.get(name) for name in group_names},
+            )
+        )  # fmt: skip
+        _apply_topics(topics, change, wall_ms)
+        _apply_groups(groups, change, wall_ms)
+
+    def passed(self, offset: int, end: int, change: Change, wall_ms: int) -> bool:
+        """The dispatcher has passed a change; whether it is news to these tables."""
+        if self._pending and self._pending[0].end == end:
+            self._pending.popleft()
+            return False
+        if offset >= self.topics_from:
+            _apply_topics(self._topics.table, change, wall_ms)
+        if offset >= self.groups_from:
+            _apply_groups(self._groups.table, change, wall_ms)
+        return offset >= min(self.topics_from, self.groups_from)
+
+    def undo(self, wall_ms: int) -> int:
+        """The role has ended: what is pending may never have been. How many changes there were."""
+        count = len(self._pending)
+        for one in reversed(self._pending):
+            _restore(self._topics.table, one.topics, wall_ms)
+            _restore(self._groups.table, one.groups, wall_ms)
+        self._pending.clear()
+        return count
+
+    def cut(self, offset: int) -> None:
+        """The log ends at ``offset`` now: other records may come behind it."""
+        self.topics_from = min(self.topics_from, offset)
+        self.groups_from = min(self.groups_from, offset)
+
+    def passed_topics(self) -> dict[str, Any]:
+        """The members of the topics without what is pending."""
+        members = self._topics.table.members()
+        table = members["topicConfigTable"]
+        for one in reversed(self._pending):
+            for name, topic in one.topics.items():
+                table.pop(name, None)
+                if topic is not None:
+                    table[name] = topic.members()
+        return members
+
+    def passed_groups(self) -> dict[str, Any]:
+        """The members of the groups without what is pending."""
+        members = self._groups.table.members()
+        table = members["subscriptionGroupTable"]
+        for one in reversed(self._pending):
+            for name, group in one.groups.items():
+                table.pop(name, None)
+                if group is not None:
+                    table[name] = group.members()
+        return members
+
+
+def _apply_topics(table: TopicTable, change: Change, wall_ms: int) -> None:
+    for name in change.ended_topics:
+        table.delete(name, wall_ms)
+    for topic in change.topics:
+        table.put(topic, wall_ms)
+
+
+def _apply_groups(table: GroupTable, change: Change, wall_ms: int) -> None:
+    for name in change.ended_groups:
+        table.delete(name, wall_ms)
+    for group in change.groups:
+        table.put(group, wall_ms)
+
+
+def _restore(table: Any, before: Mapping[str, Any], wall_ms: int) -> None:
+    for name, item in before.items():
+        if item is None:
+            table.delete(name, wall_ms)
+        else:
+            table.put(item, wall_ms)

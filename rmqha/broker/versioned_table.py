@@ -1,0 +1,102 @@
+"""A table of named settings with a version, and bounds that fit what has to carry it.
+
+Topics and subscription groups are two of them. A whole table goes into one frame, when a Java slave
+copies it or a name server is told, so its size is bounded where it grows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
+
+from rmqha.remoting.data_version import DataVersion
+
+COUNT_MAX = 100_000
+BYTES_MAX = 12 << 20
+"""Of the JSON of a whole table: slaves' copies and registrations must fit into a frame."""
+
+
+class Named(Protocol):
+    """One entry."""
+
+    @property
+    def name(self) -> str:
+        """Its key."""
+
+
+ItemT = TypeVar("ItemT", bound=Named)
+
+
+class VersionedTable(Generic[ItemT]):
+    """Entries by name.
+
+    Args:
+        size_of: bytes of an entry's JSON, at most.
+
+    Attributes:
+        version: changes with every change of an entry.
+        items: by name.
+    """
+
+    def __init__(
+        self,
+        items: Iterable[ItemT],
+        version: DataVersion | None,
+        size_of: Callable[[ItemT], int],
+    ) -> None:
+        self.items = {item.name: item for item in items}
+        self.version = version or DataVersion()
+        self._size_of = size_of
+        self._bytes = sum(map(size_of, self.items.values()))
+
+    def get(self, name: str) -> ItemT | None:
+        """An entry, or None."""
+        return self.items.get(name)
+
+    def fits(self, wanted: Iterable[ItemT]) -> bool:
+        """Whether there is room for all of these together, which may replace others."""
+        count, size = len(self.items), self._bytes
+        for item in {one.name: one for one in wanted}.values():
+            old = self.items.get(item.name)
+            count += old is None
+            size += self._size_of(item) - (0 if old is None else self._size_of(old))
+        return (count <= COUNT_MAX or count == len(self.items)) and (
+            size <= BYTES_MAX or size <= self._bytes
+        )
+
+    def put(self, item: ItemT, wall_ms: int) -> bool:
+        """Create or replace an entry; False when it is there as it is, or there is no room."""
+        old = self.items.get(item.name)
+        if old == item or not self.fits((item,)):
+            return False
+        self._bytes += self._size_of(item) - (0 if old is None else self._size_of(old))
+        self.items[item.name] = item
+        self.version = self.version.next(wall_ms, self.version.state_version)
+        return True
+
+    def delete(self, name: str, wall_ms: int) -> bool:
+        """Remove an entry; tells whether there was one."""
+        gone = self.items.pop(name, None)
+        if gone is None:
+            return False
+        self._bytes -= self._size_of(gone)
+        self.version = self.version.next(wall_ms, self.version.state_version)
+        return True
+
+    def take(self, other: VersionedTable[ItemT], gone: Iterable[str], wall_ms: int) -> int:
+        """Take all entries of another table, and remove ``gone``; how many entries changed."""
+        count = sum(self.put(item, wall_ms) for item in other.items.values())
+        count += sum(self.delete(name, wall_ms) for name in gone)
+        if count:
+            self.version = other.version
+        return count
+
+
+def vanished(before: frozenset[str] | None, table: VersionedTable[Any]) -> frozenset[str]:
+    """The names that a table had when it was last looked at, and has no more.
+
+    Args:
+        before: None when this is the first look. Whoever keeps the table may have lacked the
+            newest entries itself then, so nothing counts as removed.
+    """
+    return frozenset() if before is None else before - table.items.keys()

@@ -1,0 +1,201 @@
+"""Changes of topics and groups: what a record says, what is pending, and what a role's end undoes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.consumer_offsets import ConsumerOffsets
+from rmqha.broker.groups import GroupConfig, GroupTable
+from rmqha.broker.metadata import Change, Metadata
+from rmqha.broker.topics import TopicConfig, TopicTable
+from rmqha.broker.versioned_table import vanished
+
+NAMES = st.sampled_from(["A", "B", "C", "D"])
+TOPICS = st.builds(
+    TopicConfig, NAMES, st.integers(1, 9), st.integers(1, 9), st.sampled_from([2, 4, 6]),
+    attributes=st.dictionaries(st.sampled_from(["message.type", "reserve.time"]), st.text(), max_size=2),
+)  # fmt: skip
+GROUPS = st.builds(GroupConfig, NAMES, retry_max_times=st.integers(0, 20))
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> Change:
+    """One change, of topics or of groups; it does not end what it makes."""
+    topics = draw(st.lists(TOPICS, max_size=3, unique_by=lambda one: one.name))
+    groups = draw(st.lists(GROUPS, max_size=3, unique_by=lambda one: one.name))
+    ended = draw(st.sets(NAMES)) - {one.name for one in topics}
+    ended_groups = draw(st.sets(NAMES)) - {one.name for one in groups}
+    return Change(
+        topics=tuple(topics), groups=tuple(groups), ended_topics=tuple(sorted(ended)),
+        ended_groups=tuple(sorted(ended_groups)), forgotten_groups=tuple(sorted(draw(st.sets(NAMES)))),
+    )  # fmt: skip
+
+
+@dataclass
+class Holder:
+    """Keeps one table."""
+
+    table: TopicTable | GroupTable
+
+
+@dataclass
+class Broker:
+    """The tables of one broker."""
+
+    topics: Holder = field(default_factory=lambda: Holder(TopicTable()))
+    groups: Holder = field(default_factory=lambda: Holder(GroupTable()))
+    state: Metadata = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = Metadata(self.topics, self.groups)  # type: ignore[arg-type]  # each is of its kind
+
+    def entries(self) -> tuple[object, object]:
+        """Topics and groups as they are."""
+        return dict(self.topics.table.items), dict(self.groups.table.items)
+
+    def written(self) -> tuple[object, object]:
+        """Topics and groups as the files have them."""
+        topics, groups = self.state.passed_topics(), self.state.passed_groups()
+        return topics["topicConfigTable"], groups["subscriptionGroupTable"]
+
+
+def members(broker: Broker) -> tuple[object, object]:
+    """The same as :meth:`Broker.written`, of tables in which nothing is pending."""
+    topics, groups = broker.topics.table.members(), broker.groups.table.members()
+    return topics["topicConfigTable"], groups["subscriptionGroupTable"]
+
+
+@given(changes())
+def test_change_when_encoded_then_it_says_the_same(change: Change) -> None:
+    """A slave that reads another change has other topics than its master."""
+    assert Change.decode(change.encode()) == change
+
+
+@given(st.binary(max_size=200) | st.text(max_size=80).map(str.encode))
+def test_change_when_anything_stands_there_then_it_is_read_or_refused(body: bytes) -> None:
+    """A producer of a Java master may write to the topic; a broker must not end of it."""
+    try:
+        Change.decode(body)
+    except RemoteProtocolError:
+        pass
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["topics", "groups", "endedTopics", "endedGroups", "forgottenGroups"]),
+        JSON
+        | st.lists(
+            st.dictionaries(st.sampled_from(["topicName", "groupName", "perm", "attributes"]), JSON)
+        ),
+    )
+)
+def test_change_when_its_members_are_of_any_kind_then_it_is_read_or_refused(
+    value: dict[str, object],
+) -> None:
+    """The same for bodies that look like one."""
+    try:
+        Change.decode(json.dumps(value).encode())
+    except RemoteProtocolError:
+        pass
+
+
+@given(st.lists(changes(), max_size=8), st.data())
+def test_tables_when_a_master_writes_then_files_and_slaves_have_what_was_passed(
+    made: list[Change], data: st.DataObject
+) -> None:
+    """What is in a file may be all that is left, so nothing pending may be in it."""
+    master, slave = Broker(), Broker()
+    begun = passed = 0
+    while passed < len(made):
+        if begun < len(made) and (begun == passed or data.draw(st.booleans())):
+            master.state.begin(made[begun], (begun + 1) * 100, 0)
+            begun += 1
+            continue
+        end = (passed + 1) * 100
+        assert not master.state.passed(end - 100, end, made[passed], 0)
+        assert slave.state.passed(end - 100, end, made[passed], 0)
+        passed += 1
+        assert master.written() == members(slave)
+        ending = {name for one in made[passed:begun] for name in one.ended_topics}
+        assert {name for name in "ABCD" if master.state.is_ending(name)} == ending
+    assert master.entries() == slave.entries()
+
+
+@given(st.lists(changes(), max_size=6), st.integers(0, 6))
+def test_role_when_it_ends_then_what_is_pending_never_was(made: list[Change], passed: int) -> None:
+    """A truncated log takes the records with it; a topic deleted by one of them is still there."""
+    master, slave = Broker(), Broker()
+    for number, change in enumerate(made):
+        master.state.begin(change, (number + 1) * 100, 0)
+    for number, change in enumerate(made[:passed]):
+        master.state.passed(number * 100, number * 100 + 100, change, 0)
+        slave.state.passed(number * 100, number * 100 + 100, change, 0)
+    assert master.state.undo(0) == max(0, len(made) - passed)
+    assert master.entries() == slave.entries()
+    # The records that other replicas have after all come as a slave's do.
+    for number, change in enumerate(made[passed:], passed):
+        assert master.state.passed(number * 100, number * 100 + 100, change, 0)
+        slave.state.passed(number * 100, number * 100 + 100, change, 0)
+    assert master.entries() == slave.entries()
+
+
+@given(st.lists(changes(), min_size=1, max_size=8), st.data())
+def test_tables_when_copied_between_two_records_then_older_records_change_nothing(
+    made: list[Change], data: st.DataObject
+) -> None:
+    """A fresh replica has its master's tables before it has the log that made them."""
+    master, fresh = Broker(), Broker()
+    copied = data.draw(st.integers(0, len(made)))
+    for number, change in enumerate(made):
+        if number == copied:
+            fresh.topics.table = TopicTable(master.topics.table.items.values())
+            fresh.groups.table = GroupTable(master.groups.table.items.values())
+            fresh.state.topics_from = fresh.state.groups_from = number * 100
+        master.state.passed(number * 100, number * 100 + 100, change, 0)
+    if copied == len(made):
+        return
+    before = fresh.entries()
+    for number, change in enumerate(made):
+        if number <= copied:
+            assert fresh.entries() == before
+        news = fresh.state.passed(number * 100, number * 100 + 100, change, 0)
+        assert news == (number >= copied)
+    assert fresh.entries() == master.entries()
+
+
+@pytest.mark.parametrize("cut", [0, 100, 250])
+def test_cut_when_below_the_mark_then_the_records_that_follow_count(cut: int) -> None:
+    """Another history's records come in place of those that made the tables."""
+    broker = Broker()
+    broker.state.topics_from = broker.state.groups_from = 300
+    broker.state.cut(cut)
+    assert broker.state.passed(cut, cut + 50, Change(topics=(TopicConfig("A"),)), 0)
+    assert "A" in broker.topics.table.topics
+
+
+def test_vanished_when_first_looked_at_then_nothing_is() -> None:
+    """A Java master that copied its topics three seconds ago would delete the youngest here."""
+    table = TopicTable([TopicConfig("A")])
+    assert vanished(None, table) == frozenset()
+    assert vanished(frozenset({"A", "B"}), table) == {"B"}
+
+
+def test_offsets_when_copied_late_then_those_of_an_ended_topic_are_left_out() -> None:
+    """The master had answered before it deleted the topic; the log came faster than the answer."""
+    table = ConsumerOffsets(100)
+    value = {"offsetTable": {"A@G": {"0": 7}, "B@G": {"0": 7}, "B@H": {"0": 7}}}
+    assert table.merge(value, {"A"}, {"H"}) == 1
+    assert [table.query(group, topic, 0) for topic, group in ("AG", "BG", "BH")] == [None, 7, None]
