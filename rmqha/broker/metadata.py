@@ -120,9 +120,9 @@ class Metadata:
         self.topics_from = self.groups_from = 0
 
     @property
-    def pending_ends(self) -> frozenset[int]:
-        """Where the records of changes end that are written and not passed."""
-        return frozenset(one.end for one in self._pending)
+    def pending_end(self) -> int:
+        """Where the last record ends that is written and not passed; 0 without one."""
+        return self._pending[-1].end if self._pending else 0
 
     def is_ending(self, topic: str) -> bool:
         """Whether a topic's end is written and not passed: its old queues are still there."""

@@ -29,7 +29,7 @@ ASK = {
 def cluster() -> Iterator[ReplicaCluster]:
     """Three replicas in sync."""
     with ReplicaCluster(
-        seed=31, syncSlaveMetadataPeriod=60_000, haHousekeepingInterval=2_000
+        seed=31, syncSlaveMetadataPeriod=60_000, haHousekeepingInterval=20_000
     ) as one:
         one.boot_all()
         one.until(one.in_sync, "SyncStateSet of three")
@@ -380,3 +380,36 @@ def test_master_when_records_wait_for_its_dispatcher_then_it_knows_them_until_it
     assert slave.topics.table.get(T) is None
     slave.store.dispatcher.lock.release()
     cluster.until(lambda: slave.topics.table.get(T) is not None, "the dispatcher")
+
+
+def hold_replication(cluster: ReplicaCluster) -> None:
+    """The log stops flowing to slaves; requests go on."""
+    for one in cluster.replicas.values():
+        if one.role is Role.SLAVE:
+            assert one.ha is not None
+            assert one.ha._master is not None
+            one.ha._master[1]._transport.pause_reading()  # type: ignore[union-attr]  # it is connected
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "body"),
+    [
+        (17, {"topic": T, **ASK}, b""),
+        (215, {"topic": "Old"}, b""),
+        (200, {}, json.dumps({"groupName": GROUP}).encode()),
+        (207, {"groupName": "OldGroup"}, b""),
+    ],
+)
+def test_change_when_asked_for_again_before_it_is_safe_then_the_answer_waits_too(
+    cluster: ReplicaCluster, code: int, fields: dict[str, str], body: bytes
+) -> None:
+    """Nothing is left to change, but what the first request has written may still be cut off."""
+    ask(cluster, 17, {**ASK, "topic": "Old"})
+    ask(cluster, 200, {}, json.dumps({"groupName": "OldGroup"}).encode())
+    hold_replication(cluster)
+    address = master_of(cluster).config.address
+    end = master_of(cluster).store.max_offset
+    cluster.ask_later(address, code, fields, body)
+    cluster.until(lambda: master_of(cluster).store.max_offset > end, "the record")
+    again = cluster.ask(address, code, fields, body)
+    assert (again.code, again.remark) == (1, "FLUSH_SLAVE_TIMEOUT")

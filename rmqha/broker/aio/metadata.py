@@ -5,18 +5,21 @@ What a change does to the tables is decided in ``broker/metadata.py``.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
 from rmqha.broker.aio.config_file import APPLIED_OFFSET
 from rmqha.broker.aio.processors import Broker
-from rmqha.broker.aio.writer import Writer
+from rmqha.broker.aio.writer import Writer, nothing
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.metadata import Change, Metadata
 from rmqha.broker.send import MESSAGE_ILLEGAL, SERVICE_NOT_AVAILABLE, Refusal
 from rmqha.broker.topics import TopicConfig
 from rmqha.ha.events import PutStatus, Role
+from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.logs import Logger
 from rmqha.store.aio.metadata_reader import MetadataRecord, dispatched_since, waiting_from
 from rmqha.store.metadata_records import METADATA_TOPIC, ended_property
@@ -142,6 +145,30 @@ class MetadataLog:
         if self._broker.groups.table.get(group.name) is not None:
             return True
         return isinstance(self.commit(Change(groups=(group,))), int)
+
+    def change(
+        self, connection: Connection, request: RemotingCommand, change: Change,
+        followed: Callable[[], Awaitable[None]] = nothing,
+    ) -> RemotingCommand | None:  # fmt: skip
+        """Answer a request once its change is as safe as messages are, or surely is not.
+
+        A change that leaves everything as it is waits for what is pending: that may be the same
+        change, asked for before.
+
+        Args:
+            followed: what the answer waits for besides.
+        """
+        if change == Change():
+            end = self._state.pending_end
+            if not end:
+                return request.reply(ResponseCode.SUCCESS)
+        else:
+            written = self.commit(change)
+            if isinstance(written, Refusal):
+                return request.reply(written.code, written.remark)
+            end = written
+        self._writer.answer_when_durable(connection, request, end, followed)
+        return None
 
     def commit(self, change: Change) -> int | Refusal:
         """Write a change, and let what comes behind it find it.

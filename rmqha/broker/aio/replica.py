@@ -218,7 +218,7 @@ class BrokerReplica:
             self.pop.handlers(),
             self._clients.handlers(),
             OffsetProcessor(self).handlers(),
-            GroupProcessor(self, self.services.writer).handlers(),
+            GroupProcessor(self).handlers(),
             on_response=self.clients.on_response,
             on_closed=(
                 self._clients.closed, self._pull.closed, self.pop.pops.closed, self._send.closed,

@@ -18,7 +18,7 @@ from rmqha.store.aio.commit_log import AppendResult
 from rmqha.store.record import Message
 
 
-async def _nothing() -> None:
+async def nothing() -> None:
     """Nothing more to wait for."""
 
 
@@ -86,7 +86,7 @@ class Writer:
         connection: Connection,
         request: RemotingCommand,
         end: int,
-        followed: Callable[[], Awaitable[None]] = _nothing,
+        followed: Callable[[], Awaitable[None]] = nothing,
     ) -> None:
         """The same for a change that people ask for: it is on this broker's disk as well.
 

@@ -6,7 +6,7 @@ returning None. It makes no decision that a pure file next to it could make.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from typing import Any, Protocol
 
@@ -51,6 +51,12 @@ class MetadataChanges(Protocol):
 
     def commit(self, change: Change) -> int | Refusal:
         """Write a change; where its record ends, or why nothing is changed."""
+
+    def change(
+        self, connection: Connection, request: RemotingCommand, change: Change,
+        followed: Callable[[], Awaitable[None]] = ...,
+    ) -> RemotingCommand | None:  # fmt: skip
+        """Answer a request once its change is as safe as messages are, or surely is not."""
 
     def is_ending(self, topic: str) -> bool:
         """Whether a topic is being deleted."""

@@ -7,12 +7,11 @@ from typing import Any
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.aio.config_file import APPLIED_OFFSET
 from rmqha.broker.aio.processors import Asked, Broker, Handlers, asked_by, unwritable
-from rmqha.broker.aio.writer import Writer
 from rmqha.broker.bodies import json_array, read_object
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.metadata import Change
 from rmqha.broker.pull import SUBSCRIPTION_GROUP_NOT_EXIST
-from rmqha.broker.send import INVALID_PARAMETER, Refusal
+from rmqha.broker.send import INVALID_PARAMETER
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
@@ -24,9 +23,8 @@ from rmqha.remoting.headers import bool_field, text_field
 class GroupProcessor:
     """Administration of groups, and their copy for slaves."""
 
-    def __init__(self, broker: Broker, writer: Writer) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._writer = writer
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -71,19 +69,7 @@ class GroupProcessor:
             return refused
         get = self._broker.groups.table.get
         changed = tuple(group for group in groups if get(group.name) != group)
-        if not changed:
-            return request.reply(ResponseCode.SUCCESS)
-        return self._commit(connection, request, Change(groups=changed))
-
-    def _commit(
-        self, connection: Connection, request: RemotingCommand, change: Change
-    ) -> RemotingCommand | None:
-        """Answer once the change is as safe as messages are."""
-        end = self._broker.metadata.commit(change)
-        if isinstance(end, Refusal):
-            return request.reply(end.code, end.remark)
-        self._writer.answer_when_durable(connection, request, end)
-        return None
+        return self._broker.metadata.change(connection, request, Change(groups=changed))
 
     def all_groups(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """201."""
@@ -121,7 +107,5 @@ class GroupProcessor:
         forgotten: tuple[str, ...] = ()
         if bool_field(request.ext_fields, "cleanOffset") and broker.offsets.table.topics_of(name):
             forgotten = (name,)
-        if not ended and not forgotten:
-            return request.reply(ResponseCode.SUCCESS)
         change = Change(ended_groups=ended, forgotten_groups=forgotten)
-        return self._commit(connection, request, change)
+        return broker.metadata.change(connection, request, change)

@@ -94,34 +94,32 @@ class TopicProcessor:
     ) -> RemotingCommand | None:
         get = self._broker.topics.table.get
         changed = tuple(topic for topic in topics if get(topic.name) != topic)
-        if not changed:
-            return request.reply(ResponseCode.SUCCESS)
-        return self._commit(connection, request, Change(topics=changed))
+        return self._change(connection, request, Change(topics=changed))
 
-    def _commit(
-        self, connection: Connection, request: RemotingCommand, change: Change
+    def _change(
+        self, connection: Connection, request: RemotingCommand, change: Change, topic: str = ""
     ) -> RemotingCommand | None:
-        """Answer once the change is as safe as messages are, and clients find it."""
-        end = self._broker.metadata.commit(change)
-        if isinstance(end, Refusal):
-            return request.reply(end.code, end.remark)
+        """Answer once the change is as safe as messages are, and clients find it.
+
+        Args:
+            topic: that is deleted.
+        """
 
         async def followed() -> None:
-            if change.ended_topics:
-                await self._until_gone(change.ended_topics)
+            if topic:
+                await self._until_gone(topic)
             await self._told(TOLD_MS)
 
-        self._services.writer.answer_when_durable(connection, request, end, followed)
-        return None
+        return self._broker.metadata.change(connection, request, change, followed)
 
-    async def _until_gone(self, topics: tuple[str, ...]) -> None:
-        """Wait for the queues of deleted topics to go, as long as the answer may take.
+    async def _until_gone(self, topic: str) -> None:
+        """Wait for the queues of a deleted topic to go, as long as the answer may take.
 
         They go when all replicas of the SyncStateSet have the record.
         """
         clock, metadata = self._broker.clock, self._broker.metadata
         deadline_ms = clock.now_ms() + GONE_MS
-        while any(map(metadata.is_ending, topics)) and clock.now_ms() < deadline_ms:
+        while metadata.is_ending(topic) and clock.now_ms() < deadline_ms:
             await clock.sleep(LOOK_MS)
 
     def delete_topic(
@@ -139,10 +137,8 @@ class TopicProcessor:
             return request.reply(refusal.code, refusal.remark)
         if refusal is not None and "system topic" in refusal.remark:
             return request.reply(refusal.code, refusal.remark)
-        ended = self._ended_with(name)
-        if not ended:
-            return request.reply(ResponseCode.SUCCESS)
-        return self._commit(connection, request, Change(ended_topics=ended))
+        ended = () if self._broker.metadata.is_ending(name) else self._ended_with(name)
+        return self._change(connection, request, Change(ended_topics=ended), name)
 
     def _ended_with(self, name: str) -> tuple[str, ...]:
         """A topic, and where groups would pop it again; none when there is nothing of it."""
