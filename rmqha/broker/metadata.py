@@ -1,10 +1,11 @@
 """Changes of topics and groups in one order with the messages (ADR 0022).
 
 A change is a record of the log's internal topic, so it is acknowledged, truncated and replicated as
-messages are. The master applies it when it has written it, for the messages behind it need it; every
-replica, the master included, applies it for good when its dispatcher passes the record. What a
-master has written and no dispatcher has passed is pending: it is undone when the role ends, and it
-is in no file.
+messages are. The master applies it when it has written it, for the messages behind it need it; a
+slave when its dispatcher passes the record. What a master has written is pending until its
+dispatcher has passed it *and* it is as safe as the set's rule asks for (without
+``allAckInSyncStateSet`` the dispatcher waits for nobody). What is pending is in no file, and in no
+copy that a slave takes; what was not passed is undone when the role ends.
 """
 
 from __future__ import annotations
@@ -98,12 +99,14 @@ class GroupHolder(Protocol):
 
 
 class _Pending(Struct):
-    """A change that is written and not passed yet, and what it has replaced."""
+    """A change that is written, and what it has replaced."""
 
+    offset: int
     end: int
     change: Change
     topics: dict[str, TopicConfig | None]
     groups: dict[str, GroupConfig | None]
+    is_passed: bool = False
 
 
 class Metadata:
@@ -111,31 +114,38 @@ class Metadata:
 
     Attributes:
         topics_from, groups_from: records that begin before these offsets are in the tables already.
+        last_end: where the last record ends that is in the tables, and not pending.
     """
 
     def __init__(self, topics: TopicHolder, groups: GroupHolder) -> None:
         self._topics = topics
         self._groups = groups
         self._pending: deque[_Pending] = deque()
-        self.topics_from = self.groups_from = 0
+        self._settled = 0
+        self.topics_from = self.groups_from = self.last_end = 0
 
     @property
-    def pending_end(self) -> int:
-        """Where the last record ends that is written and not passed; 0 without one."""
-        return self._pending[-1].end if self._pending else 0
+    def pending_from(self) -> int | None:
+        """Where the first record begins that is pending; None without one."""
+        return self._pending[0].offset if self._pending else None
+
+    @property
+    def written_end(self) -> int:
+        """Where the last record ends that is in the tables, pending or not."""
+        return self._pending[-1].end if self._pending else self.last_end
 
     def is_ending(self, topic: str) -> bool:
         """Whether a topic's end is written and not passed: its old queues are still there."""
-        return any(topic in one.change.ended_topics for one in self._pending)
+        return any(topic in one.change.ended_topics for one in self._pending if not one.is_passed)
 
-    def begin(self, change: Change, end: int, wall_ms: int) -> None:
-        """This master has written a change; its record ends at ``end``."""
+    def begin(self, change: Change, offset: int, end: int, wall_ms: int) -> None:
+        """This master has written a change; its record stands from ``offset`` to ``end``."""
         topics, groups = self._topics.table, self._groups.table
         names = {*(one.name for one in change.topics), *change.ended_topics}
         group_names = {*(one.name for one in change.groups), *change.ended_groups}
         self._pending.append(
             _Pending(
-                end, change,
+                offset, end, change,
                 {name: topics.get(name) for name in names},
                 {name: groups.get(name) for name in group_names},
             )
@@ -143,11 +153,27 @@ class Metadata:
         _apply_topics(topics, change, wall_ms)
         _apply_groups(groups, change, wall_ms)
 
+    def settled(self, end: int) -> int:
+        """All before ``end`` is as safe as the rule asks for; how many changes that makes final."""
+        self._settled = max(self._settled, end)
+        return self._finish()
+
+    def _finish(self) -> int:
+        count = len(self._pending)
+        while self._pending and self._pending[0].is_passed:
+            if self._pending[0].end > self._settled:
+                break
+            self.last_end = self._pending.popleft().end
+        return count - len(self._pending)
+
     def passed(self, offset: int, end: int, change: Change, wall_ms: int) -> bool:
         """The dispatcher has passed a change; whether it is news to these tables."""
-        if self._pending and self._pending[0].end == end:
-            self._pending.popleft()
-            return False
+        for one in self._pending:
+            if one.end == end:
+                one.is_passed = True
+                self._finish()
+                return False
+        self.last_end = max(self.last_end, end)
         if offset >= self.topics_from:
             _apply_topics(self._topics.table, change, wall_ms)
         if offset >= self.groups_from:
@@ -155,18 +181,35 @@ class Metadata:
         return offset >= min(self.topics_from, self.groups_from)
 
     def undo(self, wall_ms: int) -> int:
-        """The role has ended: what is pending may never have been. How many changes there were."""
+        """The role has ended: what no dispatcher has passed may never have been.
+
+        What was passed stays: its record comes again only when it is cut off the log, and then
+        :meth:`cut` tells.
+
+        Returns:
+            How many changes are undone.
+        """
+        while self._pending and self._pending[0].is_passed:
+            self.last_end = self._pending.popleft().end
         count = len(self._pending)
         for one in reversed(self._pending):
             _restore(self._topics.table, one.topics, wall_ms)
             _restore(self._groups.table, one.groups, wall_ms)
         self._pending.clear()
+        self._settled = 0
         return count
 
-    def cut(self, offset: int) -> None:
-        """The log ends at ``offset`` now: other records may come behind it."""
+    def cut(self, offset: int) -> bool:
+        """The log ends at ``offset`` now; whether the tables are still those of a moment of it.
+
+        Other records may come behind. Without ``allAckInSyncStateSet`` a record may be cut that
+        was passed.
+        """
+        whole = self.last_end <= offset
         self.topics_from = min(self.topics_from, offset)
         self.groups_from = min(self.groups_from, offset)
+        self.last_end = min(self.last_end, offset)
+        return whole
 
     def passed_topics(self) -> dict[str, Any]:
         """The members of the topics without what is pending."""

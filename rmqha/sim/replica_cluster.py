@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -28,10 +28,12 @@ from rmqha.sim.clock import SimClock
 from rmqha.sim.cluster import CONTROLLER_PORT, SimCluster, SimOptions
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import HOST
+from rmqha.sim.topic_lives import TopicLife, tables_of
 from rmqha.verify.client_history import Ack, Consume, End, Fail, HistoryWriter, Send
 from rmqha.verify.durability import DurabilityProperty
 from rmqha.verify.leases import Leased, LeaseProperty
 from rmqha.verify.logs import ConfirmProperty, LogSnapshot, check_confirmed, check_epochs
+from rmqha.verify.topic_lives import check_same
 
 NAME = "broker-a"
 TOPIC = "Orders"
@@ -55,6 +57,7 @@ class ReplicaOptions(Struct, frozen=True):
             may not fail, or what only page caches held is gone with good reason.
         all_ack: ``allAckInSyncStateSet``; else ``inSyncReplicas=2`` and ``minInSyncReplicas=2``.
         producers: sending at a time.
+        topics: that come and go meanwhile.
         lease: nobody waits for slaves, so only the write lease keeps a master that is cut off
             from acknowledging what nobody else has.
     """
@@ -63,6 +66,7 @@ class ReplicaOptions(Struct, frozen=True):
     sync_flush: bool = False
     all_ack: bool = True
     producers: int = 2
+    topics: int = 2
     lease: bool = False
 
 
@@ -106,6 +110,8 @@ class ReplicaCluster(SimCluster):
         self.producing = False
         self.quiet_until_s = 0.0
         self._number = 0
+        self.topic_lives: list[TopicLife] = []
+        self._living: list[asyncio.Task[None]] = []
         context = contextvars.copy_context()
         context.run(HOST.set, PRODUCER)
         self._producer_context = context
@@ -200,10 +206,36 @@ class ReplicaCluster(SimCluster):
     def start_producers(self) -> None:
         """Send until ``producing`` is taken back."""
         self.producing = True
+        for number in range(self.set.topics):
+            dice = random.Random(self.rng.random())
+            life = TopicLife(f"Life{number}", self._ask_master, dice, self.counts)
+            self.topic_lives.append(life)
+            task = self.loop.create_task(
+                life.run(lambda: not self.producing), name=life.name,
+                context=self._producer_context.copy(),
+            )  # fmt: skip
+            self._living.append(task)
         for number in range(self.set.producers):
             self.loop.create_task(
                 self._produce(), name=f"producer {number}", context=self._producer_context.copy()
             )
+
+    async def _ask_master(
+        self, command: RemotingCommand
+    ) -> tuple[RemotingCommand | None, Callable[[], bool]]:
+        """What an administrator hears of somebody who says that it is the master."""
+        masters = self.master_hosts()
+        if not masters:
+            return None, lambda: False
+        host, boot = masters[0], self.boots[masters[0]]
+
+        def may_arrive() -> bool:
+            return host in self.replicas and self.boots[host] == boot
+
+        try:
+            return await self._client.invoke(f"{host}:{PORT}", command), may_arrive
+        except RmqhaError:
+            return None, may_arrive
 
     async def _produce(self) -> None:
         dice = random.Random(self.rng.random())
@@ -306,6 +338,8 @@ class ReplicaCluster(SimCluster):
             if self.set.lease:
                 return
             self.durability.check(snapshot(host, replica))
+            for life in self.topic_lives:
+                life.check(host, replica)
 
     async def _observe(self) -> None:
         while not self.loop.errors:
@@ -344,6 +378,15 @@ class ReplicaCluster(SimCluster):
                 acks = {one: known.get(one) for one in sorted(union) if one != core.ha.own_id}
         self.confirm.observe(seen.name, reign, seen.confirm_offset, seen.max_offset, acks)
 
+    def check_tables(self) -> None:
+        """Look at topics, groups and their messages, once all logs are the same.
+
+        Raises:
+            InvariantBroken: replicas differ.
+        """
+        check_same({host: tables_of(one) for host, one in self.replicas.items()})
+        self.counts["tables compared"] += 1
+
     def is_settled(self) -> bool:
         """Whether one master leads, and everybody is in its set and holds its log."""
         leader = self.leader()
@@ -361,8 +404,12 @@ class ReplicaCluster(SimCluster):
             return False
         if self.producing:
             return True
-        ends = {(r.store.max_offset, r.store.confirm_offset) for r in self.replicas.values()}
-        return len(ends) == 1
+        if not all(task.done() for task in self._living):
+            return False
+        stores = [replica.store for replica in self.replicas.values()]
+        if any(store.dispatched_offset < store.confirm_offset for store in stores):
+            return False
+        return len({(store.max_offset, store.confirm_offset) for store in stores}) == 1
 
     def missing(self) -> Iterator[Acked]:
         """Acknowledged messages that a consumer of the master does not get where they should be."""

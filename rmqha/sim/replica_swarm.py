@@ -137,7 +137,10 @@ class ReplicaSwarm(Story):
         cluster.durability.check(master)
         for other, replica in sorted(cluster.replicas.items()):
             check_converged(master, snapshot(other, replica))
+        cluster.check_tables()
         lost = list(cluster.missing())
+        for life in cluster.topic_lives:
+            life.check(host, cluster.replicas[host])
         invariant(not lost, "consumers do not get what was acknowledged", lost=lost[:3])
         invariant(len(cluster.acked) > 0, "nothing was ever acknowledged")
         return waited_ms
@@ -220,6 +223,7 @@ class LeaseSwarm(Story):
         master = snapshot(host, cluster.replicas[host])
         for other, replica in sorted(cluster.replicas.items()):
             check_converged(master, snapshot(other, replica))
+        cluster.check_tables()
         invariant(len(cluster.acked) > 0, "nothing was ever acknowledged")
         return waited_ms
 

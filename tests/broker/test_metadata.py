@@ -121,30 +121,42 @@ def test_tables_when_a_master_writes_then_files_and_slaves_have_what_was_passed(
     begun = passed = 0
     while passed < len(made):
         if begun < len(made) and (begun == passed or data.draw(st.booleans())):
-            master.state.begin(made[begun], (begun + 1) * 100, 0)
+            master.state.begin(made[begun], begun * 100, (begun + 1) * 100, 0)
             begun += 1
             continue
         end = (passed + 1) * 100
+        settled_first = data.draw(st.booleans())
+        if settled_first:
+            master.state.settled(end)
         assert not master.state.passed(end - 100, end, made[passed], 0)
         assert slave.state.passed(end - 100, end, made[passed], 0)
         passed += 1
+        if not settled_first:
+            assert master.state.pending_from == end - 100
+            assert master.state.settled(end) == 1
+        assert master.state.pending_from == (end if begun > passed else None)
         assert master.written() == members(slave)
         ending = {name for one in made[passed:begun] for name in one.ended_topics}
         assert {name for name in "ABCD" if master.state.is_ending(name)} == ending
     assert master.entries() == slave.entries()
 
 
-@given(st.lists(changes(), max_size=6), st.integers(0, 6))
-def test_role_when_it_ends_then_what_is_pending_never_was(made: list[Change], passed: int) -> None:
+@given(st.lists(changes(), max_size=6), st.integers(0, 6), st.integers(0, 6))
+def test_role_when_it_ends_then_what_was_not_passed_never_was(
+    made: list[Change], passed: int, settled: int
+) -> None:
     """A truncated log takes the records with it; a topic deleted by one of them is still there."""
     master, slave = Broker(), Broker()
     for number, change in enumerate(made):
-        master.state.begin(change, (number + 1) * 100, 0)
+        master.state.begin(change, number * 100, (number + 1) * 100, 0)
+    master.state.settled(settled * 100)
     for number, change in enumerate(made[:passed]):
         master.state.passed(number * 100, number * 100 + 100, change, 0)
         slave.state.passed(number * 100, number * 100 + 100, change, 0)
     assert master.state.undo(0) == max(0, len(made) - passed)
     assert master.entries() == slave.entries()
+    assert master.written() == members(slave)
+    assert master.state.last_end == slave.state.last_end == min(passed, len(made)) * 100
     # The records that other replicas have after all come as a slave's do.
     for number, change in enumerate(made[passed:], passed):
         assert master.state.passed(number * 100, number * 100 + 100, change, 0)
@@ -199,3 +211,12 @@ def test_offsets_when_copied_late_then_those_of_an_ended_topic_are_left_out() ->
     value = {"offsetTable": {"A@G": {"0": 7}, "B@G": {"0": 7}, "B@H": {"0": 7}}}
     assert table.merge(value, {"A"}, {"H"}) == 1
     assert [table.query(group, topic, 0) for topic, group in ("AG", "BG", "BH")] == [None, 7, None]
+
+
+def test_cut_when_a_passed_record_goes_then_the_tables_are_of_no_moment() -> None:
+    """Without allAckInSyncStateSet the dispatcher waits for nobody, and what it passed may be cut."""
+    broker = Broker()
+    assert broker.state.passed(100, 200, Change(topics=(TopicConfig("A"),)), 0)
+    assert broker.state.cut(200)
+    assert not broker.state.cut(199)
+    assert broker.state.cut(199)

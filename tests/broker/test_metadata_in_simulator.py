@@ -374,10 +374,17 @@ def test_master_when_records_wait_for_its_dispatcher_then_it_knows_them_until_it
     make_topic(cluster)
     cluster.until(lambda: slave.store.max_offset == master_of(cluster).store.max_offset, "the log")
     assert slave.topics.table.get(T) is None
-    slave.metadata.reign()
-    assert slave.topics.table.get(T) is not None
-    slave.metadata.resign()
-    assert slave.topics.table.get(T) is None
+
+    async def reign_and_resign() -> list[bool]:
+        found = []
+        for turn in (slave.metadata.reign, slave.metadata.resign):
+            turn()
+            found.append(T in slave.topics.table.topics)
+        return found
+
+    turns = cluster.loop.create_task(reign_and_resign())
+    cluster.until(turns.done, "both turns")
+    assert turns.result() == [True, False]
     slave.store.dispatcher.lock.release()
     cluster.until(lambda: slave.topics.table.get(T) is not None, "the dispatcher")
 

@@ -27,13 +27,18 @@ from rmqha.store.record import Message, pack_host
 
 NOT_SERVING = "this broker does not know its role yet, or is giving it up"
 
+WATCH_MS = 100
+"""Until a change is asked for again that was not safe in time."""
+
 
 class MetadataLog:
     """Of one broker.
 
     Attributes:
         is_known: the tables are those of a moment of the log. A store that is new, or comes from
-            Java or an older release, takes them from its first master.
+            Java or an older release, takes them from its first master; so does one whose log has
+            lost a record.
+        on_lost: takes the tables from the master that cut the log, for as long as it is followed.
         set_aside: records of the internal topic that no broker of this kind has written.
         ended_topics, ended_groups: which ended since whoever asks for positions has cleared these.
     """
@@ -49,6 +54,7 @@ class MetadataLog:
         self._host = pack_host(broker.config.host, broker.config.port)
         self._reigning = False
         self.is_known = False
+        self.on_lost: Callable[[], Awaitable[None]] = nothing
         self.set_aside = 0
         self.ended_topics: set[str] = set()
         self.ended_groups: set[str] = set()
@@ -60,17 +66,22 @@ class MetadataLog:
         broker, store = self._broker, self._broker.store
         topics_from, groups_from = broker.topics.mark, broker.groups.mark
         if topics_from is not None and groups_from is not None:
-            # Records that have expired since the files were written are known to nobody here.
-            self.is_known = min(topics_from, groups_from) >= max(0, store.min_offset)
+            marks = topics_from, groups_from
+            # Records that have expired since the files were written are known to nobody here, and
+            # what the files hold of a tail that the log has lost is known to nobody else.
+            self.is_known = (
+                min(marks) >= max(0, store.min_offset) and max(marks) <= store.max_offset
+            )
+            self._state.topics_from, self._state.groups_from = marks
+            self._state.last_end = max(marks)
         if self.is_known:
-            self._state.topics_from, self._state.groups_from = topics_from or 0, groups_from or 0
             # Offsets are written seldom: they may know less of the log than the tables do.
             offsets_from = broker.offsets.mark or 0
             oldest = min(self._state.topics_from, self._state.groups_from, offsets_from)
             for record in dispatched_since(store.commit_log, store.queues, oldest):
                 self._passed(record, forget=record.offset >= offsets_from)
         store.dispatcher.on_metadata = self._passed
-        store.on_truncated = self._state.cut
+        store.on_truncated = self._truncated
 
     def reign(self) -> None:
         """This broker is the master: its tables are the ones that count, all its records included."""
@@ -82,31 +93,51 @@ class MetadataLog:
         for record in waiting_from(store.commit_log, store.dispatched_offset):
             change = self._read(record)
             if change is not None:
-                self._begin(change, record.end)
+                self._begin(change, record.offset, record.end)
 
     def resign(self) -> None:
-        """This broker reigns no more: what no replica has confirmed may be cut off its log."""
+        """This broker reigns no more: what is pending may be cut off its log."""
         self._reigning = False
         count = self._state.undo(self._broker.clock.wall_ms())
         if count:
             self._log.log("warning", "metadata_changes_undone", count=count)
 
+    async def _truncated(self, offset: int) -> None:
+        """The log's tail is gone; with a record of it, the tables must come from the master."""
+        if self._state.cut(offset):
+            return
+        self.is_known = False
+        self._log.log("warning", "metadata_records_cut", offset=offset)
+        await self.on_lost()
+
     def replaced(self, topics_from: int, groups_from: int) -> None:
         """The tables are a master's, which has all records that begin before these offsets."""
         self._state.topics_from, self._state.groups_from = topics_from, groups_from
+        self._state.last_end = max(topics_from, groups_from)
         self.is_known = True
+        # The own dispatcher may have been further than the master's.
+        store = self._broker.store
+        for record in dispatched_since(
+            store.commit_log, store.queues, min(topics_from, groups_from)
+        ):
+            self._passed(record)
 
     # -- the files, and slaves -------------------------------------------------------------------------
 
     @property
     def topics_applied(self) -> int:
-        """Records that begin before are in the topics."""
-        return max(self._state.topics_from, self._broker.store.dispatched_offset)
+        """Records that begin before are in the topics, and are not pending."""
+        return self._applied(self._state.topics_from)
 
     @property
     def groups_applied(self) -> int:
-        """Records that begin before are in the groups."""
-        return max(self._state.groups_from, self._broker.store.dispatched_offset)
+        """Records that begin before are in the groups, and are not pending."""
+        return self._applied(self._state.groups_from)
+
+    def _applied(self, mark: int) -> int:
+        applied = max(mark, self._broker.store.dispatched_offset)
+        pending = self._state.pending_from
+        return applied if pending is None else min(applied, pending)
 
     def topic_members(self) -> dict[str, Any]:
         """``config/topics.json``, and what a slave of this kind copies."""
@@ -152,16 +183,14 @@ class MetadataLog:
     ) -> RemotingCommand | None:  # fmt: skip
         """Answer a request once its change is as safe as messages are, or surely is not.
 
-        A change that leaves everything as it is waits for what is pending: that may be the same
-        change, asked for before.
+        One that leaves everything as it is waits for the last change: that may be the same one,
+        asked for before.
 
         Args:
             followed: what the answer waits for besides.
         """
         if change == Change():
-            end = self._state.pending_end
-            if not end:
-                return request.reply(ResponseCode.SUCCESS)
+            end = min(self._state.written_end, self._broker.store.max_offset)
         else:
             written = self.commit(change)
             if isinstance(written, Refusal):
@@ -180,14 +209,14 @@ class MetadataLog:
         if refusal is not None:
             return refusal
         try:
-            end = self._writer.append(self._message(change)).end
+            result = self._writer.append(self._message(change))
         except MessageIllegal as error:
             return Refusal(MESSAGE_ILLEGAL, f"nothing is changed, it is too much at once: {error}")
         except DiskFailed as error:
             return Refusal(SERVICE_NOT_AVAILABLE, f"nothing is changed: {error}")
-        self._begin(change, end)
+        self._begin(change, result.offset, result.end)
         self._forget(change)
-        return end
+        return result.end
 
     def _refusal(self, change: Change) -> Refusal | None:
         broker = self._broker
@@ -197,7 +226,7 @@ class MetadataLog:
         if status is not PutStatus.PUT_OK:
             return Refusal(status.response_code, status.remark or NOT_SERVING)
         for topic in change.topics:
-            if self.is_ending(topic.name):
+            if broker.topics.table.get(topic.name) is None and self.is_ending(topic.name):
                 return Refusal(ResponseCode.SYSTEM_BUSY, f"topic {topic.name} is being deleted")
         if not broker.topics.table.fits(change.topics):
             return Refusal(ResponseCode.SYSTEM_ERROR, "there is no room for more topics")
@@ -211,10 +240,26 @@ class MetadataLog:
             self._broker.clock.wall_ms(), self._host, self._host,
         )  # fmt: skip
 
-    def _begin(self, change: Change, end: int) -> None:
-        self._state.begin(change, end, self._broker.clock.wall_ms())
+    def _begin(self, change: Change, offset: int, end: int) -> None:
+        self._state.begin(change, offset, end, self._broker.clock.wall_ms())
         if change.topics or change.ended_topics:
             self._broker.routes_changed()
+        self._watch(end)
+
+    def _watch(self, end: int) -> None:
+        """Learn when a change is as safe as the rule asks for, however long that takes."""
+        ha = self._broker.ha
+        if ha is None or not self._reigning or end > self._state.written_end:
+            return
+
+        def done(status: PutStatus) -> None:
+            if status is not PutStatus.PUT_OK:
+                self._broker.clock.call_later(WATCH_MS, lambda: self._watch(end))
+            elif self._reigning and self._state.settled(end):
+                self._broker.topics.changed()
+                self._broker.groups.changed()
+
+        ha.when_put(end, done)
 
     def _read(self, record: MetadataRecord) -> Change | None:
         """What a record says; one that nobody of this kind has written is told of and left."""

@@ -136,6 +136,7 @@ class BrokerReplica:
         self.topics, self.groups = self.files.topics, self.files.groups
         self.offsets = self.files.offsets
         self.metadata = MetadataLog(self, log)
+        self.metadata.on_lost = self._copy_again
         self._epoch_file = EpochFile(disk, config.epoch_path)
         self._tail_may_be_lost = False
         remoting = config.remoting
@@ -434,6 +435,11 @@ class BrokerReplica:
             if await self._slave_sync.copy():
                 self._connect(ha_address)
                 return
+            await self.clock.sleep(FIRST_COPY_RETRY_MS)
+
+    async def _copy_again(self) -> None:
+        """The log was cut below what the tables hold; nothing is received until they are right."""
+        while self.role is Role.SLAVE and not await self._slave_sync.copy():
             await self.clock.sleep(FIRST_COPY_RETRY_MS)
 
     def _connect(self, ha_address: str) -> None:

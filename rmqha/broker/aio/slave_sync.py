@@ -74,7 +74,8 @@ class SlaveSync:
         metadata, master = self._metadata, self._questions.master
         if master is None:
             return False
-        fields = {TABLE_FIELD: TABLE_KNOWN if metadata.is_known else TABLE_WANTED}
+        was_known = metadata.is_known
+        fields = {TABLE_FIELD: TABLE_KNOWN if was_known else TABLE_WANTED}
         ask = self._questions.ask
         topics = await ask(master, RequestCode.GET_ALL_TOPIC_CONFIG, _topics, fields)
         groups = await ask(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, _groups, fields)
@@ -82,10 +83,12 @@ class SlaveSync:
             return False
         if topics[1] is None or groups[1] is None:
             self._merge(master, topics[0], groups[0])
-        elif not metadata.is_known:
+        elif not was_known and not metadata.is_known:
+            # By what was known when it was asked for: an answer without a table is none for now,
+            # and a table that somebody else was quicker to take is an old one.
             self._replace(topics[0], topics[1], groups[0], groups[1])
             self._tell("tables", master, len(topics[0].topics) + len(groups[0].groups))
-        return True
+        return metadata.is_known or topics[1] is None
 
     def _tell(self, what: str, master: str, count: int | None) -> None:
         if count:

@@ -123,17 +123,8 @@ class ConsumeQueues:
                 await self._end(topic)
 
     async def _end(self, topic: bytes) -> None:
-        """Delete a topic's queues. Records behind, of its next life, are dispatched after this.
-
-        One of them may wait for that already, when a service wrote it; then the numbers go on
-        behind it.
-        """
-        gone: list[QueueFiles] = []
-        for key in [key for key in self.queues if key[0] == topic]:
-            queue = self.queues.pop(key)
-            if self.next_offsets.get(key) == queue.max_offset:
-                del self.next_offsets[key]
-            gone.append(queue)
+        """Delete a topic's queues; records behind, of its next life, are dispatched after this."""
+        gone = [self.queues.pop(key) for key in list(self.queues) if key[0] == topic]
         async with self.upkeep:
             for queue in gone:
                 await queue.clear()
@@ -242,6 +233,12 @@ class ConsumeQueues:
         """Delete the files of all queues."""
         for key in sorted(self.queues):
             await self.queues[key].clear()
+
+    def end_numbers(self, properties: bytes) -> None:
+        """A record was written that ends topics: what comes behind it begins at 0."""
+        for topic in ended_topics(properties):
+            for key in [key for key in self.next_offsets if key[0] == topic]:
+                del self.next_offsets[key]
 
     def rebuild_next_offsets(self, log: CommitLog, dispatched: int) -> None:
         """Each queue's end, raised by the records that wait for the dispatcher (ha-store 2.9)."""

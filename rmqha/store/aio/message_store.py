@@ -8,7 +8,7 @@ through the Clock and Disk ports; who opens a real directory locks it first (``r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.runtime.aio.tasks import Tasks
@@ -23,9 +23,11 @@ from rmqha.store.aio.expired import expired_count
 from rmqha.store.aio.flush import Flusher
 from rmqha.store.aio.index_files import IndexFiles
 from rmqha.store.aio.loading import Loaded, Loader
+from rmqha.store.aio.metadata_reader import dispatched_since
 from rmqha.store.aio.plain_appends import PlainAppends
 from rmqha.store.aio.reader import Reader
 from rmqha.store.consume_queue import topic_key
+from rmqha.store.metadata_records import METADATA_TOPIC
 from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Head, Message
 from rmqha.store.settings import StoreSettings
 
@@ -49,7 +51,7 @@ class MessageStore:
             read, ``plain`` the quick way to write what most messages are.
         loaded: what :meth:`open` found.
         failed: what stopped the store, or None.
-        on_truncated: told where the log ends after a cut.
+        on_truncated: told where the log ends after a cut; the cut ends when it returns.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class MessageStore:
         self._checkpoint_file: MappedFile | None = None
         self._tasks = Tasks(log, self._task_failed)
         self.failed: RmqhaError | None = None
-        self.on_truncated: Callable[[int], None] | None = None
+        self.on_truncated: Callable[[int], Awaitable[None]] | None = None
         self.loaded: Loaded | None = None
         self.commit_log = CommitLog(disk, clock, settings)
         self.queues = ConsumeQueues(disk, settings, on_skipped=self._skipped)
@@ -250,6 +252,8 @@ class MessageStore:
                     message = batches.with_inner_base(message, base)
             result = self.commit_log.append(message, base)
             table[key] = base + count
+            if message.topic == METADATA_TOPIC:
+                self.queues.end_numbers(message.properties)
         if not self._bounded:
             self.dispatcher.wake()
         return result
@@ -403,6 +407,8 @@ class MessageStore:
         except DiskFailed as error:
             self.flusher.fail(error)
             raise
+        if self.on_truncated is not None:
+            await self.on_truncated(offset)
 
     async def _truncate(self, offset: int) -> None:
         log = self.commit_log
@@ -410,17 +416,18 @@ class MessageStore:
         self.flusher.flushed_offset = min(self.flusher.flushed_offset, offset)
         start = self._record_start(offset)
         self._durable_end = min(self._durable_end, start)
+        # A topic's queues went with the record that ended it; without the record they come back.
+        revived = any(one.ends for one in dispatched_since(log, self.queues, start))
         await self._sync_checkpoint()
         await self.queues.cut(start)
         self.indexes.cut(start)
-        self.dispatcher.restart_at(min(self.dispatcher.offset, start))
+        restart = max(0, log.min_offset) if revived else start
+        self.dispatcher.restart_at(min(self.dispatcher.offset, restart))
         await log.cut(offset, start)
         if log.empty:
             await self.queues.clear()
         self.rebuild_queue_offsets()
         self._log.log("info", "log_truncated", offset=offset)
-        if self.on_truncated is not None:
-            self.on_truncated(offset)
 
     def _record_start(self, offset: int) -> int:
         """``offset`` itself, or the start of the record that it lies within."""

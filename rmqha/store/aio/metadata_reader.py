@@ -7,21 +7,30 @@ from typing import NamedTuple
 
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
-from rmqha.store.metadata_records import METADATA_KEY
+from rmqha.store.metadata_records import METADATA_KEY, ended_topics
 from rmqha.store.record import Head, decode
 
 
 class MetadataRecord(NamedTuple):
-    """One record: its place in the commit log, and what the broker wrote."""
+    """One record: its place in the commit log, and what the broker wrote.
+
+    Attributes:
+        ends: whether it ends topics.
+    """
 
     offset: int
     end: int
     body: bytes
+    ends: bool = False
 
 
 def metadata_record(head: Head, buffer: memoryview) -> MetadataRecord:
     """The record that begins with ``head``."""
-    return MetadataRecord(head.offset, head.offset + head.size, bytes(decode(buffer, head).body))
+    record = decode(buffer, head)
+    return MetadataRecord(
+        head.offset, head.offset + head.size, bytes(record.body),
+        bool(ended_topics(bytes(record.properties))),
+    )  # fmt: skip
 
 
 def dispatched_since(

@@ -137,12 +137,17 @@ class TopicProcessor:
             return request.reply(refusal.code, refusal.remark)
         if refusal is not None and "system topic" in refusal.remark:
             return request.reply(refusal.code, refusal.remark)
-        ended = () if self._broker.metadata.is_ending(name) else self._ended_with(name)
+        ended = self._ended_with(name)
         return self._change(connection, request, Change(ended_topics=ended), name)
 
     def _ended_with(self, name: str) -> tuple[str, ...]:
-        """A topic, and where groups would pop it again; none when there is nothing of it."""
+        """A topic, and where groups would pop it again.
+
+        None when there is nothing of it, or its end is written already.
+        """
         broker = self._broker
+        if broker.topics.table.get(name) is None and broker.metadata.is_ending(name):
+            return ()
         topics, groups = broker.topics.table, broker.offsets.table.groups_of(name)
         retries = {retry_topic_of(name, group) for group in groups} - {name}
         known = broker.store.reader.has_topic(name) or topics.get(name) is not None or groups
