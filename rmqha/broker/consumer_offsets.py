@@ -42,6 +42,8 @@ class ConsumerOffsets:
         self._count = 0
         self._pulled: Table = {}
         self._reset: Table = {}
+        # The change that each was last, the newest at the end.
+        self._changed: dict[Key, int] = {}
         self._commits = 0
         self.version = DataVersion()
         self.changes = 0
@@ -79,6 +81,8 @@ class ConsumerOffsets:
             return True
         queues[queue_id] = offset
         self.changes += 1
+        self._changed.pop((topic, group), None)
+        self._changed[topic, group] = self.changes
         self._commits += 1
         if self._commits % VERSION_STEP == 0:
             self.version = self.version.next(wall_ms, self.version.state_version)
@@ -143,6 +147,7 @@ class ConsumerOffsets:
         count = 0
         for key in gone:
             count += len(self._table.pop(key))
+            self._changed.pop(key, None)
             for index, name, other in ((self._topics, key[1], key[0]), (self._groups, *key)):
                 index[name].discard(other)
                 if not index[name]:
@@ -170,16 +175,35 @@ class ConsumerOffsets:
                     found.append((group, topic, queue_id, offset, end))
         for group, topic, queue_id, _, end in found:
             self._table[topic, group][queue_id] = end
-        self.changes += len(found)
+            self.changes += 1
+            self._changed.pop((topic, group), None)
+            self._changed[topic, group] = self.changes
         return found
 
     # -- the file, and slaves --------------------------------------------------------------------
 
     def members(self) -> dict[str, Any]:
         """``config/consumerOffset.json``, and the answer to 43."""
+        return self._members(sorted(self._table))
+
+    def members_since(self, changes: int) -> dict[str, Any]:
+        """The same of what has changed since there were so many changes, but for what was forgotten.
+
+        A topic or group that goes is a record of the log, which slaves have without this.
+        """
+        found = []
+        for key, change in reversed(self._changed.items()):
+            if change <= changes:
+                break
+            found.append(key)
+        return self._members(sorted(found))
+
+    def _members(self, keys: list[Key]) -> dict[str, Any]:
         table = {
-            f"{topic}{SEPARATOR}{group}": {str(key): queues[key] for key in sorted(queues)}
-            for (topic, group), queues in sorted(self._table.items())
+            SEPARATOR.join(key): {
+                str(one): self._table[key][one] for one in sorted(self._table[key])
+            }
+            for key in keys
         }
         return {"dataVersion": self.version.members(), "offsetTable": table}
 

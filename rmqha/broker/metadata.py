@@ -134,6 +134,10 @@ class Metadata:
         """Where the last record ends that is in the tables, pending or not."""
         return self._pending[-1].end if self._pending else self.last_end
 
+    def is_own(self, end: int) -> bool:
+        """Whether the record that ends there is this master's, and was applied when it was written."""
+        return any(one.end == end for one in self._pending)
+
     def is_ending(self, topic: str) -> bool:
         """Whether a topic's end is written and not passed: its old queues are still there."""
         return any(topic in one.change.ended_topics for one in self._pending if not one.is_passed)

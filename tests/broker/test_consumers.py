@@ -426,3 +426,22 @@ def test_queue_table_when_written_then_keys_are_objects_and_our_reader_takes_it(
         b'{"offsetTable":{{"brokerName":"b","queueId":0,"topic":"T"}:{"maxOffset":1},'
         b'{"brokerName":"b","queueId":1,"topic":"T"}:5},"consumeTps":0.5}'
     )
+
+
+def test_offsets_when_asked_for_since_then_what_changed_and_nothing_else() -> None:
+    """A slave that misses a change has that position until the group commits again."""
+    table = ConsumerOffsets(100)
+    for group, offset in (("A", 1), ("B", 2), ("C", 3)):
+        table.commit(group, "T", 0, offset, 0)
+    seen = table.changes
+    assert table.members_since(seen)["offsetTable"] == {}
+    table.commit("B", "T", 0, 2, 0)  # as it was
+    table.commit("A", "T", 1, 7, 0)
+    assert table.members_since(seen)["offsetTable"] == {"T@A": {"0": 1, "1": 7}}
+    later = table.changes
+    table.reset("C", "T", 0, 0, 0)
+    table.forget_group("A")
+    assert table.members_since(seen)["offsetTable"] == {"T@C": {"0": 0}}
+    table.cut(lambda topic, queue_id: 1)
+    assert table.members_since(later)["offsetTable"] == {"T@B": {"0": 1}, "T@C": {"0": 0}}
+    assert table.members_since(0) == table.members()

@@ -53,6 +53,7 @@ class MetadataLog:
         broker.offsets.members = self.offset_members
         self._host = pack_host(broker.config.host, broker.config.port)
         self._reigning = False
+        self._offsets_from = 0
         self.is_known = False
         self.on_lost: Callable[[], Awaitable[None]] = nothing
         self.set_aside = 0
@@ -65,6 +66,8 @@ class MetadataLog:
         """Bring the tables, as their files had them, up to where the dispatcher is."""
         broker, store = self._broker, self._broker.store
         topics_from, groups_from = broker.topics.mark, broker.groups.mark
+        # Offsets are written seldom: they may know less of the log than the tables do.
+        self._offsets_from = broker.offsets.mark or 0
         if topics_from is not None and groups_from is not None:
             marks = topics_from, groups_from
             # Records that have expired since the files were written are known to nobody here, and
@@ -75,11 +78,9 @@ class MetadataLog:
             self._state.topics_from, self._state.groups_from = marks
             self._state.last_end = max(marks)
         if self.is_known:
-            # Offsets are written seldom: they may know less of the log than the tables do.
-            offsets_from = broker.offsets.mark or 0
-            oldest = min(self._state.topics_from, self._state.groups_from, offsets_from)
+            oldest = min(*marks, self._offsets_from)
             for record in dispatched_since(store.commit_log, store.queues, oldest):
-                self._passed(record, forget=record.offset >= offsets_from)
+                self._passed(record)
         store.dispatcher.on_metadata = self._passed
         store.on_truncated = self._truncated
 
@@ -104,6 +105,7 @@ class MetadataLog:
 
     async def _truncated(self, offset: int) -> None:
         """The log's tail is gone; with a record of it, the tables must come from the master."""
+        self._offsets_from = min(self._offsets_from, offset)
         if self._state.cut(offset):
             return
         self.is_known = False
@@ -120,7 +122,7 @@ class MetadataLog:
         for record in dispatched_since(
             store.commit_log, store.queues, min(topics_from, groups_from)
         ):
-            self._passed(record)
+            self._apply(record)
 
     # -- the files, and slaves -------------------------------------------------------------------------
 
@@ -273,19 +275,25 @@ class MetadataLog:
             )
             return None
 
-    def _passed(self, record: MetadataRecord, *, forget: bool = False) -> None:
-        change = self._read(record)
-        if change is None:
-            return
-        broker = self._broker
-        if self._state.passed(record.offset, record.end, change, broker.clock.wall_ms()) or forget:
+    def _passed(self, record: MetadataRecord) -> None:
+        is_own = self._state.is_own(record.end)
+        change = self._apply(record)
+        if change is not None and not is_own and record.offset >= self._offsets_from:
             self._forget(change)
             self.ended_topics.update(change.ended_topics)
             self.ended_groups.update(change.forgotten_groups)
+
+    def _apply(self, record: MetadataRecord) -> Change | None:
+        """Let a record change the tables; what it says."""
+        change, broker = self._read(record), self._broker
+        if change is None:
+            return None
+        self._state.passed(record.offset, record.end, change, broker.clock.wall_ms())
         if change.topics or change.ended_topics:
             broker.topics.changed()
         if change.groups or change.ended_groups:
             broker.groups.changed()
+        return change
 
     def _forget(self, change: Change) -> None:
         """What groups have stored goes with its topic, or with the group."""

@@ -19,6 +19,7 @@ from msgspec import Struct
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.aio.consumer_files import OffsetFile
 from rmqha.broker.aio.master_questions import MasterQuestions
+from rmqha.broker.aio.processors.offsets import CHANGES_MEMBER, SINCE_EVER, SINCE_FIELD
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.delay_offsets import DelayOffsets
 from rmqha.broker.timers import TimerMark
@@ -33,13 +34,17 @@ FoundT = TypeVar("FoundT")
 LOOK_MS = 20
 """Between two looks at how far the own log is confirmed."""
 
+QUICK_MS = 300
+"""Between two questions to a master that tells no more than what has changed. So positions are less
+than a second behind; a Java master's are asked for as often as ``syncSlaveMetadataPeriod`` says."""
 
-class Confirmed(Protocol):
+
+class Dispatched(Protocol):
     """The own log."""
 
     @property
-    def confirm_offset(self) -> int:
-        """Bytes before it are on every replica of the SyncStateSet, and here."""
+    def dispatched_offset(self) -> int:
+        """Records before it are confirmed, and have done here what they say."""
 
 
 class Ended(Protocol):
@@ -80,7 +85,7 @@ class PositionSync:
         questions: MasterQuestions,
         clock: Clock,
         log: Logger,
-        store: Confirmed,
+        store: Dispatched,
         offsets: OffsetFile,
         ended: Ended,
         services: MasterServices,
@@ -94,6 +99,8 @@ class PositionSync:
         self._offsets = offsets
         self._services = services
         self._period_ms = period_ms
+        # Whom it asked last, and what that master counted then.
+        self._since: tuple[str, str] | None = None
 
     async def run(self) -> None:
         """Look for ever."""
@@ -101,15 +108,28 @@ class PositionSync:
             master = self._questions.master
             found = None if master is None else await self._ask_all(master)
             if master is not None and found is not None and await self._reached(master, found):
-                self._take(found)
-            await self._clock.sleep(self._period_ms)
+                self._take(master, found)
+            quick = found is not None and CHANGES_MEMBER in (found.consumers or ())
+            await self._pause(master, 0 if quick else self._period_ms)
+
+    async def _pause(self, master: str | None, period_ms: int) -> None:
+        """Wait; another master is asked soon."""
+        until_ms = self._clock.now_ms() + period_ms
+        while True:
+            await self._clock.sleep(min(self._period_ms, QUICK_MS))
+            if self._questions.master != master or self._clock.now_ms() >= until_ms:
+                return
 
     async def _ask_all(self, master: str) -> Positions | None:
         rules = self._services.rules
         # What ends while the answers are on their way may still be in them.
         self._ended.ended_topics.clear()
         self._ended.ended_groups.clear()
-        consumers = await self._questions.ask(master, RequestCode.GET_ALL_CONSUMER_OFFSET, _object)
+        known = self._since is not None and self._since[0] == master
+        since = {SINCE_FIELD: self._since[1] if known and self._since else SINCE_EVER}
+        consumers = await self._questions.ask(
+            master, RequestCode.GET_ALL_CONSUMER_OFFSET, _object, since
+        )
         delays = await self._questions.ask(master, RequestCode.GET_ALL_DELAY_OFFSET, _delays)
         timers = None
         if rules.timers:
@@ -125,18 +145,21 @@ class PositionSync:
     async def _reached(self, master: str, found: Positions) -> bool:
         """Wait for the own log; False when the master is another one meanwhile."""
         while self._questions.master == master:
-            if self._store.confirm_offset >= found.log_end:
+            if self._store.dispatched_offset >= found.log_end:
                 return True
             await self._clock.sleep(LOOK_MS)
         return False
 
-    def _take(self, found: Positions) -> None:
+    def _take(self, master: str, found: Positions) -> None:
         services = self._services
+        self._since = None
         try:
             if found.consumers is not None and self._offsets.table.merge(
                 found.consumers, self._ended.ended_topics, self._ended.ended_groups
             ):
                 self._offsets.changed()
+            if found.consumers is not None and CHANGES_MEMBER in found.consumers:
+                self._since = master, str(found.consumers[CHANGES_MEMBER])
         except RemoteProtocolError as error:
             what = RequestCode.GET_ALL_CONSUMER_OFFSET.name
             self._log.log("warning", "not_copied", what=what, reason=str(error))

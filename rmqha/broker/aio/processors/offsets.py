@@ -20,10 +20,25 @@ from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.headers import bool_field, ext_fields, int_field, long_field, text_field
+from rmqha.remoting.headers import (
+    INT64_MAX,
+    bool_field,
+    ext_fields,
+    int_field,
+    long_field,
+    parse_number,
+    text_field,
+)
 from rmqha.store.aio.pulling import Pulling
 
 CONSUMER_NOT_ONLINE = 206
+
+SINCE_FIELD = "rmqhaSince"
+"""Of request 43: ``CHANGES_MEMBER`` of the answer before, ``SINCE_EVER`` the first time."""
+
+SINCE_EVER = "-"
+CHANGES_MEMBER = "rmqhaChanges"
+"""Of its answer: this process, and how many changes it counts."""
 
 
 class OffsetProcessor:
@@ -31,6 +46,7 @@ class OffsetProcessor:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._life = str(broker.clock.wall_ms())
         store = broker.store
         self._pulling = Pulling(store.commit_log, store.queues, store.limit)
         self._resets = broker.config.boolean("useServerSideResetOffset")
@@ -102,9 +118,17 @@ class OffsetProcessor:
         return request.reply(ResponseCode.SUCCESS)
 
     def all_offsets(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """43: what a slave copies."""
-        body = fastjson.dumps(self._broker.offsets.table.members())
-        return request.reply(ResponseCode.SUCCESS, body=body)
+        """43: what a slave copies; one of this kind takes what is new since it last asked."""
+        table, since = self._broker.offsets.table, text_field(request.ext_fields, SINCE_FIELD, "")
+        life, _colon, count = since.partition(":")
+        changes = parse_number(count, INT64_MAX)
+        if life == self._life and changes is not None:
+            body = table.members_since(changes)
+        else:
+            body = table.members()
+        if since:
+            body[CHANGES_MEMBER] = f"{self._life}:{table.changes}"
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
 
     # -- where a queue begins and ends -------------------------------------------------------------
 
