@@ -18,7 +18,7 @@ from rmqha.controller.metadata.state import MetadataState
 MARKS_MAX = 4
 """A leader tells its digest at once, so older marks wait for nothing."""
 
-CHECKED_SETS = 20
+CHECKED_SETS = 100
 """At a mark so many sets are looked at that nobody has changed."""
 
 NEVER = sys.maxsize

@@ -21,7 +21,8 @@ from rmqha.controller.machine import (
 from rmqha.controller.metadata import events as ev
 from rmqha.controller.metadata import state as state_module
 from rmqha.controller.metadata.apply import apply
-from rmqha.controller.metadata.state import BrokerSet
+from rmqha.controller.metadata.digests import Digests
+from rmqha.controller.metadata.state import BrokerSet, MetadataState
 from tests.controller.metadata.driving import CLUSTER, NAME, Driver
 
 EVERY = 10
@@ -149,6 +150,29 @@ def test_state_when_a_set_nobody_uses_changed_behind_its_back_then_it_is_named()
         group.alter(EVERY + 1)
     group.follow()
     assert group.follower.digests.compared >= 2
+
+
+@pytest.mark.parametrize(("sets", "marks"), [(100, 1), (200, 2)])
+def test_state_when_any_of_many_quiet_sets_changed_then_found_within_a_mark_a_hundred(
+    sets: int, marks: int
+) -> None:
+    """An operator who has so many sets is told how long a wrong one may answer (ADR 0019)."""
+    state, digests = MetadataState(), Digests()
+    names = [f"s{number:03}" for number in range(sets)]
+    for name in names:
+        apply(state, ev.ApplyBrokerId("c", name, "h:1", BrokerId(1), "h:1;1"))
+    index = itertools.count(1)
+
+    def mark(times: int) -> None:
+        for _ in range(times):
+            digests.committed(next(index), ev.StateMarked(1), state)
+
+    for name in (names[0], names[-1], names[sets // 2]):
+        mark(1)
+        before, state.sets[name].master_epoch = state.sets[name].master_epoch, 7
+        with pytest.raises(InvariantBroken, match=f"broker set {name} of this node"):
+            mark(marks)
+        state.sets[name].master_epoch = before
 
 
 def test_state_when_changed_after_a_snapshot_was_installed_then_stops() -> None:
