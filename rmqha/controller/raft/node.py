@@ -174,9 +174,15 @@ class Node:
 
     # -- roles -----------------------------------------------------------------------------
 
-    def reset_election_timer(self, now_ms: int) -> None:
-        """Choose the next time at which silence means an election."""
+    def reset_election_timer(self, now_ms: int, *, asking: bool = False) -> None:
+        """Choose the next time at which silence means an election.
+
+        With ``asking`` it is judged already, so what patience has learnt of silence is no reason to
+        wait: a pre-candidate that rivals have put off asks again, which changes nothing elsewhere.
+        """
         low, high = self.patience.election_min_ms, self.patience.election_max_ms
+        if asking:
+            low, high = self.settings.election_min_ms, self.settings.election_max_ms
         self.election_deadline_ms = now_ms + low + self.jitter(high - low)
 
     def jitter(self, span: int) -> int:

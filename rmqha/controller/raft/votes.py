@@ -42,7 +42,7 @@ def start_pre_vote(node: Node, now_ms: int) -> None:
     node.leader_id = None
     node.votes = {node.id}
     node.immediate.append(RoleChanged(node.role.value, node.term, None))
-    node.reset_election_timer(now_ms)
+    node.reset_election_timer(now_ms, asking=True)
     for peer in node.peers:
         node.send(
             peer, PreVoteRequest(node.term + 1, node.id, node.log.last_index, node.log.last_term)

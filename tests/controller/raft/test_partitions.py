@@ -27,3 +27,25 @@ def test_bridge_when_only_it_can_talk_to_a_majority_then_it_leads(
         leader = cluster.wait_leader(3_000)
         if not one_way:
             assert leader == bridge
+
+
+def test_bridge_when_its_patience_has_grown_then_rivals_cost_it_no_widened_timeouts() -> None:
+    """Where a leader was cut off for a second, the next one could be nine seconds in coming."""
+    widened, waited_ms = 0, []
+    for seed in range(8):
+        cluster = Cluster(5, seed=seed)
+        leader = cluster.wait_leader()
+        *_, other = others = [one for one in cluster.members if one != leader]
+        low, middle, bridge = others[:3]
+        node = cluster.cores[bridge].node
+        node.patience.heard_after(900)
+        cluster.crash(leader)
+        cluster.crash(other)
+        cluster.cut(low, middle)
+        cluster.cut(middle, low)
+        start_ms = cluster.now_ms
+        assert cluster.wait_leader(10_000) == bridge
+        waited_ms.append(cluster.now_ms - start_ms)
+        widened += node.patience.is_widened
+    assert widened == len(waited_ms)
+    assert max(waited_ms) <= 5 * node.settings.election_max_ms, waited_ms
