@@ -15,6 +15,7 @@ from rmqha.base.errors import DiskFailed, DiskFull, StoreCorrupted
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.events import HardState, Persist, SnapshotMeta, Standing
 from rmqha.controller.raft.messages import Entry
+from rmqha.controller.raft.standing import standing_found
 from rmqha.runtime.ports import AppendFile, Disk
 
 SEGMENT_SUFFIX = ".wal"
@@ -105,7 +106,7 @@ class Wal:
         Args:
             snapshot: the newest one, which is durable.
             fresh: the standing of a store that is made here and now.
-            unknown: the standing of a store of format 1, which has none.
+            unknown: the standing of a store of format 1 that was used (``standing_found``).
 
         Raises:
             StoreCorrupted, StoreMismatch, DiskFailed: the store cannot be used; it is unchanged.
@@ -127,12 +128,8 @@ class Wal:
             await self._disk.truncate(self._path(name), size)
         if found.empty_last is not None:
             await self._disk.remove(self._path(found.empty_last))
-        if not found.segments:
-            found.hard_state = HardState(standing=fresh)
-        elif found.hard_state.standing == Standing():
-            # What never had a term has neither voted nor taken anything: its group is yet to be.
-            unused = found.hard_state.term == 0 and not entries and snapshot.last_index == 0
-            found.hard_state = found.hard_state._replace(standing=fresh if unused else unknown)
+        standing = standing_found(found, snapshot.last_index, fresh, unknown)
+        found.hard_state = found.hard_state._replace(standing=standing)
         self._hard_state = found.hard_state
         self._next_seq = found.next_seq
         self._segments = found.segments

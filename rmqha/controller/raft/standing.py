@@ -40,9 +40,31 @@ from rmqha.controller.raft.messages import (
 )
 from rmqha.controller.raft.node import NEW, RECOVERING, VOTER, Node, Role
 from rmqha.controller.raft.progress import Progress
+from rmqha.controller.raft.wal_layout import Recovered
 
 NOTE_ROUNDS = 100
 """So often a group that is not founded yet says whom it waits for."""
+
+
+def standing_found(
+    found: Recovered, snapshot_index: int, fresh: Standing, unknown: Standing
+) -> Standing:
+    """What a node is by what it finds on its disk when it starts.
+
+    Args:
+        found: what its log says; a store of format 1 says nothing of standings.
+        snapshot_index: the last index of its snapshot, 0 when it has none.
+        fresh: the standing of a store that is made here and now.
+        unknown: the standing of a store of format 1 that was used.
+    """
+    if not found.segments:
+        return fresh
+    if found.hard_state.standing != Standing():
+        return found.hard_state.standing
+    # What never had a term has neither voted nor taken anything: its group is yet to be.
+    empty = not found.entries and found.base is None and snapshot_index == 0
+    unused = found.hard_state.term == 0 and empty
+    return fresh if unused else unknown
 
 
 def ask(node: Node, now_ms: int) -> None:

@@ -9,8 +9,9 @@ from rmqha.controller.raft import events as ev
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.core import RaftCore
 from rmqha.controller.raft.events import HardState, Standing
-from rmqha.controller.raft.messages import PreVoteRequest, StandingTold
+from rmqha.controller.raft.messages import Entry, PreVoteRequest, StandingTold
 from rmqha.controller.raft.settings import RaftSettings
+from rmqha.controller.raft.standing import standing_found
 from rmqha.sim.disk import SimFile
 from rmqha.verify.raft import RaftWatch
 from tests.controller.raft.cluster import STORE, Cluster
@@ -257,3 +258,34 @@ def test_answer_when_it_was_asked_for_before_the_first_round_then_it_founds_noth
     assert core.node.standing == own
     told("n1", "b", core.node.standing_round)
     assert core.node.standing.kind == "voter"
+
+
+FRESH = Standing("new", "fresh")
+UNKNOWN = Standing("voter", "", (("n0", ""),))
+OWN = Standing("recovering", "own")
+SEGMENT = layout.Segment("1.wal", 0)
+
+
+@pytest.mark.parametrize(
+    ("found", "snapshot_index", "wanted"),
+    [
+        (layout.Recovered(), 0, FRESH),
+        (layout.Recovered(HardState(0, None, OWN), segments=[SEGMENT]), 0, OWN),
+        (layout.Recovered(HardState(3, "n1", OWN), segments=[SEGMENT]), 9, OWN),
+        (layout.Recovered(HardState(0), segments=[SEGMENT]), 0, FRESH),
+        (layout.Recovered(HardState(1), segments=[SEGMENT]), 0, UNKNOWN),
+        (layout.Recovered(HardState(0), segments=[SEGMENT]), 1, UNKNOWN),
+        (layout.Recovered(HardState(0), base=(1, 1), segments=[SEGMENT]), 0, UNKNOWN),
+        (
+            layout.Recovered(HardState(0), entries=[Entry(1, 1, b"")], segments=[SEGMENT]),
+            0,
+            UNKNOWN,
+        ),
+    ],
+)
+def test_standing_when_a_store_is_opened_then_new_only_if_nothing_ever_counted_on_it(
+    found: layout.Recovered, snapshot_index: int, wanted: Standing
+) -> None:
+    """Taken for a voter, an unused store keeps its group from being founded; a used one taken for
+    new forgets what it promised."""
+    assert standing_found(found, snapshot_index, FRESH, UNKNOWN) == wanted
