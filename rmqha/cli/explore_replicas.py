@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-import time
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
 import click
 
-from rmqha.cli.explore import told
+from rmqha.cli.explore_walk import explore, limited
 from rmqha.sim.explore.broker_set import Move, Scene
 from rmqha.sim.explore.replicas import STARTS, Replicas
-from rmqha.sim.explore.walk import Limits, Report, State, Violation, Walk
+from rmqha.sim.explore.walk import Limits, State, Violation
 
 WORDS = {
     "put": "a record is written",
@@ -36,28 +37,20 @@ WORDS = {
 @click.option("--polls", default=0, help="How many polls of the controller's set at most.")
 @click.option("--passes", default=0, help="How many steps of time at most.")
 @click.option("--start", type=click.Choice(sorted(STARTS)), default="in step", show_default=True)
-@click.option("--depth", default=0, help="Stop after this many moves; 0 is no limit.")
-@click.option("--states", default=0, help="Stop after this many states; 0 is no limit.")
-@click.option("--seconds", default=0.0, help="Stop after this time; 0 is no limit.")
-def main(  # type: ignore[no-untyped-def]  # the numbers come by name
-    *, depth: int, states: int, seconds: float, **numbers
-) -> None:
+@limited
+def main(*, limits: Limits, **numbers: Any) -> None:
     """Visit every state that a master and its slaves can reach, with the real HA core.
 
     Exits with 1 and a shortest trace when a property breaks.
     """
     space = Replicas(Scene(**numbers))
-    report = Walk(space, space.start, Limits(depth, states, seconds), time.monotonic).run()
-    print("\n".join(told(report, space.scene.missing(report.moves))))
-    if report.violation is not None:
-        print("\n".join(trace(space, report)))
-        sys.exit(1)
+    explore(space, space.start, limits, missing=space.scene.missing, tell=partial(tell, space))
 
 
-def trace(space: Replicas, report: Report[Move]) -> list[str]:
+def tell(space: Replicas, trace: Iterable[Move]) -> list[str]:
     """The way to a violation, one line a move; the last line is the property."""
     lines, state = list[str](), space.start
-    for number, move in enumerate(report.trace, 1):
+    for number, move in enumerate(trace, 1):
         lines.append(f"{number:3} {_what(space, state, move)}")
         try:
             state = space.after(state, move)
