@@ -8,7 +8,13 @@ from rmqha.ha import events as ev
 from rmqha.ha.frames import Ack
 from rmqha.ha.ha_core import HaCore
 from rmqha.ha.settings import HaSettings
-from rmqha.ha.sync_state_set import ASIDE_MS_MAX, STRANGERS_MAX, SyncStateSet
+from rmqha.ha.sync_state_set import (
+    ASIDE_MS_MAX,
+    ASKED_MAX,
+    RETRY_MS,
+    STRANGERS_MAX,
+    SyncStateSet,
+)
 from tests.ha.test_sessions import joined, reigning
 
 KNOWN = frozenset({1, 2, 3})
@@ -123,3 +129,16 @@ def test_refused_ids_are_bounded() -> None:
         assert one.ask(number * ASIDE_MS_MAX, frozenset({1, number + 2}))
         one.refused(number * ASIDE_MS_MAX, for_a_member=True)
     assert len(one._aside) == STRANGERS_MAX
+
+
+def test_set_when_it_is_asked_for_again_and_again_then_others_can_be_asked_for() -> None:
+    """Answers that are lost for ten seconds would fill the room, and leave the set as it is."""
+    members = SyncStateSet(1)
+    members.adopt({1}, 1)
+    wished = frozenset({1, 2})
+    for number in range(2 * ASKED_MAX):
+        assert members.ask(number * RETRY_MS, wished)
+        members.lost()
+    assert members.asked == [wished]
+    assert members.ask(2 * ASKED_MAX * RETRY_MS, KNOWN)
+    assert members.asked == [wished, KNOWN]
