@@ -15,10 +15,10 @@ from rmqha.sim.replica_swarm import run_replica_seed
 from rmqha.sim.shrink import same_failure, shrink
 from rmqha.sim.story import Fault, Outcome
 from rmqha.sim.swarm import make_swarm, run_seed
-from rmqha.sim.traps import AMBUSHES
+from rmqha.sim.traps import NAMES
 from rmqha.verify.client_history import HistoryWriter
 
-COVERED_FROM = 500
+COVERED_FROM = 200
 """A batch of so many seeds must hold every kind of fault and happening at least once."""
 
 SEED_LINES_MAX = 200
@@ -137,7 +137,7 @@ def _play_many(first: int, count: int, processes: int, *, replicas: bool) -> int
         elif count <= SEED_LINES_MAX:
             print(_line(one, replicas=replicas))
     totals.wall_s = time.monotonic() - began
-    uncovered = missing(totals.counts, make_swarm(first).kinds, AMBUSHES) if not replicas else []
+    uncovered = missing(totals.counts, make_swarm(first).kinds, NAMES) if not replicas else []
     _print_totals(first, totals)
     if totals.failed:
         print("\n" + totals.failed[0].notes)

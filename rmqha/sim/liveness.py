@@ -19,6 +19,9 @@ LOOK_EVERY_MS = 100
 PATIENCE = 15
 """In longest election timeouts; broken connections need up to two seconds to be dialled again."""
 
+QUIET_MS = 4800.0
+"""Longer than it may take until there is a leader, by the election timeouts of ``cluster``."""
+
 CALM_LOSS_MAX = 0.03
 
 

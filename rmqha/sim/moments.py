@@ -8,8 +8,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+from rmqha.controller.aio.wal import SEGMENT_SUFFIX
 from rmqha.controller.raft.node import Node, Role
+from rmqha.controller.raft.wal_layout import ALIGNMENT
 from rmqha.sim.cluster import SimCluster
+from rmqha.sim.disk import SECTOR
 
 
 class Stage:
@@ -38,6 +41,12 @@ class Stage:
         """Who leads the highest term, ready or not."""
         led = [(node.term, one) for one, node in self.nodes() if node.role is Role.LEADER]
         return max(led)[1] if led else None
+
+    def log_end(self, host: str) -> tuple[int, int]:
+        """Bytes of the newest file of a controller's log, and so many are prepared for it."""
+        files = self.cluster.disks[host].files
+        newest = files[max(path for path in files if path.endswith(SEGMENT_SUFFIX))]
+        return len(newest.durable), max(len(newest.content), self.cluster.options.wal_segment_bytes)
 
     def round_ms(self, node: Node, host: str) -> float:
         """How long ago the newest answered round began, by the node's clock."""
@@ -132,6 +141,29 @@ def votes_against_a_leader(stage: Stage, it: str, node: Node) -> bool:
     leader = stage.leader()
     old = None if leader in (None, it) else stage.node(str(leader))
     return votes(stage, it, node) and old is not None and old.ready and old.term < node.term
+
+
+def writes_in_parts(stage: Stage, it: str, node: Node) -> bool:
+    """Entries are on the way to the disk that may arrive in part: by sectors, or by the length."""
+    waiting = node.log.between(node.durable_index + 1, node.log.last_index)
+    if not node.persisting or node.installing or not waiting:
+        return False
+    start, prepared = stage.log_end(it)
+    size = ALIGNMENT + sum(len(entry.data) for entry in waiting)
+    return start % SECTOR + size > SECTOR or start + size > prepared
+
+
+def has_compacted(stage: Stage, it: str, node: Node) -> bool:
+    """It leads, and only snapshots hold the log's beginning."""
+    return leads(stage, it, node) and node.log.base_index > 0
+
+
+def leads_equals(stage: Stage, it: str, node: Node) -> bool:
+    """It leads, all live and vote, and the disks of all hold the same log."""
+    nodes = [other for _, other in stage.nodes()]
+    ends = {(other.log.last_term, other.log.last_index) for other in nodes}
+    durable = all(one.may_vote and one.durable_index == one.log.last_index for one in nodes)
+    return leads(stage, it, node) and durable and len(ends) == 1 and len(nodes) > len(node.peers)
 
 
 def longer(stage: Stage, it: str, node: Node) -> list[str]:

@@ -119,6 +119,8 @@ class Story:
             if at_ms >= self.phase_ms:
                 return
             self.advance(at_ms)
+            if self.is_quiet():
+                continue
             (name,) = self.rng.choices(names, weights)
             args = self.kinds[name].draw()
             if args is not None:
@@ -129,6 +131,10 @@ class Story:
     def pause_ms(self) -> float:
         """How long until the next fault."""
         return self.rng.choice(self.pauses_ms) * self.rng.uniform(0.5, 1.5)
+
+    def is_quiet(self) -> bool:
+        """Whether no fault is drawn now."""
+        return False
 
     def advance(self, end_ms: float) -> None:
         """Let time pass until the next fault."""

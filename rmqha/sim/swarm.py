@@ -16,14 +16,12 @@ from rmqha.sim.ambush import Ambushes
 from rmqha.sim.clock import SimClock
 from rmqha.sim.cluster import CONTROLLER_PORT, SimCluster, SimOptions
 from rmqha.sim.faults import WEATHERS, kinds_of
+from rmqha.sim.liveness import QUIET_MS
 from rmqha.sim.loop import HOST
 from rmqha.sim.operator import Operator
 from rmqha.sim.story import Fault, Outcome, Story, tell
 
 PHASE_MS = 10_000.0
-QUIET_MS = 4_800.0
-"""Longer than it may take until there is a leader (``liveness``)."""
-
 OPERATOR = "a0"
 PARTIAL = ("bridge", "ring")
 
@@ -58,7 +56,7 @@ class Swarm(Story):
         self._operator_seed = rng.random()
         self._drawn_last = ""
         ambushes = random.Random(rng.random())
-        self.ambushes = Ambushes(cluster, ambushes) if script is None else None
+        self.ambushes = Ambushes(cluster, ambushes, PHASE_MS) if script is None else None
         self._operator: Operator | None = None
 
     def begin(self) -> None:
@@ -105,6 +103,11 @@ class Swarm(Story):
                 return
             self.ambushes.played()
             self.play_one(due)
+
+    def is_quiet(self) -> bool:
+        """What has sprung last is left alone for a while."""
+        now_ms = self.cluster.loop.time() * 1000
+        return self.ambushes is not None and now_ms < self.ambushes.quiet_until_ms
 
     def pause_ms(self) -> float:
         """How long until the next fault; now and then so long that a leader must be found."""

@@ -10,20 +10,26 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from rmqha.sim.cluster import CLOCK_DRIFT
+from rmqha.sim.liveness import QUIET_MS
 from rmqha.sim.moments import (
     MOMENTS,
     Moment,
     Stage,
     follows_alone,
+    hands_over,
+    has_compacted,
     installs,
     is_ahead,
     is_confirmed,
     is_elected_with_less,
     is_outgrown,
     leads,
+    leads_equals,
     longer,
+    readmits,
     stands_with_less,
     votes_against_a_leader,
+    writes_in_parts,
 )
 from rmqha.sim.story import Args
 
@@ -40,11 +46,17 @@ Plan = Callable[[Stage, str], Iterable[Step]]
 
 
 class Act(NamedTuple):
-    """What is waited for, what is done then, and how long after the act before at the earliest."""
+    """What is waited for, and what is done then.
+
+    Attributes:
+        after_ms: so long after the act before at the earliest.
+        quiet_ms: so long nothing is done afterwards but by the same trap.
+    """
 
     moment: Moment
     plan: Plan
     after_ms: float = 0.0
+    quiet_ms: float = 0.0
 
 
 def anything(stage: Stage, it: str) -> Iterable[Step]:
@@ -150,6 +162,37 @@ def _forgets_its_vote(stage: Stage, it: str) -> Iterable[Step]:
     yield Step(7, "restart", (it,))
 
 
+def _calm(stage: Stage, it: str) -> Iterable[Step]:
+    """All is well again, so that what a trap waits for has a chance."""
+    hosts = stage.cluster.controller_hosts
+    yield from (Step(0, "weather", (0,)), Step(0, "heal", ()), Step(0, "mend disks", (*hosts,)))
+    yield Step(0, "restart", (*hosts,))
+
+
+def _torn(stage: Stage, it: str) -> Iterable[Step]:
+    """Of what is on the way a part arrives; the next start finds it."""
+    return (Step(0, "power cut controller", (it,)), Step(40, "restart", (it,)))
+
+
+def _asked_to_hand_over(stage: Stage, it: str) -> Iterable[Step]:
+    target = stage.rng.choice(stage.others(it))
+    return [Step(0, "transfer leadership", (it, f"n{target[1:]}"))]
+
+
+def _follower_replaced(stage: Stage, it: str) -> Iterable[Step]:
+    """Another machine takes a follower's place, with an empty disk."""
+    other = stage.rng.choice(stage.others(it))
+    return (Step(0, "wipe store", (other,)), Step(5, "restart", (other,)))
+
+
+def _two_down_and_a_bridge(stage: Stage, it: str) -> Iterable[Step]:
+    """All logs are equal, and none but the bridge can be elected, whose id is the highest."""
+    dead = (it, stage.rng.choice(stage.others(it)))
+    *ends, bridge = sorted(set(stage.others(it)) - {*dead})
+    yield from [Step(0, "kill controller", (one,)) for one in dead]
+    yield Step(0, "bridge", (ends[0], bridge, ends[1]))
+
+
 TRAPS: dict[str, tuple[Act, ...]] = {
     "lease to its end": (Act(is_confirmed, _extreme_clocks), Act(is_confirmed, _mute, 400.0)),
     "late answers": (Act(is_confirmed, _late_answers), Act(leads, _unheard, 280.0)),
@@ -171,8 +214,31 @@ LARGE: dict[str, tuple[Act, ...]] = {
 }
 """Two of the nodes die on the way, so a group of five is needed."""
 
+CALM = Act(leads, _calm, quiet_ms=1500.0)
+"""The first act of a trap that other faults would spoil."""
+
+RARE: dict[str, tuple[Act, ...]] = {
+    "torn write": (Act(writes_in_parts, _torn),),
+    "handing over": (CALM, Act(leads, _asked_to_hand_over), Act(hands_over, anything)),
+    "readmitting": (CALM, Act(leads, _follower_replaced), Act(readmits, anything)),
+    "installing": (CALM, Act(has_compacted, _follower_replaced), Act(installs, anything)),
+    "longer log": (CALM, *TRAPS["longer log"]),
+    "late install": (CALM, *LARGE["late install"]),
+    "two down and a bridge": (
+        CALM,
+        Act(leads_equals, _two_down_and_a_bridge, quiet_ms=QUIET_MS),
+    ),
+}
+"""What hardly ever happens by itself is brought about here, instead of waited for.
+
+The last two need a group of five.
+"""
+
 AMBUSHES: dict[str, tuple[Act, ...]] = {
     **{name: (Act(moment, anything),) for name, moment in MOMENTS.items()},
     **TRAPS,
     **LARGE,
 }
+
+NAMES = tuple(dict.fromkeys((*AMBUSHES, *RARE)))
+"""Of all, as they are counted."""

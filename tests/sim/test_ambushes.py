@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -10,10 +11,13 @@ from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.events import HardState, Standing
 from rmqha.controller.raft.messages import Entry
 from rmqha.controller.raft.wal_layout import Record, Recovery
+from rmqha.sim import ambush
 from rmqha.sim.cluster import SimCluster, SimOptions
 from rmqha.sim.disk import SimDisk, SimFile
+from rmqha.sim.liveness import QUIET_MS
 from rmqha.sim.releases import to_format_1
 from rmqha.sim.swarm import make_swarm
+from rmqha.sim.traps import AMBUSHES
 
 STORE = "/store/rmqha/"
 
@@ -28,6 +32,56 @@ def test_story_with_ambushes_when_its_script_is_played_then_it_is_the_same(seed:
     repeated = make_swarm(seed, tuple(drawn.script))
     assert repeated.ambushes is None
     assert repeated.tell(seed).lines == told.lines
+
+
+def drawn(seed: int, share: float, monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What a story draws besides the rare ambushes, where this share of stories has one."""
+    monkeypatch.setattr(ambush, "RARE_SHARE", share)
+    swarm = make_swarm(seed)
+    swarm.cluster.close()
+    assert swarm.ambushes is not None
+    laid = swarm.ambushes._laid
+    ordinary = [one for one in laid if one.acts is AMBUSHES.get(one.name)]
+    assert len(laid) == len(ordinary) + share
+    kept = [(one.name, one.not_before_ms, one.stage.rng.getstate()) for one in ordinary]
+    return [swarm.rng.getstate(), *kept]
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_rare_ambush_when_one_is_laid_then_nothing_else_is_drawn_otherwise(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A further one would change every story, and with it the seeds that find the mutants."""
+    assert drawn(seed, 0, monkeypatch) == drawn(seed, 1, monkeypatch)
+
+
+@pytest.mark.slow
+def test_two_down_and_a_bridge_when_sprung_then_left_alone_until_it_may_be_judged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each fault begins the wait for a leader anew, and a story has one every half second."""
+    name = "two down and a bridge"
+    monkeypatch.setattr(ambush, "RARE_SHARE", 1)
+    monkeypatch.setattr(ambush, "RARE_WEIGHTS", {size: Counter([name]) for size in (1, 3, 5)})
+    gaps_ms = []
+    for seed in range(1, 31):
+        swarm = make_swarm(seed)
+        if len(swarm.cluster.controller_hosts) < 5:
+            swarm.cluster.close()
+            continue
+        sprung = swarm.tell(seed).counts.get(f"ambush: {name}", 0)
+        laid = [
+            (bridge.at_ms, [later.at_ms for later in swarm.script if later.at_ms > bridge.at_ms])
+            for first, second, bridge in zip(
+                swarm.script, swarm.script[1:], swarm.script[2:], strict=False
+            )
+            if (first.kind, second.kind) == ("kill controller", "kill controller")
+            if bridge.kind == "bridge" and first.at_ms == bridge.at_ms
+        ]
+        assert len(laid) == sprung
+        gaps_ms += [min([*after, swarm.phase_ms]) - at for at, after in laid]
+    assert len([gap for gap in gaps_ms if gap >= QUIET_MS]) >= 5
+    assert not [gap for gap in gaps_ms if gap < QUIET_MS]
 
 
 def test_run_until_when_interrupted_then_time_stops_there() -> None:
