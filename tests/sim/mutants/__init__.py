@@ -7,6 +7,4 @@ from tests.sim.mutants.mutant import Found, Mutant, search
 
 MUTANTS = (*raft.MUTANTS, *storage.MUTANTS, *metadata.MUTANTS)
 
-SURVIVORS = raft.SURVIVORS
-
-__all__ = ["MUTANTS", "SURVIVORS", "Found", "Mutant", "search"]
+__all__ = ["MUTANTS", "Found", "Mutant", "search"]
