@@ -150,8 +150,7 @@ def test_every_story_of_the_simulator_ends_with_a_look_at_its_calls(
         looked.append((self.tally.calls, self.tally.given_up))
 
     monkeypatch.setattr(CallLog, "check", watched)
-    for seed in (1, 2, 3):
-        run_seed(seed)
-    assert len(looked) == 3
-    assert sum(calls for calls, _ in looked) > 40
-    assert all(given_up == 0 for _, given_up in looked)
+    run_seed(11)
+    ((calls, given_up),) = looked
+    assert calls > 50
+    assert given_up == 0
