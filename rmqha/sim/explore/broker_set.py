@@ -62,7 +62,13 @@ class Scene(Struct, frozen=True):
 
 
 class Move(NamedTuple):
-    """One thing that happens to ``replica``; ``number`` is a sender, or what a crash leaves."""
+    """One thing that happens.
+
+    Attributes:
+        replica: to whom; 0 for the time of all.
+        number: who sent what arrives, the master of a connection that is reset, or how many
+            records a crash leaves.
+    """
 
     kind: str
     replica: int = 0

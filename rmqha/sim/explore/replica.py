@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Iterable
 from enum import Enum
 from types import GeneratorType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 import msgspec
 
 from rmqha.base.invariants import invariant
+from rmqha.base.machine import Note
 from rmqha.ha import events as ev
 from rmqha.ha.epochs import EpochCache, EpochEntry
 from rmqha.ha.events import PutStatus
@@ -58,10 +59,13 @@ class ReplicaDisk(NamedTuple):
 
 
 class Item(NamedTuple):
-    """Something on its way: ``frame`` is None for a connection's beginning or end.
+    """Something on its way.
 
     Attributes:
+        kind: ``begins`` (a connection, towards the master), ``of master`` or ``of slave``, by who
+            sent it.
         conn: the number of the connection between these two.
+        frame: None for a beginning, and for an end.
         body: the records behind a transfer header.
     """
 
@@ -304,8 +308,12 @@ class Replica:
                 self.lane.append(effect)
             case ev.TruncateLog() | ev.WriteEpochs() | ev.Flush():
                 self.lane.append(effect)
+            case ev.PutCompleted() | ev.RoleChanged() | ev.RoleRefused() | Note():
+                pass  # Nobody was promised anything.
+            case ev.RebuildQueueOffsets() | ev.SetConfirmOffset():
+                pass  # There are no queues here, and ``confirm`` is asked where it matters.
             case _:
-                pass
+                assert_never(effect)
 
     def _to_slave(self, conn: int, data: bytes, body: Log) -> None:
         parser = MasterFrameParser()
@@ -337,6 +345,9 @@ def replica_plain(value: Any) -> Any:
         return [replica_plain(getattr(value, name)) for name in value.__struct_fields__]
     if isinstance(value, GeneratorType):
         # A change of role under way: where it waits, and for what.
+        invariant(
+            value.gi_yieldfrom is None, "a plan waits inside another, which is not looked into"
+        )
         inside = {k: v for k, v in value.gi_frame.f_locals.items() if k not in ("replica", "ha")}
         return [value.gi_code.co_name, value.gi_frame.f_lasti, replica_plain(inside)]
     return [[k, replica_plain(v)] for k, v in sorted(vars(value).items()) if k not in SKIPPED]

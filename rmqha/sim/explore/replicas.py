@@ -42,6 +42,7 @@ TICK_MS = 2_000
 """A step of time: longer than a slave may be behind, shorter than a connection may be silent."""
 
 SETTLE_MAX = 5_000
+RECORDS_OF_START_MAX = 10
 
 _pack = msgspec.msgpack.Encoder(enc_hook=list).encode
 
@@ -79,6 +80,10 @@ class Replicas:
 
     A state: lives, three numbers a pair of slave and master, the controller, what was seen, the
     time, and the budgets used.
+
+    Attributes:
+        start: where the walk begins; what it takes to come there uses no budget.
+        records_before: records have numbers above it; those of the start are the lowest.
     """
 
     def __init__(self, scene: Scene) -> None:
@@ -95,11 +100,9 @@ class Replicas:
         lives = [self._life(Life(one, True, ReplicaDisk())) for one in self.ids]
         words = (self.words.number(Controller()), self.words.number(Seen()))
         state = (*lives, *([0] * (self._at - self.count)), *words, 0, *([0] * len(BUDGETS)))
-        self.start = self._unspent(STARTS[scene.start](self, self._in_step(state)))
-
-    def _unspent(self, state: State) -> State:
-        self.records_before = 10
-        return (*state[: self._at + 3], *([0] * len(BUDGETS)))
+        begun = STARTS[scene.start](self, self._in_step(state))
+        self.start = (*begun[: self._at + 3], *([0] * len(BUDGETS)))
+        self.records_before = RECORDS_OF_START_MAX
 
     def _in_step(self, state: State) -> State:
         first = Controller(1, 1, 1, (1,))
