@@ -25,7 +25,7 @@ HAPPENINGS = frozenset(
     {
         *LOGGED.values(), "entry committed", "leader elected",
         "leader lost", "log compacted", "log reset", "log truncated", "read index served", "set adopted",
-        "restarted from snapshot", "stopped itself", "torn tail cut", "transfer done",
+        "restarted from snapshot", "stopped itself", "store of format 1", "torn tail cut", "transfer done",
     }
 )  # fmt: skip
 

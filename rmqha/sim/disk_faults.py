@@ -114,10 +114,10 @@ class DiskFaults(Faults):
         damaged = self.cluster.damaged | unreadable | {host}
         return len(damaged) <= (len(self.cluster.controller_hosts) - 1) // 2
 
-    def _store(self, host: str) -> dict[str, int]:
+    def _can_rot(self, host: str) -> dict[str, int]:
         """Plain files of a store, and how many bytes of each are not zeros written ahead.
 
-        Without those of format 1, whose damaged ends count as torn.
+        Without segments of format 1, in which damage at the end cannot be told from a torn frame.
         """
         files = self.cluster.disks[host].files
         return {
@@ -130,7 +130,7 @@ class DiskFaults(Faults):
     def draw_flip(self) -> Args | None:
         """A bit of the log's end, of any segment, or of a snapshot."""
         (host,) = self.a_controller()
-        files = self._store(str(host))
+        files = self._can_rot(str(host))
         if not files or not self._may_damage(str(host)):
             return None
         logs = [path for path in files if path.endswith(".wal")]
@@ -144,7 +144,7 @@ class DiskFaults(Faults):
 
     def flip(self, host: str, path: str, bit: int) -> bool:
         """Bit rot, found at the next start: the process dies with it."""
-        size = self._store(host).get(path, 0)
+        size = self._can_rot(host).get(path, 0)
         if bit // 8 >= size or not self._may_damage(host):
             return False
         self.cluster.kill(host)
@@ -159,7 +159,9 @@ class DiskFaults(Faults):
 
     def wipe(self, host: str) -> bool:
         """An operator empties a store, or puts a new disk in."""
-        if not self._may_damage(host) or not self._store(host):
+        if not self._may_damage(host) or not any(
+            path.startswith(STORE) for path in self.cluster.disks[host].files
+        ):
             return False
         self.cluster.kill(host)
         self.cluster.damaged.add(host)
@@ -168,10 +170,11 @@ class DiskFaults(Faults):
         return self._say("wipes the store", host)
 
     def other_release(self, host: str) -> bool:
-        """A controller is stopped, and its log is as the release before this format wrote it."""
+        """A controller is killed, and a voter's log is as the release before this format wrote it."""
         cluster = self.cluster
         if host in cluster.damaged or cluster.disks[host].mood.unreadable:
             return False
         cluster.kill(host)
         voted = to_format_1(cluster.disks[host], STORE)
+        cluster.counts["store of format 1"] += voted
         return self._say("other release", host, voted=voted)
