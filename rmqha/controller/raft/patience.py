@@ -3,9 +3,9 @@
 A machine that has ten times the work it can do lets a process wait for its turn, a leader as well
 as a follower. Timeouts made for a quiet network then elect a new leader every few seconds, and
 each election costs more of what is short. So each node keeps the longest silence it has seen
-lately (decaying, so that one bad moment is forgotten in a minute), and waits for a multiple of it. The vote guard and
-the lease, on which safety rests, do not change; a closed connection is believed as quickly as
-ever.
+lately (decaying, so that one bad moment is forgotten in a minute), and waits for a multiple of it.
+The vote guard and the lease, on which safety rests, do not change; a closed connection is believed
+as quickly as ever; and who has begun to ask for votes asks again as often as is set.
 
 Source: the idea of Raft 9.3 (timeouts well above the broadcast time), measured instead of set.
 """
