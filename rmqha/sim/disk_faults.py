@@ -158,10 +158,13 @@ class DiskFaults(Faults):
         return args if self._may_damage(str(args[0])) else None
 
     def wipe(self, host: str) -> bool:
-        """An operator empties a store, or puts a new disk in."""
-        if not self._may_damage(host) or not any(
-            path.startswith(STORE) for path in self.cluster.disks[host].files
-        ):
+        """An operator empties a store, or puts a new disk in.
+
+        Not one that has only a log of format 1: together with another store that was rewritten,
+        which has forgotten whose ids founded the group, a founder that was killed before it heard
+        of it would not count either, and more than the group can bear would be lost.
+        """
+        if not self._may_damage(host) or not self._can_rot(host):
             return False
         self.cluster.kill(host)
         self.cluster.damaged.add(host)

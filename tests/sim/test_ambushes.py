@@ -14,10 +14,8 @@ from rmqha.controller.raft.wal_layout import Record, Recovery
 from rmqha.sim import ambush
 from rmqha.sim.cluster import SimCluster, SimOptions
 from rmqha.sim.disk import SimDisk, SimFile
-from rmqha.sim.disk_faults import DiskFaults
 from rmqha.sim.liveness import QUIET_MS
 from rmqha.sim.releases import to_format_1
-from rmqha.sim.story import Story
 from rmqha.sim.swarm import make_swarm
 from rmqha.sim.traps import AMBUSHES
 
@@ -135,17 +133,3 @@ def test_log_of_a_node_that_does_not_vote_then_it_stays_as_it_is() -> None:
     before = file.content
     assert not to_format_1(disk, STORE)
     assert disk.files[f"{STORE}1.wal"].content == before
-
-
-def test_wipe_when_a_store_has_only_a_log_of_format_1_then_it_is_emptied() -> None:
-    """A machine may be replaced before its first start with the new release."""
-    cluster = SimCluster(1, SimOptions(controllers=3, broker_sets=1, replicas=1))
-    cluster.counts["leader elected"] = 1
-    disk = cluster.disks["c0"]
-    disk.files[f"{STORE}1.wal"] = log_of("voter")
-    assert to_format_1(disk, STORE)
-    faults = DiskFaults(Story(cluster, random.Random(1)))
-    assert faults.wipe("c0")
-    assert not disk.files
-    assert not faults.wipe("c1"), "there is nothing to empty"
-    cluster.close()
