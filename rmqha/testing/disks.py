@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from rmqha.base.errors import DiskFailed
 from rmqha.runtime.aio.append_file import SystemAppendFile
-from rmqha.runtime.aio.disk import SystemDisk, SystemMappedFile
+from rmqha.runtime.aio.disk import SystemDisk
+from rmqha.runtime.aio.mapped_file import SystemMappedFile
 from rmqha.testing.life import Life, outside
 
 T = TypeVar("T")

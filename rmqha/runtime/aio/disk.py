@@ -9,28 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import mmap
 import os
-import threading
 from collections.abc import Callable
 from typing import TypeVar
 
 import aiofiles
 
 from rmqha.base.errors import DiskFailed, DiskFull, StoreInUse
-from rmqha.runtime.aio.append_file import FULL, SystemAppendFile, write_at
+from rmqha.runtime.aio.append_file import FULL, SystemAppendFile
+from rmqha.runtime.aio.mapped_file import SystemMappedFile, open_mapped, sync_dir
 from rmqha.runtime.aio.prepared_files import PreparedFiles
 
 T = TypeVar("T")
 LOCK_NAME = "LOCK"
-
-
-def _sync_dir(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _make_dirs(path: str) -> None:
@@ -42,7 +33,7 @@ def _make_dirs(path: str) -> None:
     for directory in reversed(missing):
         # Somebody else may make it at the same time; its entry must be durable for us as well.
         os.makedirs(directory, exist_ok=True)
-        _sync_dir(os.path.dirname(directory))
+        sync_dir(os.path.dirname(directory))
 
 
 def lock_directory(path: str) -> int:
@@ -117,122 +108,6 @@ class SystemDiskUse:
         return found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize
 
 
-class SystemMappedFile:
-    """MappedFile port: a shared mapping, synced through a descriptor of the same file."""
-
-    def __init__(self, path: str, fd: int, size: int, *, fresh: bool) -> None:
-        self._path = path
-        self._fd = fd
-        self._size = size
-        self._fresh = fresh
-        self._map = mmap.mmap(fd, size)
-        self._buffer: memoryview | None = memoryview(self._map)
-        # close() may come while a worker thread still syncs: the descriptor outlives the sync.
-        self._guard = threading.Lock()
-        self._syncing = 0
-        self._closed = False
-
-    @property
-    def path(self) -> str:
-        """The absolute path."""
-        return self._path
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return self._size
-
-    @property
-    def buffer(self) -> memoryview:
-        """The whole file."""
-        if self._buffer is None:
-            raise ValueError(f"{self._path} is closed")
-        return self._buffer
-
-    def write(self, position: int, data: memoryview) -> None:
-        """Copy bytes into the page cache by a system call."""
-        try:
-            write_at(self._fd, data, position)
-        except OSError as error:
-            raise DiskFailed(f"cannot write {self._path}: {error}") from error
-
-    def _sync(self) -> None:
-        # fdatasync writes the dirty pages of the inode, however they became dirty.
-        os.fdatasync(self._fd)
-        if self._fresh:
-            _sync_dir(os.path.dirname(self._path))
-            self._fresh = False
-
-    async def sync(self) -> None:
-        """Sync the file, and the first time its directory entry too, in a worker thread.
-
-        Raises:
-            DiskFailed: what the file holds on disk is unknown from now on.
-        """
-        with self._guard:
-            if self._closed:
-                raise DiskFailed(f"{self._path}: sync after close")
-            self._syncing += 1
-
-        def work() -> None:
-            try:
-                self._sync()
-            finally:
-                with self._guard:
-                    self._syncing -= 1
-                    self._release()
-
-        try:
-            await asyncio.get_running_loop().run_in_executor(None, work)
-        except OSError as error:
-            raise DiskFailed(f"cannot sync {self._path}: {error}") from error
-
-    def _release(self) -> None:
-        if self._closed and self._syncing == 0 and self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def close(self) -> None:
-        """Release descriptor and mapping; slices that are still held keep the mapping alive."""
-        with self._guard:
-            if self._closed:
-                return
-            self._closed = True
-            self._release()
-        self._buffer = None
-        try:
-            self._map.close()
-        except BufferError:
-            # Somebody still sends a slice: the last of them unmaps by its reference.
-            del self._map
-
-
-def _map(path: str, size: int, prepared: PreparedFiles, *, create: bool) -> SystemMappedFile:
-    fresh = has_blocks = False
-    try:
-        fd = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        if not create:
-            raise
-        fresh = True
-        ready = prepared.take(path, size)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644) if ready is None else ready
-        has_blocks = ready is not None
-    try:
-        if fresh and not has_blocks:
-            # Without blocks of its own a full disk would be a SIGBUS at some later write.
-            os.posix_fallocate(fd, 0, size)
-        found = os.fstat(fd).st_size
-        if found != size:
-            raise DiskFailed(f"{path} has {found} bytes, not {size}")
-        return SystemMappedFile(path, fd, size, fresh=fresh)
-    except BaseException:
-        os.close(fd)
-        if fresh:
-            os.unlink(path)
-        raise
-
-
 def _failure(path: str, error: OSError) -> DiskFailed:
     kind = DiskFull if error.errno in FULL else DiskFailed
     return kind(f"{path}: {error}")
@@ -278,7 +153,7 @@ class SystemDisk:
 
         def open_file() -> tuple[int, int]:
             fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
-            _sync_dir(os.path.dirname(path))
+            sync_dir(os.path.dirname(path))
             return fd, os.fstat(fd).st_size
 
         fd, size = await self._run(path, open_file)
@@ -303,7 +178,7 @@ class SystemDisk:
 
         def replace() -> None:
             os.replace(temporary, path)
-            _sync_dir(os.path.dirname(path))
+            sync_dir(os.path.dirname(path))
 
         try:
             async with aiofiles.open(temporary, "wb") as file:
@@ -324,7 +199,7 @@ class SystemDisk:
                 os.unlink(path)
             except FileNotFoundError:
                 return
-            _sync_dir(os.path.dirname(path))
+            sync_dir(os.path.dirname(path))
 
         await self._run(path, unlink)
 
@@ -333,7 +208,7 @@ class SystemDisk:
 
         def replace() -> None:
             os.replace(path, new_path)
-            _sync_dir(os.path.dirname(new_path))
+            sync_dir(os.path.dirname(new_path))
 
         await self._run(path, replace)
 
@@ -345,7 +220,7 @@ class SystemDisk:
             DiskFailed: it has another size, or the disk is full.
         """
         try:
-            return _map(path, size, self._prepared, create=create)
+            return open_mapped(path, size, self._prepared, create=create)
         except FileNotFoundError:
             raise
         except OSError as error:
