@@ -154,6 +154,18 @@ class MappedFile(Protocol):
             DiskFailed: what the file holds on disk is unknown from now on.
         """
 
+    async def erase(self, low: int, high: int) -> int:
+        """Make bytes [low, high) zeros, and then everything durable, without holding up the loop.
+
+        A crash in the middle leaves old bytes in any part of the range.
+
+        Returns:
+            Bytes of the pieces in which there was anything but zeros.
+
+        Raises:
+            DiskFailed: as :meth:`sync`.
+        """
+
     def close(self) -> None:
         """Release the mapping once the last slice of ``buffer`` is gone. Syncs nothing."""
 

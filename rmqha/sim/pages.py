@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ if TYPE_CHECKING:
     from rmqha.sim.disk import SimDisk
 
 PAGE = 4096
+ERASE_BYTES = 1 << 20
 
 
 class SimPages:
@@ -89,6 +91,18 @@ class SimMappedFile:
             pages.sync_done = number
             pages.durable = snapshot
             pages.entry_durable = True
+
+    async def erase(self, low: int, high: int) -> int:
+        """Zeros, piece by piece; then a sync."""
+        erased = 0
+        for at in range(low, high, ERASE_BYTES):
+            end = min(high, at + ERASE_BYTES)
+            if self._buffer[at:end] != bytes(end - at):
+                self._buffer[at:end] = bytes(end - at)
+                erased += end - at
+            await asyncio.sleep(0)
+        await self.sync()
+        return erased
 
     def close(self) -> None:
         """Nothing to release: slices may live on."""

@@ -37,6 +37,8 @@ _ZEROS = bytes(CHUNK)
 _MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
 _MAGIC_AT = 4
 RUN_MAX = 8_192
+RUN_BYTES_MAX = 8 << 20
+"""Checked in one go: some ten milliseconds."""
 NO_LIMIT = 1 << 62
 
 
@@ -97,7 +99,7 @@ class Walk:
 
     def _run(self, segment: Segment, position: int) -> Run:
         """The ordinary records from ``position`` on; none when records carry CRCs of their own."""
-        size = len(segment.buffer)
+        size = min(len(segment.buffer), position + RUN_BYTES_MAX)
         if self._property_crc:
             return Run(position, segment.start + position, 0, 0, {})
         below = self._open_lane is not None and segment.start + position < self._limit
@@ -173,41 +175,47 @@ def start_after_crash(segments: Sequence[Segment], checkpoint: Checkpoint, limit
     return 0
 
 
-def written_chunks(buffer: memoryview, start: int) -> Iterator[tuple[int, int]]:
-    """Ranges of at most 1 MiB from ``start`` on that hold anything but zeros."""
-    for at in range(start, len(buffer), CHUNK):
-        chunk = bytes(buffer[at : at + CHUNK])
-        if chunk != _ZEROS[: len(chunk)]:
-            yield at, at + len(chunk)
+def search_later(segments: Sequence[Segment], offset: int) -> Iterator[Head | None]:
+    """Look for the first whole record after ``offset`` that stands where it says it stands.
 
-
-def later_record(segments: Sequence[Segment], offset: int) -> Head | None:
-    """The first whole record after ``offset`` that stands where it says it stands."""
+    Yields None for each MiB in which there is none, so that others get their turn, and then the
+    record if there is one.
+    """
     for segment in segments:
-        if segment.end <= offset:
+        for low in range(max(0, offset + 1 - segment.start), len(segment.buffer), CHUNK):
+            found = _record_in(segment, low, offset)
+            yield found
+            if found is not None:
+                return
+
+
+def _record_in(segment: Segment, low: int, offset: int) -> Head | None:
+    """The first whole record whose magic begins within a MiB, and which begins after ``offset``."""
+    chunk = bytes(segment.buffer[low : low + CHUNK])
+    if chunk == _ZEROS[: len(chunk)]:
+        return None
+    # A magic may cross the chunk's end.
+    window = segment.buffer[low : low + CHUNK + _MAGIC_AT]
+    for match in _MAGIC.finditer(window):
+        position = low + match.start() - _MAGIC_AT
+        if position < 0 or segment.start + position <= offset:
             continue
-        for low, high in written_chunks(segment.buffer, max(0, offset + 1 - segment.start)):
-            # A magic may cross the chunk's end.
-            window = segment.buffer[low : high + _MAGIC_AT]
-            for match in _MAGIC.finditer(window):
-                position = low + match.start() - _MAGIC_AT
-                if position < 0 or segment.start + position <= offset:
-                    continue
-                head = check_record(
-                    segment.buffer, position, len(segment.buffer), segment.start + position,
-                    check_crc=True,
-                )  # fmt: skip
-                if head.size > 0:
-                    return head
+        head = check_record(
+            segment.buffer, position, len(segment.buffer), segment.start + position, check_crc=True
+        )
+        if head.size > 0:
+            return head
     return None
 
 
 def check_stop(
-    segments: Sequence[Segment], stop: Stop, checkpoint: Checkpoint, *, clean: bool, indexed: int
-) -> None:
+    segments: Sequence[Segment], stop: Stop, checkpoint: Checkpoint, later: Head | None,
+    *, clean: bool, indexed: int,
+) -> None:  # fmt: skip
     """Refuse to cut at ``stop`` when durable records would be lost (the rule is above).
 
     Args:
+        later: what :func:`search_later` found behind it; needed only without our mark.
         clean: no ``abort`` file was there.
         indexed: end of the highest record that any queue knows.
 
@@ -219,10 +227,7 @@ def check_stop(
         known = max(checkpoint.confirm_offset, indexed)
     if known is not None and stop.offset < known:
         raise _damaged(segments, stop, f"the log was durable up to {known}")
-    if checkpoint.flushed_offset is not None:
-        return
-    later = later_record(segments, stop.offset)
-    if later is None:
+    if checkpoint.flushed_offset is not None or later is None:
         return
     if clean:
         if later.store_timestamp >= stop.last_timestamp:

@@ -271,6 +271,10 @@ class NodeMappedFile:
         """Make durable what was written before."""
         await self._disk.write_through(self._inner.sync())
 
+    async def erase(self, low: int, high: int) -> int:
+        """Write zeros and make them durable."""
+        return await self._disk.write_through(self._inner.erase(low, high))
+
     def close(self) -> None:
         """Release the mapping."""
         self.is_closed = True

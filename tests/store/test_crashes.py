@@ -233,7 +233,7 @@ def test_a_cut_whose_erasure_is_skipped_is_found_out() -> None:
                 store.append(message(number))
             await store.flush(store.max_offset)
 
-            async def keep(position: int) -> int:
+            async def keep(low: int, high: int) -> int:
                 """Java leaves the bytes."""
                 return 0
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import mmap
 import os
 import threading
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from rmqha.base.errors import DiskFailed
 from rmqha.runtime.aio.append_file import write_at
 from rmqha.runtime.aio.prepared_files import PreparedFiles
+
+T = TypeVar("T")
+ERASE_BYTES = 1 << 20
+"""Looked at and erased at a time."""
+
+_ZEROS = memoryview(bytes(ERASE_BYTES))
 
 
 def sync_dir(path: str) -> None:
@@ -31,9 +40,9 @@ class SystemMappedFile:
         self._fresh = fresh
         self._map = mmap.mmap(fd, size)
         self._buffer: memoryview | None = memoryview(self._map)
-        # close() may come while a worker thread still syncs: the descriptor outlives the sync.
+        # close() may come while a worker thread is at work: the descriptor outlives its work.
         self._guard = threading.Lock()
-        self._syncing = 0
+        self._users = 0
         self._closed = False
 
     @property
@@ -73,26 +82,43 @@ class SystemMappedFile:
         Raises:
             DiskFailed: what the file holds on disk is unknown from now on.
         """
+        await self._in_thread("sync", self._sync)
+
+    async def erase(self, low: int, high: int) -> int:
+        """Write zeros over what is not zero, in pieces, and sync, in a worker thread.
+
+        Raises:
+            DiskFailed: what the file holds on disk is unknown from now on.
+        """
+
+        def work() -> int:
+            erased = _erase(self._fd, low, high)
+            self._sync()
+            return erased
+
+        return await self._in_thread("erase", work)
+
+    async def _in_thread(self, name: str, work: Callable[[], T]) -> T:
         with self._guard:
             if self._closed:
-                raise DiskFailed(f"{self._path}: sync after close")
-            self._syncing += 1
+                raise DiskFailed(f"{self._path}: {name} after close")
+            self._users += 1
 
-        def work() -> None:
+        def run() -> T:
             try:
-                self._sync()
+                return work()
             finally:
                 with self._guard:
-                    self._syncing -= 1
+                    self._users -= 1
                     self._release()
 
         try:
-            await asyncio.get_running_loop().run_in_executor(None, work)
+            return await asyncio.get_running_loop().run_in_executor(None, run)
         except OSError as error:
-            raise DiskFailed(f"cannot sync {self._path}: {error}") from error
+            raise DiskFailed(f"cannot {name} {self._path}: {error}") from error
 
     def _release(self) -> None:
-        if self._closed and self._syncing == 0 and self._fd >= 0:
+        if self._closed and self._users == 0 and self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
@@ -109,6 +135,33 @@ class SystemMappedFile:
         except BufferError:
             # Somebody still sends a slice: the last of them unmaps by its reference.
             del self._map
+
+
+def _erase(fd: int, low: int, high: int) -> int:
+    """Write zeros where there is anything else; the bytes of the pieces that were written."""
+    erased = 0
+    for start, end in _data_ranges(fd, low, high):
+        for at in range(start, end, ERASE_BYTES):
+            piece = os.pread(fd, min(ERASE_BYTES, end - at), at)
+            if piece != _ZEROS[: len(piece)]:
+                write_at(fd, _ZEROS[: len(piece)], at)
+                erased += len(piece)
+    return erased
+
+
+def _data_ranges(fd: int, low: int, high: int) -> Iterator[tuple[int, int]]:
+    """What of [low, high) was ever written; a file system that does not know says all of it."""
+    while low < high:
+        try:
+            start = os.lseek(fd, low, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return  # nothing but a hole up to the end
+            raise
+        if start >= high:
+            return
+        low = min(high, os.lseek(fd, start, os.SEEK_HOLE))
+        yield start, low
 
 
 def open_mapped(path: str, size: int, prepared: PreparedFiles, *, create: bool) -> SystemMappedFile:

@@ -111,8 +111,10 @@ class CommitLog:
         ]
 
     def start_at(self, offset: int) -> None:
-        """Go on writing at ``offset``, as recovery found it."""
-        self.max_offset = self._reserved_end = self._whole_end = offset
+        """Go on writing at ``offset``, as recovery found it, once the cut there has erased the rest
+        of its file: nobody knows how far a torn tail goes."""
+        self.max_offset = self._whole_end = offset
+        self._reserved_end = self.file_end(offset) if self.files.holds(offset) else offset
         self._use_tail()
 
     def _use_tail(self) -> None:
@@ -355,12 +357,14 @@ class CommitLog:
         """Where the file that holds ``offset`` ends."""
         return segments.floor(offset, self.file_size) + self.file_size
 
-    def valid_end(self, start: int, end: int) -> int:
-        """See ``ReplicatedLog.valid_end``."""
-        position = start
-        while position < end:
-            run = self.scan(position, end, count_max=end)
+    def valid_end(self, start: int, end: int, *, count_max: int = 1 << 62) -> int:
+        """See ``ReplicatedLog.valid_end``; of at most about ``count_max`` records."""
+        position, turns = start, 0
+        while position < end and turns < count_max:
+            turns += 1
+            run = self.scan(position, end, count_max=count_max - turns + 1)
             if run is not None and run.records:
+                turns += run.records
                 position = run.end
                 continue
             _, head = self.check(position)
@@ -390,21 +394,24 @@ class CommitLog:
         await self.files.sync(low, high)
 
     async def cut(self, offset: int, record_start: int) -> int:
-        """Cut to ``offset``, which lies at or in the record at ``record_start``; bytes behind it, received ones of no whole frame too, are erased.
+        """Cut to ``offset``, which lies at or in the record at ``record_start``.
+
+        What was written behind it is erased, and what was received of no whole frame as well.
 
         Returns:
-            Bytes that were erased, in chunks; files that went are not counted.
+            Bytes that were erased, in pieces; files that went are not counted.
 
         Raises:
             DiskFailed: the cut may be incomplete.
         """
         self._cutting = True
         try:
+            written = max(self.max_offset, self._reserved_end)
             self.max_offset = min(self.max_offset, offset)
             self._whole_end = min(self._whole_end, record_start)
             self._use_tail()
             await self.files.remove_after(self.max_offset)
-            erased = await self.files.erase(self.max_offset)
+            erased = await self.files.erase(self.max_offset, written)
             self._reserved_end = self.max_offset
             self._use_tail()
             return erased

@@ -5,6 +5,8 @@ Source: protocol fact (ha-store 5.10); what may be cut is decided by ``store/rec
 
 from __future__ import annotations
 
+import asyncio
+
 from msgspec import Struct
 
 from rmqha.base.errors import StoreDamaged
@@ -14,6 +16,7 @@ from rmqha.store import recovery
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.index_file import IndexFile
+from rmqha.store.record import Head
 from rmqha.store.scan import Run
 from rmqha.store.settings import StoreSettings
 
@@ -132,7 +135,11 @@ class Loader:
         records, dispatched = await self._dispatch(walk, limit)
         stop = walk.stop
         # Up to here only queues were changed, and they only name whole records.
-        recovery.check_stop([*segments, *strays], stop, checkpoint, clean=clean, indexed=indexed)
+        found = [*segments, *strays]
+        later = None
+        if checkpoint.flushed_offset is None:
+            later = await _search_later(found, stop.offset)
+        recovery.check_stop(found, stop, checkpoint, later, clean=clean, indexed=indexed)
         await self._queues.cut(stop.offset)
         self._log.start_at(stop.offset)
         await self._queues.drop_strangers(self._log)
@@ -161,6 +168,7 @@ class Loader:
         """
         records, dispatched = 0, walk.stop.offset
         for found in walk:
+            await asyncio.sleep(0)  # others get their turn
             if isinstance(found, Run):
                 records += found.records
                 self._queues.put_lanes(found.lanes)
@@ -197,3 +205,11 @@ class Loader:
                 file.close()
             if end < 0 or end > checkpoint.index_msg_timestamp:
                 await self._disk.remove(path)
+
+
+async def _search_later(segments: list[recovery.Segment], offset: int) -> Head | None:
+    for found in recovery.search_later(segments, offset):
+        if found is not None:
+            return found
+        await asyncio.sleep(0)
+    return None

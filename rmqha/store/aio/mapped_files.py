@@ -9,7 +9,6 @@ from __future__ import annotations
 from rmqha.base.errors import StoreMismatch
 from rmqha.runtime.ports import Disk, MappedFile
 from rmqha.store import segments
-from rmqha.store.recovery import written_chunks
 
 
 class MappedFiles:
@@ -125,21 +124,16 @@ class MappedFiles:
         """Delete a file that :meth:`load` found behind a gap."""
         await self._disk.remove(self.path(start))
 
-    async def erase(self, position: int) -> int:
-        """Write zeros from ``position`` to the end of its file, where there are none, and sync.
+    async def erase(self, low: int, high: int) -> int:
+        """Write zeros into [low, high), as far as the file of ``low`` goes, and sync that file.
 
         Returns:
-            The bytes of the chunks that held anything else.
+            The bytes of the pieces that held anything else.
         """
-        if not self.holds(position):
+        if not self.holds(low):
             return 0
-        erased = 0
-        file, within = self.at(position)
-        for low, high in written_chunks(file.buffer, within):
-            file.buffer[low:high] = bytes(high - low)
-            erased += high - low
-        await file.sync()
-        return erased
+        file, within = self.at(low)
+        return await file.erase(within, min(file.size, within + max(0, high - low)))
 
     async def sync(self, low: int, high: int) -> None:
         """Sync the files that hold any of [low, high), oldest first."""

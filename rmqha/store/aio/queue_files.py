@@ -268,14 +268,16 @@ class QueueFiles:
             position += count * self.unit_size
             if count < file.size // self.unit_size:
                 break
+        # Nobody knows how far a torn tail goes.
+        self.end = self.files.end
         await self._cut_units(position)
         self.dirty_from = self.end
 
     async def _cut_units(self, position: int) -> None:
-        self.end = position
+        written, self.end = self.end, position
         self._forget_live()
         await self.files.remove_after(max(position, self.files.first))
-        await self.files.erase(position)
+        await self.files.erase(position, written)
         self.dirty_from = min(self.dirty_from, position)
         self.indexed_end = self._last_end()
 
