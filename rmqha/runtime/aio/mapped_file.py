@@ -18,7 +18,7 @@ T = TypeVar("T")
 ERASE_BYTES = 1 << 20
 """Looked at and erased at a time."""
 
-_ZEROS = memoryview(bytes(ERASE_BYTES))
+_ZEROS = bytes(ERASE_BYTES)
 
 
 def sync_dir(path: str) -> None:

@@ -1,0 +1,246 @@
+"""For how long does the event loop stand still while a store works on its disk, and what do queues take?
+
+Question: the longest time in which nothing else gets its turn, while a log of 1 GiB is cut, while it is
+recovered with a torn tail, and while a slave with 1,000 dirty queues truncates at an election; and the
+disk, descriptors, mappings and memory of many topics with two messages a queue.
+
+Recipe: ``bin/bench waits --rounds 3`` (``--topics 10000``). One store, no sockets; a task that sleeps
+for a millisecond at a time measures how much later than that it was woken. Wall time: the disk counts,
+and so does whatever else the machine does; read the medians. Each row runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import psutil
+import uvloop
+
+from rmqha.runtime.aio.clock import SystemClock
+from rmqha.runtime.aio.descriptors import count_in_use, raise_limit
+from rmqha.runtime.aio.disk import SystemDisk
+from rmqha.runtime.logs import Logger
+from rmqha.store.aio.message_store import MessageStore
+from rmqha.store.record import Message, pack_host
+from rmqha.store.settings import StoreSettings
+from tests.bench.ending import end_children_when_terminated
+from tests.bench.tables import machine, markdown, spread, write_json
+
+HOST = pack_host("127.0.0.1", 10911)
+BODY = b"b" * 100
+TICK_S = 0.001
+DIRTY_QUEUES = 1_000
+CUT_RECORDS = 1_000
+QUEUES_A_TOPIC = 8
+TORN_AT = 512 << 20
+PHASE_TIMEOUT_S = 420
+Found = dict[str, float]
+
+
+def store_at(root: Path, **changes: object) -> MessageStore:
+    """A store with Java's default file sizes."""
+    settings = StoreSettings(str(root), str(root / "commitlog"), **changes)  # type: ignore[arg-type]
+    return MessageStore(SystemClock(), SystemDisk(), settings, Logger(node="bench"))
+
+
+def put(store: MessageStore, topic: str, queue_id: int) -> None:
+    """Append one message."""
+    store.append(Message(topic, queue_id, BODY, b"", 1_700_000_000_000, HOST, HOST))
+
+
+async def waits(work: Awaitable[object]) -> tuple[float, float]:
+    """Milliseconds: the longest time that the loop stood still during ``work``, and what it took."""
+    longest, running = 0.0, True
+
+    async def beat() -> None:
+        nonlocal longest
+        while running:
+            began = time.perf_counter()
+            await asyncio.sleep(TICK_S)
+            longest = max(longest, time.perf_counter() - began - TICK_S)
+
+    beating = asyncio.create_task(beat())
+    await asyncio.sleep(0)
+    began = time.perf_counter()
+    await work
+    took = time.perf_counter() - began
+    running = False
+    await beating
+    return longest * 1000, took * 1000
+
+
+async def cut(root: Path) -> Found:
+    """Cut some records in a file of 1 GiB, as a slave does; and recover one with a torn tail."""
+    store = store_at(root)
+    await store.open()
+    for _ in range(CUT_RECORDS):
+        put(store, "kept", 0)
+    end = store.max_offset
+    for _ in range(CUT_RECORDS):
+        put(store, "kept", 0)
+    await store.wait_dispatched(store.max_offset)
+    await store.flush(store.max_offset)
+    stood, took = await waits(store.truncate(end))
+    await store.close()
+    with (root / "commitlog" / f"{0:020d}").open("r+b") as file:
+        file.seek(TORN_AT)
+        file.write(b"torn" * 10_000)
+    (root / "abort").write_bytes(b"1")
+    again = store_at(root)
+    stood_open, took_open = await waits(again.open())
+    if again.max_offset != end:
+        raise SystemExit(f"recovered up to {again.max_offset}, not {end}")
+    await again.close()
+    return {
+        "cut in a file of 1 GiB: longest wait, ms": stood,
+        "cut in a file of 1 GiB: it took, ms": took,
+        "recovery of it with a torn tail: longest wait, ms": stood_open,
+        "recovery of it with a torn tail: it took, ms": took_open,
+    }
+
+
+async def election(root: Path) -> Found:
+    """Truncate while 1,000 queues are dirty and their sync has begun."""
+    store = store_at(root, flush_interval_consume_queue=3_600_000)
+    await store.open()
+    for number in range(DIRTY_QUEUES):
+        put(store, f"topic{number:04d}", 0)
+    await store.wait_dispatched(store.max_offset)
+    await store.flush_queues()
+    for number in range(DIRTY_QUEUES):
+        put(store, f"topic{number:04d}", 0)
+    middle = store.max_offset
+    for number in range(DIRTY_QUEUES):
+        put(store, f"topic{number:04d}", 0)
+    await store.wait_dispatched(store.max_offset)
+    await store.flush(store.max_offset)
+    syncing = asyncio.create_task(store.flush_queues())
+    await asyncio.sleep(0)
+    stood, took = await waits(store.truncate(middle))
+    await syncing
+    await store.close()
+    return {
+        "election with 1,000 dirty queues: longest wait, ms": stood,
+        "election with 1,000 dirty queues: the cut took, ms": took,
+    }
+
+
+async def many(root: Path, topics: int) -> Found:
+    """Two messages in each queue of many topics."""
+    raise_limit()
+    process = psutil.Process()
+    store = store_at(root)
+    await store.open()
+    memory, files = process.memory_info().rss, count_in_use()
+
+    async def fill() -> None:
+        for _ in range(2):
+            for number in range(topics):
+                for queue_id in range(QUEUES_A_TOPIC):
+                    put(store, f"topic{number:05d}", queue_id)
+                await asyncio.sleep(0)
+            await store.wait_dispatched(store.max_offset)
+        await store.flush_queues()
+
+    stood, took = await waits(fill())
+    mappings = len(Path("/proc/self/maps").read_text().splitlines())
+    name = f"{topics} topics of {QUEUES_A_TOPIC} queues"
+    found = {
+        f"{name}: disk, MiB": _used(root) / (1 << 20),
+        f"{name}: descriptors": count_in_use() - files,
+        f"{name}: mappings": mappings,
+        f"{name}: memory, MiB": (process.memory_info().rss - memory) / (1 << 20),
+        f"{name}: filled and synced in, s": took / 1000,
+        f"{name}: longest wait, ms": stood,
+    }
+    await store.close()
+    began = time.perf_counter()
+    again = store_at(root)
+    await again.open()
+    found[f"{name}: opened in, s"] = time.perf_counter() - began
+    await again.close()
+    return found
+
+
+def _used(root: Path) -> int:
+    """Bytes of the blocks of all queue files."""
+    return sum(path.lstat().st_blocks * 512 for path in (root / "consumequeue").rglob("*"))
+
+
+def main() -> None:
+    """Measure and print the table."""
+    end_children_when_terminated()
+    options = _options()
+    if options.phase:
+        raise SystemExit(_phase(options))
+    figures: dict[str, list[float]] = {}
+    for number in range(options.rounds):
+        print(f"round {number + 1} of {options.rounds}", flush=True)
+        for phase in options.phases:
+            folder = Path(tempfile.mkdtemp(prefix="rmqha-bench-waits-", dir=options.folder))
+            try:
+                for name, value in _run(phase, folder, options.topics).items():
+                    figures.setdefault(name, []).append(value)
+                    print(f"  {name}: {value:.1f}", flush=True)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+    print(machine() + f"; medians of {options.rounds} (smallest-largest)\n")
+    print(markdown(["work", "rmqha"], [[name, spread(found)] for name, found in figures.items()]))
+    if options.json:
+        write_json(Path(options.json), {"machine": machine(), "figures": figures})
+
+
+def _run(phase: str, folder: Path, topics: int) -> Found:
+    line = [sys.executable, "-m", "tests.bench.bench_waits", "--phase", phase]
+    done = subprocess.run(
+        [*line, "--folder", str(folder), "--topics", str(topics)],
+        capture_output=True, text=True, timeout=PHASE_TIMEOUT_S, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        print(f"  {phase} failed: {done.stderr.strip().splitlines()[-1:]}", flush=True)
+        return {}
+    found: Found = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def _phase(options: argparse.Namespace) -> int:
+    root = Path(options.folder) / "store"
+    work: dict[str, Callable[[], Awaitable[Found]]] = {
+        "cut": lambda: cut(root),
+        "election": lambda: election(root),
+        "many": lambda: many(root, options.topics),
+    }
+
+    async def run() -> Found:
+        return await work[options.phase]()
+
+    print(json.dumps(uvloop.run(run())))
+    return 0
+
+
+def _options(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="bin/bench waits", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--topics", type=int, default=10_000, help="of the row about many topics")
+    parser.add_argument(
+        "--phases", type=lambda text: text.split(","), default=["cut", "election", "many"],
+        help="which of cut, election and many",
+    )  # fmt: skip
+    parser.add_argument("--folder", default=None, help="where stores go (default: temporary)")
+    parser.add_argument("--json", help="keep the raw figures here")
+    parser.add_argument("--phase", help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    main()
