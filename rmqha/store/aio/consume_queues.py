@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
+from rmqha.base.errors import DiskFailed
 from rmqha.runtime.ports import Disk
 from rmqha.store import properties as props
 from rmqha.store.aio.commit_log import CommitLog
@@ -32,6 +33,12 @@ Key = tuple[bytes, int]
 
 _UNUSUAL_TOPICS = frozenset({SCHEDULE_TOPIC, METADATA_KEY})
 """Of which each record means more than its unit."""
+
+AT_ONCE = 4
+"""Queues that are synced or cut at a time; the pool of threads has six where there are two cores."""
+
+TURN_QUEUES = 64
+"""Queues that are looked at before others get their turn."""
 
 
 class ConsumeQueues:
@@ -200,8 +207,7 @@ class ConsumeQueues:
 
     async def cut(self, offset: int) -> None:
         """Drop the units of records at or after ``offset``, durably, from all queues."""
-        for key in sorted(self.queues):
-            await self.queues[key].cut(offset)
+        await self._for_each(lambda queue: queue.cut(offset))
 
     async def drop_strangers(self, log: CommitLog) -> None:
         """Drop last units that name no record of their own queue: what a torn page left."""
@@ -218,11 +224,34 @@ class ConsumeQueues:
                 await queue.pop()
 
     async def sync(self) -> None:
-        """Make all queues durable; raises DiskFailed."""
-        for key in sorted(self.queues):
-            queue = self.queues.get(key)
-            if queue is not None:
-                await queue.sync()
+        """Make all queues durable; raises DiskFailed. They may be cut, and go, meanwhile."""
+        await self._for_each(lambda queue: queue.sync())
+
+    async def _for_each(self, work: Callable[[QueueFiles], Awaitable[object]]) -> None:
+        """Do it for all queues, some at a time: what syncs together shares the file system's journal.
+
+        Raises:
+            DiskFailed: the first; no queue is begun after it.
+        """
+        keys = enumerate(sorted(self.queues))
+        failed: list[DiskFailed] = []
+
+        async def worker() -> None:
+            for number, key in keys:
+                if failed:
+                    return
+                queue = self.queues.get(key)
+                try:
+                    if queue is not None:
+                        await work(queue)
+                except DiskFailed as error:
+                    failed.append(error)
+                if number % TURN_QUEUES == 0:
+                    await asyncio.sleep(0)
+
+        await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
+        if failed:
+            raise failed[0]
 
     async def expire(self, log_min: int) -> None:
         """Delete files of which the log has no record any more."""
@@ -231,8 +260,7 @@ class ConsumeQueues:
 
     async def clear(self) -> None:
         """Delete the files of all queues."""
-        for key in sorted(self.queues):
-            await self.queues[key].clear()
+        await self._for_each(lambda queue: queue.clear())
 
     def end_numbers(self, properties: bytes) -> None:
         """A record was written that ends topics: what comes behind it begins at 0."""

@@ -136,11 +136,13 @@ class MappedFiles:
         return await file.erase(within, min(file.size, within + max(0, high - low)))
 
     async def sync(self, low: int, high: int) -> None:
-        """Sync the files that hold any of [low, high), oldest first."""
+        """Sync the files that hold any of [low, high), oldest first; those that go meanwhile count
+        as synced."""
         first = max(0, (low - self.first) // self.size)
         last = -(-(high - self.first) // self.size)
         for file in self.files[first:last]:
-            await file.sync()
+            if file in self.files:
+                await file.sync()
 
     def close(self) -> None:
         """Unmap everything; syncs nothing."""

@@ -81,6 +81,7 @@ class MessageStore:
         # Whole records before it are durable: a record that is half there may be cut at recovery.
         self._durable_end = 0
         self._start_unsaved = False
+        self._cuts = 0
         self._checkpoint = cp.Checkpoint()
         self._checkpoint_file: MappedFile | None = None
         self._tasks = Tasks(log, self._task_failed)
@@ -414,6 +415,7 @@ class MessageStore:
 
     async def _truncate(self, offset: int) -> None:
         log = self.commit_log
+        self._cuts += 1
         self._confirm = min(self._confirm, offset)
         self.flusher.flushed_offset = min(self.flusher.flushed_offset, offset)
         start = await self._record_start(offset)
@@ -458,10 +460,13 @@ class MessageStore:
         await self.flush(self.commit_log.max_offset)
 
     async def flush_queues(self) -> None:
-        """Make all queues durable; raises DiskFailed."""
-        async with self.queues.upkeep:
-            timestamp = self.dispatcher.last_timestamp
-            await self.queues.sync()
+        """Make all queues durable; raises DiskFailed.
+
+        A cut does not wait for it, and then it says nothing of what is durable.
+        """
+        timestamp, cuts = self.dispatcher.last_timestamp, self._cuts
+        await self.queues.sync()
+        if cuts == self._cuts:
             self._checkpoint.logics_msg_timestamp = timestamp
 
     async def _write_checkpoint(self) -> None:

@@ -50,6 +50,7 @@ class QueueFiles:
         self.end = 0
         self.indexed_end = 0
         self.dirty_from = 0
+        self._cuts = 0
         # Nothing before it is live; it is, itself, while the log begins where the second says.
         self._live = 0
         self._live_for: int | None = None
@@ -240,11 +241,12 @@ class QueueFiles:
         return True
 
     async def sync(self) -> None:
-        """Make all units durable; raises DiskFailed."""
-        high = self.end
+        """Make all units durable; raises DiskFailed. A cut may come in between."""
+        high, cuts = self.end, self._cuts
         if high > self.dirty_from:
             await self.files.sync(self.dirty_from, high)
-            self.dirty_from = max(self.dirty_from, high) if self.end >= high else self.end
+            if cuts == self._cuts:
+                self.dirty_from = max(self.dirty_from, high)
 
     # -- recovery and cuts
 
@@ -275,10 +277,11 @@ class QueueFiles:
 
     async def _cut_units(self, position: int) -> None:
         written, self.end = self.end, position
+        self.dirty_from = min(self.dirty_from, position)
+        self._cuts += 1
         self._forget_live()
         await self.files.remove_after(max(position, self.files.first))
         await self.files.erase(position, written)
-        self.dirty_from = min(self.dirty_from, position)
         self.indexed_end = self._last_end()
 
     def _last_end(self) -> int:
@@ -292,6 +295,8 @@ class QueueFiles:
 
     async def cut(self, offset: int) -> bool:
         """Drop the units of records at or after ``offset``, durably; whether there were any."""
+        if self.indexed_end <= offset:
+            return False
         position = self.end
         for number in reversed(range(len(self.files.files))):
             file = self.files.files[number]
@@ -333,6 +338,7 @@ class QueueFiles:
 
     async def clear(self) -> None:
         """Delete every file."""
+        self._cuts += 1
         await self.files.remove_after(-1)
         self.end = self.indexed_end = self.dirty_from = 0
         self._forget_live()
