@@ -147,6 +147,16 @@ class MappedFile(Protocol):
             DiskFailed: the file can no longer be written.
         """
 
+    def reserve(self, end: int) -> None:
+        """Get blocks for everything before ``end``; to be called before ``buffer`` is written there.
+
+        Nothing happens to a file that is not sparse: it has all its blocks.
+
+        Raises:
+            DiskFull: there are none. Without blocks a write through ``buffer`` ends the process.
+            DiskFailed: another error.
+        """
+
     async def sync(self) -> None:
         """Make everything written before this call durable (fdatasync).
 
@@ -218,8 +228,11 @@ class Disk(Protocol):
             FileNotFoundError: there is none.
         """
 
-    def map_file(self, path: str, size: int, *, create: bool) -> MappedFile:
+    def map_file(self, path: str, size: int, *, create: bool, sparse: bool = False) -> MappedFile:
         """Map a file, without waiting; a new one is zero-filled, with its blocks reserved.
+
+        One that is ``sparse`` gets blocks by ``reserve``, and its ``buffer`` may raise DiskFailed:
+        it is mapped while somebody uses it.
 
         Its directory entry is durable after the first ``sync``. Directories must exist.
 

@@ -231,7 +231,7 @@ class SimDisk:
             self.room_bytes += len(gone.content)
         self.version += 1
         if self.mood.bytes_free is not None and isinstance(gone, SimPages):
-            self.mood.bytes_free += len(gone.cached)
+            self.mood.bytes_free += gone.reserved
 
     async def rename(self, path: str, new_path: str) -> None:
         """Give a file another name."""
@@ -240,14 +240,18 @@ class SimDisk:
             raise FileNotFoundError(path)
         self.files[new_path] = self.files.pop(path)
 
-    def map_file(self, path: str, size: int, *, create: bool) -> SimMappedFile:
+    def map_file(
+        self, path: str, size: int, *, create: bool, sparse: bool = False
+    ) -> SimMappedFile:
         """Map a file; a plain one of the right length becomes pages."""
         file = self.files.get(path)
         if file is None:
             if not create:
                 raise FileNotFoundError(path)
-            self._take(path, size)
+            self.take(path, 0 if sparse else size)
             file = self.files[path] = SimPages(size)
+            if sparse:
+                file.reserved = 0
         if isinstance(file, SimFile):
             pages = SimPages(len(file.content))
             pages.cached[:] = pages.durable = file.content
@@ -263,7 +267,8 @@ class SimDisk:
     def drop_prepared(self, directory: str) -> None:
         """Nothing was prepared."""
 
-    def _take(self, path: str, size: int) -> None:
+    def take(self, path: str, size: int) -> None:
+        """Use up space for blocks of a mapped file; raises DiskFailed."""
         free = self.mood.bytes_free
         if self.mood.failing or (free is not None and free < size):
             raise DiskFailed(f"cannot map {path}: no space left on the simulated disk")

@@ -6,6 +6,8 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
+from rmqha.base.errors import InvariantBroken
+
 if TYPE_CHECKING:
     from rmqha.sim.disk import SimDisk
 
@@ -20,6 +22,7 @@ class SimPages:
         self.cached = bytearray(size)
         self.durable = bytes(size)
         self.entry_durable = False
+        self.reserved = size
         self.syncs_begun = 0
         self.sync_done = 0
 
@@ -78,9 +81,24 @@ class SimMappedFile:
         """As through ``buffer``."""
         self._buffer[position : position + len(data)] = data
 
+    def reserve(self, end: int) -> None:
+        """Blocks for a sparse file, a page at a time."""
+        pages = self._pages
+        if end > pages.reserved:
+            wanted = min(self.size, -(-end // PAGE) * PAGE)
+            self._disk.take(self._path, wanted - pages.reserved)
+            pages.reserved = wanted
+
+    def _check_blocks(self) -> None:
+        """On a full disk such a write ends the process (SIGBUS)."""
+        low = self._pages.reserved
+        if low < self.size and self._buffer[low:] != bytes(self.size - low):
+            raise InvariantBroken(f"{self._path} was written behind {low}, where it has no blocks")
+
     async def sync(self) -> None:
         """What was written before this call is durable once the time of a sync has passed."""
         pages = self._pages
+        self._check_blocks()
         snapshot = bytes(self._buffer)
         life = self._disk.cuts
         pages.syncs_begun += 1

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rmqha.base.errors import DiskFailed
 from rmqha.runtime.aio.append_file import SystemAppendFile
 from rmqha.runtime.aio.disk import SystemDisk
-from rmqha.runtime.aio.mapped_file import SystemMappedFile
+from rmqha.runtime.ports import MappedFile
 from rmqha.testing.life import Life, outside
 
 T = TypeVar("T")
@@ -131,11 +131,14 @@ class NodeDisk:
         """Give a file another name."""
         await self.write_through(self._inner.rename(path, new_path))
 
-    def map_file(self, path: str, size: int, *, create: bool) -> NodeMappedFile:
+    def map_file(
+        self, path: str, size: int, *, create: bool, sparse: bool = False
+    ) -> NodeMappedFile:
         """Map a file."""
         if self._life is not None:
             self._life.check()
-        file = NodeMappedFile(self._inner.map_file(path, size, create=create), self)
+        inner = self._inner.map_file(path, size, create=create, sparse=sparse)
+        file = NodeMappedFile(inner, self)
         self._mapped_files = [one for one in self._mapped_files if not one.is_closed]
         self._mapped_files.append(file)
         return file
@@ -243,7 +246,7 @@ class NodeAppendFile:
 class NodeMappedFile:
     """MappedFile port."""
 
-    def __init__(self, inner: SystemMappedFile, disk: NodeDisk) -> None:
+    def __init__(self, inner: MappedFile, disk: NodeDisk) -> None:
         self._inner = inner
         self._disk = disk
         self.is_closed = False
@@ -266,6 +269,10 @@ class NodeMappedFile:
     def write(self, position: int, data: memoryview) -> None:
         """Copy bytes into the page cache."""
         self._inner.write(position, data)
+
+    def reserve(self, end: int) -> None:
+        """Get blocks."""
+        self._inner.reserve(end)
 
     async def sync(self) -> None:
         """Make durable what was written before."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
-from rmqha.base.errors import DiskFailed
+from rmqha.base.errors import DiskFailed, DiskFull
 from rmqha.runtime.aio.disk import SystemDisk
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import SimLoop
@@ -15,7 +17,7 @@ from rmqha.sim.pages import SimPages
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.aio.queue_files import QueueFiles
 from rmqha.store.consume_queue import UNIT
-from tests.store.harness import bodies, message, new_disk, sim_store, simulate
+from tests.store.harness import bodies, message, new_disk, real_store, sim_store, simulate
 
 QUEUES = 400
 SYNC_MS = 2.0
@@ -128,3 +130,57 @@ def test_store_whose_queues_fail_to_sync_says_so() -> None:
 
     simulate(work(), loop)
     loop.close()
+
+
+def test_thousand_queues_with_two_messages_take_little_disk(tmp_path: Path) -> None:
+    """With all their blocks they took 5.7 GB, where Java's take 4 MB."""
+
+    async def work() -> None:
+        store = real_store(tmp_path, mapped_file_size_consume_queue=300_000 * UNIT.size)
+        await store.open()
+        for number in range(2_000):
+            store.append(message(number, topic=_topic(number % 1_000)))
+        await store.wait_dispatched(store.max_offset)
+        await store.close()
+        queues = list((tmp_path / "consumequeue").rglob("0*0"))
+        files = [path for path in queues if path.is_file()]
+        assert len(files) == 1_000
+        assert sum(path.stat().st_blocks * 512 for path in files) <= 1_000 * 8_192
+        assert all(path.stat().st_size == 300_000 * UNIT.size for path in files)
+
+    asyncio.run(work())
+
+
+def test_queues_on_a_full_disk_stop_the_store_with_an_error_and_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write to a page without a block ends the process with SIGBUS: no error, no flush, no log."""
+    honest, left = os.posix_fallocate, 100
+
+    def full(fd: int, offset: int, length: int) -> None:
+        nonlocal left
+        if not left:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left -= 1
+        honest(fd, offset, length)
+
+    async def work() -> None:
+        nonlocal left
+        store = real_store(tmp_path)
+        await store.open()
+        monkeypatch.setattr(os, "posix_fallocate", full)
+        for number in range(QUEUES):
+            store.append(message(number, topic=_topic(number), body=b"%d" % number))
+        with pytest.raises(DiskFull, match="No space left"):
+            await store.wait_dispatched(store.max_offset)
+        with pytest.raises(DiskFailed):
+            store.append(message(0))
+        await store.close()
+        left = 10 * QUEUES
+        again = real_store(tmp_path)
+        await again.open()
+        for number in range(QUEUES):
+            assert bodies(again, topic=_topic(number)) == [b"%d" % number]
+        await again.close()
+
+    asyncio.run(work())

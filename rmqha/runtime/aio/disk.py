@@ -19,6 +19,7 @@ from rmqha.base.errors import DiskFailed, DiskFull, StoreInUse
 from rmqha.runtime.aio.append_file import FULL, SystemAppendFile
 from rmqha.runtime.aio.mapped_file import SystemMappedFile, open_mapped, sync_dir
 from rmqha.runtime.aio.prepared_files import PreparedFiles
+from rmqha.runtime.aio.sparse_file import MappedPool, SparseMappedFile, open_sparse
 
 T = TypeVar("T")
 LOCK_NAME = "LOCK"
@@ -118,6 +119,7 @@ class SystemDisk:
 
     def __init__(self) -> None:
         self._prepared = PreparedFiles()
+        self._pool = MappedPool()
 
     async def _run(self, path: str, call: Callable[[], T]) -> T:
         try:
@@ -212,14 +214,18 @@ class SystemDisk:
 
         await self._run(path, replace)
 
-    def map_file(self, path: str, size: int, *, create: bool) -> SystemMappedFile:
-        """Map a file; a new one gets all its blocks at once.
+    def map_file(
+        self, path: str, size: int, *, create: bool, sparse: bool = False
+    ) -> SystemMappedFile | SparseMappedFile:
+        """Map a file; a new one gets all its blocks at once, unless it is ``sparse``.
 
         Raises:
             FileNotFoundError: there is none and ``create`` is false.
             DiskFailed: it has another size, or the disk is full.
         """
         try:
+            if sparse:
+                return open_sparse(self._pool, path, size, create=create)
             return open_mapped(path, size, self._prepared, create=create)
         except FileNotFoundError:
             raise

@@ -69,6 +69,9 @@ class SystemMappedFile:
         except OSError as error:
             raise DiskFailed(f"cannot write {self._path}: {error}") from error
 
+    def reserve(self, end: int) -> None:
+        """Nothing: it has all its blocks."""
+
     def _sync(self) -> None:
         # fdatasync writes the dirty pages of the inode, however they became dirty.
         os.fdatasync(self._fd)
@@ -92,7 +95,7 @@ class SystemMappedFile:
         """
 
         def work() -> int:
-            erased = _erase(self._fd, low, high)
+            erased = erase_range(self._fd, low, high)
             self._sync()
             return erased
 
@@ -137,7 +140,7 @@ class SystemMappedFile:
             del self._map
 
 
-def _erase(fd: int, low: int, high: int) -> int:
+def erase_range(fd: int, low: int, high: int) -> int:
     """Write zeros where there is anything else; the bytes of the pieces that were written."""
     erased = 0
     for start, end in _data_ranges(fd, low, high):

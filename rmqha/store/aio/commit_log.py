@@ -5,6 +5,7 @@ Source: protocol fact (ha-store 5.2, 5.4, 2.7).
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
@@ -39,6 +40,9 @@ from rmqha.store.scan import OpenLane, Run, scan
 from rmqha.store.settings import StoreSettings
 
 _PREFIX = struct.Struct(">iI")
+
+WALKED_MAX = 10_000
+"""Records that a cut walks over before others get their turn: some five milliseconds."""
 
 WHOLE_RECORDS_MAX = 5_000
 """Records that one call of ``whole_end`` walks over: some three milliseconds. What a flood leaves
@@ -375,6 +379,24 @@ class CommitLog:
                 break
             position = following
         return position
+
+    async def record_start(self, offset: int, known: int) -> int:
+        """``offset`` itself, or the start of the record that it lies within.
+
+        Args:
+            known: where some record starts.
+        """
+        if offset >= self.max_offset or offset <= max(0, self.min_offset):
+            return offset
+        if offset == known or self.check(offset)[1].size >= 0:
+            return offset
+        start = self.file_end(offset) - self.file_size
+        if start < known < offset:
+            start = known
+        while (end := self.valid_end(start, offset, count_max=WALKED_MAX)) > start:
+            start = end
+            await asyncio.sleep(0)
+        return start
 
     # -- the disk
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TypeVar
 
-from rmqha.base.errors import DiskFailed
+from rmqha.base.errors import RmqhaError
 from rmqha.runtime.ports import Disk
 from rmqha.store import properties as props
 from rmqha.store.aio.commit_log import CommitLog
@@ -30,6 +32,7 @@ from rmqha.store.settings import StoreSettings
 PLAIN = "consumequeue"
 BATCH = "batchconsumequeue"
 Key = tuple[bytes, int]
+Item = TypeVar("Item")
 
 _UNUSUAL_TOPICS = frozenset({SCHEDULE_TOPIC, METADATA_KEY})
 """Of which each record means more than its unit."""
@@ -81,16 +84,17 @@ class ConsumeQueues:
         """
         for kind in (PLAIN, BATCH):
             root = self._settings.path(kind)
-            for topic in await self._disk.list_dir(root):
-                if name_error(os.fsencode(topic)) is not None:
-                    continue
-                for number in await self._disk.list_dir(os.path.join(root, topic)):
-                    if number.isdigit():
-                        key = (topic.encode(), int(number))
-                        queue = self._new(key, batch=kind == BATCH)
-                        await queue.recover()
-                        if key not in self.queues or queue.files.files:
-                            self.queues[key] = queue
+            names = [name for name in await self._disk.list_dir(root) if _is_topic(name)]
+            await _some_at_a_time(names, partial(self._load_topic, kind))
+
+    async def _load_topic(self, kind: str, topic: str) -> None:
+        for number in await self._disk.list_dir(self._settings.path(kind, topic)):
+            if number.isdigit():
+                key = (topic.encode(), int(number))
+                queue = self._new(key, batch=kind == BATCH)
+                await queue.recover()
+                if key not in self.queues or queue.files.files:
+                    self.queues[key] = queue
 
     def _new(self, key: Key, *, batch: bool) -> QueueFiles:
         directory = self._settings.path(BATCH if batch else PLAIN, key[0].decode(), str(key[1]))
@@ -233,25 +237,13 @@ class ConsumeQueues:
         Raises:
             DiskFailed: the first; no queue is begun after it.
         """
-        keys = enumerate(sorted(self.queues))
-        failed: list[DiskFailed] = []
 
-        async def worker() -> None:
-            for number, key in keys:
-                if failed:
-                    return
-                queue = self.queues.get(key)
-                try:
-                    if queue is not None:
-                        await work(queue)
-                except DiskFailed as error:
-                    failed.append(error)
-                if number % TURN_QUEUES == 0:
-                    await asyncio.sleep(0)
+        async def on(key: Key) -> None:
+            queue = self.queues.get(key)
+            if queue is not None:
+                await work(queue)
 
-        await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
-        if failed:
-            raise failed[0]
+        await _some_at_a_time(sorted(self.queues), on)
 
     async def expire(self, log_min: int) -> None:
         """Delete files of which the log has no record any more."""
@@ -307,3 +299,32 @@ def _why_no_queue(head: Head) -> str | None:
     if head.queue_id < 0:
         return f"queue {head.queue_id}"
     return name_error(head.topic)
+
+
+def _is_topic(folder: str) -> bool:
+    return name_error(os.fsencode(folder)) is None
+
+
+async def _some_at_a_time(items: Iterable[Item], work: Callable[[Item], Awaitable[object]]) -> None:
+    """Work on all of them, in their order, ``AT_ONCE`` at any time.
+
+    Raises:
+        RmqhaError: the first that came; nothing is begun after it.
+    """
+    left = enumerate(items)
+    failed: list[RmqhaError] = []
+
+    async def worker() -> None:
+        for number, item in left:
+            if failed:
+                return
+            try:
+                await work(item)
+            except RmqhaError as error:
+                failed.append(error)
+            if number % TURN_QUEUES == 0:
+                await asyncio.sleep(0)
+
+    await asyncio.gather(*(worker() for _ in range(AT_ONCE)))
+    if failed:
+        raise failed[0]

@@ -18,16 +18,18 @@ class MappedFiles:
         disk: the Disk port.
         directory: must exist before a file is made.
         size: length of every file, bytes.
+        sparse: files get blocks where ``MappedFile.reserve`` asks for them.
 
     Attributes:
         files: the mapped files, oldest first.
         first: position of the first file's first byte; meaningless without files.
     """
 
-    def __init__(self, disk: Disk, directory: str, size: int) -> None:
+    def __init__(self, disk: Disk, directory: str, size: int, *, sparse: bool = False) -> None:
         self._disk = disk
         self.directory = directory
         self.size = size
+        self._sparse = sparse
         self.files: list[MappedFile] = []
         self.first = 0
 
@@ -70,7 +72,7 @@ class MappedFiles:
 
     def map(self, start: int, *, create: bool = False) -> MappedFile:
         """Map one file."""
-        return self._disk.map_file(self.path(start), self.size, create=create)
+        return self._disk.map_file(self.path(start), self.size, create=create, sparse=self._sparse)
 
     def holds(self, position: int) -> bool:
         """Whether a file has this position."""

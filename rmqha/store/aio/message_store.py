@@ -33,8 +33,6 @@ from rmqha.store.settings import StoreSettings
 
 ABORT = "abort"
 CHECKPOINT = "checkpoint"
-WALKED_MAX = 10_000
-"""Records that a cut walks over before others get their turn: some five milliseconds."""
 
 
 class MessageStore:
@@ -418,7 +416,7 @@ class MessageStore:
         self._cuts += 1
         self._confirm = min(self._confirm, offset)
         self.flusher.flushed_offset = min(self.flusher.flushed_offset, offset)
-        start = await self._record_start(offset)
+        start = await log.record_start(offset, self.dispatcher.offset)
         self._durable_end = min(self._durable_end, start)
         # A topic's queues went with the record that ended it; without the record they come back.
         revived = any(one.ends for one in dispatched_since(log, self.queues, start))
@@ -432,21 +430,6 @@ class MessageStore:
             await self.queues.clear()
         self.rebuild_queue_offsets()
         self._log.log("info", "log_truncated", offset=offset)
-
-    async def _record_start(self, offset: int) -> int:
-        """``offset`` itself, or the start of the record that it lies within."""
-        log = self.commit_log
-        if offset >= log.max_offset or offset <= max(0, log.min_offset):
-            return offset
-        if offset == self.dispatcher.offset or log.check(offset)[1].size >= 0:
-            return offset
-        start = log.file_end(offset) - log.file_size
-        if start < self.dispatcher.offset < offset:
-            start = self.dispatcher.offset
-        while (end := log.valid_end(start, offset, count_max=WALKED_MAX)) > start:
-            start = end
-            await asyncio.sleep(0)
-        return start
 
     # -- upkeep
 

@@ -46,7 +46,7 @@ class QueueFiles:
     def __init__(self, disk: Disk, directory: str, file_size: int, *, batch: bool) -> None:
         self.batch = batch
         self.unit_size = BATCH_UNIT.size if batch else UNIT.size
-        self.files = MappedFiles(disk, directory, file_size)
+        self.files = MappedFiles(disk, directory, file_size, sparse=True)
         self.end = 0
         self.indexed_end = 0
         self.dirty_from = 0
@@ -191,6 +191,7 @@ class QueueFiles:
             self._fill(position, queue_offset)
         self.files.make_for(position)
         file, within = self.files.at(position)
+        file.reserve(within + UNIT.size)
         UNIT.pack_into(file.buffer, within, offset, size, tags_code)
         self.end = position + UNIT.size
         self.indexed_end = offset + size
@@ -207,6 +208,7 @@ class QueueFiles:
             self.files.make_for(self.end)
             file, within = self.files.at(self.end)
             part = units[done : done + file.size - within]
+            file.reserve(within + len(part))
             file.buffer[within : within + len(part)] = part
             done += len(part)
             self.end += len(part)
@@ -226,6 +228,7 @@ class QueueFiles:
             self.files.make_for(self.end)
             file, within = self.files.at(self.end)
             count = min(position - self.end, file.size - within) // UNIT.size
+            file.reserve(within + count * UNIT.size)
             file.buffer[within : within + count * UNIT.size] = FILLER * count
             self.end += count * UNIT.size
 
@@ -235,6 +238,7 @@ class QueueFiles:
             return False
         self.files.make_for(self.end)
         file, within = self.files.at(self.end)
+        file.reserve(within + BATCH_UNIT.size)
         BATCH_UNIT.pack_into(file.buffer, within, *unit)
         self.end += BATCH_UNIT.size
         self.indexed_end = unit.physical_offset + unit.size
