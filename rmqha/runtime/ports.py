@@ -183,8 +183,11 @@ class MappedFile(Protocol):
 class Disk(Protocol):
     """Files by absolute path. Each call returns when its effect is durable."""
 
-    async def make_dirs(self, path: str) -> None:
-        """Create a directory and its parents; it may exist."""
+    async def make_dirs(self, path: str, *, later: bool = False) -> None:
+        """Create a directory and its parents; it may exist.
+
+        With ``later`` it is durable only with the first sync of a new sparse file in it.
+        """
 
     async def list_dir(self, path: str) -> list[str]:
         """Names in a directory, sorted; empty when there is no such directory."""

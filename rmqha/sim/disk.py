@@ -170,7 +170,7 @@ class SimDisk:
             return None
         return DiskFull(NO_SPACE)
 
-    async def make_dirs(self, path: str) -> None:
+    async def make_dirs(self, path: str, *, later: bool = False) -> None:
         """Directories need no making here."""
 
     async def list_dir(self, path: str) -> list[str]:

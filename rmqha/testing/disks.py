@@ -96,9 +96,9 @@ class NodeDisk:
 
     # -- the port ------------------------------------------------------------------------------
 
-    async def make_dirs(self, path: str) -> None:
+    async def make_dirs(self, path: str, *, later: bool = False) -> None:
         """Create a directory and its parents."""
-        await self.write_through(self._inner.make_dirs(path))
+        await self.write_through(self._inner.make_dirs(path, later=later))
 
     async def list_dir(self, path: str) -> list[str]:
         """Names in a directory, sorted."""

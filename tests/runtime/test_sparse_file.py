@@ -11,6 +11,7 @@ import pytest
 
 from rmqha.base.errors import DiskFailed, DiskFull
 from rmqha.runtime.aio.descriptors import count_in_use
+from rmqha.runtime.aio.disk import SystemDisk
 from rmqha.runtime.aio.sparse_file import (
     LOOKED_AT,
     STEP_BYTES_MAX,
@@ -179,3 +180,35 @@ def test_pool_when_all_are_busy_then_lets_the_oldest_go_after_a_bounded_look(
     assert [number for number, file in enumerate(files) if not file.is_mapped] == [0]
     for file in files:
         file.close()
+
+
+def test_first_sync_of_a_file_makes_the_directories_durable_that_were_made_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power cut the queue would be gone, and the checkpoint says that it is there."""
+    synced: list[str] = []
+    honest = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        honest(fd)
+
+    async def work() -> None:
+        disk = SystemDisk()
+        (tmp_path / "queues").mkdir()
+        monkeypatch.setattr(os, "fsync", fsync)
+        for number in range(2):
+            folder = tmp_path / "queues" / "topic" / f"{number}"
+            await disk.make_dirs(str(folder), later=True)
+            assert synced == []
+            file = disk.map_file(str(folder / "0"), SIZE, create=True, sparse=True)
+            file.reserve(1)
+            await file.sync()
+            above = [folder, folder.parent, folder.parent.parent]
+            assert synced == [str(one) for one in above[: 3 - number]]
+            synced.clear()
+            await file.sync()
+            assert synced == []
+            file.close()
+
+    asyncio.run(work())

@@ -25,16 +25,22 @@ T = TypeVar("T")
 LOCK_NAME = "LOCK"
 
 
-def _make_dirs(path: str) -> None:
-    """Make missing directories from the top on, each with its entry synced."""
+def _make_dirs(path: str, unsynced: set[str] | None = None) -> None:
+    """Make missing directories from the top on, each with its entry synced.
+
+    With ``unsynced`` they are put there instead.
+    """
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
         path = os.path.dirname(path)
     for directory in reversed(missing):
         # Somebody else may make it at the same time; its entry must be durable for us as well.
+        if unsynced is not None:
+            unsynced.add(directory)
         os.makedirs(directory, exist_ok=True)
-        sync_dir(os.path.dirname(directory))
+        if unsynced is None:
+            sync_dir(os.path.dirname(directory))
 
 
 def lock_directory(path: str) -> int:
@@ -129,9 +135,10 @@ class SystemDisk:
         except OSError as error:
             raise _failure(path, error) from error
 
-    async def make_dirs(self, path: str) -> None:
+    async def make_dirs(self, path: str, *, later: bool = False) -> None:
         """Create a directory and its parents."""
-        await self._run(path, lambda: _make_dirs(path))
+        unsynced = self._pool.unsynced if later else None
+        await self._run(path, lambda: _make_dirs(path, unsynced))
 
     async def list_dir(self, path: str) -> list[str]:
         """Names in a directory, sorted."""

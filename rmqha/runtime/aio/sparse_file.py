@@ -41,10 +41,15 @@ class MappedPool:
 
     Args:
         mapped_max: of them at once; None goes by the descriptors that the process may have.
+
+    Attributes:
+        unsynced: directories whose own entries may not be durable. Each goes after the sync that
+            made it so: who finds it here does not wait for another's, but syncs as well.
     """
 
     def __init__(self, mapped_max: int | None = None) -> None:
         self._max = mapped_max
+        self.unsynced: set[str] = set()
         self._mapped: dict[SparseMappedFile, None] = {}
 
     @property
@@ -254,7 +259,7 @@ class SparseMappedFile:
             finally:
                 os.close(fd)
             if self._fresh:
-                sync_dir(os.path.dirname(self._path))
+                self._sync_above()
                 self._fresh = False
             return done
 
@@ -262,6 +267,15 @@ class SparseMappedFile:
             return await asyncio.get_running_loop().run_in_executor(None, run)
         except OSError as error:
             raise DiskFailed(f"cannot {name} {self._path}: {error}") from error
+
+    def _sync_above(self) -> None:
+        directory = os.path.dirname(self._path)
+        sync_dir(directory)
+        while directory in self._pool.unsynced:
+            above = os.path.dirname(directory)
+            sync_dir(above)
+            self._pool.unsynced.discard(directory)
+            directory = above
 
     def close(self) -> None:
         """Release the mapping for good."""

@@ -117,7 +117,7 @@ class ConsumeQueues:
             await old.clear()
             return
         queue = self._new(key, batch=bool(head.sys_flag & INNER_BATCH))
-        await self._disk.make_dirs(queue.files.directory)
+        await self._disk.make_dirs(queue.files.directory, later=True)
         self.queues[key] = queue
 
     async def take(self, head: Head, buffer: memoryview) -> None:
