@@ -11,12 +11,14 @@ from collections.abc import Callable
 
 from rmqha.base.errors import DiskFailed
 from rmqha.store.aio.commit_log import CommitLog
+from rmqha.store.aio.writes import Writes
 
 
 class Flusher:
     """Group commit over one commit log.
 
     Args:
+        writes: told of each sync.
         on_flushed: called with the end of the last whole durable record, and with the newest
             durable store timestamp.
         on_failed: called once.
@@ -30,6 +32,7 @@ class Flusher:
     def __init__(
         self,
         log: CommitLog,
+        writes: Writes,
         *,
         on_flushed: Callable[[int, int], None],
         on_failed: Callable[[DiskFailed], None],
@@ -37,6 +40,7 @@ class Flusher:
         self._log = log
         self._on_flushed = on_flushed
         self._on_failed = on_failed
+        self._writes = writes
         self._round: asyncio.Task[None] | None = None
         self._error: DiskFailed | None = None
         self.flushed_offset = 0
@@ -66,7 +70,8 @@ class Flusher:
             async with self.lock:
                 target, timestamp = self._log.max_offset, self._log.last_timestamp
                 whole = self._log.whole_end()
-                await self._log.sync(self.flushed_offset, target)
+                with self._writes.under_way():
+                    await self._log.sync(self.flushed_offset, target)
                 self.flushed_offset = target
                 self.rounds += 1
                 self._on_flushed(whole, timestamp)

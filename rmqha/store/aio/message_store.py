@@ -26,6 +26,7 @@ from rmqha.store.aio.loading import Loaded, Loader
 from rmqha.store.aio.metadata_reader import dispatched_since
 from rmqha.store.aio.plain_appends import PlainAppends
 from rmqha.store.aio.reader import Reader
+from rmqha.store.aio.writes import Writes
 from rmqha.store.consume_queue import topic_key
 from rmqha.store.metadata_records import METADATA_TOPIC
 from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Head, Message
@@ -49,6 +50,7 @@ class MessageStore:
     Attributes:
         commit_log, queues, flusher, dispatcher, plain, reader: the parts; ``reader`` is the way to
             read, ``plain`` the quick way to write what most messages are.
+        writes: what waits for the disk, and for how long.
         loaded: what :meth:`open` found.
         failed: what stopped the store, or None.
         on_truncated: told where the log ends after a cut; the cut ends when it returns.
@@ -86,9 +88,12 @@ class MessageStore:
         self.failed: RmqhaError | None = None
         self.on_truncated: Callable[[int], Awaitable[None]] | None = None
         self.loaded: Loaded | None = None
+        self.writes = Writes(clock)
         self.commit_log = CommitLog(disk, clock, settings)
         self.queues = ConsumeQueues(disk, settings, on_skipped=self._skipped)
-        self.flusher = Flusher(self.commit_log, on_flushed=self._flushed, on_failed=self._fail)
+        self.flusher = Flusher(
+            self.commit_log, self.writes, on_flushed=self._flushed, on_failed=self._fail
+        )
         self.dispatcher = Dispatcher(
             self.commit_log, self.queues, settings, limit=self.limit, on_failed=self._fail
         )
@@ -404,7 +409,8 @@ class MessageStore:
         offset = min(offset, log.max_offset)
         try:
             async with self.dispatcher.lock, self.queues.upkeep, self.flusher.lock:
-                await self._truncate(offset)
+                with self.writes.under_way():
+                    await self._truncate(offset)
         except DiskFailed as error:
             self.flusher.fail(error)
             raise
@@ -448,7 +454,8 @@ class MessageStore:
         A cut does not wait for it, and then it says nothing of what is durable.
         """
         timestamp, cuts = self.dispatcher.last_timestamp, self._cuts
-        await self.queues.sync()
+        with self.writes.under_way():
+            await self.queues.sync()
         if cuts == self._cuts:
             self._checkpoint.logics_msg_timestamp = timestamp
 
@@ -471,7 +478,8 @@ class MessageStore:
         before = bytes(file.buffer[:128])
         cp.write_into(file.buffer, checkpoint)
         if before != file.buffer[:128]:
-            await file.sync()
+            with self.writes.under_way():
+                await file.sync()
 
     async def expire(self) -> int:
         """Delete commit-log files whose time is over, and what queues and epochs had of them.
