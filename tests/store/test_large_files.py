@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -79,5 +80,43 @@ def test_recovery_in_a_file_of_a_gibibyte_when_its_tail_is_torn_then_the_loop_re
             file.seek(end + strays)
             assert file.read(8192) == bytes(8192)
         assert took < LOOP_S_MAX
+
+    asyncio.run(work())
+
+
+def test_cut_behind_a_long_undispatched_tail_when_it_looks_at_the_records_then_others_get_their_turn(
+    tmp_path: Path,
+) -> None:
+    """A slave that was flooded and is elected would answer nobody for seconds."""
+    records = 60_000
+
+    async def work() -> None:
+        store = real_store(
+            tmp_path, mapped_file_size_commit_log=64 << 20, enable_controller_mode=True
+        )
+        await store.open()
+        for number in range(records):
+            store.append(message(number, queue_id=number % 4))
+        turns: list[float] = []
+        ends = False
+
+        def tick() -> None:
+            turns.append(time.thread_time())
+            if not ends:
+                asyncio.get_running_loop().call_soon(tick)
+
+        last = store.append(message(records))
+        tick()
+        await asyncio.sleep(0)
+        await store.truncate(last.offset)
+        ends = True
+        await asyncio.sleep(0)
+        longest = max(after - before for before, after in pairwise(turns))
+        assert longest < (turns[-1] - turns[0]) / 2
+        offsets = store.queues.next_offsets
+        assert {key[1]: offset for key, offset in offsets.items()} == dict.fromkeys(
+            range(4), records // 4
+        )
+        await store.close()
 
     asyncio.run(work())

@@ -30,6 +30,9 @@ from rmqha.runtime.ports import Clock, Listener, Network
 GATHER_MS = 1
 """Java's dispatcher, which a master's consumers wait for, looks at the log once a millisecond."""
 
+WALKED_BYTES = 8 << 20
+"""Of the log, looked at before others get their turn: some ten milliseconds."""
+
 
 class Core(Protocol):
     """The machine behind the service: ``HaCore`` or ``ClassicCore``."""
@@ -416,7 +419,7 @@ class HaService:
         match effect:
             case ev.CutInvalidTail(seq):
                 start = max(log.dispatched_offset, log.min_offset, 0)
-                await log.truncate(log.valid_end(start, log.max_offset))
+                await log.truncate(await self._valid_end(start))
                 self.give(ev.TailCut(seq, log.max_offset))
             case ev.TruncateLog(seq, offset):
                 await log.truncate(offset)
@@ -432,6 +435,20 @@ class HaService:
                 self.give(ev.Flushed(await log.flush(offset)))
             case _:
                 raise AssertionError(f"{effect} does not wait")
+
+    async def _valid_end(self, start: int) -> int:
+        """Where the last whole record of the log ends; others get their turn meanwhile."""
+        log = self._log
+        while start < log.max_offset:
+            reached = log.valid_end(start, min(log.max_offset, start + WALKED_BYTES))
+            if reached == start:
+                # A record longer than that, or none.
+                reached = log.valid_end(start, log.max_offset)
+            if reached == start:
+                break
+            start = reached
+            await asyncio.sleep(0)
+        return start
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._task_count += 1

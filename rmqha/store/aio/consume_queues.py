@@ -16,6 +16,7 @@ from rmqha.base.errors import RmqhaError
 from rmqha.runtime.ports import Disk
 from rmqha.store import properties as props
 from rmqha.store.aio.commit_log import CommitLog
+from rmqha.store.aio.next_offsets import raised
 from rmqha.store.aio.queue_files import QueueFiles
 from rmqha.store.consume_queue import (
     BATCH_SIZE_MAX,
@@ -262,27 +263,20 @@ class ConsumeQueues:
 
     def rebuild_next_offsets(self, log: CommitLog, dispatched: int) -> None:
         """Each queue's end, raised by the records that wait for the dispatcher (ha-store 2.9)."""
-        table = {key: queue.max_offset for key, queue in self.queues.items()}
-        position = dispatched
-        while position < log.max_offset:
-            buffer, head = log.check(position)
-            if head.size < 0:
-                break
-            if head.size == 0:
-                position = log.file_end(position)
-                continue
-            if head.sys_flag & TRANSACTION_MASK not in (0x4, 0xC):
-                count = 1
-                if head.sys_flag & INNER_BATCH:
-                    count = props.find_integer(_properties(head, buffer), b"INNER_NUM") or 1
-                key = (head.topic, head.queue_id)
-                table[key] = max(table.get(key, 0), head.queue_offset + count)
-                if head.topic == METADATA_KEY and (
-                    ended := ended_topics(_properties(head, buffer))
-                ):
-                    table = {key: end for key, end in table.items() if key[0] not in ended}
-            position += head.size
+        table = self._ends()
+        for _ in raised(log, table, dispatched):
+            pass
         self.next_offsets = table
+
+    async def rebuild_in_turns(self, log: CommitLog, dispatched: int) -> None:
+        """The same, while others get their turn."""
+        table = self._ends()
+        for _ in raised(log, table, dispatched):
+            await asyncio.sleep(0)
+        self.next_offsets = table
+
+    def _ends(self) -> dict[Key, int]:
+        return {key: queue.max_offset for key, queue in self.queues.items()}
 
     def close(self) -> None:
         """Unmap all."""

@@ -129,7 +129,7 @@ class MessageStore:
         self.flusher.flushed_offset = self._durable_end = end
         self.dispatcher.last_timestamp = self._checkpoint.logics_msg_timestamp
         self.dispatcher.restart_at(min(found.dispatched, end))
-        self.rebuild_queue_offsets()
+        await self.queues.rebuild_in_turns(self.commit_log, self.dispatcher.offset)
         await self.indexes.load()
         await self._write_checkpoint()
         await self._disk.write_atomic(self.settings.path(ABORT), str(self._process_id).encode())
@@ -434,7 +434,7 @@ class MessageStore:
         await log.cut(offset, start)
         if log.empty:
             await self.queues.clear()
-        self.rebuild_queue_offsets()
+        await self.queues.rebuild_in_turns(log, self.dispatcher.offset)
         self._log.log("info", "log_truncated", offset=offset)
 
     # -- upkeep
