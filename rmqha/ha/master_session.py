@@ -175,7 +175,11 @@ class MasterSession:
         if start is None or start >= log.max_offset:
             return
         if start < log.min_offset:
-            self.close(f"asks for {start}, the log begins at {log.min_offset}", "error")
+            self.close(
+                f"asks for {start}, the log begins at {log.min_offset}: it was away for longer than "
+                "fileReservedTime; stop it, empty its store as docs/OPERATIONS.md says, start it",
+                "error",
+            )
             return
         span = self._ha.epochs.find(start)
         if span is None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
+from rmqha.ha import events as ev
 from rmqha.ha.events import PutStatus
 from rmqha.store.aio.message_store import MessageStore
 from tests.ha.test_loopback import ALL_ACK, Node, until
@@ -77,3 +81,52 @@ async def test_a_failover_on_mapped_files(tmp_path: Path) -> None:
     await stop(one, first)
     await stop(two, second)
     assert one.failed == two.failed == []
+
+
+STORE_ALONE = ("commitlog", "consumequeue", "batchconsumequeue", "index")
+FILES_ALONE = ("checkpoint", "abort", "epochs-2", "epochs-2.bak")
+
+
+async def test_slave_that_was_away_longer_than_files_are_kept_is_told_so_and_comes_back_emptied(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its operator would see connections that close, and find nothing to do about it."""
+    one, first = await store_node(1, tmp_path)
+    two, second = await store_node(2, tmp_path)
+    assert await one.service.change_to_master(1, frozenset({1}), 1)
+    assert await put(one, first, b"both have it") is PutStatus.PUT_OK
+    assert await two.service.change_to_slave(1, 1, one.address)
+    await until(lambda: one.ids == {1, 2})
+    await stop(two, second)
+    await until(lambda: one.ids == {1})
+    for number in range(200):
+        first.append(message(number, body=bytes(500)))
+    one.service.appended()
+    await first.wait_dispatched(first.max_offset)
+    files = first.commit_log.files
+    await files.remove_before(files.first + 3 * files.size)
+    one.service.give(ev.Trimmed(first.min_offset))
+
+    two, second = await store_node(2, tmp_path)
+    assert await two.service.change_to_slave(1, 1, one.address)
+    told = ""
+
+    def is_told() -> bool:
+        nonlocal told
+        told += capsys.readouterr().out
+        return "fileReservedTime" in told
+
+    await until(is_told)
+    await stop(two, second)
+    for name in STORE_ALONE:
+        shutil.rmtree(tmp_path / "2" / name, ignore_errors=True)
+    for name in FILES_ALONE:
+        (tmp_path / "2" / name).unlink(missing_ok=True)
+
+    two, second = await store_node(2, tmp_path)
+    assert await two.service.change_to_slave(1, 1, one.address)
+    await until(lambda: second.max_offset == first.max_offset)
+    assert content(first) == content(second)
+    assert second.min_offset == first.min_offset
+    await stop(one, first)
+    await stop(two, second)
