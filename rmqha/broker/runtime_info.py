@@ -49,6 +49,7 @@ class Facts(NamedTuple):
         delays: by level, the offset to deliver next and the end of the level's queue.
         lease: whether the write lease is held, and how often it was lost; None without one.
         files_unwritten: files of the configuration that cannot be written now.
+        oldest_write_ms: for how long the store's oldest write has waited for the disk.
     """
 
     active: bool
@@ -72,6 +73,7 @@ class Facts(NamedTuple):
     store_path: str
     lease: tuple[bool, int] | None = None
     files_unwritten: int = 0
+    oldest_write_ms: int = 0
 
 
 def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:

@@ -94,6 +94,10 @@ class Collector(PrometheusCollector):
             "rmqha_config_files_unwritten", "Files that cannot be written now",
             facts.files_unwritten,
         )  # fmt: skip
+        yield self._gauge(
+            "rmqha_store_oldest_write", "For how long the oldest write has waited for the disk",
+            facts.oldest_write_ms, "milliseconds",
+        )  # fmt: skip
         skipped = CounterMetricFamily(
             "rmqha_records_skipped", "Records that could not be acted on", labels=list(self._labels)
         )

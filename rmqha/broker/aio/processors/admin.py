@@ -146,4 +146,5 @@ class AdminProcessor:
             store_path=store.settings.store_path_commit_log,
             lease=broker.lease_facts,
             files_unwritten=len(broker.troubles.reasons),
+            oldest_write_ms=broker.store.writes.oldest_ms,
         )
