@@ -13,6 +13,7 @@ import pytest
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.ha.events import Role
+from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.metadata_records import METADATA_TOPIC, ended_property
 from rmqha.store.record import Message
 from tests.broker.replicas import QUEUES, ReplicaCluster, master_of, send_fields
@@ -318,9 +319,10 @@ def stop(cluster: ReplicaCluster, host: str) -> None:
     cluster.kill(host)
 
 
+@pytest.mark.parametrize("expired", [False, True])
 @pytest.mark.parametrize("unwritten", ["/config/", "consumerOffset.json", "topics.json"])
 def test_change_when_a_file_was_not_written_then_the_records_make_up_for_it(
-    monkeypatch: pytest.MonkeyPatch, unwritten: str
+    monkeypatch: pytest.MonkeyPatch, unwritten: str, expired: bool
 ) -> None:
     """After a stop in order no record is dispatched again: what a file lacks is looked up."""
     with ReplicaCluster(seed=5, replicas=1, flushConsumerOffsetInterval=100) as cluster:
@@ -355,6 +357,9 @@ def test_change_when_a_file_was_not_written_then_the_records_make_up_for_it(
             cluster.until(lambda: master.groups.table.get("Late"), "the group")
             cluster.until(lambda: not master.store.reader.has_topic("Gone"), "its queues gone")
             stop(cluster, host)
+        if expired:
+            # The files are true up to a place of the log that is gone meanwhile.
+            monkeypatch.setattr(MessageStore, "min_offset", property(lambda self: 1 << 20))
         cluster.boot(host)
         cluster.until(lambda: cluster.master() is not None, "the master again")
         again = master_of(cluster)

@@ -77,7 +77,7 @@ class MetadataLog:
             )
             self._state.topics_from, self._state.groups_from = marks
             self._state.last_end = max(marks)
-        if self.is_known:
+            # Even so the records that are there count: this replica may be the one that reigns.
             oldest = min(*marks, self._offsets_from)
             for record in dispatched_since(store.commit_log, store.queues, oldest):
                 self._passed(record)
