@@ -182,6 +182,28 @@ def test_topic_when_deleted_and_made_again_then_it_begins_anew(
         assert replica.offsets.table.query(GROUP, T, 0) is None
 
 
+def test_topic_when_a_thousand_groups_retry_it_then_it_can_be_deleted(
+    cluster: ReplicaCluster,
+) -> None:
+    """All their names do not fit into the properties of one record."""
+    make_topic(cluster)
+    master = master_of(cluster)
+    groups = [f"{number:0100d}" for number in range(1_000)]
+    topics = [
+        {"topicName": f"%RETRY%{group}_{T}", "readQueueNums": 1, "writeQueueNums": 1}
+        for group in groups
+    ]
+    for first in range(0, 1_000, 250):
+        made = json.dumps({"topicConfigList": topics[first : first + 250]}).encode()
+        assert cluster.ask(master.config.address, 18, {}, made).code == 0
+    for group in groups:
+        master.offsets.table.commit(group, T, 0, 0, 0)
+    ask(cluster, 215, {"topic": T})
+    new = kill_master(cluster)
+    assert new.topics.table.get(T) is None
+    assert not [name for name in new.topics.table.topics if name.endswith(f"_{T}")]
+
+
 def test_topic_when_its_deletion_waits_for_replicas_then_nothing_is_made_in_its_place(
     cluster: ReplicaCluster,
 ) -> None:

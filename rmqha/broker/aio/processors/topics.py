@@ -28,6 +28,8 @@ GONE_MS = 2_000
 """How long the answer to a deletion waits for the queues to go; nothing is made meanwhile."""
 
 LOOK_MS = 5
+NAMES_MAX = 100
+"""Topics that one record ends: their names are a property of it."""
 
 
 class TopicProcessor:
@@ -137,21 +139,21 @@ class TopicProcessor:
             return request.reply(refusal.code, refusal.remark)
         if refusal is not None and "system topic" in refusal.remark:
             return request.reply(refusal.code, refusal.remark)
-        ended = self._ended_with(name)
-        return self._change(connection, request, Change(ended_topics=ended), name)
-
-    def _ended_with(self, name: str) -> tuple[str, ...]:
-        """A topic, and where groups would pop it again.
-
-        None when there is nothing of it, or its end is written already.
-        """
         broker = self._broker
-        if broker.topics.table.get(name) is None and broker.metadata.is_ending(name):
-            return ()
         topics, groups = broker.topics.table, broker.offsets.table.groups_of(name)
-        retries = {retry_topic_of(name, group) for group in groups} - {name}
-        known = broker.store.reader.has_topic(name) or topics.get(name) is not None or groups
-        return (name, *sorted(retries)) if known else ()
+        known = topics.get(name) is not None or broker.store.reader.has_topic(name) or groups
+        if not known or (topics.get(name) is None and broker.metadata.is_ending(name)):
+            return self._change(connection, request, Change(), name)
+        retries = sorted({retry_topic_of(name, group) for group in groups} - {name})
+        gone = [one for one in retries if topics.get(one) or broker.offsets.table.groups_of(one)]
+        # Before it, where groups would pop it again; as many at a time as a record can name.
+        for first in range(0, len(gone), NAMES_MAX):
+            part = broker.metadata.commit(
+                Change(ended_topics=tuple(gone[first : first + NAMES_MAX]))
+            )
+            if isinstance(part, Refusal):
+                return request.reply(part.code, part.remark)
+        return self._change(connection, request, Change(ended_topics=(name,)), name)
 
     def all_topics(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """21: what a slave copies; static topics do not exist here.
