@@ -38,7 +38,7 @@ def ack_before_append(patch: pytest.MonkeyPatch) -> None:
 def truncate_without_erase(patch: pytest.MonkeyPatch) -> None:
     """Cut bytes stay on the disk (#10666)."""
 
-    async def keep(self: MappedFiles, position: int) -> int:
+    async def keep(self: MappedFiles, low: int, high: int) -> int:
         return 0
 
     patch.setattr(MappedFiles, "erase", keep)
@@ -86,7 +86,7 @@ def puts_wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = (
-    (ack_before_append, POWER_MAY_FAIL, 298, "an acknowledged record is lost"),
+    (ack_before_append, POWER_MAY_FAIL, 436, "an acknowledged record is lost"),
     (truncate_without_erase, POWER_MAY_FAIL, 169, "below the confirmed"),
     (
         confirm_offset_from_connected_slaves_only,
@@ -94,7 +94,7 @@ MUTANTS = (
         2,
         "confirmOffset passed what a member of the SyncStateSet holds",
     ),
-    (epoch_entry_dropped_on_reconnect, MEMORY_ONLY, 1, "epoch files agree"),
+    (epoch_entry_dropped_on_reconnect, MEMORY_ONLY, 137, "epoch files agree"),
     (puts_wait_for_nobody, MEMORY_ONLY, 5, "an acknowledged record is lost"),
 )
 
