@@ -10,7 +10,7 @@ copy that a slave takes; what was not passed is undone when the role ends.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -121,6 +121,10 @@ class Metadata:
         self._topics = topics
         self._groups = groups
         self._pending: deque[_Pending] = deque()
+        # The same by where they end, and how often a topic's end is written and not passed: one
+        # heartbeat may make thousands.
+        self._by_end: dict[int, _Pending] = {}
+        self._ending: Counter[str] = Counter()
         self._settled = 0
         self.topics_from = self.groups_from = self.last_end = 0
 
@@ -136,24 +140,25 @@ class Metadata:
 
     def is_own(self, end: int) -> bool:
         """Whether the record that ends there is this master's, and was applied when it was written."""
-        return any(one.end == end for one in self._pending)
+        return end in self._by_end
 
     def is_ending(self, topic: str) -> bool:
         """Whether a topic's end is written and not passed: its old queues are still there."""
-        return any(topic in one.change.ended_topics for one in self._pending if not one.is_passed)
+        return topic in self._ending
 
     def begin(self, change: Change, offset: int, end: int, wall_ms: int) -> None:
         """This master has written a change; its record stands from ``offset`` to ``end``."""
         topics, groups = self._topics.table, self._groups.table
         names = {*(one.name for one in change.topics), *change.ended_topics}
         group_names = {*(one.name for one in change.groups), *change.ended_groups}
-        self._pending.append(
-            _Pending(
-                offset, end, change,
-                {name: topics.get(name) for name in names},
-                {name: groups.get(name) for name in group_names},
-            )
+        one = _Pending(
+            offset, end, change,
+            {name: topics.get(name) for name in names},
+            {name: groups.get(name) for name in group_names},
         )  # fmt: skip
+        self._pending.append(one)
+        self._by_end[end] = one
+        self._ending.update(change.ended_topics)
         _apply_topics(topics, change, wall_ms)
         _apply_groups(groups, change, wall_ms)
 
@@ -167,16 +172,24 @@ class Metadata:
         while self._pending and self._pending[0].is_passed:
             if self._pending[0].end > self._settled:
                 break
-            self.last_end = self._pending.popleft().end
+            self._drop_first()
         return count - len(self._pending)
+
+    def _drop_first(self) -> None:
+        self.last_end = self._pending.popleft().end
+        del self._by_end[self.last_end]
 
     def passed(self, offset: int, end: int, change: Change, wall_ms: int) -> bool:
         """The dispatcher has passed a change; whether it is news to these tables."""
-        for one in self._pending:
-            if one.end == end:
-                one.is_passed = True
-                self._finish()
-                return False
+        own = self._by_end.get(end)
+        if own is not None:
+            own.is_passed = True
+            for topic in own.change.ended_topics:
+                self._ending[topic] -= 1
+                if not self._ending[topic]:
+                    del self._ending[topic]
+            self._finish()
+            return False
         self.last_end = max(self.last_end, end)
         if offset >= self.topics_from:
             _apply_topics(self._topics.table, change, wall_ms)
@@ -194,12 +207,14 @@ class Metadata:
             How many changes are undone.
         """
         while self._pending and self._pending[0].is_passed:
-            self.last_end = self._pending.popleft().end
+            self._drop_first()
         count = len(self._pending)
         for one in reversed(self._pending):
             _restore(self._topics.table, one.topics, wall_ms)
             _restore(self._groups.table, one.groups, wall_ms)
         self._pending.clear()
+        self._by_end.clear()
+        self._ending.clear()
         self._settled = 0
         return count
 

@@ -14,6 +14,7 @@ from rmqha.base.errors import DiskFailed
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.ha.events import Role
 from rmqha.store.aio.message_store import MessageStore
+from rmqha.store.aio.metadata_reader import dispatched_since
 from rmqha.store.metadata_records import METADATA_TOPIC, ended_property
 from rmqha.store.record import Message
 from tests.broker.replicas import QUEUES, ReplicaCluster, master_of, send_fields
@@ -447,3 +448,27 @@ def test_change_when_asked_for_again_before_it_is_safe_then_the_answer_waits_too
     cluster.until(lambda: master_of(cluster).store.max_offset > end, "the record")
     again = cluster.ask(address, code, fields, body)
     assert (again.code, again.remark) == (1, "FLUSH_SLAVE_TIMEOUT")
+
+
+def test_groups_when_one_heartbeat_brings_a_thousand_then_a_few_records_make_them(
+    cluster: ReplicaCluster,
+) -> None:
+    """A record for each of the two would hold the broker up for as long as it writes them."""
+    names = [f"Many{number}" for number in range(1_000)]
+    consumers = [
+        {
+            "groupName": name, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [],
+            "unitMode": False,
+        }
+        for name in names
+    ]  # fmt: skip
+    end = master_of(cluster).store.max_offset
+    beat = {"clientID": "c", "consumerDataSet": consumers, "producerDataSet": []}
+    ask(cluster, 34, {}, json.dumps(beat).encode())
+    cluster.run_for(200)
+    store = master_of(cluster).store
+    assert len(list(dispatched_since(store.commit_log, store.queues, end))) == 20
+    new = kill_master(cluster)
+    assert all(new.groups.table.get(name) for name in names)
+    assert all(new.topics.table.get(f"%RETRY%{name}") for name in names)

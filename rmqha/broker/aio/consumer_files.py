@@ -60,14 +60,17 @@ class GroupFile:
         group = self.table.get(name)
         if group is not None:
             return group
-        if not (self._auto_create() or name.startswith(SYSTEM_PREFIX)) or group_error(name):
-            return None
-        group = GroupConfig(name)
-        if may_write and not self.table.fits((group,)):
+        group = self.new(name)
+        if group is None or (may_write and not self.table.fits((group,))):
             return None
         if may_write:
             self._make(group)
         return group
+
+    def new(self, name: str) -> GroupConfig | None:
+        """The settings of a group that is made at first use; None where that is not allowed."""
+        allowed = self._auto_create() or name.startswith(SYSTEM_PREFIX)
+        return GroupConfig(name) if allowed and not group_error(name) else None
 
     def changed(self) -> None:
         """Write the table soon."""

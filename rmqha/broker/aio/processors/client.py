@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rmqha.base.errors import (
     ConnectionLost,
     LocalProtocolError,
@@ -17,6 +19,7 @@ from rmqha.broker.consumers import TAG, ConsumerData, Subscription
 from rmqha.broker.filters import SUBSCRIPTION_PARSE_FAILED, unsupported
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.heartbeat import Heartbeat
+from rmqha.broker.metadata import Change
 from rmqha.broker.topics import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
@@ -31,6 +34,9 @@ CONSUME_MSG_TIMEOUT = 207
 LOCK_QUEUES_MAX = 100_000
 PROXY_TIMEOUT_MS = 10_000
 """How long a consumer may take to answer what mqadmin asks it; Java's value."""
+
+MADE_MAX = 50
+"""Groups, and retry topics, that one record makes: some 30 KB."""
 
 
 class ClientProcessor:
@@ -71,6 +77,8 @@ class ClientProcessor:
         broker.clients.learn(connection)
         now_ms = broker.clock.now_ms()
         full = unknown = False
+        if not beat.without_sub:
+            self._make_missing(beat.consumers)
         for data in beat.consumers:
             if beat.without_sub:
                 done = broker.consumers.renew(now_ms, client, data.group, beat.fingerprint)
@@ -94,15 +102,34 @@ class ClientProcessor:
         fields = ext_fields(IS_SUPPORT_HEART_BEAT_V2=True, IS_SUB_CHANGE=changed)
         return request.reply(ResponseCode.SUCCESS, None, fields)
 
+    def _make_missing(self, consumers: Sequence[ConsumerData]) -> None:
+        """Make the groups and retry topics of a heartbeat, many with one record."""
+        broker = self._broker
+        if broker.role is not Role.MASTER:
+            return
+        groups: list[GroupConfig] = []
+        topics: list[TopicConfig] = []
+        for data in consumers:
+            group = broker.groups.table.get(data.group) or broker.groups.new(data.group)
+            if group is None:
+                continue
+            if broker.groups.table.get(group.name) is None:
+                groups.append(group)
+            if broker.topics.table.get(group.retry_topic) is None:
+                queues = max(1, group.retry_queue_nums)
+                topics.append(TopicConfig(group.retry_topic, queues, queues))
+        for first in range(0, max(len(groups), len(topics)), MADE_MAX):
+            part = slice(first, first + MADE_MAX)
+            broker.metadata.commit(Change(groups=tuple(groups[part]), topics=tuple(topics[part])))
+
     def _prepare(self, data: ConsumerData) -> GroupConfig | None:
-        """A group's settings, and its retry topic."""
+        """A group's settings; its retry topic, too, where many at a time could not be made."""
         broker = self._broker
         is_master = broker.role is Role.MASTER
         group = broker.groups.find(data.group, may_write=is_master)
-        if group is None or not is_master or broker.topics.table.get(group.retry_topic):
-            return group
-        queues = max(1, group.retry_queue_nums)
-        broker.metadata.make_topic(TopicConfig(group.retry_topic, queues, queues))
+        if group is not None and is_master:
+            queues = max(1, group.retry_queue_nums)
+            broker.metadata.make_topic(TopicConfig(group.retry_topic, queues, queues))
         return group
 
     def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
