@@ -7,13 +7,12 @@ returning None. It makes no decision that a pure file next to it could make.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from enum import Enum
 from typing import Any, Protocol
 
 from rmqha.broker.aio.answers import Answers
 from rmqha.broker.aio.arrivals import Arrivals
 from rmqha.broker.aio.clients import ClientConnections
-from rmqha.broker.aio.config_file import FileTroubles
+from rmqha.broker.aio.config_file import APPLIED_OFFSET, FileTroubles
 from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.topics import TopicFile
 from rmqha.broker.consumers import ConsumerTable
@@ -155,20 +154,23 @@ def unwritable(broker: Broker, request: RemotingCommand) -> RemotingCommand | No
     return None
 
 
-class Asked(Enum):
-    """What a slave's question for a table wants."""
+def table_for(
+    broker: Broker, request: RemotingCommand, *, applied: Callable[[], int],
+    passed: Callable[[], dict[str, Any]], whole: Callable[[], dict[str, Any]],
+) -> dict[str, Any] | None:  # fmt: skip
+    """The table that a slave asks for (21, 201).
 
-    PLAIN = "all, as Java's slaves and tools take it"
-    MARKED = "what the log has for good, and with which offset"
-    MARK = "the offset alone: this slave's table follows the log"
-    REFUSED = "the same, of a broker that is no master"
+    Args:
+        applied: the offset alone is the answer to a slave of this kind whose table follows the log.
+        passed: what the log has for good, with that offset, is the answer to one whose does not.
+        whole: is the answer to Java's slaves, and to tools.
 
-
-def asked_by(broker: Broker, request: RemotingCommand) -> Asked:
-    """Read the field by which slaves of this kind ask (21, 201); Java's have none."""
+    Returns:
+        None when a slave of this kind asks a broker that is no master.
+    """
     wanted = text_field(request.ext_fields, TABLE_FIELD, "")
     if not wanted:
-        return Asked.PLAIN
+        return whole()
     if broker.role is not Role.MASTER:
-        return Asked.REFUSED
-    return Asked.MARK if wanted == TABLE_KNOWN else Asked.MARKED
+        return None
+    return {APPLIED_OFFSET: applied()} if wanted == TABLE_KNOWN else passed()

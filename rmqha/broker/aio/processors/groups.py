@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.aio.config_file import APPLIED_OFFSET
-from rmqha.broker.aio.processors import Asked, Broker, Handlers, asked_by, unwritable
+from rmqha.broker.aio.processors import Broker, Handlers, table_for, unwritable
 from rmqha.broker.bodies import json_array, read_object
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.metadata import Change
@@ -74,16 +71,12 @@ class GroupProcessor:
     def all_groups(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """201."""
         metadata = self._broker.metadata
-        table: dict[str, Any]
-        match asked_by(self._broker, request):
-            case Asked.REFUSED:
-                return request.reply(ResponseCode.SYSTEM_ERROR, "this broker is no master")
-            case Asked.MARK:
-                table = {APPLIED_OFFSET: metadata.groups_applied}
-            case Asked.MARKED:
-                table = metadata.group_members()
-            case Asked.PLAIN:
-                table = self._broker.groups.table.members()
+        table = table_for(
+            self._broker, request, applied=lambda: metadata.groups_applied,
+            passed=metadata.group_members, whole=self._broker.groups.table.members,
+        )  # fmt: skip
+        if table is None:
+            return request.reply(ResponseCode.SYSTEM_ERROR, "this broker is no master")
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(table))
 
     def one(self, _: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.aio.config_file import APPLIED_OFFSET
-from rmqha.broker.aio.processors import Asked, Broker, Handlers, asked_by, unwritable
+from rmqha.broker.aio.processors import Broker, Handlers, table_for, unwritable
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.metadata import Change
 from rmqha.broker.pop import retry_topic_of
@@ -162,16 +160,12 @@ class TopicProcessor:
         follows the log already has no use for the table.
         """
         metadata = self._broker.metadata
-        table: dict[str, Any]
-        match asked_by(self._broker, request):
-            case Asked.REFUSED:
-                return request.reply(ResponseCode.SYSTEM_ERROR, "this broker is no master")
-            case Asked.MARK:
-                table = {APPLIED_OFFSET: metadata.topics_applied}
-            case Asked.MARKED:
-                table = metadata.topic_members()
-            case Asked.PLAIN:
-                table = self._broker.topics.table.members()
+        table = table_for(
+            self._broker, request, applied=lambda: metadata.topics_applied,
+            passed=metadata.topic_members, whole=self._broker.topics.table.members,
+        )  # fmt: skip
+        if table is None:
+            return request.reply(ResponseCode.SYSTEM_ERROR, "this broker is no master")
         body = {
             **table,
             "mappingDataVersion": DataVersion().members(),
