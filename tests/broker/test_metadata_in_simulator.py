@@ -13,6 +13,7 @@ import pytest
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.ha.events import Role
+from rmqha.remoting.command import RemotingCommand
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.aio.metadata_reader import dispatched_since
 from rmqha.store.metadata_records import METADATA_TOPIC, ended_property
@@ -472,3 +473,63 @@ def test_groups_when_one_heartbeat_brings_a_thousand_then_a_few_records_make_the
     new = kill_master(cluster)
     assert all(new.groups.table.get(name) for name in names)
     assert all(new.topics.table.get(f"%RETRY%{name}") for name in names)
+
+
+def test_table_when_a_slave_asks_for_it_then_a_master_alone_gives_it(
+    cluster: ReplicaCluster,
+) -> None:
+    """A slave's table is that of another moment; Java's slaves and tools may have any."""
+    make_topic(cluster)
+    slave = next(one for one in cluster.replicas.values() if one.role is Role.SLAVE)
+    for code, member in ((21, "topicConfigTable"), (201, "subscriptionGroupTable")):
+        for wanted in ("known", "wanted"):
+            fields = {"rmqhaTable": wanted}
+            assert cluster.ask(slave.config.address, code, fields).code == 1
+            answer = cluster.ask(master_of(cluster).config.address, code, fields)
+            value = json.loads(bytes(answer.body))
+            assert value["rmqhaAppliedOffset"] > 0
+            assert (member in value) == (wanted == "wanted")
+        plain = json.loads(bytes(cluster.ask(slave.config.address, code).body))
+        assert member in plain
+        assert "rmqhaAppliedOffset" not in plain
+
+
+def test_offsets_when_asked_for_by_what_another_process_counted_then_all_are_told(
+    cluster: ReplicaCluster,
+) -> None:
+    """Its count says nothing here: a slave that took it for this one's would miss positions."""
+    make_topic(cluster)
+    make_group(cluster)
+    put(cluster, 1)
+    ask(cluster, 15, {"consumerGroup": GROUP, "topic": T, "queueId": "0", "commitOffset": "1"})
+    address = master_of(cluster).config.address
+
+    def asked(since: str) -> dict[str, object]:
+        return json.loads(bytes(cluster.ask(address, 43, {"rmqhaSince": since}).body))  # type: ignore[no-any-return]  # an object
+
+    known = str(asked("-")["rmqhaChanges"])
+    assert f"{T}@{GROUP}" not in asked(known)["offsetTable"]  # type: ignore[operator]  # an object
+    for since in ("-", known.replace("/", "0/"), known + "x", "10.0.0.9:1/5:99", "99"):
+        assert f"{T}@{GROUP}" in asked(since)["offsetTable"]  # type: ignore[operator]  # an object
+
+
+def test_deletion_when_its_queues_are_still_there_then_the_answer_waits_for_them(
+    cluster: ReplicaCluster,
+) -> None:
+    """Who makes the topic again at once, as tests do, would be refused."""
+    make_topic(cluster)
+    put(cluster, 1)
+    master = master_of(cluster)
+    held = cluster.loop.create_task(master.store.dispatcher.lock.acquire())
+    cluster.until(held.done, "the dispatcher to be held")
+    command = RemotingCommand(215, ext_fields={"topic": T})
+    asked = cluster.loop.create_task(
+        cluster._client.invoke(master.config.address, command),
+        context=cluster._client_context.copy(),
+    )
+    cluster.run_for(1_000)
+    assert not asked.done()
+    master.store.dispatcher.lock.release()
+    cluster.until(asked.done, "the answer")
+    assert asked.result().code == 0
+    assert not master.store.reader.has_topic(T)

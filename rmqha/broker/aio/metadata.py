@@ -11,6 +11,7 @@ from typing import Any
 from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
 from rmqha.broker.aio.config_file import APPLIED_OFFSET
 from rmqha.broker.aio.processors import Broker
+from rmqha.broker.aio.processors.send import NOT_SERVING
 from rmqha.broker.aio.writer import Writer, nothing
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.metadata import Change, Metadata
@@ -24,8 +25,6 @@ from rmqha.runtime.logs import Logger
 from rmqha.store.aio.metadata_reader import MetadataRecord, dispatched_since, waiting_from
 from rmqha.store.metadata_records import METADATA_TOPIC, ended_property
 from rmqha.store.record import Message, pack_host
-
-NOT_SERVING = "this broker does not know its role yet, or is giving it up"
 
 WATCH_MS = 100
 """Until a change is asked for again that was not safe in time."""

@@ -99,8 +99,8 @@ class PositionSync:
         self._offsets = offsets
         self._services = services
         self._period_ms = period_ms
-        # Whom it asked last, and what that master counted then.
-        self._since: tuple[str, str] | None = None
+        # Which process was asked last, and what it counted then.
+        self._since = SINCE_EVER
 
     async def run(self) -> None:
         """Look for ever."""
@@ -108,7 +108,7 @@ class PositionSync:
             master = self._questions.master
             found = None if master is None else await self._ask_all(master)
             if master is not None and found is not None and await self._reached(master, found):
-                self._take(master, found)
+                self._take(found)
             quick = found is not None and CHANGES_MEMBER in (found.consumers or ())
             await self._pause(master, 0 if quick else self._period_ms)
 
@@ -125,8 +125,8 @@ class PositionSync:
         # What ends while the answers are on their way may still be in them.
         self._ended.ended_topics.clear()
         self._ended.ended_groups.clear()
-        known = self._since is not None and self._since[0] == master
-        since = {SINCE_FIELD: self._since[1] if known and self._since else SINCE_EVER}
+        # Another master knows by it that it has told nothing yet.
+        since = {SINCE_FIELD: self._since}
         consumers = await self._questions.ask(
             master, RequestCode.GET_ALL_CONSUMER_OFFSET, _object, since
         )
@@ -150,16 +150,16 @@ class PositionSync:
             await self._clock.sleep(LOOK_MS)
         return False
 
-    def _take(self, master: str, found: Positions) -> None:
+    def _take(self, found: Positions) -> None:
         services = self._services
-        self._since = None
+        self._since = SINCE_EVER
         try:
             if found.consumers is not None and self._offsets.table.merge(
                 found.consumers, self._ended.ended_topics, self._ended.ended_groups
             ):
                 self._offsets.changed()
             if found.consumers is not None and CHANGES_MEMBER in found.consumers:
-                self._since = master, str(found.consumers[CHANGES_MEMBER])
+                self._since = str(found.consumers[CHANGES_MEMBER])
         except RemoteProtocolError as error:
             what = RequestCode.GET_ALL_CONSUMER_OFFSET.name
             self._log.log("warning", "not_copied", what=what, reason=str(error))

@@ -46,7 +46,7 @@ class OffsetProcessor:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._life = str(broker.clock.wall_ms())
+        self._life = f"{broker.config.address}/{broker.clock.wall_ms()}"
         store = broker.store
         self._pulling = Pulling(store.commit_log, store.queues, store.limit)
         self._resets = broker.config.boolean("useServerSideResetOffset")
@@ -120,7 +120,7 @@ class OffsetProcessor:
     def all_offsets(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """43: what a slave copies; one of this kind takes what is new since it last asked."""
         table, since = self._broker.offsets.table, text_field(request.ext_fields, SINCE_FIELD, "")
-        life, _colon, count = since.partition(":")
+        life, _colon, count = since.rpartition(":")
         changes = parse_number(count, INT64_MAX)
         if life == self._life and changes is not None:
             body = table.members_since(changes)
