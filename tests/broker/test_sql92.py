@@ -157,7 +157,7 @@ def test_text_of_a_stranger_costs_no_more_than_its_length(text: str) -> None:
     began = time.process_time()
     with contextlib.suppress(SelectorIllegal):
         compile_selector(text)
-    assert time.process_time() - began < 0.25
+    assert time.process_time() - began < 1.0
 
 
 def test_selector_when_a_message_costs_much_then_a_pull_looks_at_few() -> None:
