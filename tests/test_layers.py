@@ -80,6 +80,11 @@ def test_a_core_touches_no_clock_socket_or_thread(path: Path) -> None:
             assert "aio" not in module.split("."), f"core {relative} imports shell {module}"
 
 
+def test_a_folder_of_modules_is_a_package() -> None:
+    """Out of the zip that spark-submit ships, a folder without ``__init__.py`` cannot be imported."""
+    assert not {path.parent for path in FILES if not (path.parent / "__init__.py").exists()}
+
+
 def test_the_layer_test_reads_the_whole_tree() -> None:
     """An empty glob would make the tests above pass without looking."""
     assert len(FILES) > 10

@@ -19,8 +19,8 @@ from rmqha.cli.pipeline_history import history_check_command
 from rmqha.cli.pipeline_lag import lag_command
 from rmqha.cli.pipeline_package import java_home_command, package_command
 from rmqha.pipeline import session
+from rmqha.pipeline.commitlog.store_folder import open_store
 from rmqha.pipeline.jobs import audit, export
-from rmqha.pipeline.replica import open_store
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

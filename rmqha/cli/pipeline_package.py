@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from rmqha.cli.pipeline_exits import usage_errors
-from rmqha.pipeline.java import find_java_home
-from rmqha.pipeline.package import write_package
+from rmqha.pipeline.spark.java import find_java_home
+from rmqha.pipeline.spark.package import write_package
 
 
 @click.command("package")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rmqha.pipeline.spark import session
+from rmqha.pipeline.spark.session import session
 
 __all__ = ["session"]

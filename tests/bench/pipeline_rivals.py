@@ -15,8 +15,8 @@ import pandas as pd
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from rmqha.pipeline.pages import mapped
-from rmqha.pipeline.replica import open_replica
+from rmqha.pipeline.commitlog.pages import mapped
+from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.store.record import MAGIC_V1, MIN_SIZE
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from rmqha.pipeline import session
-from rmqha.pipeline.batches import Wanted, read_part
-from rmqha.pipeline.columns import SCHEMA
+from rmqha.pipeline.commitlog.batches import Wanted, read_part
+from rmqha.pipeline.commitlog.columns import SCHEMA
+from rmqha.pipeline.commitlog.splits import plan
+from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.pipeline.jobs import audit, export
-from rmqha.pipeline.replica import open_replica
-from rmqha.pipeline.splits import plan
 from tests.bench.pipeline_rivals import FOUR, ROWS, RowsSource, whole_files
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rmqha.pipeline.batches import Wanted, read_part
-from rmqha.pipeline.replica import open_replica
-from rmqha.pipeline.splits import plan
+from rmqha.pipeline.commitlog.batches import Wanted, read_part
+from rmqha.pipeline.commitlog.splits import plan
+from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.store import consume_queue
 from rmqha.store.record import COMPRESSED
 from rmqha.testing.real import wire

@@ -14,7 +14,7 @@ from typing import Self
 
 import pyspark
 
-from rmqha.pipeline import java
+from rmqha.pipeline.spark import java
 
 SPARK_HOME = Path(pyspark.__file__).parent
 START_TIMEOUT_S = 60.0

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from rmqha.cli.pipeline import main
-from rmqha.pipeline.compare import plan_ranges
+from rmqha.pipeline.commitlog.compare import plan_ranges
+from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.pipeline.jobs import audit
-from rmqha.pipeline.replica import open_replica
 from rmqha.store.record import Record
 from tests.pipeline.stores import messages, written
 from tests.pipeline.test_reading import FILE_BYTES, body_start, flip

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.pipeline.client_history import (
+from rmqha.pipeline.histories.clients import (
     Attempt,
     Window,
     check_history,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.pipeline import compare
-from rmqha.pipeline.compare import Range, log_end, records_of
-from rmqha.pipeline.replica import open_replica
+from rmqha.pipeline.commitlog import compare
+from rmqha.pipeline.commitlog.compare import Range, log_end, records_of
+from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.store.consume_queue import UNIT
 from tests.pipeline.synthetic import SyntheticStore, Written
 

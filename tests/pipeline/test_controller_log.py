@@ -26,8 +26,8 @@ from rmqha.controller.metadata.snapshot import to_snapshot
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.events import HardState
-from rmqha.pipeline.controller_log import TORN, Row, event_of, find_store, read_store
-from rmqha.pipeline.controller_state import Known, facts
+from rmqha.pipeline.controller_log.records import TORN, Row, event_of, find_store, read_store
+from rmqha.pipeline.controller_log.state import Known, facts
 
 GROUP, NODE = "group1", "n0"
 ONE, TWO = BrokerId(1), BrokerId(2)

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 from rmqha.cli.pipeline import main
 from rmqha.pipeline import session
 from rmqha.pipeline.jobs import export
-from rmqha.pipeline.lake import LakeBusy
-from rmqha.pipeline.lake_files import WORK, HadoopFiles, LocalFiles, open_lake
+from rmqha.pipeline.lake.files import WORK, HadoopFiles, LocalFiles, open_lake
+from rmqha.pipeline.lake.layout import LakeBusy
 from tests.pipeline.stores import identify, messages, written
 from tests.pipeline.test_export import drop_files, of, places, run
 from tests.pipeline.test_reading import FILE_BYTES, flip

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.pipeline.failover_log import LINE_BYTES_MAX, Mark, check_log, read_log
+from rmqha.pipeline.histories.failover_log import LINE_BYTES_MAX, Mark, check_log, read_log
 
 ONE, TWO, THREE = "127.0.0.1:35191", "127.0.0.1:50607", "127.0.0.1:50371"
 Line = dict[str, Any]

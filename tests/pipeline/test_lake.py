@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.pipeline.lake import (
+from rmqha.pipeline.commitlog.store_folder import LogFile, open_replica
+from rmqha.pipeline.lake.files import WORK, LocalFiles
+from rmqha.pipeline.lake.layout import (
     Found,
     LakeBusy,
     Place,
@@ -24,8 +26,6 @@ from rmqha.pipeline.lake import (
     spans_read,
     topic_of,
 )
-from rmqha.pipeline.lake_files import WORK, LocalFiles
-from rmqha.pipeline.replica import LogFile, open_replica
 from tests.pipeline.stores import messages, written
 
 NAMES = st.text(st.sampled_from("a-@/%=0_. é"), min_size=1, max_size=12)

@@ -19,9 +19,9 @@ READ = """
 import json, sys
 from pathlib import Path
 import pyarrow as pa
-from rmqha.pipeline.batches import Wanted, read_part
-from rmqha.pipeline.replica import open_replica
-from rmqha.pipeline.splits import plan
+from rmqha.pipeline.commitlog.batches import Wanted, read_part
+from rmqha.pipeline.commitlog.store_folder import open_replica
+from rmqha.pipeline.commitlog.splits import plan
 
 def kib(name):
     status = Path("/proc/self/status").read_text()
@@ -61,7 +61,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["topic", "queueOffset"], "topic3", True, 100),
         (["topic", "body"], None, True, 90),
     ],
-    ids=["chain", "hops", "one topic", "bodies"],
+    ids=["by claims", "by headers", "one topic", "bodies"],
 )
 def test_part_when_read_then_its_pages_do_not_stay(
     store: Path, columns: list[str], topic: str | None, use_queues: bool, limit_mb: int

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import rmqha
 from rmqha.cli.pipeline import main
-from rmqha.pipeline.package import write_package
+from rmqha.pipeline.spark.package import write_package
 
 
 def test_package_when_made_twice_then_the_same_bytes(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_package_when_it_is_all_that_there_is_then_its_modules_load(tmp_path: Pa
     assert {name for name in names if name.endswith(".py")} == wanted
     assert not [name for name in names if "pycache" in name or "tests/" in name]
     site = next(path for path in sys.path if path.endswith("site-packages"))
-    code = "import rmqha.pipeline.replica as one; print(one.__file__)"
+    code = "import rmqha.pipeline.commitlog.store_folder as one; print(one.__file__)"
     done = subprocess.run(
         [sys.executable, "-S", "-c", code],
         capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path,

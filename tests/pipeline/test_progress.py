@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.pipeline.progress import GroupOffset, QueueEnd, group_offsets, queue_ends
+from rmqha.pipeline.commitlog.progress import GroupOffset, QueueEnd, group_offsets, queue_ends
 from rmqha.store.consume_queue import FILLER, UNIT
 
 UNITS_A_FILE = 10

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from rmqha.base.errors import ConfigInvalid, StoreCorrupted
-from rmqha.pipeline import splits
-from rmqha.pipeline.batches import Bounds, Wanted, read_part
-from rmqha.pipeline.columns import SCHEMA
-from rmqha.pipeline.replica import open_replica
-from rmqha.pipeline.splits import plan
+from rmqha.pipeline.commitlog import splits
+from rmqha.pipeline.commitlog.batches import Bounds, Wanted, read_part
+from rmqha.pipeline.commitlog.columns import SCHEMA
+from rmqha.pipeline.commitlog.splits import plan
+from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.store.record import Record, check_record, unpack_host
 from tests.pipeline.stores import TOPICS, messages, written
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.pipeline.package import write_package
+from rmqha.pipeline.spark.package import write_package
 from tests.pipeline.standalone import StandaloneCluster
 from tests.pipeline.stores import messages, written
 from tests.pipeline.test_reading import body_start, flip

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rmqha.pipeline import splits, tiles, units
-from rmqha.pipeline.batches import Bounds, Wanted, read_part
-from rmqha.pipeline.replica import open_replica
-from rmqha.pipeline.splits import plan
-from rmqha.pipeline.units import Sought
+from rmqha.pipeline.commitlog import claim_coverage, splits
+from rmqha.pipeline.commitlog import claims as units
+from rmqha.pipeline.commitlog.batches import Bounds, Wanted, read_part
+from rmqha.pipeline.commitlog.claims import Sought
+from rmqha.pipeline.commitlog.splits import plan
+from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.store.consume_queue import UNIT
 from tests.pipeline.synthetic import SyntheticStore, Written
 
@@ -30,7 +31,7 @@ COLUMNS = ("physicalOffset", "size", "topic", "queueId", "queueOffset", "body", 
 def near_anchors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows as small as these files, and few claims looked at together."""
     monkeypatch.setattr(splits, "ANCHOR_WINDOWS", (600, 2000))
-    monkeypatch.setattr(tiles, "HOLD_BYTES", 1500)
+    monkeypatch.setattr(claim_coverage, "HOLD_BYTES", 1500)
 
 
 class Damage(Struct, frozen=True):
@@ -215,18 +216,18 @@ def test_topic_when_dispatched_then_the_log_is_not_gone_through(
         store.add(TOPICS[number % 3], number % 2, bytes(number))
     tail = [store.add("orders", 0, b"late", dispatched=False) for _ in range(3)]
     store.close(grown=True)
-    hopped: list[int] = []
-    hop = splits.hop
+    walked: list[int] = []
+    walk_headers = splits.walk_headers
 
     def counted(*args: Any) -> Any:
-        run = hop(*args)
-        hopped.extend(run.positions)
+        run = walk_headers(*args)
+        walked.extend(run.positions)
         return run
 
-    monkeypatch.setattr(splits, "hop", counted)
+    monkeypatch.setattr(splits, "walk_headers", counted)
     found = rows(tmp_path, of_topics("orders"), 3000)
     assert len(found) == 67 + 3
-    assert set(hopped) == {one.at % FILE_BYTES for one in tail}
+    assert set(walked) == {one.at % FILE_BYTES for one in tail}
     assert found == rows(tmp_path, of_topics("orders", use=False), 3000)
 
 
@@ -277,7 +278,7 @@ def test_part_when_behind_the_log_s_end_then_nothing_is_gone_through(
     parts = plan(open_replica(str(tmp_path)), 8192)
     behind = [part for part in parts if part.start >= end.at + end.size]
     assert len(behind) == 7
-    monkeypatch.setattr(splits, "hop", None)
+    monkeypatch.setattr(splits, "walk_headers", None)
     for part in behind:
         assert not list(read_part(part, Wanted()))
 

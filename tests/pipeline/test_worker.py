@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from rmqha.pipeline import worker
+from rmqha.pipeline.spark import worker
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from rmqha.pipeline.compare import (
+from rmqha.pipeline.commitlog.compare import (
     RANGE_BYTES,
     Difference,
     Plan,
@@ -24,9 +24,9 @@ from rmqha.pipeline.compare import (
     plan_ranges,
     records_of,
 )
+from rmqha.pipeline.commitlog.store_folder import StoreFolder, open_store
 from rmqha.pipeline.jobs.report_page import page, sentence, table
-from rmqha.pipeline.replica import Replica, open_store
-from rmqha.pipeline.worker import freeze_modules
+from rmqha.pipeline.spark.worker import freeze_modules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,7 +127,7 @@ def run(
 
 
 def _by_message(
-    spark: SparkSession, replicas: list[Replica], plan: Plan, bad: list[tuple[int, int]]
+    spark: SparkSession, replicas: list[StoreFolder], plan: Plan, bad: list[tuple[int, int]]
 ) -> list[Difference]:
     """Range by range, so that never more than two replicas' records of one are in memory."""
     names = [one.name for one in replicas]
@@ -164,7 +164,7 @@ class _Hashes:
 class _Records:
     """Travels to the workers with what they need to know of the stores."""
 
-    def __init__(self, replicas: list[Replica]) -> None:
+    def __init__(self, replicas: list[StoreFolder]) -> None:
         self._replicas = replicas
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -16,8 +16,8 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from rmqha.pipeline.controller_log import SNAPSHOT, TORN, find_store, read_store
-from rmqha.pipeline.controller_state import Known, facts
+from rmqha.pipeline.controller_log.records import SNAPSHOT, TORN, find_store, read_store
+from rmqha.pipeline.controller_log.state import Known, facts
 from rmqha.pipeline.jobs.report_page import page, sentence, table
 from rmqha.pipeline.jobs.tables import batches as table_batches
 from rmqha.pipeline.jobs.tables import named_paths, write_parts, write_whole

@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.pipeline.jobs.lake_rows import damage, lake
-from rmqha.pipeline.jobs.lake_write import DAMAGE, Exporter, SetExported
+from rmqha.pipeline.commitlog.store_folder import (
+    StoreFolder,
+    open_store,
+    read_identity,
+    split_store,
+)
 from rmqha.pipeline.jobs.report_page import page, sentence, table
-from rmqha.pipeline.lake import CELL_BYTES, SetName, refuse_replicas, set_name
-from rmqha.pipeline.lake_files import open_lake
-from rmqha.pipeline.replica import Replica, open_store, read_identity, split_store
+from rmqha.pipeline.lake.files import open_lake
+from rmqha.pipeline.lake.layout import CELL_BYTES, SetName, refuse_replicas, set_name
+from rmqha.pipeline.lake.rows import damage, lake
+from rmqha.pipeline.lake.write import DAMAGE, Exporter, SetExported
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +51,7 @@ class Exported(Struct, frozen=True):
         return sum(one.damaged for one in self.sets)
 
 
-def checked(stores: Sequence[str]) -> list[tuple[Replica, SetName]]:
+def checked(stores: Sequence[str]) -> list[tuple[StoreFolder, SetName]]:
     """Open stores that are to be exported together; nothing is written.
 
     Args:

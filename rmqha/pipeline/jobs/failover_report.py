@@ -30,8 +30,8 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from rmqha.pipeline.client_history import check_history
-from rmqha.pipeline.failover_log import check_log, read_log
+from rmqha.pipeline.histories.clients import check_history
+from rmqha.pipeline.histories.failover_log import check_log, read_log
 from rmqha.pipeline.jobs import history_check
 from rmqha.pipeline.jobs.report_page import page, sentence, table
 from rmqha.pipeline.jobs.tables import batches, named_paths, write_parts, write_whole

@@ -26,7 +26,7 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from rmqha.pipeline.client_history import (
+from rmqha.pipeline.histories.clients import (
     Attempt,
     check_history,
     read_history,

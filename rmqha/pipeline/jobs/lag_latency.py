@@ -16,10 +16,10 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from rmqha.pipeline.commitlog.progress import group_offsets, queue_ends
+from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.pipeline.jobs.report_page import page, sentence, table
 from rmqha.pipeline.jobs.tables import batches, named_paths, write_parts, write_whole
-from rmqha.pipeline.progress import group_offsets, queue_ends
-from rmqha.pipeline.replica import open_replica
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

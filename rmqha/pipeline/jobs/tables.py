@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.pipeline.replica import split_store
+from rmqha.pipeline.commitlog.store_folder import split_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

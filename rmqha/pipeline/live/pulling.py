@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.pull import FOUND_CODE, PULL_OFFSET_MOVED, PULL_RETRY_IMMEDIATELY
-from rmqha.pipeline.columns import SCHEMA as LOG_SCHEMA
-from rmqha.pipeline.columns import Columns
+from rmqha.pipeline.commitlog.columns import SCHEMA as LOG_SCHEMA
+from rmqha.pipeline.commitlog.columns import Columns
 from rmqha.pipeline.live.cluster import (
     RETRY_MS,
     LiveCluster,

@@ -15,12 +15,12 @@ from zlib import crc32
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid, StoreCorrupted
-from rmqha.pipeline.batches import Bounds, Wanted, read_part
-from rmqha.pipeline.pages import mapped
-from rmqha.pipeline.replica import LogFile, Replica, confirm_offset
-from rmqha.pipeline.splits import Part
-from rmqha.pipeline.sums import checksum
-from rmqha.pipeline.units import Sought, claims
+from rmqha.pipeline.commitlog.batches import Bounds, Wanted, read_part
+from rmqha.pipeline.commitlog.checksum import checksum
+from rmqha.pipeline.commitlog.claims import Sought, claims
+from rmqha.pipeline.commitlog.pages import mapped
+from rmqha.pipeline.commitlog.splits import Part
+from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder, confirm_offset
 
 RANGE_BYTES = 16 << 20
 _LOOK_BACK = (64 << 10, 8 << 20)
@@ -61,7 +61,7 @@ class Plan(Struct, frozen=True):
 
 
 def plan_ranges(
-    replicas: Sequence[Replica], *, up_to: int | None = None, range_bytes: int = RANGE_BYTES
+    replicas: Sequence[StoreFolder], *, up_to: int | None = None, range_bytes: int = RANGE_BYTES
 ) -> Plan:
     """Cut what the replicas have in common into ranges.
 
@@ -94,7 +94,7 @@ def plan_ranges(
     return Plan(low, high, up_to, tuple(ranges))
 
 
-def log_end(replica: Replica) -> int:
+def log_end(replica: StoreFolder) -> int:
     """Where a log ends: behind its last record, which is looked for in its last file.
 
     It is looked for from where the consume queues end; when nothing is there, from the beginning.
@@ -107,7 +107,7 @@ def log_end(replica: Replica) -> int:
     return _end_from(replica, last, start) or _end_from(replica, last, 0) or last.base
 
 
-def _end_from(replica: Replica, last: LogFile, start: int) -> int | None:
+def _end_from(replica: StoreFolder, last: LogFile, start: int) -> int | None:
     part = Part(replica, last, start, last.size, is_last_file=True)
     end = None
     for batch in read_part(part, Wanted(("physicalOffset", "size"))):
@@ -116,7 +116,7 @@ def _end_from(replica: Replica, last: LogFile, start: int) -> int | None:
 
 
 def _edges(
-    replicas: Sequence[Replica], ends: Sequence[int], low: int, high: int, range_bytes: int
+    replicas: Sequence[StoreFolder], ends: Sequence[int], low: int, high: int, range_bytes: int
 ) -> list[int]:
     found = {low, high, *ends, *range(low - low % range_bytes, high, range_bytes)}
     for replica in replicas:
@@ -125,7 +125,7 @@ def _edges(
     return sorted(one for one in found if low <= one <= high)
 
 
-def _range_of(replica: Replica, index: int, start: int, stop: int) -> Range | None:
+def _range_of(replica: StoreFolder, index: int, start: int, stop: int) -> Range | None:
     """None when the replica does not have all these bytes."""
     number = bisect_right([file.base for file in replica.files], start) - 1
     if number < 0:
@@ -136,7 +136,7 @@ def _range_of(replica: Replica, index: int, start: int, stop: int) -> Range | No
     return Range(index, _epoch_of(replica, start), start, stop, file.path, file.base)
 
 
-def _epoch_of(replica: Replica, offset: int) -> int | None:
+def _epoch_of(replica: StoreFolder, offset: int) -> int | None:
     at = bisect_right([first for first, _ in replica.epochs], offset) - 1
     return replica.epochs[at][1] if at >= 0 else None
 
@@ -178,7 +178,7 @@ class Seen(Struct, frozen=True):
     corrupt: str | None
 
 
-def records_of(replica: Replica, one: Range) -> Iterator[Seen]:
+def records_of(replica: StoreFolder, one: Range) -> Iterator[Seen]:
     """What has bytes in a range of a replica: what crosses its beginning, and what begins in it.
 
     Raises:
@@ -200,7 +200,7 @@ def records_of(replica: Replica, one: Range) -> Iterator[Seen]:
                 )  # fmt: skip
 
 
-def _beginning(replica: Replica, file: LogFile, position: int) -> int:
+def _beginning(replica: StoreFolder, file: LogFile, position: int) -> int:
     """Where in the file that begins which has the byte at ``position``; else ``position``."""
     for window in (*_LOOK_BACK, position):
         start = max(0, position - window)

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from rmqha.pipeline import chain as chains
-from rmqha.pipeline.chain import Chain
-from rmqha.pipeline.columns import SCHEMA, Columns
-from rmqha.pipeline.pages import forget, mapped
-from rmqha.pipeline.splits import Gap, Part, Rows, Step, walk
-from rmqha.pipeline.tiles import Tiles
-from rmqha.pipeline.units import Claims, Sought, claims
+from rmqha.pipeline.commitlog import claimed_records as chains
+from rmqha.pipeline.commitlog.claim_coverage import ClaimCoverage
+from rmqha.pipeline.commitlog.claimed_records import ClaimedRecords
+from rmqha.pipeline.commitlog.claims import Claims, Sought, claims
+from rmqha.pipeline.commitlog.columns import SCHEMA, Columns
+from rmqha.pipeline.commitlog.pages import forget, mapped
+from rmqha.pipeline.commitlog.splits import Gap, Part, Rows, Step, walk
 
 RECORDS_PER_BATCH = 16_384
 BYTES_PER_BATCH = 32 << 20
@@ -91,12 +91,12 @@ def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         and named.wanted_bytes < SCATTERED * (part.stop - part.start)
     )
     with mapped(part.file.path, scattered=scattered) as buffer:
-        tiles = chain = None
+        coverage = claimed = None
         if named is not None and every:
-            chain = Chain(named, buffer, part.file.base)
+            claimed = ClaimedRecords(named, buffer, part.file.base)
         elif named is not None:
-            tiles = Tiles(named, buffer, part.file.base, part.start)
-        for found in walk(part, buffer, step, tiles, chain):
+            coverage = ClaimCoverage(named, buffer, part.file.base, part.start)
+        for found in walk(part, buffer, step, coverage, claimed):
             if isinstance(found, Gap):
                 yield maker.gap(found)
                 continue

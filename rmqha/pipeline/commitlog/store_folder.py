@@ -33,7 +33,7 @@ class LogFile(Struct, frozen=True):
     size: int
 
 
-class Replica(Struct, frozen=True):
+class StoreFolder(Struct, frozen=True):
     """A store directory.
 
     Attributes:
@@ -59,13 +59,13 @@ def split_store(text: str) -> tuple[str, str]:
     return name, root
 
 
-def open_store(text: str) -> Replica:
+def open_store(text: str) -> StoreFolder:
     """``open_replica`` of ``directory`` or ``name=directory``; raises as it."""
     name, root = split_store(text)
     return open_replica(root, name)
 
 
-def open_replica(root: str, name: str = "") -> Replica:
+def open_replica(root: str, name: str = "") -> StoreFolder:
     """Look at a directory.
 
     Raises:
@@ -82,7 +82,7 @@ def open_replica(root: str, name: str = "") -> Replica:
         else:
             foreign.append(entry.name)
     epochs, identity = _epochs(root), read_identity(root)
-    return Replica(
+    return StoreFolder(
         name or os.path.basename(os.path.abspath(root)),
         root,
         None if identity is None else identity.broker_id,

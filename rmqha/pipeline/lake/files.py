@@ -14,7 +14,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rmqha.pipeline.lake import Found, LakeBusy, topic_of
+from rmqha.pipeline.lake.layout import Found, LakeBusy, topic_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

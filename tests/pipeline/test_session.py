@@ -11,8 +11,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.pipeline import java, session
-from rmqha.pipeline.columns import SCHEMA
+from rmqha.pipeline import session
+from rmqha.pipeline.commitlog.columns import SCHEMA
+from rmqha.pipeline.spark import java
 from rmqha.store.record import Record
 from tests.pipeline.stores import TOPICS, messages, written
 

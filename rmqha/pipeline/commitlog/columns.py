@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqha.pipeline.chain import HEAD, Heads
-from rmqha.pipeline.pairs import PropertyColumns
-from rmqha.pipeline.tiles import gather
+from rmqha.pipeline.commitlog.claim_coverage import gather
+from rmqha.pipeline.commitlog.claimed_records import HEAD, Heads
+from rmqha.pipeline.commitlog.property_columns import PropertyColumns
 from rmqha.store.record import (
     BORN_HOST_V6,
     CRC_MASK,
@@ -70,7 +70,7 @@ class Columns:
 
     Args:
         buffer: the whole file; the columns do not keep it.
-        positions: where the records begin, ascending; each is one by ``hop``.
+        positions: where the records begin, ascending; each is one by ``walk_headers``.
         heads: what they begin with, when that was read before.
 
     Attributes:

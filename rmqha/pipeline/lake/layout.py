@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid, RmqhaError
-from rmqha.pipeline.replica import LogFile, Replica
+from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder
 from rmqha.store.identity import Identity
 from rmqha.store.record import MAGIC_V1, MAGIC_V2
 
@@ -77,7 +77,7 @@ class Place(NamedTuple):
     start: int
 
 
-def set_name(replica: Replica, identity: Identity | None, given: str) -> SetName:
+def set_name(replica: StoreFolder, identity: Identity | None, given: str) -> SetName:
     """Whose log it is: by the identity file, else by the name that was given.
 
     Args:
@@ -181,7 +181,7 @@ def reach(spans: Sequence[Span], start: int, stop: int) -> Reach:
     return Reach(bool(found), found == [(start, stop)])
 
 
-def refuse_replicas(stores: Sequence[tuple[Replica, SetName]]) -> None:
+def refuse_replicas(stores: Sequence[tuple[StoreFolder, SetName]]) -> None:
     """See that every store is another broker set's.
 
     Raises:
@@ -201,7 +201,7 @@ def refuse_replicas(stores: Sequence[tuple[Replica, SetName]]) -> None:
             )
 
 
-def _same_record(one: Replica, other: Replica) -> int | None:
+def _same_record(one: StoreFolder, other: StoreFolder) -> int | None:
     """Where a file of both begins with the same record: its stamps and bodies tell logs apart."""
     paths = {file.base: file.path for file in other.files}
     for file in one.files:

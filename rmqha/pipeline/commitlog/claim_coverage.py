@@ -1,4 +1,4 @@
-"""Claims of the consume queues laid over a file like tiles: what they cover need not be hopped over.
+"""Claims of the consume queues laid over a file: what they cover need not be walked over.
 
 Where the claims of *all* queues lie edge to edge, every byte is some queue's record, so only the
 wanted records have to be looked at. Where they leave a hole or overlap, some record was
@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rmqha.pipeline.pages import forget
-from rmqha.pipeline.units import Claims, Flags, Ints
+from rmqha.pipeline.commitlog.claims import Claims, Flags, Ints
+from rmqha.pipeline.commitlog.pages import forget
 from rmqha.store.record import MAGIC_V1, MAGIC_V2, MIN_SIZE
 
 ROUNDS_MAX = 16
@@ -29,7 +29,7 @@ _HEAD = np.dtype(
 )
 
 
-class Tiles:
+class ClaimCoverage:
     """The claims on one file that hold.
 
     Args:

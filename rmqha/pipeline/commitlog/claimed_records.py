@@ -3,7 +3,7 @@
 Going from header to header costs a turn of Python for every record. Where queues claim records edge
 to edge, all of a batch are checked at once instead: each must have the size that is claimed, a
 record's magic and its own offset. From a place where a record begins, that yields the very records
-that ``hop`` finds; it ends at the first claim that does not hold, and ``hop`` takes over there.
+that ``walk_headers`` finds; it ends at the first claim that does not hold, and ``walk_headers`` takes over there.
 
 Nothing rests on the queues: what they do not have, or have wrong, only makes reading slower.
 """
@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from rmqha.pipeline.tiles import gather
-from rmqha.pipeline.units import Claims, Ints
+from rmqha.pipeline.commitlog.claim_coverage import gather
+from rmqha.pipeline.commitlog.claims import Claims, Ints
 from rmqha.store.record import MAGIC_V1, MAGIC_V2, MIN_SIZE
 
 QUEUES_MAX = 128
-"""With more queues than this, asking each costs more than hopping."""
+"""With more queues than this, asking each costs more than walking."""
 WORTH = 32
-"""Fewer records than these are hopped over as quickly."""
-HOPS_MAX = 1 << 16
+"""Fewer records than these are walked over as quickly."""
+STEPS_MAX = 1 << 16
 HEAD = np.dtype(
     [
         ("size", ">i4"), ("magic", ">u4"), ("bodyCrc", ">i4"), ("queueId", ">i4"),
@@ -52,27 +52,27 @@ class Linked(Struct, frozen=True):
     stop: int
 
 
-class Chain:
+class ClaimedRecords:
     """The claims on one file, to be followed from a record on.
 
     Args:
         claims: physical offsets.
         buffer: the whole file.
         base: its physical offset.
-        hops: how many records to hop over where the claims are of no use; doubled each time.
+        steps: how many records to walk over where the claims are of no use; doubled each time.
     """
 
-    def __init__(self, claims: Claims, buffer: memoryview, base: int, hops: int = WORTH) -> None:
+    def __init__(self, claims: Claims, buffer: memoryview, base: int, steps: int = WORTH) -> None:
         at = claims.at - base
         inside = (at >= 0) & (at <= len(buffer) - MIN_SIZE) & (claims.size <= len(buffer) - at)
         self._bytes = np.frombuffer(buffer, np.uint8)
         self._base = base
         self._at, self._size = at[inside], claims.size[inside]
         self._edges = np.flatnonzero(self._at[1:] != (self._at + self._size)[:-1])
-        self._hops_min = self._hops = hops
+        self._steps_min = self._steps = steps
 
     def link(self, position: int, count_max: int, bytes_max: int) -> Linked | None:
-        """The records from ``position`` on, where one begins; None when ``hop`` is as good.
+        """The records from ``position`` on, where one begins; None when ``walk_headers`` is as good.
 
         They begin within ``bytes_max``.
         """
@@ -81,7 +81,7 @@ class Chain:
         last = int(self._edges[edge]) if edge < len(self._edges) else len(self._at) - 1
         reach = int(np.searchsorted(self._at, position + bytes_max))
         stop = min(last + 1, begin + count_max, reach)
-        if stop - begin < self._hops_min or self._at[begin] != position:
+        if stop - begin < self._steps_min or self._at[begin] != position:
             return None
         at, size = self._at[begin:stop], self._size[begin:stop]
         heads = gather(self._bytes, at, HEAD)
@@ -89,14 +89,14 @@ class Chain:
         holds = (heads["size"] == size) & ((magic == MAGIC_V1) | (magic == MAGIC_V2))
         holds &= heads["physicalOffset"] == at + self._base
         count = len(at) if holds.all() else int(holds.argmin())
-        if count < self._hops_min:
+        if count < self._steps_min:
             return None
-        self._hops = self._hops_min
+        self._steps = self._steps_min
         return Linked(at[:count], heads[:count], int(at[count - 1] + size[count - 1]))
 
-    def hops(self) -> int:
-        """How many records to hop over before the claims are asked again."""
-        self._hops, found = min(2 * self._hops, HOPS_MAX), self._hops
+    def steps(self) -> int:
+        """How many records to walk over before the claims are asked again."""
+        self._steps, found = min(2 * self._steps, STEPS_MAX), self._steps
         return found
 
     def before(self, position: int, reach: int) -> Iterator[int]:
@@ -107,4 +107,4 @@ class Chain:
             number -= 1
 
 
-__all__ = ["HEAD", "QUEUES_MAX", "Chain", "Heads", "Linked"]
+__all__ = ["HEAD", "QUEUES_MAX", "ClaimedRecords", "Heads", "Linked"]

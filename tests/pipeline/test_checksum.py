@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.pipeline.pages import mapped
-from rmqha.pipeline.sums import CHUNK_BYTES, checksum
+from rmqha.pipeline.commitlog.checksum import CHUNK_BYTES, checksum
+from rmqha.pipeline.commitlog.pages import mapped
 
 SEED = b"seed"
 

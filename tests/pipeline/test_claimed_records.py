@@ -1,4 +1,4 @@
-"""Records taken from the consume queues' claims many at once: the very rows of a hop, always."""
+"""Records taken from the consume queues' claims many at once: the very rows of a walk, always."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from rmqha.pipeline import chain as chains
-from rmqha.pipeline import splits
-from rmqha.pipeline.batches import Wanted, read_part
-from rmqha.pipeline.chain import Chain
-from rmqha.pipeline.columns import SCHEMA
-from rmqha.pipeline.replica import open_replica
-from rmqha.pipeline.splits import plan
-from rmqha.pipeline.units import Claims, Sought, claims
+from rmqha.pipeline.commitlog import claimed_records, splits
+from rmqha.pipeline.commitlog.batches import Wanted, read_part
+from rmqha.pipeline.commitlog.claimed_records import ClaimedRecords
+from rmqha.pipeline.commitlog.claims import Claims, Sought, claims
+from rmqha.pipeline.commitlog.columns import SCHEMA
+from rmqha.pipeline.commitlog.splits import plan
+from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.store.consume_queue import UNIT
 from tests.pipeline.stores import messages, written
 from tests.pipeline.synthetic import SyntheticStore
@@ -35,7 +34,7 @@ BY_HOPS = Wanted(use_queues=False)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows as small as these files, and chains of two records already."""
     monkeypatch.setattr(splits, "ANCHOR_WINDOWS", (600, 2000))
-    monkeypatch.setattr(Chain.__init__, "__defaults__", (2,))
+    monkeypatch.setattr(ClaimedRecords.__init__, "__defaults__", (2,))
 
 
 QUICK = settings(
@@ -100,17 +99,17 @@ def test_log_when_read_by_claims_then_the_rows_of_a_hop_in_many_more_cases(case:
     check(case)
 
 
-def hopped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Filled with the positions that are hopped over from now on."""
+def walked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Filled with the positions that are walked over from now on."""
     found: list[int] = []
-    hop = splits.hop
+    walk_headers = splits.walk_headers
 
     def counted(*args: Any) -> Any:
-        run = hop(*args)
+        run = walk_headers(*args)
         found.extend(run.positions)
         return run
 
-    monkeypatch.setattr(splits, "hop", counted)
+    monkeypatch.setattr(splits, "walk_headers", counted)
     return found
 
 
@@ -124,7 +123,7 @@ def test_records_when_all_are_dispatched_then_none_is_hopped_over(
     tail = [store.add("t", 0, b"late", dispatched=False) for _ in range(3)]
     store.close(grown=True)
     expected = rows(tmp_path, BY_HOPS, 3000)
-    found = hopped(monkeypatch)
+    found = walked(monkeypatch)
     assert rows(tmp_path, Wanted(), 3000) == expected
     assert {one.at % FILE_BYTES for one in tail} <= set(found)
     assert len(found) < 12  # the tail, and the single records at the ends of parts
@@ -132,7 +131,7 @@ def test_records_when_all_are_dispatched_then_none_is_hopped_over(
 
 
 async def test_hosts_when_some_are_v6_then_every_column_is_that_of_a_hop(tmp_path: Path) -> None:
-    """What a chain has read of the heads serves only where hosts are short."""
+    """What a row of claims has read of the heads serves only where hosts are short."""
     records = await written(tmp_path, messages(60))
     found = rows(tmp_path, Wanted(), 5000)
     assert found == rows(tmp_path, BY_HOPS, 5000)
@@ -182,25 +181,25 @@ def test_record_when_its_head_is_damaged_then_the_chain_ends_before_it(
     data[made[9].at + field] ^= 1
     named = claims(str(tmp_path), Sought(), 0, FILE_BYTES)
     assert named is not None
-    linked = Chain(named, memoryview(data), 0).link(made[0].at, 100, FILE_BYTES)
+    linked = ClaimedRecords(named, memoryview(data), 0).link(made[0].at, 100, FILE_BYTES)
     assert linked is not None
     assert linked.positions.tolist() == [one.at for one in made[:9]]
     assert linked.stop == made[9].at
-    assert Chain(named, memoryview(data), 0).link(made[9].at, 100, FILE_BYTES) is None
-    assert Chain(named, memoryview(data), 0).link(made[0].at + 1, 100, FILE_BYTES) is None
-    again = Chain(named, memoryview(data), 0).link(made[10].at, 5, FILE_BYTES)
+    assert ClaimedRecords(named, memoryview(data), 0).link(made[9].at, 100, FILE_BYTES) is None
+    assert ClaimedRecords(named, memoryview(data), 0).link(made[0].at + 1, 100, FILE_BYTES) is None
+    again = ClaimedRecords(named, memoryview(data), 0).link(made[10].at, 5, FILE_BYTES)
     assert again is not None
     assert again.positions.tolist() == [one.at for one in made[10:15]]
 
 
 def test_claims_when_of_no_use_then_more_is_hopped_each_time() -> None:
-    """Up to a bound; once a chain holds, from the beginning."""
+    """Up to a bound; once a claim holds, from the beginning."""
     empty = Claims(*(np.zeros(0, kind) for kind in "qq?"))
-    chain = Chain(empty, memoryview(bytes(1000)), 0)
-    assert chain.link(0, 100, FILE_BYTES) is None
-    assert list(chain.before(500, 500)) == []
-    assert [chain.hops() for _ in range(4)] == [2, 4, 8, 16]
-    assert max(chain.hops() for _ in range(20)) == chains.HOPS_MAX
+    claimed = ClaimedRecords(empty, memoryview(bytes(1000)), 0)
+    assert claimed.link(0, 100, FILE_BYTES) is None
+    assert list(claimed.before(500, 500)) == []
+    assert [claimed.steps() for _ in range(4)] == [2, 4, 8, 16]
+    assert max(claimed.steps() for _ in range(20)) == claimed_records.STEPS_MAX
 
 
 def test_queues_when_too_many_to_ask_then_the_log_is_hopped_over(
@@ -212,8 +211,8 @@ def test_queues_when_too_many_to_ask_then_the_log_is_hopped_over(
         store.add("t", number % 4, bytes(number))
     store.close()
     expected = rows(tmp_path, Wanted(), FILE_BYTES)
-    monkeypatch.setattr(chains, "QUEUES_MAX", 3)
-    found = hopped(monkeypatch)
+    monkeypatch.setattr(claimed_records, "QUEUES_MAX", 3)
+    found = walked(monkeypatch)
     assert rows(tmp_path, Wanted(), FILE_BYTES) == expected
     assert len(found) == 40
 
@@ -221,13 +220,13 @@ def test_queues_when_too_many_to_ask_then_the_log_is_hopped_over(
 @pytest.mark.parametrize(
     "wanted",
     [Wanted(), BY_HOPS, Wanted(topics=frozenset({"t"})), Wanted(("physicalOffset", "size"))],
-    ids=["chain", "hops", "tiles", "no body"],
+    ids=["by claims", "by headers", "claims of one topic", "no body"],
 )
 def test_batches_when_large_then_they_are_cut_by_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: Wanted
 ) -> None:
     """However the records are found; a record belongs to the batch in which it begins."""
-    from rmqha.pipeline import batches
+    from rmqha.pipeline.commitlog import batches
 
     store = SyntheticStore(tmp_path, FILE_BYTES, QUEUE_UNITS)
     made = [store.add("t", 0, bytes(size)) for size in (*range(40), 900, *range(5))]

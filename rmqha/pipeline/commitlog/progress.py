@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from rmqha.base.errors import StoreCorrupted
-from rmqha.pipeline.replica import CONSUME_QUEUE
+from rmqha.pipeline.commitlog.store_folder import CONSUME_QUEUE
 from rmqha.store.config_files import BACKUP_SUFFIX, decode_config
 from rmqha.store.consume_queue import FILLER_SIZE, UNIT
 

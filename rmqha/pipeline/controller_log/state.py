@@ -14,7 +14,7 @@ from msgspec import Struct
 from rmqha.base.errors import InvariantBroken, StoreCorrupted
 from rmqha.controller.metadata.apply import apply
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
-from rmqha.pipeline.controller_log import COMPARED, LEADER, MARKED, SNAPSHOT, event_of
+from rmqha.pipeline.controller_log.records import COMPARED, LEADER, MARKED, SNAPSHOT, event_of
 
 
 class Known(Struct, frozen=True):

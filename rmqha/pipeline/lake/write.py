@@ -16,9 +16,12 @@ from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.base.invariants import invariant
-from rmqha.pipeline.compare import log_end
-from rmqha.pipeline.jobs import lake_rows
-from rmqha.pipeline.lake import (
+from rmqha.pipeline.commitlog.compare import log_end
+from rmqha.pipeline.commitlog.splits import plan
+from rmqha.pipeline.commitlog.store_folder import StoreFolder
+from rmqha.pipeline.lake import rows as lake_rows
+from rmqha.pipeline.lake.files import WORK, LakeFiles
+from rmqha.pipeline.lake.layout import (
     Found,
     LakeBusy,
     Place,
@@ -35,9 +38,6 @@ from rmqha.pipeline.lake import (
     told,
     topic_of,
 )
-from rmqha.pipeline.lake_files import WORK, LakeFiles
-from rmqha.pipeline.replica import Replica
-from rmqha.pipeline.splits import plan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -122,7 +122,7 @@ class Exporter:
         self,
         spark: SparkSession,
         files: LakeFiles,
-        replica: Replica,
+        replica: StoreFolder,
         name: SetName,
         *,
         cell_bytes: int,

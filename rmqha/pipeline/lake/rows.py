@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rmqha.pipeline.lake import SetName, Span
+from rmqha.pipeline.lake.layout import SetName, Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

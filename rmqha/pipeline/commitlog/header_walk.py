@@ -14,7 +14,7 @@ from itertools import repeat
 
 from msgspec import Struct
 
-from rmqha.pipeline.pages import forget
+from rmqha.pipeline.commitlog.pages import forget
 from rmqha.store.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_SIZE
 
 _HEAD = struct.Struct(">iI20xq")
@@ -51,7 +51,7 @@ class Run(Struct, frozen=True):
     reason: str = ""
 
 
-def hop(buffer: memoryview, position: int, limit: int, base: int, count_max: int) -> Run:
+def walk_headers(buffer: memoryview, position: int, limit: int, base: int, count_max: int) -> Run:
     """Walk from header to header.
 
     Args:

@@ -2,7 +2,7 @@
 
 A queue's units stand in the log's order, so a range of the log is a range of each queue, found by
 bisection and read on from there. Nothing is believed here: a damaged queue only yields fewer or
-wrong claims, and who uses them looks at the log (``tiles``, ``chain``).
+wrong claims, and who uses them looks at the log (``claim_coverage``, ``claimed_records``).
 
 Source: protocol fact (ha-store 5.7): units of 20 bytes, files named by the position of their first.
 """
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from rmqha.pipeline.replica import CONSUME_QUEUE
+from rmqha.pipeline.commitlog.store_folder import CONSUME_QUEUE
 from rmqha.store.consume_queue import FILLER_SIZE, UNIT
 from rmqha.store.record import MIN_SIZE
 

@@ -36,11 +36,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.pipeline.batches import INT64_MAX, INT64_MIN, Bounds, Wanted, read_part
-from rmqha.pipeline.columns import SCHEMA
-from rmqha.pipeline.replica import open_replica, split_store
-from rmqha.pipeline.splits import PART_BYTES, Part, plan
-from rmqha.pipeline.worker import freeze_modules
+from rmqha.pipeline.commitlog.batches import INT64_MAX, INT64_MIN, Bounds, Wanted, read_part
+from rmqha.pipeline.commitlog.columns import SCHEMA
+from rmqha.pipeline.commitlog.splits import PART_BYTES, Part, plan
+from rmqha.pipeline.commitlog.store_folder import open_replica, split_store
+from rmqha.pipeline.spark.worker import freeze_modules
 
 NAME = "rocketmq-commitlog"
 OPTIONS = (

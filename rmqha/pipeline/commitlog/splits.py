@@ -8,7 +8,7 @@ names a record, or the file's beginning, and goes from header to header from the
 Behind damage the next anchor is where the log goes on. Where no queue names one (it is not there, or
 does not reach so far), a record counts that is whole: all lengths fit and its checksum is right.
 
-With ``tiles`` the log is read only where the consume queues do not account for it; with a ``chain``
+With ``coverage`` the log is read only where the consume queues do not account for it; with ``claimed``
 all of it is read, many records at once.
 """
 
@@ -22,11 +22,11 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rmqha.pipeline.chain import Chain, Heads
-from rmqha.pipeline.hop import End, candidates, hop, is_zeros
-from rmqha.pipeline.pages import forget, has_data
-from rmqha.pipeline.replica import LogFile, Queues, Replica
-from rmqha.pipeline.tiles import Tiles
+from rmqha.pipeline.commitlog.claim_coverage import ClaimCoverage
+from rmqha.pipeline.commitlog.claimed_records import ClaimedRecords, Heads
+from rmqha.pipeline.commitlog.header_walk import End, candidates, is_zeros, walk_headers
+from rmqha.pipeline.commitlog.pages import forget, has_data
+from rmqha.pipeline.commitlog.store_folder import LogFile, Queues, StoreFolder
 from rmqha.store import record
 
 PART_BYTES = 128 * 1024 * 1024
@@ -41,7 +41,7 @@ class Part(Struct, frozen=True):
         missing: bytes from this part's end to the next file's first, which no file has.
     """
 
-    replica: Replica
+    replica: StoreFolder
     file: LogFile
     start: int
     stop: int
@@ -86,7 +86,7 @@ class Rows(Struct, frozen=True):
         return Rows(self.positions[number:], heads, sizes)
 
 
-def plan(replica: Replica, part_bytes: int = PART_BYTES) -> list[Part]:
+def plan(replica: StoreFolder, part_bytes: int = PART_BYTES) -> list[Part]:
     """Cut a store's commit log into parts of about the same size, by names and sizes only."""
     parts = []
     nexts = [file.base for file in replica.files[1:]]
@@ -104,20 +104,20 @@ def walk(
     part: Part,
     buffer: memoryview,
     step: Step,
-    tiles: Tiles | None = None,
-    chain: Chain | None = None,
+    coverage: ClaimCoverage | None = None,
+    claimed: ClaimedRecords | None = None,
 ) -> Iterator[Rows | Gap]:
     """The part's records and gaps in order, together all its bytes but blanks and a zero end.
 
     What is missing between two files is a gap behind the former.
 
-    A gap belongs to the part in which it begins. With ``tiles``, records that are claimed for
-    unwanted topics are left out, and so is damage inside of them. A ``chain`` only makes it quicker.
+    A gap belongs to the part in which it begins. With ``coverage``, records that are claimed for
+    unwanted topics are left out, and so is damage inside of them. ``claimed`` only makes it quicker.
     """
     if part.is_last_file and part.start and _ends_before(buffer, part.file.path, part.start):
         return
     done = 0
-    for found in _follow(part, buffer, step, tiles, chain):
+    for found in _follow(part, buffer, step, coverage, claimed):
         begin = found.start if isinstance(found, Gap) else int(found.positions[0])
         forget(buffer, done, begin)
         done = begin
@@ -133,30 +133,34 @@ def walk(
 
 
 def _follow(
-    part: Part, buffer: memoryview, step: Step, tiles: Tiles | None, chain: Chain | None
+    part: Part,
+    buffer: memoryview,
+    step: Step,
+    coverage: ClaimCoverage | None,
+    claimed: ClaimedRecords | None,
 ) -> Iterator[Rows | Gap]:
     records_max, bytes_max = step.records_max, step.bytes_max
     queues = Queues(part.replica.root)
-    position: int | None = _anchor(part, buffer, queues, tiles, chain)
+    position: int | None = _anchor(part, buffer, queues, coverage, claimed)
     while position is not None and position < part.stop:
-        limit, hops = min(part.stop, position + bytes_max), records_max
-        if chain is not None:
-            linked = chain.link(position, records_max, bytes_max)
+        limit, steps = min(part.stop, position + bytes_max), records_max
+        if claimed is not None:
+            linked = claimed.link(position, records_max, bytes_max)
             if linked is not None:
                 yield Rows(linked.positions, linked.heads)
                 position = linked.stop
                 continue
-            hops = min(chain.hops(), records_max)
-        if tiles is not None:
-            stretch = tiles.stretch(position)
+            steps = min(claimed.steps(), records_max)
+        if coverage is not None:
+            stretch = coverage.stretch(position)
             if stretch is not None:
                 wanted, sizes, position = stretch
                 for begin in range(0, len(wanted), records_max):
                     some = slice(begin, begin + records_max)
                     yield Rows(wanted[some], None, sizes[some])
                 continue
-            limit = min(limit, tiles.next_after(position))
-        run = hop(buffer, position, limit, part.file.base, hops)
+            limit = min(limit, coverage.next_after(position))
+        run = walk_headers(buffer, position, limit, part.file.base, steps)
         if run.positions:
             yield Rows(np.asarray(run.positions, np.int64))
         position = run.position
@@ -176,16 +180,20 @@ def _ends_before(buffer: memoryview, path: str, position: int) -> bool:
 
 
 def _anchor(
-    part: Part, buffer: memoryview, queues: Queues, tiles: Tiles | None, chain: Chain | None
+    part: Part,
+    buffer: memoryview,
+    queues: Queues,
+    coverage: ClaimCoverage | None,
+    claimed: ClaimedRecords | None,
 ) -> int:
     """A certain record before the part, as near as one is found; else the file's beginning."""
-    if tiles is not None:
-        found = tiles.anchor(part.start, ANCHOR_WINDOWS[0])
+    if coverage is not None:
+        found = coverage.anchor(part.start, ANCHOR_WINDOWS[0])
         if found is not None:
             return found
-    if chain is not None:
-        claimed = islice(chain.before(part.start, ANCHOR_WINDOWS[0]), ANCHOR_TRIES)
-        found = next((at for at in claimed if _is_named(part, buffer, at, queues)), None)
+    if claimed is not None:
+        likely = islice(claimed.before(part.start, ANCHOR_WINDOWS[0]), ANCHOR_TRIES)
+        found = next((at for at in likely if _is_named(part, buffer, at, queues)), None)
         if found is not None:
             return found
     for window in ANCHOR_WINDOWS:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.pipeline.java import find_java_home
+from rmqha.pipeline.spark.java import find_java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,7 +71,7 @@ def session(
 
 def register(spark: SparkSession) -> None:
     """Make the sources known to a session that was made elsewhere."""
-    from rmqha.pipeline.commitlog_source import CommitLogSource
+    from rmqha.pipeline.commitlog.source import CommitLogSource
     from rmqha.pipeline.live.source import RocketmqSource
 
     spark.dataSource.register(CommitLogSource)

@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from rmqha.pipeline.pages import forget
+from rmqha.pipeline.commitlog.pages import forget
 
 CHUNK_BYTES = 256 << 10
 _WORD = 8

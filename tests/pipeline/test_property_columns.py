@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.pipeline.pairs import PropertyColumns
+from rmqha.pipeline.commitlog.property_columns import PropertyColumns
 from rmqha.store import properties as props
 
 PIECE = st.text(st.sampled_from("aTé\x00"), max_size=3).map(str.encode)

@@ -1,0 +1,1 @@
+"""Commit logs as rows: parts, header walks, what consume queues claim, columns, comparisons."""

@@ -1,0 +1,1 @@
+"""What clients wrote down, and what logs tell of failovers, as rows."""

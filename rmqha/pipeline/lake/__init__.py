@@ -1,0 +1,1 @@
+"""A lake of messages: how its files are named, read, merged and replaced."""

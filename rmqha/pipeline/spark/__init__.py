@@ -1,0 +1,1 @@
+"""Spark itself: a session with a Java that fits, what workers do once, the package for a cluster."""
