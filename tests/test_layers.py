@@ -18,6 +18,7 @@ FLOORS: list[set[str]] = [
     {"runtime", "verify"},
     {"remoting", "web"},
     {"store", "ha", "controller", "statictopic"},
+    {"client"},
     {"namesrv", "broker", "admin"},
     {"sim", "chaos", "pipeline"},
     {"testing"},

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import click
 from msgspec import Struct
 
-from rmqha.admin.exchange import Exchange
 from rmqha.admin.report import Report
 from rmqha.base.errors import ConfigInvalid
+from rmqha.client.exchange import Exchange
 from rmqha.remoting.address import parse_address, split_addresses
 from rmqha.remoting.headers import INT64_MAX
 

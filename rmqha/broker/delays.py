@@ -15,10 +15,11 @@ import binascii
 from typing import NamedTuple
 
 from rmqha.broker.send import ILLEGAL_OPERATION, MESSAGE_ILLEGAL, Refusal
-from rmqha.broker.topics import NOT_FOR_PRODUCERS, QUEUES_MAX
-from rmqha.broker.topics import TIMER_TOPIC as TIMER_TOPIC  # rooms above take it from here
+from rmqha.broker.topics import QUEUES_MAX
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX, parse_number
+from rmqha.remoting.topic_names import NOT_FOR_PRODUCERS
+from rmqha.remoting.topic_names import TIMER_TOPIC as TIMER_TOPIC  # rooms above take it from here
 from rmqha.store import properties as props
 from rmqha.store.record import Message, Record
 

@@ -14,9 +14,10 @@ from msgspec import Struct, field
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.bodies import boolean, json_object, number, text
-from rmqha.broker.topics import RETRY_PREFIX, DataVersion
+from rmqha.broker.topics import DataVersion
 from rmqha.broker.versioned_table import COUNT_MAX, VersionedTable
 from rmqha.remoting import fastjson
+from rmqha.remoting.topic_names import RETRY_PREFIX
 
 GROUP_LENGTH_MAX = 120
 RETRY_QUEUES_MAX = 1024

@@ -19,8 +19,9 @@ from msgspec import Struct
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.bodies import json_object
 from rmqha.broker.groups import GroupConfig, GroupTable
-from rmqha.broker.topics import TopicConfig, TopicTable, topic_error
+from rmqha.broker.topics import TopicConfig, TopicTable
 from rmqha.remoting import fastjson
+from rmqha.remoting.topic_names import topic_error
 
 
 class Change(Struct, frozen=True, kw_only=True):

@@ -10,9 +10,10 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rmqha.broker.topics import PERM_READ, PERM_WRITE, DataVersion, TopicTable
+from rmqha.broker.topics import DataVersion, TopicTable
 from rmqha.remoting import fastjson
 from rmqha.remoting.headers import ext_fields, text_field
+from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE
 
 MASTER_ID = 0
 _CRC_MASK = 0x7FFFFFFF

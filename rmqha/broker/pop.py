@@ -27,7 +27,7 @@ from rmqha.broker.send import (
     TOPIC_NOT_EXIST,
     Refusal,
 )
-from rmqha.broker.topics import PERM_READ, RETRY_PREFIX, TopicConfig
+from rmqha.broker.topics import TopicConfig
 from rmqha.remoting.headers import (
     INT32_MAX,
     INT64_MAX,
@@ -37,6 +37,7 @@ from rmqha.remoting.headers import (
     parse_number,
     text_field,
 )
+from rmqha.remoting.topic_names import PERM_READ, RETRY_PREFIX
 
 NO_MESSAGE = 208
 POLLING_FULL = 209

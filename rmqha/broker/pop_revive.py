@@ -20,9 +20,9 @@ from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.bodies import json_array, number, read_object, text
 from rmqha.broker.pop import COUNT_MAX, retry_topic_of
 from rmqha.broker.topics import QUEUES_MAX
-from rmqha.broker.topics import REVIVE_TOPIC as REVIVE_TOPIC  # rooms above take it from here
 from rmqha.remoting import fastjson
 from rmqha.remoting.headers import INT64_MAX, parse_number
+from rmqha.remoting.topic_names import REVIVE_TOPIC as REVIVE_TOPIC  # rooms above take it from here
 from rmqha.store import properties as props
 from rmqha.store.consume_queue import name_error
 from rmqha.store.record import Message

@@ -19,14 +19,11 @@ from rmqha.broker.filters import (
 )
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.send import INVALID_PARAMETER, NO_PERMISSION, TOPIC_NOT_EXIST, Refusal
-from rmqha.broker.topics import PERM_READ, TopicConfig
+from rmqha.broker.topics import TopicConfig
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import int_field, long_field, text_field
+from rmqha.remoting.topic_names import PERM_READ
 
-FOUND_CODE = 0
-PULL_NOT_FOUND = 19
-PULL_RETRY_IMMEDIATELY = 20
-PULL_OFFSET_MOVED = 21
 SUBSCRIPTION_NOT_EXIST = 24
 SUBSCRIPTION_NOT_LATEST = 25
 SUBSCRIPTION_GROUP_NOT_EXIST = 26
@@ -174,12 +171,12 @@ def status_code(status: str, offset: int) -> int:
         offset: where the consumer asked.
     """
     if status == "FOUND":
-        return FOUND_CODE
+        return ResponseCode.SUCCESS
     if status == "NO_MATCHED_MESSAGE":
-        return PULL_RETRY_IMMEDIATELY
+        return ResponseCode.PULL_RETRY_IMMEDIATELY
     if status == "OFFSET_OVERFLOW_ONE" or (status in _EMPTY and offset == 0):
-        return PULL_NOT_FOUND
-    return PULL_OFFSET_MOVED
+        return ResponseCode.PULL_NOT_FOUND
+    return ResponseCode.PULL_OFFSET_MOVED
 
 
 def suggest_broker(

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.bodies import MessageQueue, json_object, number, read_object, text
 from rmqha.broker.send import NO_PERMISSION, Refusal
-from rmqha.broker.topics import RETRY_PREFIX
 from rmqha.remoting import fastjson
+from rmqha.remoting.topic_names import RETRY_PREFIX
 
 PULL, POP = "PULL", "POP"
 BROADCASTING = "BROADCASTING"

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqha.broker.send import MAX_RECONSUME_VERSION, SUBSCRIPTION_GROUP_NOT_EXIST, Refusal
-from rmqha.broker.topics import DLQ_PREFIX, RETRY_PREFIX, TopicConfig
+from rmqha.broker.topics import TopicConfig
 from rmqha.remoting.headers import bool_field, int_field, long_field, text_field
+from rmqha.remoting.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rmqha.store import properties as props
 from rmqha.store.record import Message, Record
 

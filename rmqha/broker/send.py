@@ -10,13 +10,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from rmqha.broker.topics import (
-    TopicConfig,
-    is_for_services,
-    topic_error,
-)
+from rmqha.broker.topics import TopicConfig, is_for_services
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.headers import bool_field, int_field, long_field, text_field
+from rmqha.remoting.topic_names import topic_error
 from rmqha.store import properties as props
 from rmqha.store.record import INNER_BATCH, PROPERTIES_MAX, TRANSACTION_MASK, Message
 

@@ -12,17 +12,11 @@ from msgspec.structs import replace
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.send import INVALID_PARAMETER, Refusal
-from rmqha.broker.topics import (
-    PERM_READ,
-    PERM_WRITE,
-    QUEUES_MAX,
-    TopicConfig,
-    is_system_topic,
-    topic_error,
-)
+from rmqha.broker.topics import QUEUES_MAX, TopicConfig
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import INT64_MAX, bool_field, int_field, parse_number, text_field
+from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE, is_system_topic, topic_error
 
 TOPICS_OF_REQUEST_MAX = 10_000
 _PERM_MAX = 0xF

@@ -15,12 +15,12 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from rmqha.admin.aio.client import AdminClient
 from rmqha.admin.commands import ALL
-from rmqha.admin.exchange import Unreachable
 from rmqha.admin.render import Style, print_report
 from rmqha.admin.spec import CommandSpec, Here
 from rmqha.base.errors import DiskFailed, RmqhaError
+from rmqha.client.aio.exchanges import ExchangeClient
+from rmqha.client.exchange import Unreachable
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
@@ -72,7 +72,7 @@ async def _run(
 ) -> int:
     clock, rng = SystemClock(), SystemRng()
     remoting = RemotingClient(TcpNetwork(), clock, RemotingSettings())
-    client, console = AdminClient(remoting), _console()
+    client, console = ExchangeClient(remoting), _console()
     try:
         while True:
             try:

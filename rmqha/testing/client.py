@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from msgspec import Struct
 
 from rmqha.base.errors import RmqhaError
+from rmqha.client.pull import Pulled, is_pulled, pull_request
+from rmqha.client.routes import QueueKey
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.bodies import (
     BrokerReplicasInfo,
@@ -31,8 +33,6 @@ SEND_TIMEOUT_MS = 1_500
 RETRY_S = 0.005
 PULL_MESSAGES_MAX = 32
 GROUP = "rmqha_test"
-FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT = 10, 11, 12
-PULL_NOT_FOUND, PULL_RETRY_IMMEDIATELY, PULL_OFFSET_MOVED = 19, 20, 21
 
 
 class NotYet(AssertionError):
@@ -366,20 +366,13 @@ class ClusterClient:
         Raises:
             RmqhaError: no answer, or a refusal.
         """
-        fields = {
-            "consumerGroup": GROUP, "topic": topic, "queueId": str(queue),
-            "queueOffset": str(offset), "maxMsgNums": str(PULL_MESSAGES_MAX), "sysFlag": "4",
-            "commitOffset": "0", "suspendTimeoutMillis": "1000", "subscription": "*",
-            "subVersion": "0", "expressionType": "TAG",
-        }  # fmt: skip
-        answer = await self.ask(address, RequestCode.PULL_MESSAGE, fields, b"", SEND_TIMEOUT_MS)
-        if answer.code == PULL_NOT_FOUND:
-            return [], offset
-        if answer.code in (PULL_RETRY_IMMEDIATELY, PULL_OFFSET_MOVED):
-            return [], int_field(answer.ext_fields, "nextBeginOffset", offset)
-        if answer.code != ResponseCode.SUCCESS:
+        key = QueueKey(topic, BROKER_NAME, queue)
+        request = pull_request(GROUP, key, offset, PULL_MESSAGES_MAX)
+        answer = await self._remoting.invoke(address, request, SEND_TIMEOUT_MS)
+        if not is_pulled(answer):
             raise RmqhaError(f"{address} answered a pull with {answer.code}: {answer.remark}")
-        return parse_messages(answer.body), int_field(answer.ext_fields, "nextBeginOffset", offset)
+        pulled = Pulled.of(answer, offset)
+        return parse_messages(pulled.body), pulled.next_offset
 
 
 def send_fields(topic: str, number: int, wall_ms: int) -> dict[str, str]:

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from rmqha.admin.commands import ALL
-from rmqha.admin.exchange import Call, Exchange, ResultT, Unreachable
 from rmqha.admin.report import Report
 from rmqha.admin.spec import Here
 from rmqha.cli.mqadmin import main
+from rmqha.client.exchange import Call, Exchange, ResultT, Unreachable
 from rmqha.remoting.command import RemotingCommand
 
 Answer = Callable[[Call], RemotingCommand]

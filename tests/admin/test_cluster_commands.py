@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rmqha.admin.exchange import Call, NotFound, Refused, Unreachable
 from rmqha.admin.messages import decode_messages, parse_offset_id
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.client.exchange import Call, NotFound, Refused, Unreachable
 from rmqha.remoting import fastjson
 from rmqha.remoting.command import RemotingCommand
 from rmqha.store import record

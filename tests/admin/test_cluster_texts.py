@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rmqha.admin.exchange import Call
 from rmqha.admin.java_text import hash_order, parse_time, pretty, time_of
 from rmqha.admin.spec import Here
+from rmqha.client.exchange import Call
 from rmqha.remoting import fastjson
 from rmqha.remoting.command import RemotingCommand
 from tests.admin.driving import run

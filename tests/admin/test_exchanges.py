@@ -14,8 +14,8 @@ from rmqha.admin.commands import (
     get_sync_state_set,
     update_controller_config,
 )
-from rmqha.admin.exchange import Call, NotFound, Refused, Unreachable
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.client.exchange import Call, NotFound, Refused, Unreachable
 from rmqha.remoting.bodies import ElectMasterResponseBody
 from rmqha.remoting.command import RemotingCommand
 from tests.admin.driving import Answer, drive

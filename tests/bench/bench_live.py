@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import psutil
 
-from rmqha.admin.bodies import QueueKey
+from rmqha.client.aio.master_client import MasterClient
+from rmqha.client.routes import QueueKey
 from rmqha.pipeline import session
 from rmqha.pipeline.live import pulling
-from rmqha.pipeline.live.cluster import LiveCluster
 from rmqha.pipeline.live.offsets import QueueRange
 from rmqha.pipeline.live.options import read_options
 from rmqha.store.consume_queue import UNIT
@@ -155,7 +155,9 @@ def _plain(servers: str, pulls_at_once: int) -> int:
     pulling.PULLS_AT_ONCE = pulls_at_once
     try:
         options = read_options({"nameServer": servers, "topic": TOPIC})
-        with LiveCluster([servers], timeout_ms=3_000, failover_timeout_ms=10_000, group="B") as one:
+        with MasterClient(
+            [servers], timeout_ms=3_000, failover_timeout_ms=10_000, group="B"
+        ) as one:
             reader = pulling.RangeReader(one, options, BODIES, print)
             edges = one.edges(QueueKey(TOPIC, BROKER, number) for number in range(QUEUES))
             return sum(

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.admin.bodies import QueueKey
 from rmqha.base.errors import ConfigInvalid
+from rmqha.client.offsets import Edge
+from rmqha.client.routes import QueueKey
 from rmqha.pipeline.live.offsets import (
     Cut,
-    Edge,
     LogPlace,
     Progress,
     cut_of,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rmqha.admin.bodies import QueueKey
 from rmqha.base.errors import ConfigInvalid
+from rmqha.client.routes import QueueKey
 from rmqha.pipeline.live.options import (
     At,
     Bound,

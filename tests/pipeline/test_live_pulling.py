@@ -11,16 +11,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rmqha.admin.bodies import QueueKey
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.pull import FOUND_CODE, PULL_NOT_FOUND, PULL_OFFSET_MOVED, PULL_RETRY_IMMEDIATELY
-from rmqha.pipeline.live import pulling
-from rmqha.pipeline.live.cluster import (
+from rmqha.client.aio.master_client import (
     Pulled,
 )
-from rmqha.pipeline.live.offsets import DataLost, Edge, QueueRange
+from rmqha.client.offsets import Edge
+from rmqha.client.routes import QueueKey
+from rmqha.pipeline.live import pulling
+from rmqha.pipeline.live.offsets import DataLost, QueueRange
 from rmqha.pipeline.live.options import read_options
 from rmqha.pipeline.live.pulling import SCHEMA, WAS_REMOVING, RangeReader, record_positions
+from rmqha.remoting.codes import ResponseCode
 from rmqha.store import properties as props
 from rmqha.store.record import Record
 from tests.pipeline.stores import BORN_MS, written
@@ -92,10 +93,14 @@ def found(log: tuple[bytes, list[Record]], offset: int, count: int) -> Pulled:
     """What a broker answers that has all of it."""
     data, records = log
     if offset >= COUNT:
-        return Pulled(PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset, Edge(0, COUNT), b"")
+        return Pulled(
+            ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", offset, Edge(0, COUNT), b""
+        )
     some = records[offset : offset + count]
     start, stop = some[0].physical_offset, some[-1].physical_offset + some[-1].size
-    return Pulled(FOUND_CODE, "FOUND", offset + len(some), Edge(0, COUNT), data[start:stop])
+    return Pulled(
+        ResponseCode.SUCCESS, "FOUND", offset + len(some), Edge(0, COUNT), data[start:stop]
+    )
 
 
 def read(
@@ -214,7 +219,7 @@ def test_range_when_answers_differ_then_every_message_once(
     def answer(at: int, count: int) -> Pulled:
         match next(left, 7):
             case 0:
-                return Pulled(PULL_NOT_FOUND, "", at, Edge(0, 0), b"")
+                return Pulled(ResponseCode.PULL_NOT_FOUND, "", at, Edge(0, 0), b"")
             case 1:
                 return found(log, at, COUNT)
             case 2 | 3:
@@ -239,9 +244,9 @@ async def test_tags_when_their_hashes_are_equal_then_told_apart(
 async def test_end_when_it_comes_late_then_waited_for(log: tuple[bytes, list[Record]]) -> None:
     """A new master says that there is nothing, or sends back; then it has it all."""
     for code, following in (
-        (PULL_NOT_FOUND, 5),
-        (PULL_OFFSET_MOVED, 2),
-        (PULL_RETRY_IMMEDIATELY, 5),
+        (ResponseCode.PULL_NOT_FOUND, 5),
+        (ResponseCode.PULL_OFFSET_MOVED, 2),
+        (ResponseCode.PULL_RETRY_IMMEDIATELY, 5),
     ):
         said: list[int] = []
 
@@ -264,9 +269,9 @@ async def test_end_when_it_comes_late_then_waited_for(log: tuple[bytes, list[Rec
 @pytest.mark.parametrize(
     "gap",
     [
-        Pulled(PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 8, Edge(8, COUNT), b""),
-        Pulled(PULL_RETRY_IMMEDIATELY, WAS_REMOVING, 8, Edge(0, COUNT), b""),
-        Pulled(PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", 8, Edge(0, COUNT), b""),
+        Pulled(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 8, Edge(8, COUNT), b""),
+        Pulled(ResponseCode.PULL_RETRY_IMMEDIATELY, WAS_REMOVING, 8, Edge(0, COUNT), b""),
+        Pulled(ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE", 8, Edge(0, COUNT), b""),
     ],
     ids=["before the first", "file deleted", "passed over"],
 )
@@ -283,7 +288,7 @@ async def test_messages_when_deleted_then_lost_and_the_rest_is_read(
     warnings: list[str] = []
     assert read(Scripted(answer), warnings=warnings) == list(range(8, COUNT))
     assert len(warnings) == 1
-    by_tag = gap.code == PULL_RETRY_IMMEDIATELY and gap.status != WAS_REMOVING
+    by_tag = gap.code == ResponseCode.PULL_RETRY_IMMEDIATELY and gap.status != WAS_REMOVING
     if by_tag:
         assert read(Scripted(answer), subExpression="Aa") == list(range(8, COUNT, 2))
 
@@ -313,4 +318,10 @@ async def test_answer_when_it_is_no_row_of_records_then_refused(
     hurt = bytearray(one)
     hurt[84:88] = (70_000).to_bytes(4)
     with pytest.raises(RemoteProtocolError, match="wrong lengths"):
-        read(Scripted(lambda at, _: Pulled(FOUND_CODE, "FOUND", at + 1, Edge(0, 20), bytes(hurt))))
+        read(
+            Scripted(
+                lambda at, _: Pulled(
+                    ResponseCode.SUCCESS, "FOUND", at + 1, Edge(0, 20), bytes(hurt)
+                )
+            )
+        )

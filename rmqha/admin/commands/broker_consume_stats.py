@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from rmqha.admin.bodies import ConsumeStats
-from rmqha.admin.exchange import Exchange, ask
 from rmqha.admin.java_text import clipped, hash_order, second_of
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, broker_address_option, number_option, switch_option
+from rmqha.client.exchange import Exchange, ask
+from rmqha.client.offsets import ConsumeStats
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand

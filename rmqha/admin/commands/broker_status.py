@@ -5,8 +5,6 @@ from __future__ import annotations
 import click
 
 from rmqha.admin.bodies import decode_table
-from rmqha.admin.commands.brokers import all_addresses
-from rmqha.admin.exchange import Exchange, ask_each
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
@@ -16,6 +14,8 @@ from rmqha.admin.spec import (
     need_address_or_cluster,
     need_name_servers,
 )
+from rmqha.client.brokers import all_addresses
+from rmqha.client.exchange import Exchange, ask_each
 from rmqha.remoting.codes import RequestCode
 
 

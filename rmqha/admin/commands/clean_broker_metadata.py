@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from rmqha.admin.exchange import Exchange, ask_leader
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, broker_name_option, cluster_option, controllers_option
+from rmqha.client.exchange import Exchange, ask_leader
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields

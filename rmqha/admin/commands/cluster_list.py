@@ -7,8 +7,6 @@ from collections.abc import Mapping
 import click
 
 from rmqha.admin.bodies import decode_table
-from rmqha.admin.commands.brokers import cluster_info, groups_in_cluster
-from rmqha.admin.exchange import Exchange, Refused, Unreachable, ask
 from rmqha.admin.java_text import null, yes_no
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
@@ -19,6 +17,8 @@ from rmqha.admin.spec import (
     need_name_servers,
 )
 from rmqha.base.errors import RmqhaError
+from rmqha.client.brokers import cluster_info, groups_in_cluster
+from rmqha.client.exchange import Exchange, Refused, Unreachable, ask
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import INT64_MAX, parse_number

@@ -5,10 +5,7 @@ from __future__ import annotations
 import click
 from msgspec import Struct, field
 
-from rmqha.admin.bodies import QueueKey, TopicRoute
-from rmqha.admin.commands.brokers import need_broker, topic_route
 from rmqha.admin.commands.message_calls import TOOLS_GROUP, offset_at, pull
-from rmqha.admin.exchange import Exchange
 from rmqha.admin.java_text import parse_time, time_of
 from rmqha.admin.messages import StoredMessage
 from rmqha.admin.report import Report, Table
@@ -21,6 +18,9 @@ from rmqha.admin.spec import (
     text_option,
     topic_option,
 )
+from rmqha.client.brokers import need_broker, topic_route
+from rmqha.client.exchange import Exchange
+from rmqha.client.routes import QueueKey, TopicRoute
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.headers import INT32_MAX
 

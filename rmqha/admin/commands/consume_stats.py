@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from rmqha.admin.bodies import (
-    ConsumeOffset,
-    ConsumerConnection,
-    ConsumeStats,
-    QueueKey,
-    TopicRoute,
-)
-from rmqha.admin.commands.brokers import topic_route
+from rmqha.admin.bodies import ConsumerConnection
 from rmqha.admin.commands.topic_list import RETRY_PREFIX
-from rmqha.admin.exchange import TIMEOUT_MS, Exchange, NotFound, Refused, Unreachable, ask
+from rmqha.client.brokers import topic_route
+from rmqha.client.exchange import TIMEOUT_MS, Exchange, NotFound, Refused, Unreachable, ask
+from rmqha.client.offsets import ConsumeOffset, ConsumeStats
+from rmqha.client.routes import QueueKey, TopicRoute
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields

@@ -6,10 +6,9 @@ from contextlib import suppress
 
 import click
 
-from rmqha.admin.bodies import ConsumerConnection, ConsumeStats, QueueKey, queue_key
+from rmqha.admin.bodies import ConsumerConnection
 from rmqha.admin.commands.consume_stats import consume_stats, consumer_connection
 from rmqha.admin.commands.topic_list import RETRY_PREFIX, all_topics
-from rmqha.admin.exchange import Exchange, NotFound, Refused, Unreachable, ask
 from rmqha.admin.java_text import clipped, hash_order, second_of
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
@@ -21,6 +20,9 @@ from rmqha.admin.spec import (
     text_option,
 )
 from rmqha.base.errors import RmqhaError
+from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable, ask
+from rmqha.client.offsets import ConsumeStats
+from rmqha.client.routes import QueueKey, queue_key
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import VERSION_ORDINALS, RequestCode
 from rmqha.remoting.command import RemotingCommand

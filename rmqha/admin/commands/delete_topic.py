@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-from rmqha.admin.commands.brokers import master_addresses
-from rmqha.admin.exchange import Exchange, ask_each
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
@@ -14,6 +12,8 @@ from rmqha.admin.spec import (
     need_name_servers,
     topic_option,
 )
+from rmqha.client.brokers import master_addresses
+from rmqha.client.exchange import Exchange, ask_each
 from rmqha.remoting.codes import RequestCode
 
 

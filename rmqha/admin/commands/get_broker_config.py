@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rmqha.admin.bodies import MASTER_ID
-from rmqha.admin.commands.brokers import cluster_info, groups_in_cluster
 from rmqha.admin.commands.get_controller_config import text_of
-from rmqha.admin.exchange import CONFIG_TIMEOUT_MS, Exchange, Refused, Unreachable, ask
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
@@ -18,6 +15,9 @@ from rmqha.admin.spec import (
     need_name_servers,
 )
 from rmqha.base.errors import RmqhaError
+from rmqha.client.brokers import cluster_info, groups_in_cluster
+from rmqha.client.exchange import CONFIG_TIMEOUT_MS, Exchange, Refused, Unreachable, ask
+from rmqha.client.routes import MASTER_ID
 from rmqha.remoting.bodies import ClusterInfo
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand

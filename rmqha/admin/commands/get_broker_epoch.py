@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-from rmqha.admin.commands.brokers import cluster_info, names_in_cluster
-from rmqha.admin.exchange import Exchange, NotFound, Refused, Unreachable, ask
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
@@ -16,6 +14,8 @@ from rmqha.admin.spec import (
     need_name_servers,
 )
 from rmqha.base.errors import RmqhaError
+from rmqha.client.brokers import cluster_info, names_in_cluster
+from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable, ask
 from rmqha.remoting.bodies import ClusterInfo, EpochEntry, EpochEntryCache
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from rmqha.admin.exchange import CONFIG_TIMEOUT_MS, Exchange, Refused, Unreachable, ask
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, controllers_option
 from rmqha.base.errors import RemoteProtocolError, RmqhaError
+from rmqha.client.exchange import CONFIG_TIMEOUT_MS, Exchange, Refused, Unreachable, ask
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.properties import parse_properties

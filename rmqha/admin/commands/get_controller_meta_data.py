@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from rmqha.admin.exchange import Exchange, ask_any
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, controllers_option
+from rmqha.client.exchange import Exchange, ask_any
 from rmqha.remoting.codes import RequestCode
 
 

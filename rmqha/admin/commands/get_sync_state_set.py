@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import click
 
-from rmqha.admin.commands.brokers import cluster_info, names_in_cluster
-from rmqha.admin.exchange import Exchange, NotFound, ask_leader
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
@@ -16,6 +14,8 @@ from rmqha.admin.spec import (
     need_name_or_cluster,
     need_name_servers,
 )
+from rmqha.client.brokers import cluster_info, names_in_cluster
+from rmqha.client.exchange import Exchange, NotFound, ask_leader
 from rmqha.remoting.bodies import BrokerReplicasInfo, ReplicaIdentity, ReplicasInfo, encode_names
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand

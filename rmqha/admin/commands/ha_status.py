@@ -6,8 +6,6 @@ from typing import Any
 
 import click
 
-from rmqha.admin.commands.brokers import master_addresses
-from rmqha.admin.exchange import Exchange, ask_each
 from rmqha.admin.java_text import null, time_of
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
@@ -18,6 +16,8 @@ from rmqha.admin.spec import (
     need_address_or_cluster,
     need_name_servers,
 )
+from rmqha.client.brokers import master_addresses
+from rmqha.client.exchange import Exchange, ask_each
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.values import as_array, as_number, as_object, as_text

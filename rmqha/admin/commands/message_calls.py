@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rmqha.admin.exchange import TIMEOUT_MS, Call, Exchange, Refused, Unreachable, ask
 from rmqha.admin.messages import StoredMessage, decode_messages
 from rmqha.base.errors import RemoteProtocolError, RmqhaError
+from rmqha.client.exchange import TIMEOUT_MS, Call, Exchange, Refused, Unreachable, ask
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import INT64_MAX, ext_fields, long_field

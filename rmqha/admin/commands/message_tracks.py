@@ -7,14 +7,14 @@ from typing import NamedTuple
 import click
 
 from rmqha.admin.bodies import ConsumerConnection
-from rmqha.admin.commands.brokers import cluster_info, topic_route
 from rmqha.admin.commands.consume_stats import consume_stats, consumer_connection
 from rmqha.admin.commands.topic_list import groups_of_topic
-from rmqha.admin.exchange import Exchange, NotFound, Refused, Unreachable
 from rmqha.admin.java_text import hash_order, null
 from rmqha.admin.messages import StoredMessage
 from rmqha.admin.report import Report, Table
 from rmqha.base.errors import RmqhaError
+from rmqha.client.brokers import cluster_info, topic_route
+from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable
 
 _OFFLINE = 206
 _ACTIVELY, _PASSIVELY = "CONSUME_ACTIVELY", "CONSUME_PASSIVELY"

@@ -5,10 +5,8 @@ from __future__ import annotations
 import click
 
 from rmqha.admin.commands import message_tracks
-from rmqha.admin.commands.brokers import cluster_info, topic_route
 from rmqha.admin.commands.message_calls import by_key, by_place
 from rmqha.admin.commands.send_message import Outgoing, send
-from rmqha.admin.exchange import Exchange, NotFound, Refused, ask
 from rmqha.admin.java_text import null, yes_no
 from rmqha.admin.messages import StoredMessage, parse_offset_id
 from rmqha.admin.report import Report, Table
@@ -22,6 +20,8 @@ from rmqha.admin.spec import (
     text_option,
     topic_option,
 )
+from rmqha.client.brokers import cluster_info, topic_route
+from rmqha.client.exchange import Exchange, NotFound, Refused, ask
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand

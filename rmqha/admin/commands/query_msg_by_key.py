@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import click
 
-from rmqha.admin.commands.brokers import topic_route
 from rmqha.admin.commands.message_calls import by_key
-from rmqha.admin.exchange import Exchange, NotFound
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
@@ -17,6 +15,8 @@ from rmqha.admin.spec import (
     text_option,
     topic_option,
 )
+from rmqha.client.brokers import topic_route
+from rmqha.client.exchange import Exchange, NotFound
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX
 
 _HEAD = "%-50s %4s %40s\n"

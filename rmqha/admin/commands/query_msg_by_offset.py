@@ -5,9 +5,7 @@ from __future__ import annotations
 import click
 
 from rmqha.admin.commands import message_tracks
-from rmqha.admin.commands.brokers import need_broker, topic_route
 from rmqha.admin.commands.message_calls import TOOLS_GROUP, pull
-from rmqha.admin.exchange import Exchange, NotFound
 from rmqha.admin.report import Report
 from rmqha.admin.spec import (
     CommandSpec,
@@ -17,6 +15,8 @@ from rmqha.admin.spec import (
     text_option,
     topic_option,
 )
+from rmqha.client.brokers import need_broker, topic_route
+from rmqha.client.exchange import Exchange, NotFound
 from rmqha.remoting.headers import INT32_MAX
 
 

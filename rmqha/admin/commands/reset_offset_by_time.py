@@ -7,12 +7,9 @@ from typing import NamedTuple
 
 import click
 
-from rmqha.admin.bodies import QueueKey, TopicRoute, decode_reset
-from rmqha.admin.commands.brokers import topic_route
 from rmqha.admin.commands.consume_stats import stats_at
 from rmqha.admin.commands.message_calls import offset_at
 from rmqha.admin.commands.topic_status import topic_stats
-from rmqha.admin.exchange import Exchange, Refused, ask
 from rmqha.admin.java_text import clipped, parse_time, yes_no
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
@@ -27,6 +24,10 @@ from rmqha.admin.spec import (
     text_option,
     topic_option,
 )
+from rmqha.client.brokers import topic_route
+from rmqha.client.exchange import Exchange, Refused, ask
+from rmqha.client.offsets import decode_reset
+from rmqha.client.routes import QueueKey, TopicRoute
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import INT32_MAX, ext_fields

@@ -7,9 +7,6 @@ from datetime import UTC, datetime
 import click
 from msgspec import Struct
 
-from rmqha.admin.bodies import TopicRoute
-from rmqha.admin.commands.brokers import topic_route
-from rmqha.admin.exchange import Call, Exchange, NotFound, Refused
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
@@ -22,6 +19,9 @@ from rmqha.admin.spec import (
     topic_option,
 )
 from rmqha.base.errors import MessageIllegal
+from rmqha.client.brokers import topic_route
+from rmqha.client.exchange import Call, Exchange, NotFound, Refused
+from rmqha.client.routes import TopicRoute
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import INT32_MAX, ext_fields, int_field, long_field

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from rmqha.admin.bodies import TopicRoute, decode_names
-from rmqha.admin.commands.brokers import cluster_info, topic_route
-from rmqha.admin.exchange import Exchange, Refused, Unreachable, ask, ask_any
 from rmqha.admin.java_text import clipped, hash_order
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, name_servers_option, need_name_servers
 from rmqha.base.errors import RmqhaError
+from rmqha.client.brokers import cluster_info, topic_route
+from rmqha.client.exchange import Exchange, Refused, Unreachable, ask, ask_any
+from rmqha.client.routes import TopicRoute, decode_names
 from rmqha.remoting.bodies import ClusterInfo
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from rmqha.admin.bodies import TopicRoute
-from rmqha.admin.commands import brokers
-from rmqha.admin.exchange import Exchange
 from rmqha.admin.java_text import pretty
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, name_servers_option, need_name_servers, topic_option
+from rmqha.client import brokers
+from rmqha.client.exchange import Exchange
+from rmqha.client.routes import TopicRoute
 
 _ROW = "%-45s %-32s %-50s %-10s %-11s %-5s\n"
 _COLUMNS = ("ClusterName", "BrokerName", "BrokerAddrs", "ReadQueue", "WriteQueue", "Perm")

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import click
 
-from rmqha.admin.bodies import QueueKey, TopicOffset, TopicRoute, decode_topic_stats
-from rmqha.admin.commands.brokers import topic_route
-from rmqha.admin.exchange import Exchange, NotFound, ask
 from rmqha.admin.java_text import clipped, decimal, time_of
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
@@ -16,6 +13,10 @@ from rmqha.admin.spec import (
     parent_option,
     topic_option,
 )
+from rmqha.client.brokers import topic_route
+from rmqha.client.exchange import Exchange, NotFound, ask
+from rmqha.client.offsets import TopicOffset, decode_topic_stats
+from rmqha.client.routes import QueueKey, TopicRoute
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields

@@ -6,8 +6,6 @@ import re
 
 import click
 
-from rmqha.admin.commands.brokers import all_addresses, master_addresses
-from rmqha.admin.exchange import Exchange, ask_each
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
@@ -19,6 +17,8 @@ from rmqha.admin.spec import (
     switch_option,
     text_option,
 )
+from rmqha.client.brokers import all_addresses, master_addresses
+from rmqha.client.exchange import Exchange, ask_each
 from rmqha.remoting.codes import RequestCode
 from rmqha.runtime.properties import format_properties
 

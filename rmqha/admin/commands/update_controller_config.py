@@ -6,10 +6,10 @@ import re
 
 import click
 
-from rmqha.admin.exchange import CONFIG_TIMEOUT_MS, Exchange, Refused, Unreachable, ask
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, controllers_option
 from rmqha.base.errors import RmqhaError
+from rmqha.client.exchange import CONFIG_TIMEOUT_MS, Exchange, Refused, Unreachable, ask
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.properties import format_properties

@@ -6,9 +6,7 @@ from typing import Any
 
 import click
 
-from rmqha.admin.commands.brokers import master_addresses
 from rmqha.admin.commands.update_topic import parse_attributes
-from rmqha.admin.exchange import Exchange, ask_each
 from rmqha.admin.java_text import map_text, null, yes_no
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
@@ -23,6 +21,8 @@ from rmqha.admin.spec import (
     text_option,
 )
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.client.brokers import master_addresses
+from rmqha.client.exchange import Exchange, ask_each
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.headers import INT32_MAX

@@ -5,8 +5,6 @@ from __future__ import annotations
 import click
 from msgspec import Struct, field
 
-from rmqha.admin.commands.brokers import cluster_info, masters
-from rmqha.admin.exchange import Exchange, NotFound, Refused, ask_any, ask_each
 from rmqha.admin.java_text import map_text, yes_no
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
@@ -22,6 +20,8 @@ from rmqha.admin.spec import (
     topic_option,
 )
 from rmqha.base.errors import RmqhaError
+from rmqha.client.brokers import cluster_info, masters
+from rmqha.client.exchange import Exchange, NotFound, Refused, ask_any, ask_each
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.headers import INT32_MAX, FieldValue
 

@@ -6,9 +6,9 @@ from functools import partial
 
 import click
 
-from rmqha.admin.exchange import Exchange, ask_each
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, name_servers_option, need_name_servers, text_option
+from rmqha.client.exchange import Exchange, ask_each
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.headers import int_field
 

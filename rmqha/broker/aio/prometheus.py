@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector as PrometheusCollector
 
 from rmqha.broker.groups import SYSTEM_PREFIX
 from rmqha.broker.scrape import Scrape
-from rmqha.broker.topics import RETRY_PREFIX, is_system_topic
+from rmqha.remoting.topic_names import RETRY_PREFIX, is_system_topic
 
 _STORAGE = {"storage_medium": "disk", "storage_type": "local"}
 

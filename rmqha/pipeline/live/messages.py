@@ -18,8 +18,8 @@ from msgspec import Struct
 from rmqha.admin.commands.send_message import message_id
 from rmqha.admin.spec import Here
 from rmqha.base.errors import MessageIllegal
-from rmqha.broker.topics import topic_error
 from rmqha.pipeline.live.options import WriteOptions
+from rmqha.remoting.topic_names import topic_error
 from rmqha.store import properties as props
 from rmqha.store.record import PROPERTIES_MAX
 

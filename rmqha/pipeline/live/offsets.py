@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from rmqha.admin.bodies import QueueKey
 from rmqha.base.errors import ConfigInvalid, RmqhaError
+from rmqha.client.offsets import Edge
+from rmqha.client.routes import QueueKey
 from rmqha.remoting.bodies import EpochEntryCache
 
 VERSION = 1
@@ -79,13 +80,6 @@ class Progress(Struct, frozen=True):
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigInvalid(f"the checkpoint's offsets cannot be read: {found}") from error
         return cls(queues, logs)
-
-
-class Edge(NamedTuple):
-    """The first offset of a queue, and the one after its last."""
-
-    low: int
-    high: int
 
 
 class Loss(NamedTuple):

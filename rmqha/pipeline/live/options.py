@@ -14,11 +14,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from rmqha.admin.bodies import QueueKey
 from rmqha.base.errors import ConfigInvalid
-from rmqha.broker.topics import topic_error
+from rmqha.client.routes import QueueKey
 from rmqha.remoting.address import parse_address
 from rmqha.remoting.headers import INT64_MAX, parse_number
+from rmqha.remoting.topic_names import topic_error
 
 NAME = "rocketmq"
 READ_OPTIONS = (

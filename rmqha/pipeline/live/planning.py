@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct
 
-from rmqha.admin.bodies import QueueKey
 from rmqha.base.errors import ConfigInvalid
-from rmqha.broker.topics import DLQ_PREFIX, PERM_READ, RETRY_PREFIX, SYSTEM_PREFIX, SYSTEM_TOPICS
-from rmqha.pipeline.live.cluster import RETRY_MS, LiveCluster
+from rmqha.client.aio.master_client import RETRY_MS, MasterClient
+from rmqha.client.offsets import Edge
+from rmqha.client.routes import QueueKey
 from rmqha.pipeline.live.offsets import (
     Cut,
     DataLost,
-    Edge,
     LogPlace,
     Loss,
     Progress,
@@ -24,6 +23,13 @@ from rmqha.pipeline.live.offsets import (
     told,
 )
 from rmqha.pipeline.live.options import OFFSET_EARLIEST, OFFSET_LATEST, At, Bound, ReadOptions
+from rmqha.remoting.topic_names import (
+    DLQ_PREFIX,
+    PERM_READ,
+    RETRY_PREFIX,
+    SYSTEM_PREFIX,
+    SYSTEM_TOPICS,
+)
 
 REPLY_SUFFIX = "_REPLY_TOPIC"
 """Each cluster has a topic of its name and this, which nobody subscribes to by a pattern."""
@@ -33,9 +39,9 @@ Edges = Mapping[QueueKey, Edge]
 Logs = Mapping[str, LogPlace]
 
 
-def connect(options: ReadOptions) -> LiveCluster:
+def connect(options: ReadOptions) -> MasterClient:
     """A client by a reader's options."""
-    return LiveCluster(
+    return MasterClient(
         options.name_servers,
         timeout_ms=options.pull_timeout_ms,
         failover_timeout_ms=options.failover_timeout_ms,
@@ -59,7 +65,7 @@ class Planner:
         warn: told what was lost, where that is no error.
     """
 
-    def __init__(self, cluster: LiveCluster, options: ReadOptions, warn: Warn) -> None:
+    def __init__(self, cluster: MasterClient, options: ReadOptions, warn: Warn) -> None:
         self._cluster = cluster
         self._options = options
         self._warn = warn

@@ -16,16 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.pull import FOUND_CODE, PULL_OFFSET_MOVED, PULL_RETRY_IMMEDIATELY
+from rmqha.client.aio.master_client import RETRY_MS, MasterClient
+from rmqha.client.pull import Pulled
 from rmqha.pipeline.commitlog.columns import SCHEMA as LOG_SCHEMA
 from rmqha.pipeline.commitlog.columns import Columns
-from rmqha.pipeline.live.cluster import (
-    RETRY_MS,
-    LiveCluster,
-    Pulled,
-)
 from rmqha.pipeline.live.offsets import DataLost, Loss, QueueRange
 from rmqha.pipeline.live.options import ReadOptions
+from rmqha.remoting.codes import ResponseCode
 from rmqha.store.compression import plain_body
 from rmqha.store.record import COMPRESSED, MAGIC_V1, MAGIC_V2, MIN_SIZE
 
@@ -57,7 +54,7 @@ class RangeReader:
     """
 
     def __init__(
-        self, cluster: LiveCluster, options: ReadOptions, columns: tuple[str, ...], warn: Warn
+        self, cluster: MasterClient, options: ReadOptions, columns: tuple[str, ...], warn: Warn
     ) -> None:
         self._cluster = cluster
         self._options = options
@@ -94,8 +91,8 @@ class RangeReader:
             if low > offset:
                 loss = Loss(wanted.queue, offset, low, f"messages before {low} have been deleted")
                 offset = self._lost(loss)
-            elif pulled.code != PULL_OFFSET_MOVED and pulled.next_offset > offset:
-                if pulled.code == FOUND_CODE:
+            elif pulled.code != ResponseCode.PULL_OFFSET_MOVED and pulled.next_offset > offset:
+                if pulled.code == ResponseCode.SUCCESS:
                     yield pulled.body
                 offset = pulled.next_offset
                 patience.renew()
@@ -108,9 +105,9 @@ class RangeReader:
 
     def _deleted_before(self, pulled: Pulled) -> int:
         """The first offset behind messages that have gone with their files; 0 when none have."""
-        if pulled.code == PULL_OFFSET_MOVED:
+        if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
             return pulled.edge.low
-        if pulled.code != PULL_RETRY_IMMEDIATELY:
+        if pulled.code != ResponseCode.PULL_RETRY_IMMEDIATELY:
             return 0
         # Nothing that is there is passed over when all is wanted.
         is_gap = pulled.status == WAS_REMOVING or self._options.expression == "*"
@@ -158,7 +155,7 @@ class _Ahead:
     room for all that was asked for, less is asked for at once.
     """
 
-    def __init__(self, cluster: LiveCluster, options: ReadOptions, wanted: QueueRange) -> None:
+    def __init__(self, cluster: MasterClient, options: ReadOptions, wanted: QueueRange) -> None:
         self._cluster = cluster
         self._options = options
         self._wanted = wanted
@@ -169,7 +166,7 @@ class _Ahead:
         self._answers: deque[tuple[int, Pulled]] = deque()
 
     def take(self, offset: int) -> Pulled:
-        """The answer to a pull from ``offset`` on; raises as ``LiveCluster.pulls``."""
+        """The answer to a pull from ``offset`` on; raises as ``MasterClient.pulls``."""
         while self._answers:
             at, pulled = self._answers.popleft()
             if at == offset:
@@ -190,7 +187,7 @@ class _Ahead:
             row += 1
         self._width = max(1, min(self._next_width(row, len(starts), took_ms), _fitting(pulled)))
         last, (at, asked) = pulled[row - 1], ranges[row - 1]
-        if last.code == FOUND_CODE and last.next_offset < min(at + asked, last.edge.high):
+        if last.code == ResponseCode.SUCCESS and last.next_offset < min(at + asked, last.edge.high):
             self._room = len(last.body)
         if self._room:
             self._fit(last.next_offset - offset, sum(len(one.body) for one in pulled[:row]))
@@ -219,7 +216,7 @@ def _fitting(pulled: list[Pulled]) -> int:
 class _Patience:
     """How long nothing may come."""
 
-    def __init__(self, cluster: LiveCluster) -> None:
+    def __init__(self, cluster: MasterClient) -> None:
         self._cluster = cluster
         self._deadline_ms: int | None = None
 

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from rmqha.base.errors import ConfigInvalid, LocalProtocolError
-from rmqha.pipeline.live.cluster import LiveCluster
+from rmqha.client.aio.master_client import MasterClient
 from rmqha.pipeline.live.messages import Batch, Batcher, Row, RowId, Turns, to_message
 from rmqha.pipeline.live.options import CONSUMER_GROUP, NAME, WriteOptions
 from rmqha.remoting.codes import RequestCode
@@ -80,7 +80,7 @@ class _Writer:
         context = TaskContext.get()
         assert context is not None, "rows are written in tasks"
         task = (*self._ids(context), context.partitionId())
-        with LiveCluster(
+        with MasterClient(
             options.name_servers,
             timeout_ms=options.send_timeout_ms,
             failover_timeout_ms=options.failover_timeout_ms,
@@ -160,7 +160,7 @@ class _Sender:
         sent: what has been acknowledged.
     """
 
-    def __init__(self, cluster: LiveCluster, options: WriteOptions, turns: Turns) -> None:
+    def __init__(self, cluster: MasterClient, options: WriteOptions, turns: Turns) -> None:
         self._cluster = cluster
         self._options = options
         self._waiting: list[Batch] = []

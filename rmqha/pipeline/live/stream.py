@@ -17,8 +17,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from rmqha.admin.bodies import QueueKey
-from rmqha.pipeline.live.cluster import LiveCluster
+from rmqha.client.aio.master_client import MasterClient
+from rmqha.client.routes import QueueKey
 from rmqha.pipeline.live.offsets import Progress, limited, ranges
 from rmqha.pipeline.live.options import At, Bound, ReadOptions
 from rmqha.pipeline.live.planning import Planner, Resumed, connect
@@ -31,7 +31,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
-        self._cluster: LiveCluster | None = None
+        self._cluster: MasterClient | None = None
         self._target: Mapping[QueueKey, int] | None = None
         self._latest: Mapping[QueueKey, int] | None = None
         self._resumed: tuple[dict[str, Any], Resumed] | None = None

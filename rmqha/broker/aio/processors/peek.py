@@ -8,14 +8,14 @@ from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.pull import FENCED, SLAVE_REFUSES
 from rmqha.broker.pop import COUNT_MAX, PopRequest, check_pop, parse_pop, retry_topic_of
 from rmqha.broker.pop_offsets import Key
-from rmqha.broker.pull import BYTES_MAX, PULL_NOT_FOUND, SCAN_MAX
+from rmqha.broker.pull import BYTES_MAX, SCAN_MAX
 from rmqha.broker.send import NO_PERMISSION, SERVICE_NOT_AVAILABLE, Refusal
-from rmqha.broker.topics import PERM_READ, RETRY_PREFIX
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
+from rmqha.remoting.topic_names import PERM_READ, RETRY_PREFIX
 from rmqha.store.aio.pulling import Pulling
 
 RETRY_FIRST_EVERY = 5
@@ -52,7 +52,7 @@ class PeekProcessor:
         parts, rest = self._look(pop)
         fields = ext_fields(popTime=0, invisibleTime=0, reviveQid=0, restNum=rest)
         if not parts:
-            return request.reply(PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", fields)
+            return request.reply(ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", fields)
         connection.send_parts(request.reply(ResponseCode.SUCCESS, "FOUND", fields), parts)
         return None
 

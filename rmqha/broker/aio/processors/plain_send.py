@@ -17,10 +17,11 @@ from msgspec import Struct
 from rmqha.broker.aio.processors import Broker
 from rmqha.broker.plain_send import PlainSend
 from rmqha.broker.send import Stamps, name_refusal, stored_fields, waits_for_store
-from rmqha.broker.topics import RETRY_PREFIX, TopicConfig
+from rmqha.broker.topics import TopicConfig
 from rmqha.remoting.codec_json import encode_header
 from rmqha.remoting.codes import VERSION_CURRENT
 from rmqha.remoting.command import FLAG_RESPONSE, RemotingCommand
+from rmqha.remoting.topic_names import RETRY_PREFIX
 from rmqha.store.aio.consume_queues import Key
 from rmqha.store.record import (
     BORN_HOST_V6,

@@ -44,12 +44,12 @@ from rmqha.broker.pop_offsets import PopOffsets
 from rmqha.broker.pop_revive import REVIVE_TOPIC, CheckPoint
 from rmqha.broker.pull import BYTES_MAX, SCAN_MAX
 from rmqha.broker.send import NO_PERMISSION, SERVICE_NOT_AVAILABLE, Refusal
-from rmqha.broker.topics import PERM_READ, RETRY_PREFIX
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
+from rmqha.remoting.topic_names import PERM_READ, RETRY_PREFIX
 from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.store.aio.pulling import Pulled, Pulling
 from rmqha.store.record import pack_host

@@ -25,13 +25,13 @@ from rmqha.broker.send import (
     TOPIC_NOT_EXIST,
     Refusal,
 )
-from rmqha.broker.topics import PERM_WRITE
 from rmqha.broker.transactions import COMMIT, ROLLBACK, parse_end
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import text_field
+from rmqha.remoting.topic_names import PERM_WRITE
 from rmqha.store.record import Message, Record, pack_host
 
 

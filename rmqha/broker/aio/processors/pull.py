@@ -14,10 +14,6 @@ from rmqha.broker.held_pulls import Held, HeldPulls, Key
 from rmqha.broker.pull import (
     BYTES_MAX,
     COUNT_MAX,
-    FOUND_CODE,
-    PULL_NOT_FOUND,
-    PULL_OFFSET_MOVED,
-    PULL_RETRY_IMMEDIATELY,
     SCAN_MAX,
     PullRequest,
     check_filter,
@@ -27,12 +23,12 @@ from rmqha.broker.pull import (
     suggest_broker,
 )
 from rmqha.broker.send import NO_PERMISSION, SERVICE_NOT_AVAILABLE, Refusal
-from rmqha.broker.topics import PERM_READ
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
+from rmqha.remoting.topic_names import PERM_READ
 from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.store.aio.pulling import Pulled, Pulling
 
@@ -179,7 +175,7 @@ class PullProcessor:
             minOffset=reader.min_offset(pull.topic, pull.queue_id),
             maxOffset=reader.max_offset(pull.topic, pull.queue_id),
         )
-        return asked.request.reply(PULL_OFFSET_MOVED, OFFSET_RESET, fields)
+        return asked.request.reply(ResponseCode.PULL_OFFSET_MOVED, OFFSET_RESET, fields)
 
     def _commit(self, pull: PullRequest) -> None:
         offsets, wall_ms = self._broker.offsets, self._broker.clock.wall_ms()
@@ -216,9 +212,9 @@ class PullProcessor:
             lag_bytes=found.lag_bytes,
             near_bytes=broker.near_bytes,
         )
-        if not is_master and code in (PULL_NOT_FOUND, PULL_OFFSET_MOVED):
+        if not is_master and code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED):
             # A slave may not have what its master has, so it corrects nobody.
-            code, next_offset, suggested = PULL_RETRY_IMMEDIATELY, pull.queue_offset, 0
+            code, next_offset, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, pull.queue_offset, 0
         fields = ext_fields(
             suggestWhichBrokerId=suggested,
             nextBeginOffset=next_offset,
@@ -230,8 +226,8 @@ class PullProcessor:
         if asked.request.is_oneway:
             return
         answer = asked.request.reply(code, found.status, fields)
-        asked.connection.send_parts(answer, found.parts if code == FOUND_CODE else ())
-        if code == FOUND_CODE:
+        asked.connection.send_parts(answer, found.parts if code == ResponseCode.SUCCESS else ())
+        if code == ResponseCode.SUCCESS:
             broker.statistics.got(topic, group, found.messages, found.size)
         else:
             broker.statistics.missed()
@@ -242,9 +238,9 @@ class PullProcessor:
         """Keep a pull that may wait, if there is nothing for it now."""
         pull, broker = asked.pull, self._broker
         code = status_code(found.status, pull.queue_offset)
-        waits = code == PULL_NOT_FOUND or (
+        waits = code == ResponseCode.PULL_NOT_FOUND or (
             # On a slave the end may be short of the master's.
-            code == PULL_OFFSET_MOVED
+            code == ResponseCode.PULL_OFFSET_MOVED
             and broker.role is Role.SLAVE
             and pull.queue_offset > found.max_offset
         )

@@ -30,7 +30,7 @@ from rmqha.broker.send import (
     stored_fields,
     waits_for_store,
 )
-from rmqha.broker.topics import PERM_WRITE, RETRY_PREFIX, TopicConfig
+from rmqha.broker.topics import TopicConfig
 from rmqha.broker.transactions import half_message, is_half
 from rmqha.broker.unique_ids import UniqueIds
 from rmqha.ha.aio.service import HaService
@@ -39,6 +39,7 @@ from rmqha.remoting.address import parse_address
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
+from rmqha.remoting.topic_names import PERM_WRITE, RETRY_PREFIX
 from rmqha.store import properties as props
 from rmqha.store.record import Message, message_id, pack_host
 

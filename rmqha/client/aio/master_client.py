@@ -11,12 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
-from rmqha.admin.aio.client import AdminClient
-from rmqha.admin.bodies import MASTER_ID, QueueKey, TopicRoute, decode_names
-from rmqha.admin.commands.brokers import cluster_info, topic_route
-from rmqha.admin.exchange import Exchange, Refused, Unreachable, ask_any
 from rmqha.base.errors import (
     ConfigInvalid,
     ConnectFailed,
@@ -24,15 +20,19 @@ from rmqha.base.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
-from rmqha.broker.pull import FOUND_CODE, PULL_NOT_FOUND, PULL_OFFSET_MOVED, PULL_RETRY_IMMEDIATELY
-from rmqha.broker.topics import AUTO_CREATE_TOPIC, PERM_WRITE
-from rmqha.pipeline.live.offsets import Edge
+from rmqha.client.aio.exchanges import ExchangeClient
+from rmqha.client.brokers import cluster_info, topic_route
+from rmqha.client.exchange import Exchange, Refused, Unreachable, ask_any
+from rmqha.client.offsets import Edge
+from rmqha.client.pull import Pulled, is_pulled, pull_request
+from rmqha.client.routes import MASTER_ID, QueueKey, TopicRoute, decode_names
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.bodies import EpochEntryCache
 from rmqha.remoting.codes import RequestCode, ResponseCode, request_name
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import INT32_MAX, ext_fields, long_field
 from rmqha.remoting.settings import RemotingSettings
+from rmqha.remoting.topic_names import AUTO_CREATE_TOPIC, PERM_WRITE
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.loop import loop_runner
 from rmqha.runtime.aio.net import TcpNetwork
@@ -44,7 +44,6 @@ CONNECT_TIMEOUT_MS = 1_000
 NEW_TOPIC_QUEUES = 4
 """Of a topic that a broker makes for its first message."""
 
-_PULLED = frozenset({FOUND_CODE, PULL_NOT_FOUND, PULL_RETRY_IMMEDIATELY, PULL_OFFSET_MOVED})
 PASSING: frozenset[int] = frozenset(
     {
         ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -54,7 +53,6 @@ PASSING: frozenset[int] = frozenset(
 )  # fmt: skip
 """Answers of a broker that another moment, or another master, may not give. The three in the middle
 say that a message is stored, but not as safely as the broker's settings promise."""
-_PULL_WITH_SUBSCRIPTION = 4
 _CONTROLLERS_ONLY = "controllerMode"
 
 T = TypeVar("T")
@@ -62,10 +60,6 @@ T = TypeVar("T")
 
 def _succeeded(answer: RemotingCommand) -> bool:
     return answer.code == ResponseCode.SUCCESS
-
-
-def _is_pulled(answer: RemotingCommand) -> bool:
-    return answer.code in _PULLED
 
 
 def _has_no_epochs(answer: RemotingCommand) -> bool:
@@ -76,30 +70,7 @@ def _has_no_epochs(answer: RemotingCommand) -> bool:
     return is_alone or answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-class Pulled(NamedTuple):
-    """A pull's answer.
-
-    Attributes:
-        status: the broker's word for what it found.
-        next_offset: where to go on.
-        body: records, back to back.
-    """
-
-    code: int
-    status: str
-    next_offset: int
-    edge: Edge
-    body: bytes
-
-
-def _pulled(answer: RemotingCommand, offset: int) -> Pulled:
-    got = answer.ext_fields
-    edge = Edge(long_field(got, "minOffset", 0), long_field(got, "maxOffset", 0))
-    following = long_field(got, "nextBeginOffset", offset)
-    return Pulled(answer.code, answer.remark or "", following, edge, answer.body)
-
-
-class LiveCluster:
+class MasterClient:
     """Use it as a context manager, or close it.
 
     Args:
@@ -120,7 +91,7 @@ class LiveCluster:
         self._runner = loop_runner()
         settings = RemotingSettings(connect_timeout_ms=min(CONNECT_TIMEOUT_MS, timeout_ms))
         self._remoting = RemotingClient(TcpNetwork(), self.clock, settings)
-        self._admin = AdminClient(self._remoting)
+        self._admin = ExchangeClient(self._remoting)
         self._masters: dict[str, str] = {}
         self._writables: dict[str, list[QueueKey]] = {}
 
@@ -345,11 +316,11 @@ class LiveCluster:
                 return None
             try:
                 answer = await self._once(
-                    address, self._pull_request(queue, *wanted, expression), _is_pulled
+                    address, pull_request(self._group, queue, *wanted, expression), is_pulled
                 )
             except (ConnectFailed, ConnectionLost, RequestTimeout, Refused):
                 return None
-            return _pulled(answer, wanted[0])
+            return Pulled.of(answer, wanted[0])
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -368,32 +339,17 @@ class LiveCluster:
     async def _pull(self, queue: QueueKey, offset: int, count: int, expression: str) -> Pulled:
         answer = await self.on_master(
             queue.broker_name,
-            lambda: self._pull_request(queue, offset, count, expression),
-            _is_pulled,
+            lambda: pull_request(self._group, queue, offset, count, expression),
+            is_pulled,
         )
-        return _pulled(answer, offset)
-
-    def _pull_request(
-        self, queue: QueueKey, offset: int, count: int, expression: str
-    ) -> RemotingCommand:
-        fields = ext_fields(
-            consumerGroup=self._group, topic=queue.topic, queueId=queue.queue_id,
-            queueOffset=offset, maxMsgNums=count, sysFlag=_PULL_WITH_SUBSCRIPTION, commitOffset=0,
-            suspendTimeoutMillis=0, subscription=expression, subVersion=0, expressionType="TAG",
-            bname=queue.broker_name,
-        )  # fmt: skip
-        return RemotingCommand(RequestCode.PULL_MESSAGE, ext_fields=fields)
+        return Pulled.of(answer, offset)
 
     def record_ends(self, offsets: dict[QueueKey, int]) -> dict[QueueKey, tuple[int, int] | None]:
         """Where in the log the record at an offset of each queue begins and ends; None without one."""
 
         async def ends(queue: QueueKey) -> tuple[int, int] | None:
             pulled = await self._pull(queue, offsets[queue], 1, "*")
-            if pulled.code != FOUND_CODE or len(pulled.body) < _HEAD_SIZE:
-                return None
-            size = int.from_bytes(pulled.body[:4], signed=True)
-            begin = int.from_bytes(pulled.body[_PHYSICAL_OFFSET_AT], signed=True)
-            return begin, begin + size
+            return pulled.first_record
 
         return self.call(self._each(offsets, ends))
 
@@ -473,7 +429,3 @@ class LiveCluster:
         if answer.code == ResponseCode.SUCCESS:
             return EpochEntryCache.decode(answer.body)
         return None
-
-
-_PHYSICAL_OFFSET_AT = slice(28, 36)
-_HEAD_SIZE = 36

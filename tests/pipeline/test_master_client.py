@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.admin.bodies import QueueKey, TopicRoute
-from rmqha.admin.exchange import Exchange, Refused, Unreachable
 from rmqha.base.errors import ConfigInvalid
-from rmqha.pipeline.live.cluster import LiveCluster
+from rmqha.client.aio.master_client import MasterClient
+from rmqha.client.exchange import Exchange, Refused, Unreachable
+from rmqha.client.routes import QueueKey, TopicRoute
 from rmqha.pipeline.live.offsets import DataLost, Progress, QueueRange, ranges
 from rmqha.pipeline.live.options import At, Bound, ReadOptions, read_options
 from rmqha.pipeline.live.planning import Planner, connect
@@ -142,8 +142,8 @@ def test_topic_when_static_then_refused(monkeypatch: pytest.MonkeyPatch) -> None
         yield from ()
         return routes[topic]
 
-    monkeypatch.setattr(LiveCluster, "_topics", asked)
-    monkeypatch.setattr("rmqha.pipeline.live.cluster.topic_route", route_of)
+    monkeypatch.setattr(MasterClient, "_topics", asked)
+    monkeypatch.setattr("rmqha.client.aio.master_client.topic_route", route_of)
     for chosen in ({"topic": "A"}, {"subscribe": "B,A"}, {"subscribePattern": ".*"}):
         options = read_options({"nameServer": "127.0.0.1:1", **chosen})
         with (
@@ -218,7 +218,7 @@ def test_message_when_stored_less_safely_then_sent_again_elsewhere(
             raise Refused("a:1", code, "scripted")
         return command
 
-    with LiveCluster(["a:1"], timeout_ms=100, failover_timeout_ms=5000, group="g") as live:
+    with MasterClient(["a:1"], timeout_ms=100, failover_timeout_ms=5000, group="g") as live:
         monkeypatch.setattr(live, "_writable", writable)
         monkeypatch.setattr(live, "_stored", stored)
         live.call(live.send("t", 0, lambda _: RemotingCommand(0)))
@@ -226,7 +226,7 @@ def test_message_when_stored_less_safely_then_sent_again_elsewhere(
         codes.append(13)
         with pytest.raises(Refused, match="CODE: 13"):
             live.call(live.send("t", 0, lambda _: RemotingCommand(0)))
-    with LiveCluster(["a:1"], timeout_ms=100, failover_timeout_ms=0, group="g") as live:
+    with MasterClient(["a:1"], timeout_ms=100, failover_timeout_ms=0, group="g") as live:
         monkeypatch.setattr(live, "_writable", writable)
         monkeypatch.setattr(live, "_stored", stored)
         codes.append(12)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rmqha.admin.bodies import MASTER_ID, TopicRoute
-from rmqha.admin.exchange import Exchange, NotFound, ask_any
+from rmqha.client.exchange import Exchange, NotFound, ask_any
+from rmqha.client.routes import MASTER_ID, TopicRoute
 from rmqha.remoting.bodies import BrokerMemberGroup, ClusterInfo
 from rmqha.remoting.codes import RequestCode
 

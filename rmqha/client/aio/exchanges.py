@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rmqha.admin.exchange import Exchange, ResultT, Unreachable
 from rmqha.base.errors import ConnectFailed, ConnectionLost, RequestTimeout
+from rmqha.client.exchange import Exchange, ResultT, Unreachable
 from rmqha.remoting.aio.client import RemotingClient
 
 
-class AdminClient:
+class ExchangeClient:
     """Drives exchanges over one remoting client."""
 
     def __init__(self, client: RemotingClient) -> None:

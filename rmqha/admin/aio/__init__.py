@@ -1,1 +1,0 @@
-"""Carries a command's calls out on a connection."""

@@ -1,0 +1,57 @@
+"""Names of topics that mean something, what a name may be, and the bits of a queue's permission.
+
+Source: TopicValidator, PermName and MixAll of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.1).
+"""
+
+from __future__ import annotations
+
+import re
+
+PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
+AUTO_CREATE_TOPIC = "TBW102"
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+TOPIC_LENGTH_MAX = 127
+GROUP_TOPIC_LENGTH_MAX = 255
+
+NOT_FOR_PRODUCERS = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
+    }
+)  # fmt: skip
+"""The broker writes these itself."""
+
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+REVIVE_TOPIC = "rmq_sys_REVIVE_LOG_"
+"""With the cluster's name behind it."""
+
+SYSTEM_TOPICS = frozenset(
+    {
+        *NOT_FOR_PRODUCERS, AUTO_CREATE_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC",
+        "CHECKPOINT_TOPIC",
+    }
+)  # fmt: skip
+"""Nobody but the broker may make, change or delete these, nor those of ``SYSTEM_PREFIX``."""
+
+SYSTEM_PREFIX = "rmq_sys_"
+
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic is the broker's own."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
+def topic_error(topic: str) -> str | None:
+    """Why no topic can have this name; None when one can."""
+    if not topic.strip():
+        return "the topic is blank"
+    if not _TOPIC.fullmatch(topic):
+        return f"topic {topic!r} holds other than letters, digits and %|_-"
+    group = topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+    limit = GROUP_TOPIC_LENGTH_MAX if group else TOPIC_LENGTH_MAX
+    if len(topic) > limit:
+        return f"the topic is longer than {limit}"
+    return None
