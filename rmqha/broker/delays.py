@@ -14,7 +14,7 @@ import base64
 import binascii
 from typing import NamedTuple
 
-from rmqha.broker.send import ILLEGAL_OPERATION, MESSAGE_ILLEGAL, Refusal
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.topics import QUEUES_MAX
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX, parse_number
@@ -105,12 +105,12 @@ def _timed(message: Message, rules: DelayRules, wall_ms: int) -> Message | Refus
         return Refusal(ResponseCode.SYSTEM_ERROR, "timers are switched off: timerWheelEnable=false")
     if wanted < 0 or wanted - wall_ms > rules.delay_max_ms:
         return Refusal(
-            MESSAGE_ILLEGAL,
+            ResponseCode.MESSAGE_ILLEGAL,
             f"a timer may be at most {rules.delay_max_ms} ms ahead, and must be a number",
         )
     if wanted <= wall_ms:
         if props.find(properties, DELETE_KEY) is not None:
-            return Refusal(MESSAGE_ILLEGAL, "what is to be recalled is due already")
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, "what is to be recalled is due already")
         return message
     step = rules.precision_ms
     out = wanted - step if wanted % step == 0 else wanted - wanted % step
@@ -208,7 +208,7 @@ def encode_handle(handle: RecallHandle) -> str:
 
 def decode_handle(text: str) -> RecallHandle | Refusal:
     """Read a handle."""
-    wrong = Refusal(ILLEGAL_OPERATION, "recall handle is invalid")
+    wrong = Refusal(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")
     try:
         raw = base64.b64decode(text.encode(), altchars=b"-_", validate=True)
         parts = raw.decode().split(" ")
@@ -238,11 +238,13 @@ def check_recall(
 ) -> Refusal | None:
     """Whether a handle can still be used here."""
     if handle.topic != topic:
-        return Refusal(ILLEGAL_OPERATION, "recall failed, topic not match")
+        return Refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
     if handle.broker_name != broker_name:
-        return Refusal(ILLEGAL_OPERATION, "recall failed, broker service not available")
+        return Refusal(
+            ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available"
+        )
     if not 0 < handle.deliver_ms - wall_ms < rules.delay_max_ms:
-        return Refusal(ILLEGAL_OPERATION, "recall failed, timestamp invalid")
+        return Refusal(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
     return None
 
 

@@ -32,7 +32,6 @@ SCAN_FILTERED_MAX = 1_000
 STEPS_MAX = 16_000
 """Steps of selectors, likewise; about a microsecond each."""
 
-SUBSCRIPTION_PARSE_FAILED = 23
 PARSE_FAILED = "parse the consumer's subscription failed"
 
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from rmqha.remoting.headers import bool_field, int_field, long_field, text_field
 
-QUERY_NOT_FOUND = 22
 BOUNDARY_UPPER = "UPPER"
 
 

@@ -17,17 +17,11 @@ from typing import Any, NamedTuple
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.bodies import json_array, json_object, number, read_object, text
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.consumers import TAG, Subscription, subscription
 from rmqha.broker.groups import GroupConfig
-from rmqha.broker.send import (
-    INVALID_PARAMETER,
-    MESSAGE_ILLEGAL,
-    NO_PERMISSION,
-    SUBSCRIPTION_GROUP_NOT_EXIST,
-    TOPIC_NOT_EXIST,
-    Refusal,
-)
 from rmqha.broker.topics import TopicConfig
+from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import (
     INT32_MAX,
     INT64_MAX,
@@ -39,8 +33,6 @@ from rmqha.remoting.headers import (
 )
 from rmqha.remoting.topic_names import PERM_READ, RETRY_PREFIX
 
-NO_MESSAGE = 208
-POLLING_FULL = 209
 POLLING_TIMEOUT = 210
 
 COUNT_MAX = 32
@@ -184,28 +176,34 @@ def check_pop(
     """
     name = pop.consumer_group
     if not 0 < pop.max_msg_nums <= COUNT_MAX:
-        return Refusal(INVALID_PARAMETER, f"a pop takes 1 to {COUNT_MAX} messages")
+        return Refusal(ResponseCode.INVALID_PARAMETER, f"a pop takes 1 to {COUNT_MAX} messages")
     if topic is None:
-        return Refusal(TOPIC_NOT_EXIST, f"topic[{pop.topic}] not exist, apply first please!")
+        return Refusal(
+            ResponseCode.TOPIC_NOT_EXIST, f"topic[{pop.topic}] not exist, apply first please!"
+        )
     if not topic.perm & PERM_READ:
-        return Refusal(NO_PERMISSION, f"the topic[{pop.topic}] peeking message is forbidden")
+        return Refusal(
+            ResponseCode.NO_PERMISSION, f"the topic[{pop.topic}] peeking message is forbidden"
+        )
     if pop.queue_id >= topic.read_queue_nums:
         return Refusal(
-            INVALID_PARAMETER,
+            ResponseCode.INVALID_PARAMETER,
             f"queueId[{pop.queue_id}] is illegal, topic:[{pop.topic}] "
             f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
         )
     if group is None:
-        return Refusal(SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist")
+        return Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist"
+        )
     if not group.consume_enable:
-        return Refusal(NO_PERMISSION, f"subscription group no permission, {name}")
+        return Refusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
     return _wanted(pop, invisible_max_ms)
 
 
 def _wanted(pop: PopRequest, invisible_max_ms: int) -> Subscription | Refusal:
     if not 0 <= pop.invisible_ms <= invisible_max_ms:
         return Refusal(
-            INVALID_PARAMETER,
+            ResponseCode.INVALID_PARAMETER,
             f"an invisible time of {pop.invisible_ms} ms is not from 0 to {invisible_max_ms}",
         )
     return subscription(pop.topic, pop.expression, pop.expression_type, 0)
@@ -260,22 +258,24 @@ def check_ack(
         low, high: the queue's first offset and its end.
     """
     if topic is None:
-        return Refusal(TOPIC_NOT_EXIST, f"topic[{ack.topic}] not exist, apply first please!")
+        return Refusal(
+            ResponseCode.TOPIC_NOT_EXIST, f"topic[{ack.topic}] not exist, apply first please!"
+        )
     if not 0 <= ack.queue_id < topic.read_queue_nums:
         return Refusal(
-            MESSAGE_ILLEGAL,
+            ResponseCode.MESSAGE_ILLEGAL,
             f"queueId[{ack.queue_id}] is illegal, topic:[{ack.topic}] "
             f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
         )
     if not low <= ack.offset < high:
         return Refusal(
-            NO_MESSAGE,
+            ResponseCode.NO_MESSAGE,
             f"offset is illegal, key:{ack.topic}@{ack.queue_id}, commit:{ack.offset}, "
             f"store:{low}~{high}",
         )
     revive_queue = ack.key.revive_queue
     if revive_queue != ORDER_REVIVE_QUEUE and not 0 <= revive_queue < revive_queues:
-        return Refusal(MESSAGE_ILLEGAL, f"revive queue {revive_queue} does not exist")
+        return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"revive queue {revive_queue} does not exist")
     return None
 
 

@@ -9,25 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.consumers import TAG, ConsumerGroup, Subscription, subscription
-from rmqha.broker.filters import (
-    PARSE_FAILED,
-    SUBSCRIPTION_PARSE_FAILED,
-    Matches,
-    Selectors,
-    unsupported,
-)
+from rmqha.broker.filters import PARSE_FAILED, Matches, Selectors, unsupported
 from rmqha.broker.groups import GroupConfig
-from rmqha.broker.send import INVALID_PARAMETER, NO_PERMISSION, TOPIC_NOT_EXIST, Refusal
 from rmqha.broker.topics import TopicConfig
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import int_field, long_field, text_field
 from rmqha.remoting.topic_names import PERM_READ
 
-SUBSCRIPTION_NOT_EXIST = 24
-SUBSCRIPTION_NOT_LATEST = 25
-SUBSCRIPTION_GROUP_NOT_EXIST = 26
-FILTER_DATA_NOT_EXIST = 27
 FILTER_UNKNOWN = "The broker's consumer filter data is not exist!Your expression may be wrong!"
 
 FLAG_COMMIT, FLAG_SUSPEND, FLAG_SUBSCRIPTION = 1, 2, 4
@@ -100,16 +90,22 @@ def check_pull(
     """
     name = pull.consumer_group
     if group is None:
-        return Refusal(SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist")
+        return Refusal(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] does not exist"
+        )
     if not group.consume_enable:
-        return Refusal(NO_PERMISSION, f"subscription group no permission, {name}")
+        return Refusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
     if topic is None:
-        return Refusal(TOPIC_NOT_EXIST, f"topic[{pull.topic}] not exist, apply first please!")
+        return Refusal(
+            ResponseCode.TOPIC_NOT_EXIST, f"topic[{pull.topic}] not exist, apply first please!"
+        )
     if not topic.perm & PERM_READ:
-        return Refusal(NO_PERMISSION, f"the topic[{pull.topic}] pulling message is forbidden")
+        return Refusal(
+            ResponseCode.NO_PERMISSION, f"the topic[{pull.topic}] pulling message is forbidden"
+        )
     if not 0 <= pull.queue_id < topic.read_queue_nums:
         return Refusal(
-            INVALID_PARAMETER,
+            ResponseCode.INVALID_PARAMETER,
             f"queueId[{pull.queue_id}] is illegal, topic:[{pull.topic}] "
             f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
         )
@@ -137,9 +133,9 @@ def check_filter(
     matches = selectors.matches(wanted)
     in_request = pull.sys_flag & FLAG_SUBSCRIPTION
     if isinstance(matches, str) and not in_request:
-        return Refusal(FILTER_DATA_NOT_EXIST, FILTER_UNKNOWN)
+        return Refusal(ResponseCode.FILTER_DATA_NOT_EXIST, FILTER_UNKNOWN)
     if isinstance(matches, str):
-        return Refusal(SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
+        return Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
     return matches
 
 
@@ -148,19 +144,22 @@ def _subscribed(
 ) -> Subscription | Refusal:
     """The subscription of an earlier heartbeat."""
     if online is None:
-        return Refusal(SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+        return Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
     if online.is_broadcasting and not group.consume_broadcast_enable:
         return Refusal(
-            NO_PERMISSION, f"the consumer group[{group.name}] can not consume by broadcast way"
+            ResponseCode.NO_PERMISSION,
+            f"the consumer group[{group.name}] can not consume by broadcast way",
         )
     wanted = online.subscriptions.get(pull.topic)
     if wanted is None:
-        return Refusal(SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+        return Refusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
     # Whoever takes every message gets all that a newer subscription can want, and its client
     # looks at the tags again; Java refuses for up to one heartbeat.
     takes_all = wanted.hashes is None and wanted.expression_type == TAG
     if wanted.sub_version < pull.sub_version and not takes_all:
-        return Refusal(SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return Refusal(
+            ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+        )
     return wanted
 
 

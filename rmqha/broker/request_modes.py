@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.bodies import MessageQueue, json_object, number, read_object, text
-from rmqha.broker.send import NO_PERMISSION, Refusal
+from rmqha.broker.common.refusal import Refusal
 from rmqha.remoting import fastjson
+from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.topic_names import RETRY_PREFIX
 
 PULL, POP = "PULL", "POP"
@@ -86,7 +87,7 @@ class RequestModes:
     def put(self, mode: RequestMode) -> Refusal | None:
         """Set a mode."""
         if mode.topic.startswith(RETRY_PREFIX):
-            return Refusal(NO_PERMISSION, "retry topic is not allowed to set mode")
+            return Refusal(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         key = mode.topic, mode.group
         if key not in self._modes and len(self._modes) >= self._max:
             return Refusal(1, f"there are {self._max} request modes already")

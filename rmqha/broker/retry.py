@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rmqha.broker.send import MAX_RECONSUME_VERSION, SUBSCRIPTION_GROUP_NOT_EXIST, Refusal
+from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.send import MAX_RECONSUME_VERSION
 from rmqha.broker.topics import TopicConfig
+from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import bool_field, int_field, long_field, text_field
 from rmqha.remoting.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rmqha.store import properties as props
@@ -90,4 +92,6 @@ def returned_message(
 
 def group_refusal(group: str) -> Refusal:
     """The group does not exist."""
-    return Refusal(SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+    return Refusal(
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}"
+    )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.topics import TopicConfig, is_for_services
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.headers import bool_field, int_field, long_field, text_field
@@ -20,14 +21,7 @@ from rmqha.store.record import INNER_BATCH, PROPERTIES_MAX, TRANSACTION_MASK, Me
 SEND_BATCH_MESSAGE = 320
 _PAIR_END = 2
 
-MESSAGE_ILLEGAL = 13
-SERVICE_NOT_AVAILABLE = int(ResponseCode.SERVICE_NOT_AVAILABLE)
-NO_PERMISSION = 16
-TOPIC_NOT_EXIST = 17
-INVALID_PARAMETER = 29
-ILLEGAL_OPERATION = 604
 
-SUBSCRIPTION_GROUP_NOT_EXIST = 26
 MAX_RECONSUME_VERSION = 121
 """Clients from 3.4.9 on say themselves how often a message may be delivered."""
 
@@ -62,13 +56,6 @@ class SendRequest(NamedTuple):
     producer_group: str = ""
     max_reconsume_times: int | None = None
     unit_mode: bool = False
-
-
-class Refusal(NamedTuple):
-    """A message that is not stored: the answer's code and remark."""
-
-    code: int
-    remark: str
 
 
 class Stamps(NamedTuple):
@@ -157,20 +144,25 @@ def name_refusal(topic: str) -> Refusal | None:
     """Whether producers may send to a topic of this name at all."""
     error = topic_error(topic)
     if error is not None:
-        return Refusal(INVALID_PARAMETER, error)
+        return Refusal(ResponseCode.INVALID_PARAMETER, error)
     if is_for_services(topic):
-        return Refusal(NO_PERMISSION, f"sending to topic {topic} is forbidden")
+        return Refusal(ResponseCode.NO_PERMISSION, f"sending to topic {topic} is forbidden")
     return None
 
 
 def content_refusal(request: SendRequest, body_size: int, body_max: int) -> Refusal | None:
     """What is wrong with the message itself; asked once its topic and queue are known."""
     if not body_size:
-        return Refusal(MESSAGE_ILLEGAL, "the message has no body")
+        return Refusal(ResponseCode.MESSAGE_ILLEGAL, "the message has no body")
     if body_size > body_max:
-        return Refusal(MESSAGE_ILLEGAL, f"a body of {body_size} bytes is over the limit {body_max}")
+        return Refusal(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"a body of {body_size} bytes is over the limit {body_max}",
+        )
     if len(request.properties) > PROPERTIES_MAX:
-        return Refusal(MESSAGE_ILLEGAL, f"properties are longer than {PROPERTIES_MAX} bytes")
+        return Refusal(
+            ResponseCode.MESSAGE_ILLEGAL, f"properties are longer than {PROPERTIES_MAX} bytes"
+        )
     if request.sys_flag & (TRANSACTION_MASK | INNER_BATCH):
         return _flag_refusal(request)
     return None
@@ -179,10 +171,14 @@ def content_refusal(request: SendRequest, body_size: int, body_max: int) -> Refu
 def _flag_refusal(request: SendRequest) -> Refusal | None:
     """Stored as they are, no consumer would see them, or one message would count for several."""
     if request.sys_flag & INNER_BATCH:
-        return Refusal(MESSAGE_ILLEGAL, "an inner batch needs a topic of queue.type=BatchCQ")
+        return Refusal(
+            ResponseCode.MESSAGE_ILLEGAL, "an inner batch needs a topic of queue.type=BatchCQ"
+        )
     kind = request.sys_flag & TRANSACTION_MASK
     if kind in (_PREPARED, _ROLLED_BACK) and b"TRAN_MSG" not in request.properties:
-        return Refusal(MESSAGE_ILLEGAL, "the flag of a transaction, but no property TRAN_MSG")
+        return Refusal(
+            ResponseCode.MESSAGE_ILLEGAL, "the flag of a transaction, but no property TRAN_MSG"
+        )
     return None
 
 
@@ -190,7 +186,7 @@ def choose_queue(topic: TopicConfig, queue_id: int, turn: int) -> int | Refusal:
     """The queue that was asked for, or for a negative one the queue whose turn it is."""
     if queue_id >= max(topic.read_queue_nums, topic.write_queue_nums):
         return Refusal(
-            INVALID_PARAMETER,
+            ResponseCode.INVALID_PARAMETER,
             f"queue {queue_id} of topic {topic.name} does not exist: it has "
             f"{topic.read_queue_nums} to read and {topic.write_queue_nums} to write",
         )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from msgspec.structs import replace
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.send import INVALID_PARAMETER, Refusal
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.topics import QUEUES_MAX, TopicConfig
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import ResponseCode
@@ -109,7 +109,7 @@ def check_name(name: str, *, protect_system: bool) -> Refusal | None:
     error = topic_error(name)
     if error is None and protect_system and is_system_topic(name):
         error = f"The topic[{name}] is conflict with system topic."
-    return None if error is None else Refusal(INVALID_PARAMETER, error)
+    return None if error is None else Refusal(ResponseCode.INVALID_PARAMETER, error)
 
 
 def parse_topic(
@@ -166,9 +166,13 @@ def checked_topic(wanted: TopicConfig, old: TopicConfig | None) -> TopicConfig |
     """The topic after the change, or what is wrong with it."""
     counts = (wanted.read_queue_nums, wanted.write_queue_nums)
     if not all(0 < count <= QUEUES_MAX for count in counts):
-        return Refusal(INVALID_PARAMETER, f"queue numbers must be from 1 to {QUEUES_MAX}")
+        return Refusal(
+            ResponseCode.INVALID_PARAMETER, f"queue numbers must be from 1 to {QUEUES_MAX}"
+        )
     if not 0 <= wanted.perm <= _PERM_MAX:
-        return Refusal(INVALID_PARAMETER, f"perm {wanted.perm} is not from 0 to {_PERM_MAX}")
+        return Refusal(
+            ResponseCode.INVALID_PARAMETER, f"perm {wanted.perm} is not from 0 to {_PERM_MAX}"
+        )
     attributes = alter_attributes(None if old is None else old.attributes, wanted.attributes)
     if isinstance(attributes, Refusal):
         return attributes

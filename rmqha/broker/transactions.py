@@ -13,8 +13,8 @@ from collections import OrderedDict, deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.delays import real_place
-from rmqha.broker.send import ILLEGAL_OPERATION, MESSAGE_ILLEGAL, Refusal
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import (
     INT64_MAX,
@@ -73,7 +73,7 @@ def half_message(message: Message) -> Message | Refusal:
     if len(properties) > PROPERTIES_MAX - RENEWAL_BYTES:
         most = PROPERTIES_MAX - RENEWAL_BYTES
         return Refusal(
-            MESSAGE_ILLEGAL,
+            ResponseCode.MESSAGE_ILLEGAL,
             f"properties of {len(properties)} bytes, at most {most} of a half message",
         )
     return message._replace(
@@ -119,7 +119,9 @@ def check_end(
     named = not request.from_check and props.find(half.properties, _IMMUNITY) is not None
     if named and age_ms > immunity_ms(half.properties, timeout_ms):
         # The producer itself named the time after which it wants to be asked.
-        return Refusal(ILLEGAL_OPERATION, "the time to end the transaction unasked is over")
+        return Refusal(
+            ResponseCode.ILLEGAL_OPERATION, "the time to end the transaction unasked is over"
+        )
     group = props.find(half.properties, b"PGROUP") or b""
     if group.decode("utf-8", "replace") != request.producer_group:
         return Refusal(ResponseCode.SYSTEM_ERROR, "The producer group wrong")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rmqha.broker.aio.replica import BrokerReplica
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.consumers import ConsumerGroup, Subscription, subscription
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.pull import check_pull, parse_pull, status_code
-from rmqha.broker.send import Refusal
 from rmqha.broker.topics import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.delay_offsets import DelayOffsets
 from rmqha.broker.delays import (
     SCHEDULE_TOPIC,
@@ -25,7 +26,7 @@ from rmqha.broker.delays import (
     real_place,
 )
 from rmqha.broker.retry import goes_to_dead_letters, reconsume_max
-from rmqha.broker.send import Refusal, parse_any_send, parse_send
+from rmqha.broker.send import parse_any_send, parse_send
 from rmqha.broker.timers import Due, TimerMark, TimerTable
 from rmqha.broker.topic_requests import (
     alter_attributes,

@@ -13,9 +13,9 @@ from rmqha.broker.aio.config_file import APPLIED_OFFSET
 from rmqha.broker.aio.processors import Broker
 from rmqha.broker.aio.processors.send import NOT_SERVING
 from rmqha.broker.aio.writer import Writer, nothing
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.metadata import Change, Metadata
-from rmqha.broker.send import MESSAGE_ILLEGAL, SERVICE_NOT_AVAILABLE, Refusal
 from rmqha.broker.topics import TopicConfig
 from rmqha.ha.events import PutStatus, Role
 from rmqha.remoting.aio.connection import Connection
@@ -212,9 +212,11 @@ class MetadataLog:
         try:
             result = self._writer.append(self._message(change))
         except MessageIllegal as error:
-            return Refusal(MESSAGE_ILLEGAL, f"nothing is changed, it is too much at once: {error}")
+            return Refusal(
+                ResponseCode.MESSAGE_ILLEGAL, f"nothing is changed, it is too much at once: {error}"
+            )
         except DiskFailed as error:
-            return Refusal(SERVICE_NOT_AVAILABLE, f"nothing is changed: {error}")
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"nothing is changed: {error}")
         self._begin(change, result.offset, result.end)
         self._forget(change)
         return result.end
@@ -222,7 +224,7 @@ class MetadataLog:
     def _refusal(self, change: Change) -> Refusal | None:
         broker = self._broker
         if broker.role is not Role.MASTER or broker.ha is None or broker.store.failed is not None:
-            return Refusal(SERVICE_NOT_AVAILABLE, NOT_SERVING)
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_SERVING)
         status = broker.ha.check_put()
         if status is not PutStatus.PUT_OK:
             return Refusal(status.response_code, status.remark or NOT_SERVING)

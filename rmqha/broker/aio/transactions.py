@@ -9,8 +9,8 @@ from __future__ import annotations
 from rmqha.base.errors import MessageIllegal
 from rmqha.broker.aio.processors import Broker
 from rmqha.broker.aio.writer import Writer
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.delays import DelayRules, place, real_place
-from rmqha.broker.send import SERVICE_NOT_AVAILABLE, Refusal
 from rmqha.broker.transactions import (
     COMMIT,
     GROUP,
@@ -95,7 +95,9 @@ class TransactionService:
             DiskFailed: the store has stopped.
         """
         if not self._writer.is_open:
-            return Refusal(SERVICE_NOT_AVAILABLE, "this broker cannot be written to now")
+            return Refusal(
+                ResponseCode.SERVICE_NOT_AVAILABLE, "this broker cannot be written to now"
+            )
         half = self._broker.store.reader.look(request.physical_offset)
         wall_ms = self._broker.clock.wall_ms()
         refusal = check_end(request, half, wall_ms, self._timeout_ms)

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.aio.processors import Broker
-from rmqha.broker.send import SERVICE_NOT_AVAILABLE
 from rmqha.ha.events import PutStatus, Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
@@ -112,6 +111,6 @@ class Writer:
             if not await settled:
                 code, remark = int(ResponseCode.SYSTEM_ERROR), "FLUSH_SLAVE_TIMEOUT"
         except DiskFailed as error:
-            code, remark = SERVICE_NOT_AVAILABLE, str(error)
+            code, remark = ResponseCode.SERVICE_NOT_AVAILABLE, str(error)
         if not request.is_oneway:
             connection.send(request.reply(code, remark, fields))

@@ -15,13 +15,13 @@ from rmqha.broker.aio.clients import ClientConnections
 from rmqha.broker.aio.config_file import APPLIED_OFFSET, FileTroubles
 from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.topics import TopicFile
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.consumers import ConsumerTable
 from rmqha.broker.filters import Selectors
 from rmqha.broker.metadata import Change
 from rmqha.broker.producers import ProducerTable
 from rmqha.broker.queue_locks import QueueLocks
 from rmqha.broker.replicas import ReplicasCore
-from rmqha.broker.send import Refusal
 from rmqha.broker.settings import BrokerConfig
 from rmqha.broker.statistics import Statistics
 from rmqha.broker.topics import TopicConfig

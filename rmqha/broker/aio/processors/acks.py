@@ -10,9 +10,9 @@ from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
 from rmqha.broker.aio.ordered_pops import OrderedPops
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.services import MasterServices
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.delays import place
 from rmqha.broker.pop import (
-    NO_MESSAGE,
     ORDER_REVIVE_QUEUE,
     AckRequest,
     BatchAck,
@@ -21,7 +21,6 @@ from rmqha.broker.pop import (
     parse_batch,
 )
 from rmqha.broker.pop_revive import REVIVE_TOPIC, Acks, CheckPoint
-from rmqha.broker.send import INVALID_PARAMETER, MESSAGE_ILLEGAL, SERVICE_NOT_AVAILABLE, Refusal
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -70,7 +69,7 @@ class AckProcessor:
         except RemoteProtocolError as error:
             return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
         if not entries:
-            return request.reply(NO_MESSAGE)
+            return request.reply(ResponseCode.NO_MESSAGE)
         ordered = [one for one in entries if one.revive_queue == ORDER_REVIVE_QUEUE]
         for entry in ordered:
             refusal = self._in_order(entry.topic, entry.consumer_group, entry.queue_id,
@@ -90,7 +89,7 @@ class AckProcessor:
         wall_ms, most_ms = self._broker.clock.wall_ms(), self._services.rules.delay_max_ms
         if not 0 <= ack.invisible_ms <= most_ms:
             return request.reply(
-                INVALID_PARAMETER,
+                ResponseCode.INVALID_PARAMETER,
                 f"an invisible time of {ack.invisible_ms} ms is not from 0 to {most_ms}",
             )
         if ack.key.revive_queue == ORDER_REVIVE_QUEUE:
@@ -153,7 +152,7 @@ class AckProcessor:
             acked = self._orders.acknowledge((topic, group, queue_id), offset, pop_ms)
             if acked.illegal:
                 refusal = Refusal(
-                    MESSAGE_ILLEGAL,
+                    ResponseCode.MESSAGE_ILLEGAL,
                     f"offset is illegal, key:{topic}@{group}@{queue_id}, commit:{offset}",
                 )
         return refusal
@@ -175,7 +174,7 @@ class AckProcessor:
     def _not_master(self) -> Refusal | None:
         if self._broker.role is Role.MASTER:
             return None
-        return Refusal(SERVICE_NOT_AVAILABLE, "this broker cannot be written to now")
+        return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "this broker cannot be written to now")
 
     def _message(self, acks: Acks, revive_queue: int, invisible_ms: int) -> Message:
         wall_ms = self._broker.clock.wall_ms()
@@ -191,7 +190,9 @@ class AckProcessor:
         """Write all, and answer when they are safe."""
         writer, rules = self._services.writer, self._services.rules
         if not writer.is_open:
-            return request.reply(SERVICE_NOT_AVAILABLE, "this broker cannot be written to now")
+            return request.reply(
+                ResponseCode.SERVICE_NOT_AVAILABLE, "this broker cannot be written to now"
+            )
         wall_ms = self._broker.clock.wall_ms()
         end = 0
         try:

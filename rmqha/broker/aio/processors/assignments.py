@@ -17,7 +17,6 @@ from rmqha.broker.request_modes import (
     assignment_body,
     route_queues,
 )
-from rmqha.broker.send import TOPIC_NOT_EXIST
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.connection import Connection
@@ -66,7 +65,7 @@ class AssignmentProcessor:
             return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
         broker = self._broker
         if broker.topics.table.get(mode.topic) is None:
-            return request.reply(TOPIC_NOT_EXIST, f"topic[{mode.topic}] not exist")
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST, f"topic[{mode.topic}] not exist")
         refused = unwritable(broker, request)
         if refused is not None:
             return refused

@@ -16,7 +16,7 @@ from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.bodies import MessageQueue, json_array, json_object, read_object, text
 from rmqha.broker.clients import Client
 from rmqha.broker.consumers import TAG, ConsumerData, Subscription
-from rmqha.broker.filters import SUBSCRIPTION_PARSE_FAILED, unsupported
+from rmqha.broker.filters import unsupported
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.heartbeat import Heartbeat
 from rmqha.broker.metadata import Change
@@ -29,7 +29,6 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields, text_field
 from rmqha.runtime.logs import Logger
 
-CONSUMER_NOT_ONLINE = 206
 CONSUME_MSG_TIMEOUT = 207
 LOCK_QUEUES_MAX = 100_000
 PROXY_TIMEOUT_MS = 10_000
@@ -192,7 +191,9 @@ class ClientProcessor:
         name = text_field(request.ext_fields, "consumerGroup", "")
         group = self._broker.consumers.get(name)
         if group is None:
-            return request.reply(CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+            return request.reply(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
+            )
         body = {
             "connectionSet": [client.members() for client in self._broker.consumers.clients(name)],
             "consumeFromWhere": group.consume_from_where,
@@ -220,14 +221,14 @@ class ClientProcessor:
             wanted = members.get("subscriptionData")
             one = None if wanted is None else Subscription.of(wanted)
         except RemoteProtocolError as error:
-            return request.reply(SUBSCRIPTION_PARSE_FAILED, str(error))
+            return request.reply(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
         if one is None or one.expression_type == TAG:
             return request.reply(ResponseCode.SUCCESS)
         if not self._broker.config.boolean("enablePropertyFilter"):
             return request.reply(ResponseCode.SYSTEM_ERROR, unsupported(one.expression_type))
         found = self._broker.selectors.matches(one)
         if isinstance(found, str):
-            return request.reply(SUBSCRIPTION_PARSE_FAILED, found)
+            return request.reply(ResponseCode.SUBSCRIPTION_PARSE_FAILED, found)
         return request.reply(ResponseCode.SUCCESS)
 
     # -- locks -------------------------------------------------------------------------------------

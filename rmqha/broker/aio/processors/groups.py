@@ -7,8 +7,6 @@ from rmqha.broker.aio.processors import Broker, Handlers, table_for, unwritable
 from rmqha.broker.bodies import json_array, read_object
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.metadata import Change
-from rmqha.broker.pull import SUBSCRIPTION_GROUP_NOT_EXIST
-from rmqha.broker.send import INVALID_PARAMETER
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
@@ -43,7 +41,7 @@ class GroupProcessor:
         try:
             groups = [GroupConfig.of(read_object(request.body, "a subscription group"))]
         except RemoteProtocolError as error:
-            return request.reply(INVALID_PARAMETER, str(error))
+            return request.reply(ResponseCode.INVALID_PARAMETER, str(error))
         return self._put_all(connection, request, groups)
 
     def put_list(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
@@ -55,7 +53,7 @@ class GroupProcessor:
                 for one in json_array(members.get("groupConfigList", ""), "groupConfigList")
             ]
         except RemoteProtocolError as error:
-            return request.reply(INVALID_PARAMETER, str(error))
+            return request.reply(ResponseCode.INVALID_PARAMETER, str(error))
         return self._put_all(connection, request, groups)
 
     def _put_all(
@@ -85,7 +83,7 @@ class GroupProcessor:
         group = self._broker.groups.find(name, may_write=self._broker.role is Role.MASTER)
         if group is None:
             return request.reply(
-                SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}"
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}"
             )
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(group.members()))
 

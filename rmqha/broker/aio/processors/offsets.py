@@ -5,15 +5,7 @@ from __future__ import annotations
 
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.bodies import MessageQueue, queue_table
-from rmqha.broker.offsets import (
-    BOUNDARY_UPPER,
-    QUERY_NOT_FOUND,
-    ResetRequest,
-    queues_to_reset,
-    starts_at_zero,
-)
-from rmqha.broker.pull import SUBSCRIPTION_GROUP_NOT_EXIST, SUBSCRIPTION_NOT_EXIST
-from rmqha.broker.send import INVALID_PARAMETER, SERVICE_NOT_AVAILABLE, TOPIC_NOT_EXIST
+from rmqha.broker.offsets import BOUNDARY_UPPER, ResetRequest, queues_to_reset, starts_at_zero
 from rmqha.broker.topics import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
@@ -30,8 +22,6 @@ from rmqha.remoting.headers import (
     text_field,
 )
 from rmqha.store.aio.pulling import Pulling
-
-CONSUMER_NOT_ONLINE = 206
 
 SINCE_FIELD = "rmqhaSince"
 """Of request 43: ``CHANGES_MEMBER`` of the answer before, ``SINCE_EVER`` the first time."""
@@ -89,7 +79,7 @@ class OffsetProcessor:
             )
             if not zero:
                 remark = "Not found, maybe this group consumer boot first"
-                return request.reply(QUERY_NOT_FOUND, remark)
+                return request.reply(ResponseCode.QUERY_NOT_FOUND, remark)
             offset = 0
         return _offset(request, offset)
 
@@ -97,7 +87,9 @@ class OffsetProcessor:
         """15."""
         broker, fields = self._broker, request.ext_fields
         if broker.role is None:
-            return request.reply(SERVICE_NOT_AVAILABLE, "this broker does not know its role yet")
+            return request.reply(
+                ResponseCode.SERVICE_NOT_AVAILABLE, "this broker does not know its role yet"
+            )
         topic, queue_id = _queue(request)
         group = text_field(fields, "consumerGroup", "")
         offset = long_field(fields, "commitOffset", None)
@@ -105,12 +97,15 @@ class OffsetProcessor:
         if broker.groups.find(group, may_write=False) is None or (
             broker.role is Role.MASTER and broker.groups.table.get(group) is None
         ):
-            return request.reply(SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+            return request.reply(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
+            )
         if broker.topics.table.get(topic) is None:
-            return request.reply(TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if queue_id < 0 or offset is None or offset < 0:
             return request.reply(
-                INVALID_PARAMETER, f"queueId or commitOffset is missing or negative, topic {topic}"
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId or commitOffset is missing or negative, topic {topic}",
             )
         if not broker.offsets.table.commit(group, topic, queue_id, offset, broker.clock.wall_ms()):
             return request.reply(ResponseCode.SYSTEM_BUSY, "too many offsets, consumerOffsetsMax")
@@ -169,7 +164,7 @@ class OffsetProcessor:
         name = text_field(request.ext_fields, "topic", "")
         topic = self._broker.topics.table.get(name)
         if topic is None:
-            return request.reply(TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         reader = self._broker.store.reader
         rows = []
         for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
@@ -276,7 +271,9 @@ class OffsetProcessor:
         online = self._broker.consumers.get(group)
         members: dict[str, object] = {"group": group, "topic": topic}
         if online is None:
-            return request.reply(SUBSCRIPTION_NOT_EXIST, f"the group {group} is not online")
+            return request.reply(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the group {group} is not online"
+            )
         if topic in online.subscriptions:
             members["subscriptionData"] = online.subscriptions[topic].members()
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(members))
@@ -291,14 +288,16 @@ class OffsetProcessor:
             return request.reply(ResponseCode.SYSTEM_ERROR, "offsets are reset at the master only")
         topic = broker.topics.table.get(wanted.topic)
         if topic is None:
-            return request.reply(TOPIC_NOT_EXIST, f"topic {wanted.topic} does not exist")
+            return request.reply(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic {wanted.topic} does not exist"
+            )
         if broker.groups.table.get(wanted.group) is None:
             return request.reply(
-                SUBSCRIPTION_GROUP_NOT_EXIST, f"group {wanted.group} does not exist"
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"group {wanted.group} does not exist"
             )
         table = self._reset_table(wanted, topic)
         if isinstance(table, str):
-            return request.reply(INVALID_PARAMETER, table)
+            return request.reply(ResponseCode.INVALID_PARAMETER, table)
         rows = [(self._queue_of(wanted.topic, queue_id), offset) for queue_id, offset in table]
         body = queue_table(rows)
         if self._resets:
@@ -339,7 +338,7 @@ class OffsetProcessor:
         clients = broker.consumers.clients(wanted.group)
         if not clients:
             return request.reply(
-                CONSUMER_NOT_ONLINE,
+                ResponseCode.CONSUMER_NOT_ONLINE,
                 f"Consumer not online, so can not reset offset, Group: {wanted.group} "
                 f"Topic: {wanted.topic} Timestamp: {wanted.timestamp}",
             )

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.pull import FENCED, SLAVE_REFUSES
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.pop import COUNT_MAX, PopRequest, check_pop, parse_pop, retry_topic_of
 from rmqha.broker.pop_offsets import Key
 from rmqha.broker.pull import BYTES_MAX, SCAN_MAX
-from rmqha.broker.send import NO_PERMISSION, SERVICE_NOT_AVAILABLE, Refusal
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -59,9 +59,9 @@ class PeekProcessor:
     def _closed(self) -> Refusal | None:
         config, role = self._broker.config, self._broker.role
         if not config.integer("brokerPermission") & PERM_READ:
-            return Refusal(NO_PERMISSION, "the broker peeking message is forbidden")
+            return Refusal(ResponseCode.NO_PERMISSION, "the broker peeking message is forbidden")
         if role is None:
-            return Refusal(SERVICE_NOT_AVAILABLE, FENCED)
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, FENCED)
         if role is Role.SLAVE and not config.boolean("slaveReadEnable"):
             return Refusal(ResponseCode.SYSTEM_BUSY, SLAVE_REFUSES)
         return None

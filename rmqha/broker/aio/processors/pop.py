@@ -17,20 +17,16 @@ from rmqha.broker.aio.popped import Taken, records_of, shown_as
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.pull import FENCED
 from rmqha.broker.aio.services import MasterServices
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.consumers import Subscription
 from rmqha.broker.delays import place
-from rmqha.broker.filters import (
-    PARSE_FAILED,
-    SUBSCRIPTION_PARSE_FAILED,
-    Matches,
-)
+from rmqha.broker.filters import PARSE_FAILED, Matches
 from rmqha.broker.held_pops import HeldPops
 from rmqha.broker.held_pulls import Held, Key
 from rmqha.broker.offsets import starts_at_zero
 from rmqha.broker.pop import (
     FIRST_OF_QUEUE,
     ORDER_REVIVE_QUEUE,
-    POLLING_FULL,
     POLLING_TIMEOUT,
     Handed,
     PopRequest,
@@ -43,7 +39,6 @@ from rmqha.broker.pop_offsets import Key as OffsetKey
 from rmqha.broker.pop_offsets import PopOffsets
 from rmqha.broker.pop_revive import REVIVE_TOPIC, CheckPoint
 from rmqha.broker.pull import BYTES_MAX, SCAN_MAX
-from rmqha.broker.send import NO_PERMISSION, SERVICE_NOT_AVAILABLE, Refusal
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -162,7 +157,7 @@ class PopProcessor:
         # As in Java, enablePropertyFilter is not asked for here.
         matches = self._broker.selectors.matches(wanted)
         if isinstance(matches, str):
-            return request.reply(SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
+            return request.reply(ResponseCode.SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
         asked = Asked(connection, request, pop, wanted, matches, tells)
         try:
             if not self._serve(asked):
@@ -174,17 +169,17 @@ class PopProcessor:
     def _closed(self) -> Refusal | None:
         role = self._broker.role
         if role is None:
-            return Refusal(SERVICE_NOT_AVAILABLE, FENCED)
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, FENCED)
         if role is Role.SLAVE:
             return Refusal(ResponseCode.SYSTEM_BUSY, SLAVE_REFUSES)
         if not self._broker.config.integer("brokerPermission") & PERM_READ:
-            return Refusal(NO_PERMISSION, "the broker pop message is forbidden")
+            return Refusal(ResponseCode.NO_PERMISSION, "the broker pop message is forbidden")
         if not self._services.rules.timers:
             return Refusal(
                 ResponseCode.SYSTEM_ERROR, "pop message is forbidden: timerWheelEnable is false"
             )
         if not self._services.writer.is_open:
-            return Refusal(SERVICE_NOT_AVAILABLE, "check points cannot be written now")
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "check points cannot be written now")
         return None
 
     def _checked(self, pop: PopRequest) -> Subscription | Refusal:
@@ -335,7 +330,7 @@ class PopProcessor:
 
     def _nothing(self, asked: Asked, code: int) -> None:
         if asked.tells:
-            self._tell(asked, has_message=False, full=code == POLLING_FULL)
+            self._tell(asked, has_message=False, full=code == ResponseCode.POLLING_FULL)
             return
         self._broker.statistics.missed()
         fields = pop_fields(
@@ -424,7 +419,7 @@ class PopProcessor:
         poll_ms = min(pop.poll_ms, self._poll_ms_max)
         key = self._held_key(pop)
         if poll_ms <= 0 or self._held.is_full(key):
-            self._nothing(asked, POLLING_TIMEOUT if poll_ms <= 0 else POLLING_FULL)
+            self._nothing(asked, POLLING_TIMEOUT if poll_ms <= 0 else ResponseCode.POLLING_FULL)
             return
         queues = [(topic.encode(), number) for topic, number in self._queues(pop, 0)]
         retry = retry_topic_of(pop.topic, pop.consumer_group)

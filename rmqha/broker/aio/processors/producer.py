@@ -7,6 +7,7 @@ from rmqha.base.errors import DiskFailed, MessageIllegal
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.send import NOT_SERVING, pack_peer
 from rmqha.broker.aio.services import MasterServices
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.delays import check_recall, decode_handle, place, recall_message
 from rmqha.broker.retry import (
     FIRST_RETRY_LEVEL,
@@ -18,12 +19,6 @@ from rmqha.broker.retry import (
     reconsume_max,
     retry_topic,
     returned_message,
-)
-from rmqha.broker.send import (
-    NO_PERMISSION,
-    SERVICE_NOT_AVAILABLE,
-    TOPIC_NOT_EXIST,
-    Refusal,
 )
 from rmqha.broker.transactions import COMMIT, ROLLBACK, parse_end
 from rmqha.ha.events import Role
@@ -82,7 +77,7 @@ class ProducerProcessor:
         if group is None:
             return group_refusal(back.group)
         if not self._may_write:
-            return Refusal(NO_PERMISSION, "sending to this broker is forbidden")
+            return Refusal(ResponseCode.NO_PERMISSION, "sending to this broker is forbidden")
         if group.retry_queue_nums <= 0:
             return 0
         topic = broker.metadata.make_topic(
@@ -90,7 +85,8 @@ class ProducerProcessor:
         )
         if topic is None or not topic.perm & PERM_WRITE:
             return Refusal(
-                NO_PERMISSION, f"sending to the retry topic of {back.group} is forbidden"
+                ResponseCode.NO_PERMISSION,
+                f"sending to the retry topic of {back.group} is forbidden",
             )
         record = broker.store.reader.look(back.offset)
         if record is None:
@@ -155,16 +151,20 @@ class ProducerProcessor:
         """Where the recall's record ends, and the UNIQ_KEY of what it recalls."""
         broker, rules = self._broker, self._services.rules
         if not broker.config.boolean("recallMessageEnable"):
-            return Refusal(NO_PERMISSION, "recall failed, operation is forbidden")
+            return Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
         if broker.role is not Role.MASTER:
             return Refusal(
                 ResponseCode.SLAVE_NOT_AVAILABLE, "recall failed, broker service not available"
             )
         if not self._services.writer.is_open or not self._may_write:
-            return Refusal(SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
+            return Refusal(
+                ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available"
+            )
         topic = text_field(request.ext_fields, "topic", "")
         if broker.topics.table.get(topic) is None:
-            return Refusal(TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
+            return Refusal(
+                ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist"
+            )
         handle = decode_handle(text_field(request.ext_fields, "recallHandle", ""))
         if isinstance(handle, Refusal):
             return handle

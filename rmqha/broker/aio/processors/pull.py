@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.filters import Matches
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.held_pulls import Held, HeldPulls, Key
@@ -22,7 +23,6 @@ from rmqha.broker.pull import (
     status_code,
     suggest_broker,
 )
-from rmqha.broker.send import NO_PERMISSION, SERVICE_NOT_AVAILABLE, Refusal
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -113,10 +113,10 @@ class PullProcessor:
 
     def _closed(self) -> Refusal | None:
         if not self._may_read:
-            return Refusal(NO_PERMISSION, "the broker pulling message is forbidden")
+            return Refusal(ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden")
         role = self._broker.role
         if role is None:
-            return Refusal(SERVICE_NOT_AVAILABLE, FENCED)
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, FENCED)
         if role is Role.SLAVE and not self._slave_reads:
             return Refusal(ResponseCode.SYSTEM_BUSY, SLAVE_REFUSES)
         return None

@@ -16,7 +16,6 @@ from rmqha.remoting.headers import (
     text_field,
 )
 
-QUERY_NOT_FOUND = 22
 RESULTS_MAX = 64
 """Java's maxMsgsNumBatch: messages in one answer."""
 
@@ -60,7 +59,7 @@ class QueryProcessor:
         answer = ext_fields(indexLastUpdateTimestamp=timestamp, indexLastUpdatePhyoffset=offset)
         if not found:
             remark = "can not find message, maybe time range not correct"
-            return request.reply(QUERY_NOT_FOUND, remark, answer)
+            return request.reply(ResponseCode.QUERY_NOT_FOUND, remark, answer)
         body = b""
         for one in found:
             if body and len(body) + one.size > BODY_BYTES_MAX:

@@ -9,17 +9,13 @@ from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.plain_send import PlainSends
 from rmqha.broker.aio.processors.waiting_sends import Waiting, WaitingSends
 from rmqha.broker.aio.services import MasterServices
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.delays import delay_level, handle_of, place
 from rmqha.broker.metadata import Change
 from rmqha.broker.plain_send import PlainSend
 from rmqha.broker.retry import dead_letter_topic, group_refusal, reconsume_max
 from rmqha.broker.send import (
-    MESSAGE_ILLEGAL,
-    NO_PERMISSION,
     SEND_BATCH_MESSAGE,
-    SERVICE_NOT_AVAILABLE,
-    TOPIC_NOT_EXIST,
-    Refusal,
     SendRequest,
     Stamps,
     build_message,
@@ -86,7 +82,9 @@ class SendProcessor:
         ha = self._broker.ha
         refusal = self._closed_for(ha)
         if refusal is not None or ha is None:
-            return _refused(request, refusal or Refusal(SERVICE_NOT_AVAILABLE, NOT_SERVING))
+            return _refused(
+                request, refusal or Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_SERVING)
+            )
         if isinstance(request, PlainSend):
             request.general()
         parsed = parse_send(request.code, request.ext_fields)
@@ -162,7 +160,7 @@ class SendProcessor:
         if role is Role.SLAVE:
             return Refusal(ResponseCode.SYSTEM_BUSY, SLAVE_REFUSES)
         if role is None or ha is None or self._broker.store.failed is not None:
-            return Refusal(SERVICE_NOT_AVAILABLE, NOT_SERVING)
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_SERVING)
         if len(self._waiting) >= self._in_flight_max:
             return Refusal(ResponseCode.SYSTEM_BUSY, "too many messages wait for replicas")
         return None
@@ -192,10 +190,10 @@ class SendProcessor:
             return self._put(message, queue_id, unique_key[0])
         except MessageIllegal as error:
             self._broker.statistics.puts_failed += 1
-            return Refusal(MESSAGE_ILLEGAL, str(error))
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
         except DiskFailed as error:
             self._broker.statistics.puts_failed += 1
-            return Refusal(SERVICE_NOT_AVAILABLE, str(error))
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
 
     def _accepted(
         self, request: RemotingCommand, parsed: SendRequest
@@ -205,7 +203,7 @@ class SendProcessor:
         topic = broker.topics.table.get(parsed.topic)
         may_write = topic is None or not topic.order or self._may_write
         if not may_write:
-            return Refusal(NO_PERMISSION, "sending to this broker is forbidden")
+            return Refusal(ResponseCode.NO_PERMISSION, "sending to this broker is forbidden")
         refusal = name_refusal(parsed.topic)
         if refusal is not None:
             return refusal
@@ -220,7 +218,7 @@ class SendProcessor:
         if isinstance(queue_id, Refusal):
             return queue_id
         if parsed.batch and parsed.topic.startswith(RETRY_PREFIX):
-            return Refusal(MESSAGE_ILLEGAL, "a batch cannot be sent to a retry topic")
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be sent to a retry topic")
         refusal = content_refusal(parsed, len(request.body), self._body_max)
         return (topic, queue_id) if refusal is None else refusal
 
@@ -231,7 +229,7 @@ class SendProcessor:
             parsed.topic, parsed.default_topic, parsed.default_topic_queue_nums
         )
         if topic is None:
-            return Refusal(TOPIC_NOT_EXIST, f"topic {parsed.topic} does not exist")
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {parsed.topic} does not exist")
         end = broker.metadata.commit(Change(topics=(topic,)))
         return end if isinstance(end, Refusal) else topic
 
@@ -268,7 +266,7 @@ class SendProcessor:
         properties = message.properties
         if b"TRAN_MSG" in properties and self._is_half(message):
             if self._broker.config.boolean("rejectTransactionMessage"):
-                return Refusal(NO_PERMISSION, "this broker takes no transactions")
+                return Refusal(ResponseCode.NO_PERMISSION, "this broker takes no transactions")
             half = half_message(message)
             if isinstance(half, Refusal):
                 return half

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.aio.processors import Broker, Handlers, table_for, unwritable
 from rmqha.broker.aio.services import MasterServices
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.metadata import Change
 from rmqha.broker.pop import retry_topic_of
-from rmqha.broker.send import INVALID_PARAMETER, TOPIC_NOT_EXIST, Refusal
 from rmqha.broker.topic_requests import check_name, parse_topic, parse_topics
 from rmqha.broker.topics import DataVersion, TopicConfig
 from rmqha.ha.events import Role
@@ -84,7 +84,7 @@ class TopicProcessor:
         try:
             topics = parse_topics(request.body, get, protect_system=self._protect)
         except RemoteProtocolError as error:
-            return request.reply(INVALID_PARAMETER, str(error))
+            return request.reply(ResponseCode.INVALID_PARAMETER, str(error))
         if isinstance(topics, Refusal):
             return request.reply(topics.code, topics.remark)
         return self._put(connection, request, topics)
@@ -131,7 +131,7 @@ class TopicProcessor:
             return refused
         name = text_field(request.ext_fields, "topic", "")
         if not name.strip():
-            return request.reply(INVALID_PARAMETER, "The specified topic is blank.")
+            return request.reply(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         refusal = check_name(name, protect_system=self._protect)
         if refusal is not None and self._broker.topics.table.get(name) is None:
             return request.reply(refusal.code, refusal.remark)
@@ -178,7 +178,7 @@ class TopicProcessor:
         """351."""
         topic = self._broker.topics.table.get(text_field(request.ext_fields, "topic", ""))
         if topic is None:
-            return request.reply(TOPIC_NOT_EXIST, "the topic does not exist")
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST, "the topic does not exist")
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(topic.members()))
 
     def delay_offsets(self, _: Connection, request: RemotingCommand) -> RemotingCommand:

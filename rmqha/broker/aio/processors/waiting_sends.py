@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.aio.processors import Broker
-from rmqha.broker.send import SERVICE_NOT_AVAILABLE
 from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import PutStatus
 from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 
 _HEADER_AT = 8
@@ -90,7 +90,9 @@ class WaitingSends:
                     await self._broker.store.flush(self._all[group[-1]].end)
                 except DiskFailed as error:
                     for number in group:
-                        self._answer(number, SERVICE_NOT_AVAILABLE, str(error), has_fields=False)
+                        self._answer(
+                            number, ResponseCode.SERVICE_NOT_AVAILABLE, str(error), has_fields=False
+                        )
                     continue
                 for number in group:
                     one = self._all[number]

@@ -1,0 +1,1 @@
+"""What several rooms of a broker need: settings, refusals, tables with versions, figures."""
