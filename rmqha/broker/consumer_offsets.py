@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.bodies import INT64_LIMIT, json_object
+from rmqha.broker.common.json_members import INT64_LIMIT, json_object
 from rmqha.broker.topics import DataVersion
 
 SEPARATOR = "@"

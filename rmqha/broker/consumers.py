@@ -12,8 +12,15 @@ from msgspec import Struct, field
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import ConnectionId
-from rmqha.broker.bodies import boolean, json_array, json_object, number, text, whole_number
 from rmqha.broker.clients import Client, Memberships
+from rmqha.broker.common.json_members import (
+    boolean,
+    json_array,
+    json_object,
+    number,
+    text,
+    whole_number,
+)
 from rmqha.store import properties as props
 
 TAG = "TAG"

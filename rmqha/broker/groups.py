@@ -13,9 +13,9 @@ from typing import Any
 from msgspec import Struct, field
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.bodies import boolean, json_object, number, text
+from rmqha.broker.common.json_members import boolean, json_object, number, text
+from rmqha.broker.common.versioned_table import COUNT_MAX, VersionedTable
 from rmqha.broker.topics import DataVersion
-from rmqha.broker.versioned_table import COUNT_MAX, VersionedTable
 from rmqha.remoting import fastjson
 from rmqha.remoting.topic_names import RETRY_PREFIX
 

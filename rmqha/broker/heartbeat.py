@@ -9,7 +9,14 @@ from __future__ import annotations
 from msgspec import Struct
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.bodies import boolean, json_array, json_object, number, read_object, text
+from rmqha.broker.common.json_members import (
+    boolean,
+    json_array,
+    json_object,
+    number,
+    read_object,
+    text,
+)
 from rmqha.broker.consumers import ConsumerData
 
 GROUPS_MAX = 10_000

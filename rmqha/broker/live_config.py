@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.broker.settings import READ_ELSEWHERE, check_values
+from rmqha.broker.common.settings import READ_ELSEWHERE, check_values
 from rmqha.remoting.codes import ResponseCode
 from rmqha.runtime.properties import format_properties, parse_properties
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.bodies import json_object
+from rmqha.broker.common.json_members import json_object
 from rmqha.broker.groups import GroupConfig, GroupTable
 from rmqha.broker.topics import TopicConfig, TopicTable
 from rmqha.remoting import fastjson

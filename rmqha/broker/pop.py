@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.bodies import json_array, json_object, number, read_object, text
+from rmqha.broker.common.json_members import json_array, json_object, number, read_object, text
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.consumers import TAG, Subscription, subscription
 from rmqha.broker.groups import GroupConfig

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, field
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.bodies import json_array, json_object, number, text
+from rmqha.broker.common.json_members import json_array, json_object, number, text
 from rmqha.broker.pop import COUNT_MAX, retry_mark
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX, parse_number
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, field
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.bodies import json_array, number, read_object, text
+from rmqha.broker.common.json_members import json_array, number, read_object, text
 from rmqha.broker.pop import COUNT_MAX, retry_topic_of
 from rmqha.broker.topics import QUEUES_MAX
 from rmqha.remoting import fastjson

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from rmqha.broker.bodies import MessageQueue
+from rmqha.broker.common.json_members import MessageQueue
 
 LEASE_MS = 60_000
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.bodies import MessageQueue, json_object, number, read_object, text
+from rmqha.broker.common.json_members import MessageQueue, json_object, number, read_object, text
 from rmqha.broker.common.refusal import Refusal
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import ResponseCode

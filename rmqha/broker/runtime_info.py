@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rmqha.broker.latencies import readable_bytes
-from rmqha.broker.statistics import SHORT, Statistics
+from rmqha.broker.common.latencies import readable_bytes
+from rmqha.broker.common.statistics import SHORT, Statistics
 from rmqha.remoting.codes import VERSION_CURRENT, VERSION_ORDINALS
 
 BLACK_LIST = frozenset({

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from rmqha.broker.statistics import SHORT, Statistics
+from rmqha.broker.common.statistics import SHORT, Statistics
 from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
 from rmqha.web.document import BrokerSetView, NodeView, ReplicaView, StatusDocument, gaps

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.versioned_table import COUNT_MAX, VersionedTable
+from rmqha.broker.common.versioned_table import COUNT_MAX, VersionedTable
 from rmqha.remoting.data_version import DataVersion as DataVersion  # rooms above take it from here
 from rmqha.remoting.topic_names import (
     AUTO_CREATE_TOPIC,

@@ -26,7 +26,7 @@ from rmqha.base.errors import (
     StoreMismatch,
 )
 from rmqha.broker.aio.replica import BrokerReplica
-from rmqha.broker.settings import IMPORTANT, BrokerConfig, load_config
+from rmqha.broker.common.settings import IMPORTANT, BrokerConfig, load_config
 from rmqha.cli import prometheus
 from rmqha.cli.process import (
     EXIT_CONFIG,

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from rmqha.base.errors import DiskFailed, InvariantBroken, RmqhaError
 from rmqha.broker.aio.replica import BrokerReplica
-from rmqha.broker.settings import load_config
+from rmqha.broker.common.settings import load_config
 from rmqha.controller.aio.service import ControllerService
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.client import RemotingClient

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MODULES = {
     "controller": ("rmqha.controller.aio.service", "rmqha.controller.settings"),
     "namesrv": ("rmqha.namesrv.aio.service", "rmqha.namesrv.settings"),
-    "broker": ("rmqha.broker.aio.replica", "rmqha.broker.settings"),
+    "broker": ("rmqha.broker.aio.replica", "rmqha.broker.common.settings"),
 }
 """What a kind of node needs: a tenth of a second or more each, so only what is started is loaded,
 and brokers while the controllers elect their leader."""
@@ -113,7 +113,7 @@ class InProcessNode(Node):
                 return NameServer(config, **ports)
             case _:
                 from rmqha.broker.aio.replica import BrokerReplica
-                from rmqha.broker.settings import load_config as load_broker_config
+                from rmqha.broker.common.settings import load_config as load_broker_config
 
                 return BrokerReplica(
                     load_broker_config(

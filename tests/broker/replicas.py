@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from rmqha.base.errors import RmqhaError
 from rmqha.broker.aio.replica import BrokerReplica
-from rmqha.broker.settings import BrokerConfig, load_config
+from rmqha.broker.common.settings import BrokerConfig, load_config
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.client import RemotingClient

@@ -11,8 +11,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import ConnectionId
-from rmqha.broker.bodies import MessageQueue, queue_table
 from rmqha.broker.clients import CHANNEL_EXPIRED_MS, Client
+from rmqha.broker.common.json_members import MessageQueue, queue_table
 from rmqha.broker.consumer_offsets import ConsumerOffsets
 from rmqha.broker.consumers import ConsumerData, ConsumerTable, subscription
 from rmqha.broker.groups import GroupConfig, GroupTable, group_error, system_groups

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.common.versioned_table import vanished
 from rmqha.broker.consumer_offsets import ConsumerOffsets
 from rmqha.broker.groups import GroupConfig, GroupTable
 from rmqha.broker.metadata import Change, Metadata
 from rmqha.broker.topics import TopicConfig, TopicTable
-from rmqha.broker.versioned_table import vanished
 
 NAMES = st.sampled_from(["A", "B", "C", "D"])
 TOPICS = st.builds(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import ConnectionId
-from rmqha.broker.bodies import MessageQueue
+from rmqha.broker.common.json_members import MessageQueue
 from rmqha.broker.held_pops import HeldPops
 from rmqha.broker.pop import (
     Handed,

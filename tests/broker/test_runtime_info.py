@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.broker.latencies import WINDOW_MS, Latencies, readable_bytes
+from rmqha.broker.common.latencies import WINDOW_MS, Latencies, readable_bytes
 from rmqha.broker.scrape import Lag, lags_of
 from rmqha.remoting import fastjson
 from tests.broker.replicas import ReplicaCluster

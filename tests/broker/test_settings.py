@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.broker.settings import BrokerConfig, load_config
+from rmqha.broker.common.settings import BrokerConfig, load_config
 
 BASE = {"enableControllerMode": "true", "controllerAddr": "10.0.0.9:9878"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rmqha.broker.aio.config_file import ConfigFile, FileTroubles, mark_of
+from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, mark_of
 from rmqha.broker.consumer_offsets import ConsumerOffsets
 from rmqha.broker.groups import SYSTEM_PREFIX, GroupConfig, GroupTable, group_error, system_groups
 from rmqha.runtime.logs import Logger

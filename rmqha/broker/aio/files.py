@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rmqha.broker.aio.config_file import FileTroubles
 from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.topics import TopicFile
+from rmqha.broker.common.aio.config_file import FileTroubles
+from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.groups import GroupConfig
-from rmqha.broker.settings import BrokerConfig
 from rmqha.broker.topics import system_topics
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from rmqha.base.errors import RmqhaError
-from rmqha.broker.settings import FAST_PORT_DISTANCE
+from rmqha.broker.common.settings import FAST_PORT_DISTANCE
 from rmqha.remoting.address import format_address, parse_address
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.codes import RequestCode, ResponseCode

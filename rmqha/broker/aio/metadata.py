@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
-from rmqha.broker.aio.config_file import APPLIED_OFFSET
 from rmqha.broker.aio.processors import Broker
 from rmqha.broker.aio.processors.send import NOT_SERVING
-from rmqha.broker.aio.writer import Writer, nothing
+from rmqha.broker.common.aio.config_file import APPLIED_OFFSET
+from rmqha.broker.common.aio.writer import Writer, nothing
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.metadata import Change, Metadata

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rmqha.base.errors import MessageIllegal
-from rmqha.broker.aio.config_file import ConfigFile
 from rmqha.broker.aio.processors import Broker
+from rmqha.broker.common.aio.config_file import ConfigFile
 from rmqha.broker.pop import AckRequest, PopRequest
 from rmqha.broker.pop_order import Acked, Key, OrderTable
 from rmqha.runtime.ports import Disk, TimerHandle

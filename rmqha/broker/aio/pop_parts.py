@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rmqha.broker.aio.config_file import ConfigFile
 from rmqha.broker.aio.ordered_pops import OrderedPops
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.acks import AckProcessor
@@ -13,6 +12,7 @@ from rmqha.broker.aio.processors.assignments import AssignmentProcessor
 from rmqha.broker.aio.processors.peek import PeekProcessor
 from rmqha.broker.aio.processors.pop import PopProcessor
 from rmqha.broker.aio.services import MasterServices
+from rmqha.broker.common.aio.config_file import ConfigFile
 from rmqha.broker.request_modes import RequestMode, RequestModes
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.runtime.ports import Disk

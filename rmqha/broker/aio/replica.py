@@ -11,11 +11,9 @@ from datetime import UTC, datetime
 
 from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.broker import events as ev
-from rmqha.broker.aio.answers import Answers
 from rmqha.broker.aio.arrivals import Arrivals
 from rmqha.broker.aio.boot_file import BOOT_FILE, lost_power
 from rmqha.broker.aio.clients import ClientConnections
-from rmqha.broker.aio.config_file import ConfigText
 from rmqha.broker.aio.files import BrokerFiles
 from rmqha.broker.aio.master_questions import MasterQuestions
 from rmqha.broker.aio.metadata import MetadataLog
@@ -38,6 +36,11 @@ from rmqha.broker.aio.replicas_manager import ReplicasManager
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.aio.slave_sync import SlaveSync
 from rmqha.broker.aio.standalone import StandaloneManager
+from rmqha.broker.common.aio.answers import Answers
+from rmqha.broker.common.aio.config_file import ConfigText
+from rmqha.broker.common.settings import BrokerConfig
+from rmqha.broker.common.statistics import Statistics
+from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.consumers import ConsumerTable
 from rmqha.broker.filters import Selectors
 from rmqha.broker.namesrv import MASTER_ID, MasterKnown, Registered
@@ -45,9 +48,6 @@ from rmqha.broker.plain_send import decode_message
 from rmqha.broker.producers import ProducerTable
 from rmqha.broker.queue_locks import QueueLocks
 from rmqha.broker.replicas import ReplicasCore
-from rmqha.broker.settings import BrokerConfig
-from rmqha.broker.statistics import Statistics
-from rmqha.broker.unique_ids import UniqueIds
 from rmqha.ha import events as ha_ev
 from rmqha.ha.aio.epoch_file import EpochFile
 from rmqha.ha.aio.service import HaService

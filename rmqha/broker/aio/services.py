@@ -14,11 +14,11 @@ from rmqha.broker.aio.processors import Broker
 from rmqha.broker.aio.revive import ReviveService
 from rmqha.broker.aio.timers import TimerMarkFile, TimerService
 from rmqha.broker.aio.transactions import TransactionService
-from rmqha.broker.aio.writer import Writer
+from rmqha.broker.common.aio.writer import Writer
+from rmqha.broker.common.settings import BrokerConfig
+from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.delays import SCHEDULE_TOPIC, DelayRules
 from rmqha.broker.runtime_info import TimerFigures
-from rmqha.broker.settings import BrokerConfig
-from rmqha.broker.unique_ids import UniqueIds
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Disk

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rmqha.broker.aio.config_file import mark_of
 from rmqha.broker.aio.master_questions import MasterQuestions
 from rmqha.broker.aio.metadata import MetadataLog
 from rmqha.broker.aio.processors import TABLE_FIELD, TABLE_KNOWN, TABLE_WANTED, Broker
+from rmqha.broker.common.aio.config_file import mark_of
+from rmqha.broker.common.versioned_table import vanished
 from rmqha.broker.groups import GroupTable
 from rmqha.broker.topics import TopicTable
-from rmqha.broker.versioned_table import vanished
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode
 from rmqha.runtime.logs import Logger

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from rmqha.base.errors import MessageIllegal
-from rmqha.broker.aio.config_file import ConfigFile, FileTroubles
 from rmqha.broker.aio.processors import Broker
-from rmqha.broker.aio.writer import Writer
+from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles
+from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.delays import (
     DELETE_KEY,
     TIMER_QUEUE,

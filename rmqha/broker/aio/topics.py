@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rmqha.broker.aio.config_file import ConfigFile, FileTroubles, mark_of
+from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, mark_of
 from rmqha.broker.topics import TopicConfig, TopicTable
 from rmqha.runtime.ports import Clock, Disk
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from rmqha.base.errors import MessageIllegal
 from rmqha.broker.aio.processors import Broker
-from rmqha.broker.aio.writer import Writer
+from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.delays import DelayRules, place, real_place
 from rmqha.broker.transactions import (
     COMMIT,
@@ -30,7 +31,6 @@ from rmqha.broker.transactions import (
     op_message,
     renewed_half,
 )
-from rmqha.broker.unique_ids import UniqueIds
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields

@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from rmqha.broker.aio.answers import Answers
 from rmqha.broker.aio.arrivals import Arrivals
 from rmqha.broker.aio.clients import ClientConnections
-from rmqha.broker.aio.config_file import APPLIED_OFFSET, FileTroubles
 from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.aio.topics import TopicFile
+from rmqha.broker.common.aio.answers import Answers
+from rmqha.broker.common.aio.config_file import APPLIED_OFFSET, FileTroubles
 from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.common.settings import BrokerConfig
+from rmqha.broker.common.statistics import Statistics
 from rmqha.broker.consumers import ConsumerTable
 from rmqha.broker.filters import Selectors
 from rmqha.broker.metadata import Change
 from rmqha.broker.producers import ProducerTable
 from rmqha.broker.queue_locks import QueueLocks
 from rmqha.broker.replicas import ReplicasCore
-from rmqha.broker.settings import BrokerConfig
-from rmqha.broker.statistics import Statistics
 from rmqha.broker.topics import TopicConfig
 from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import Role

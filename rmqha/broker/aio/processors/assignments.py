@@ -6,9 +6,9 @@ from collections import OrderedDict
 from typing import Any
 
 from rmqha.base.errors import DiskFailed, RemoteProtocolError, RmqhaError
-from rmqha.broker.aio.config_file import ConfigFile
 from rmqha.broker.aio.processors import Broker, Handlers, unwritable
-from rmqha.broker.bodies import MessageQueue, json_object
+from rmqha.broker.common.aio.config_file import ConfigFile
+from rmqha.broker.common.json_members import MessageQueue, json_object
 from rmqha.broker.request_modes import (
     AssignmentRequest,
     RequestMode,

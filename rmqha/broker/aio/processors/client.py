@@ -13,8 +13,14 @@ from rmqha.base.errors import (
 )
 from rmqha.base.ids import ConnectionId
 from rmqha.broker.aio.processors import Broker, Handlers
-from rmqha.broker.bodies import MessageQueue, json_array, json_object, read_object, text
 from rmqha.broker.clients import Client
+from rmqha.broker.common.json_members import (
+    MessageQueue,
+    json_array,
+    json_object,
+    read_object,
+    text,
+)
 from rmqha.broker.consumers import TAG, ConsumerData, Subscription
 from rmqha.broker.filters import unsupported
 from rmqha.broker.groups import GroupConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.aio.processors import Broker, Handlers, table_for, unwritable
-from rmqha.broker.bodies import json_array, read_object
+from rmqha.broker.common.json_members import json_array, read_object
 from rmqha.broker.groups import GroupConfig
 from rmqha.broker.metadata import Change
 from rmqha.ha.events import Role

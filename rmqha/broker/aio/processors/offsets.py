@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from rmqha.broker.aio.processors import Broker, Handlers
-from rmqha.broker.bodies import MessageQueue, queue_table
+from rmqha.broker.common.json_members import MessageQueue, queue_table
 from rmqha.broker.offsets import BOUNDARY_UPPER, ResetRequest, queues_to_reset, starts_at_zero
 from rmqha.broker.topics import TopicConfig
 from rmqha.ha.events import Role

@@ -10,6 +10,7 @@ from rmqha.broker.aio.processors.plain_send import PlainSends
 from rmqha.broker.aio.processors.waiting_sends import Waiting, WaitingSends
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.delays import delay_level, handle_of, place
 from rmqha.broker.metadata import Change
 from rmqha.broker.plain_send import PlainSend
@@ -28,7 +29,6 @@ from rmqha.broker.send import (
 )
 from rmqha.broker.topics import TopicConfig
 from rmqha.broker.transactions import half_message, is_half
-from rmqha.broker.unique_ids import UniqueIds
 from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import PutStatus, Role
 from rmqha.remoting.address import parse_address

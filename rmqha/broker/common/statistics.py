@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
-from rmqha.broker.latencies import Latencies
+from rmqha.broker.common.latencies import Latencies
 
 SAMPLE_MS = 10_000
 SHORT, MEDIUM, LONG = 1, 6, 60
