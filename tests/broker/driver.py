@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rmqha.broker import events as ev
-from rmqha.broker.events import Effect, Event
-from rmqha.broker.jobs import ReplicasSettings
-from rmqha.broker.registration import RemoveTemporary, WriteIdentity, WriteTemporary
-from rmqha.broker.replicas import ReplicasCore
+from rmqha.broker.membership import events as ev
+from rmqha.broker.membership.agenda import ReplicasSettings
+from rmqha.broker.membership.core import ReplicasCore
+from rmqha.broker.membership.events import Effect, Event
+from rmqha.broker.membership.identity import RemoveTemporary, WriteIdentity, WriteTemporary
 from rmqha.remoting.bodies import SyncStateSet
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.headers import ext_fields

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from rmqha.base.errors import StoreMismatch
 from rmqha.base.ids import BrokerId
-from rmqha.broker import events as ev
-from rmqha.broker.registration import (
+from rmqha.broker.membership import events as ev
+from rmqha.broker.membership.identity import (
     RegisterState,
     RemoveTemporary,
     WriteIdentity,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.base.machine import Note
-from rmqha.broker import events as ev
+from rmqha.broker.membership import events as ev
 from rmqha.ha.events import Role
 from rmqha.remoting.bodies import SyncStateSet
 from rmqha.store.identity import Identity

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.base.machine import Note
-from rmqha.broker.write_lease import (
+from rmqha.broker.membership.write_lease import (
     Confirm,
     Confirmed,
     Deposed,

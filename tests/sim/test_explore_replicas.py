@@ -138,7 +138,7 @@ def acknowledged_before_the_flush(patch: pytest.MonkeyPatch) -> None:
 
 
 def old_refusals_are_taken_for_the_newest(patch: pytest.MonkeyPatch) -> None:
-    """The shell does not look which alteration was refused (broker/replicas.py did not)."""
+    """The shell does not look which alteration was refused (broker/membership/core.py did not)."""
 
     def careless(self: Replica, _: object) -> None:
         (_, answer), *rest = self.answers

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rmqha.base.errors import InvariantBroken
-from rmqha.broker.write_lease import WriteLease
+from rmqha.broker.membership.write_lease import WriteLease
 from rmqha.ha.membership import Membership
 from rmqha.sim.replica_swarm import run_lease_seed
 

@@ -10,9 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from rmqha.base.errors import DiskFailed, RmqhaError
-from rmqha.broker import events as ev
 from rmqha.broker.aio.arrivals import Arrivals
-from rmqha.broker.aio.boot_file import BOOT_FILE, lost_power
 from rmqha.broker.aio.clients import ClientConnections
 from rmqha.broker.aio.files import BrokerFiles
 from rmqha.broker.aio.master_questions import MasterQuestions
@@ -27,15 +25,12 @@ from rmqha.broker.aio.processors.offsets import OffsetProcessor
 from rmqha.broker.aio.processors.producer import ProducerProcessor
 from rmqha.broker.aio.processors.pull import PullProcessor
 from rmqha.broker.aio.processors.query import QueryProcessor
-from rmqha.broker.aio.processors.replication import ReplicationProcessor
 from rmqha.broker.aio.processors.replies import ReplyProcessor
 from rmqha.broker.aio.processors.router import Router
 from rmqha.broker.aio.processors.send import SendProcessor
 from rmqha.broker.aio.processors.topics import TopicProcessor
-from rmqha.broker.aio.replicas_manager import ReplicasManager
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.aio.slave_sync import SlaveSync
-from rmqha.broker.aio.standalone import StandaloneManager
 from rmqha.broker.common.aio.answers import Answers
 from rmqha.broker.common.aio.config_file import ConfigText
 from rmqha.broker.common.settings import BrokerConfig
@@ -43,11 +38,16 @@ from rmqha.broker.common.statistics import Statistics
 from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.consumers import ConsumerTable
 from rmqha.broker.filters import Selectors
+from rmqha.broker.membership import events as ev
+from rmqha.broker.membership.aio.boot_file import BOOT_FILE, lost_power
+from rmqha.broker.membership.aio.manager import ReplicasManager
+from rmqha.broker.membership.aio.requests import ReplicationProcessor
+from rmqha.broker.membership.aio.standalone import StandaloneManager
+from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.namesrv import MASTER_ID, MasterKnown, Registered
 from rmqha.broker.plain_send import decode_message
 from rmqha.broker.producers import ProducerTable
 from rmqha.broker.queue_locks import QueueLocks
-from rmqha.broker.replicas import ReplicasCore
 from rmqha.ha import events as ha_ev
 from rmqha.ha.aio.epoch_file import EpochFile
 from rmqha.ha.aio.service import HaService

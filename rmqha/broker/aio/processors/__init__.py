@@ -20,10 +20,10 @@ from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.common.statistics import Statistics
 from rmqha.broker.consumers import ConsumerTable
 from rmqha.broker.filters import Selectors
+from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.metadata import Change
 from rmqha.broker.producers import ProducerTable
 from rmqha.broker.queue_locks import QueueLocks
-from rmqha.broker.replicas import ReplicasCore
 from rmqha.broker.topics import TopicConfig
 from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import Role

@@ -6,7 +6,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from rmqha.broker.controllers import backoff_ms
+from rmqha.broker.membership.leader_search import backoff_ms
 
 
 class ReplicasSettings(Struct, frozen=True):

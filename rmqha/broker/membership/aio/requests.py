@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqha.broker.aio.processors import Broker, Handlers
-from rmqha.broker.ha_status import epoch_cache, ha_status
+from rmqha.broker.membership.ha_status import epoch_cache, ha_status
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode

@@ -8,12 +8,12 @@ from typing import Protocol
 
 from rmqha.base.errors import ConnectFailed, LocalProtocolError, RmqhaError
 from rmqha.base.machine import Note
-from rmqha.broker import events as ev
-from rmqha.broker.events import Effect, Event
-from rmqha.broker.registration import RemoveTemporary, WriteIdentity, WriteTemporary
-from rmqha.broker.replicas import ReplicasCore
-from rmqha.broker.requests import heartbeat_fields, master_of, who_fields
-from rmqha.broker.write_lease import (
+from rmqha.broker.membership import events as ev
+from rmqha.broker.membership.controller_requests import heartbeat_fields, master_of, who_fields
+from rmqha.broker.membership.core import ReplicasCore
+from rmqha.broker.membership.events import Effect, Event
+from rmqha.broker.membership.identity import RemoveTemporary, WriteIdentity, WriteTemporary
+from rmqha.broker.membership.write_lease import (
     Confirm,
     Confirmed,
     Deposed,
@@ -25,7 +25,7 @@ from rmqha.broker.write_lease import (
     Vouched,
     WriteLease,
 )
-from rmqha.broker.write_lease import Ticked as LeaseTicked
+from rmqha.broker.membership.write_lease import Ticked as LeaseTicked
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.bodies import SyncStateSet

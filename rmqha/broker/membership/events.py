@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from rmqha.base.machine import Note
-from rmqha.broker.registration import RemoveTemporary, WriteIdentity, WriteTemporary
+from rmqha.broker.membership.identity import RemoveTemporary, WriteIdentity, WriteTemporary
 from rmqha.ha.events import Role
 from rmqha.store.identity import Identity
 

@@ -14,12 +14,9 @@ from typing import assert_never
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.machine import Note
-from rmqha.broker import events as ev
-from rmqha.broker.controllers import LeaderSearch
-from rmqha.broker.events import Effect, Event
-from rmqha.broker.jobs import Agenda, Job, ReplicasSettings
-from rmqha.broker.registration import REQUEST_OF, Registration
-from rmqha.broker.requests import (
+from rmqha.broker.membership import events as ev
+from rmqha.broker.membership.agenda import Agenda, Job, ReplicasSettings
+from rmqha.broker.membership.controller_requests import (
     NEEDS_OPERATOR,
     NOT_APPLIED,
     OF_A_MEMBER,
@@ -28,6 +25,9 @@ from rmqha.broker.requests import (
     master_of,
     who_fields,
 )
+from rmqha.broker.membership.events import Effect, Event
+from rmqha.broker.membership.identity import REQUEST_OF, Registration
+from rmqha.broker.membership.leader_search import LeaderSearch
 from rmqha.ha.events import Role
 from rmqha.remoting.bodies import SyncStateSet
 from rmqha.remoting.codes import RequestCode, ResponseCode

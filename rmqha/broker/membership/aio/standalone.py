@@ -6,8 +6,8 @@ served: they speak another replication protocol (see ``docs/PARITY.md``).
 
 from __future__ import annotations
 
-from rmqha.broker.aio.replicas_manager import Replica
-from rmqha.broker.events import Event
+from rmqha.broker.membership.aio.manager import Replica
+from rmqha.broker.membership.events import Event
 from rmqha.ha.events import Role
 from rmqha.runtime.aio.tasks import Tasks
 

@@ -1,0 +1,1 @@
+"""A replica's place in its set: controllers, identity, heartbeats, elections, the write lease (RIP-44)."""
