@@ -13,7 +13,7 @@ from typing import Any
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.json_members import INT64_LIMIT, json_object
-from rmqha.broker.topics import DataVersion
+from rmqha.broker.topics.topic_table import DataVersion
 
 SEPARATOR = "@"
 VERSION_STEP = 500

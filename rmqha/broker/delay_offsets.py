@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.topics import DataVersion
+from rmqha.broker.topics.topic_table import DataVersion
 
 
 class DelayOffsets:

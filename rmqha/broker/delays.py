@@ -15,7 +15,7 @@ import binascii
 from typing import NamedTuple
 
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.topics import QUEUES_MAX
+from rmqha.broker.topics.topic_table import QUEUES_MAX
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX, parse_number
 from rmqha.remoting.topic_names import NOT_FOR_PRODUCERS

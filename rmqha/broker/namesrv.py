@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rmqha.broker.topics import DataVersion, TopicTable
+from rmqha.broker.topics.topic_table import DataVersion, TopicTable
 from rmqha.remoting import fastjson
 from rmqha.remoting.headers import ext_fields, text_field
 from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE

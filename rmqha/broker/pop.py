@@ -19,8 +19,8 @@ from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.json_members import json_array, json_object, number, read_object, text
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.consumers import TAG, Subscription, subscription
-from rmqha.broker.groups import GroupConfig
-from rmqha.broker.topics import TopicConfig
+from rmqha.broker.topics.group_table import GroupConfig
+from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import (
     INT32_MAX,

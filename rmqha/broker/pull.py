@@ -12,8 +12,8 @@ from typing import NamedTuple
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.consumers import TAG, ConsumerGroup, Subscription, subscription
 from rmqha.broker.filters import PARSE_FAILED, Matches, Selectors, unsupported
-from rmqha.broker.groups import GroupConfig
-from rmqha.broker.topics import TopicConfig
+from rmqha.broker.topics.group_table import GroupConfig
+from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import int_field, long_field, text_field
 from rmqha.remoting.topic_names import PERM_READ

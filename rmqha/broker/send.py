@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.topics import TopicConfig, is_for_services
+from rmqha.broker.topics.topic_table import TopicConfig, is_for_services
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.headers import bool_field, int_field, long_field, text_field
 from rmqha.remoting.topic_names import topic_error

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.topics import DataVersion
+from rmqha.broker.topics.topic_table import DataVersion
 
 NOWHERE = 1 << 62
 LATE_MAX = 20_000

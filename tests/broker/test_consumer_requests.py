@@ -11,9 +11,9 @@ import pytest
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.consumers import ConsumerGroup, Subscription, subscription
-from rmqha.broker.groups import GroupConfig
 from rmqha.broker.pull import check_pull, parse_pull, status_code
-from rmqha.broker.topics import TopicConfig
+from rmqha.broker.topics.group_table import GroupConfig
+from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from tests.broker.replicas import QUEUES, TOPIC, ReplicaCluster, master_of, send_fields

@@ -15,10 +15,10 @@ from rmqha.broker.clients import CHANNEL_EXPIRED_MS, Client
 from rmqha.broker.common.json_members import MessageQueue, queue_table
 from rmqha.broker.consumer_offsets import ConsumerOffsets
 from rmqha.broker.consumers import ConsumerData, ConsumerTable, subscription
-from rmqha.broker.groups import GroupConfig, GroupTable, group_error, system_groups
 from rmqha.broker.heartbeat import Heartbeat
 from rmqha.broker.producers import ProducerTable
 from rmqha.broker.queue_locks import LEASE_MS, QueueLocks
+from rmqha.broker.topics.group_table import GroupConfig, GroupTable, group_error, system_groups
 from rmqha.remoting import fastjson
 
 

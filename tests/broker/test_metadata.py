@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.versioned_table import vanished
 from rmqha.broker.consumer_offsets import ConsumerOffsets
-from rmqha.broker.groups import GroupConfig, GroupTable
-from rmqha.broker.metadata import Change, Metadata
-from rmqha.broker.topics import TopicConfig, TopicTable
+from rmqha.broker.topics.group_table import GroupConfig, GroupTable
+from rmqha.broker.topics.metadata import Change, Metadata
+from rmqha.broker.topics.topic_table import TopicConfig, TopicTable
 
 NAMES = st.sampled_from(["A", "B", "C", "D"])
 TOPICS = st.builds(

@@ -28,13 +28,13 @@ from rmqha.broker.delays import (
 from rmqha.broker.retry import goes_to_dead_letters, reconsume_max
 from rmqha.broker.send import parse_any_send, parse_send
 from rmqha.broker.timers import Due, TimerMark, TimerTable
-from rmqha.broker.topic_requests import (
+from rmqha.broker.topics.changes import (
     alter_attributes,
     parse_attributes,
     parse_topic,
     parse_topics,
 )
-from rmqha.broker.topics import DataVersion, TopicConfig
+from rmqha.broker.topics.topic_table import DataVersion, TopicConfig
 from rmqha.broker.transactions import OP_BLOCKS_MAX, Open, OpenTransactions
 from rmqha.store import properties as props
 from rmqha.store.record import Message, pack_host

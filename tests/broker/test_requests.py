@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rmqha.broker.namesrv import Registered, registration_body, registration_fields
-from rmqha.broker.topics import TopicTable, system_topics
+from rmqha.broker.topics.topic_table import TopicTable, system_topics
 from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import EpochEntryCache
 from rmqha.remoting.frame import FrameDecoder

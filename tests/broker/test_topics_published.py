@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rmqha.broker.aio.processors.topics import TOLD_MS
+from rmqha.broker.topics.aio.topic_requests import TOLD_MS
 from rmqha.remoting import fastjson
 from rmqha.remoting.command import RemotingCommand
 from tests.broker.replicas import NAME_SERVER, ReplicaCluster

@@ -13,7 +13,7 @@ import pytest
 from rmqha.base.errors import RmqhaError
 from rmqha.broker.aio import metadata as shell
 from rmqha.broker.common.aio.writer import Writer
-from rmqha.broker.metadata import Change, Metadata
+from rmqha.broker.topics.metadata import Change, Metadata
 from rmqha.remoting.codes import ResponseCode
 from rmqha.sim.replica_swarm import run_lease_seed, run_replica_seed
 from rmqha.store.aio import message_store

@@ -7,7 +7,13 @@ from typing import Any
 
 from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, mark_of
 from rmqha.broker.consumer_offsets import ConsumerOffsets
-from rmqha.broker.groups import SYSTEM_PREFIX, GroupConfig, GroupTable, group_error, system_groups
+from rmqha.broker.topics.group_table import (
+    SYSTEM_PREFIX,
+    GroupConfig,
+    GroupTable,
+    group_error,
+    system_groups,
+)
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
-from rmqha.broker.aio.topics import TopicFile
 from rmqha.broker.common.aio.config_file import FileTroubles
 from rmqha.broker.common.settings import BrokerConfig
-from rmqha.broker.groups import GroupConfig
-from rmqha.broker.topics import system_topics
+from rmqha.broker.topics.aio.topic_file import TopicFile
+from rmqha.broker.topics.group_table import GroupConfig
+from rmqha.broker.topics.topic_table import system_topics
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk

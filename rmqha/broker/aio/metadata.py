@@ -1,6 +1,6 @@
 """Topics and groups as the log's internal topic has them: writing changes, and taking them.
 
-What a change does to the tables is decided in ``broker/metadata.py``.
+What a change does to the tables is decided in ``broker/topics/metadata.py``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from rmqha.broker.aio.processors.send import NOT_SERVING
 from rmqha.broker.common.aio.config_file import APPLIED_OFFSET
 from rmqha.broker.common.aio.writer import Writer, nothing
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.groups import GroupConfig
-from rmqha.broker.metadata import Change, Metadata
-from rmqha.broker.topics import TopicConfig
+from rmqha.broker.topics.group_table import GroupConfig
+from rmqha.broker.topics.metadata import Change, Metadata
+from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import PutStatus, Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode

@@ -14,7 +14,7 @@ from rmqha.broker.namesrv import (
     registration_fields,
     unregistration_fields,
 )
-from rmqha.broker.topics import TopicTable
+from rmqha.broker.topics.topic_table import TopicTable
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector as PrometheusCollector
 
-from rmqha.broker.groups import SYSTEM_PREFIX
 from rmqha.broker.scrape import Scrape
+from rmqha.broker.topics.group_table import SYSTEM_PREFIX
 from rmqha.remoting.topic_names import RETRY_PREFIX, is_system_topic
 
 _STORAGE = {"storage_medium": "disk", "storage_type": "local"}

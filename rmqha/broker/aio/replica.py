@@ -20,7 +20,6 @@ from rmqha.broker.aio.pop_parts import PopParts
 from rmqha.broker.aio.position_sync import PositionSync
 from rmqha.broker.aio.processors.admin import AdminProcessor
 from rmqha.broker.aio.processors.client import ClientProcessor
-from rmqha.broker.aio.processors.groups import GroupProcessor
 from rmqha.broker.aio.processors.offsets import OffsetProcessor
 from rmqha.broker.aio.processors.producer import ProducerProcessor
 from rmqha.broker.aio.processors.pull import PullProcessor
@@ -28,7 +27,6 @@ from rmqha.broker.aio.processors.query import QueryProcessor
 from rmqha.broker.aio.processors.replies import ReplyProcessor
 from rmqha.broker.aio.processors.router import Router
 from rmqha.broker.aio.processors.send import SendProcessor
-from rmqha.broker.aio.processors.topics import TopicProcessor
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.aio.slave_sync import SlaveSync
 from rmqha.broker.common.aio.answers import Answers
@@ -48,6 +46,8 @@ from rmqha.broker.namesrv import MASTER_ID, MasterKnown, Registered
 from rmqha.broker.plain_send import decode_message
 from rmqha.broker.producers import ProducerTable
 from rmqha.broker.queue_locks import QueueLocks
+from rmqha.broker.topics.aio.group_requests import GroupProcessor
+from rmqha.broker.topics.aio.topic_requests import TopicProcessor
 from rmqha.ha import events as ha_ev
 from rmqha.ha.aio.epoch_file import EpochFile
 from rmqha.ha.aio.service import HaService

@@ -19,7 +19,7 @@ from rmqha.broker.pop_revive import (
     ReviveQueue,
     read_record,
 )
-from rmqha.broker.topics import TopicConfig
+from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.runtime.logs import Logger
 from rmqha.store import properties as props
 from rmqha.store.record import Message, Record, pack_host

@@ -18,8 +18,8 @@ from rmqha.broker.aio.metadata import MetadataLog
 from rmqha.broker.aio.processors import TABLE_FIELD, TABLE_KNOWN, TABLE_WANTED, Broker
 from rmqha.broker.common.aio.config_file import mark_of
 from rmqha.broker.common.versioned_table import vanished
-from rmqha.broker.groups import GroupTable
-from rmqha.broker.topics import TopicTable
+from rmqha.broker.topics.group_table import GroupTable
+from rmqha.broker.topics.topic_table import TopicTable
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode
 from rmqha.runtime.logs import Logger

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from rmqha.broker.aio.arrivals import Arrivals
 from rmqha.broker.aio.clients import ClientConnections
 from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
-from rmqha.broker.aio.topics import TopicFile
 from rmqha.broker.common.aio.answers import Answers
 from rmqha.broker.common.aio.config_file import APPLIED_OFFSET, FileTroubles
 from rmqha.broker.common.refusal import Refusal
@@ -21,10 +20,11 @@ from rmqha.broker.common.statistics import Statistics
 from rmqha.broker.consumers import ConsumerTable
 from rmqha.broker.filters import Selectors
 from rmqha.broker.membership.core import ReplicasCore
-from rmqha.broker.metadata import Change
 from rmqha.broker.producers import ProducerTable
 from rmqha.broker.queue_locks import QueueLocks
-from rmqha.broker.topics import TopicConfig
+from rmqha.broker.topics.aio.topic_file import TopicFile
+from rmqha.broker.topics.metadata import Change
+from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore

@@ -23,10 +23,10 @@ from rmqha.broker.common.json_members import (
 )
 from rmqha.broker.consumers import TAG, ConsumerData, Subscription
 from rmqha.broker.filters import unsupported
-from rmqha.broker.groups import GroupConfig
 from rmqha.broker.heartbeat import Heartbeat
-from rmqha.broker.metadata import Change
-from rmqha.broker.topics import TopicConfig
+from rmqha.broker.topics.group_table import GroupConfig
+from rmqha.broker.topics.metadata import Change
+from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection

@@ -17,7 +17,7 @@ from msgspec import Struct
 from rmqha.broker.aio.processors import Broker
 from rmqha.broker.plain_send import PlainSend
 from rmqha.broker.send import Stamps, name_refusal, stored_fields, waits_for_store
-from rmqha.broker.topics import TopicConfig
+from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codec_json import encode_header
 from rmqha.remoting.codes import VERSION_CURRENT
 from rmqha.remoting.command import FLAG_RESPONSE, RemotingCommand

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.filters import Matches
-from rmqha.broker.groups import GroupConfig
 from rmqha.broker.held_pulls import Held, HeldPulls, Key
 from rmqha.broker.pull import (
     BYTES_MAX,
@@ -23,6 +22,7 @@ from rmqha.broker.pull import (
     status_code,
     suggest_broker,
 )
+from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode

@@ -12,7 +12,6 @@ from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.delays import delay_level, handle_of, place
-from rmqha.broker.metadata import Change
 from rmqha.broker.plain_send import PlainSend
 from rmqha.broker.retry import dead_letter_topic, group_refusal, reconsume_max
 from rmqha.broker.send import (
@@ -27,7 +26,8 @@ from rmqha.broker.send import (
     stored_fields,
     waits_for_store,
 )
-from rmqha.broker.topics import TopicConfig
+from rmqha.broker.topics.metadata import Change
+from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.broker.transactions import half_message, is_half
 from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import PutStatus, Role

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.topics import QUEUES_MAX, TopicConfig
+from rmqha.broker.topics.topic_table import QUEUES_MAX, TopicConfig
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import INT64_MAX, bool_field, int_field, parse_number, text_field

@@ -8,10 +8,10 @@ from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.aio.processors import Broker, Handlers, table_for, unwritable
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.metadata import Change
 from rmqha.broker.pop import retry_topic_of
-from rmqha.broker.topic_requests import check_name, parse_topic, parse_topics
-from rmqha.broker.topics import DataVersion, TopicConfig
+from rmqha.broker.topics.changes import check_name, parse_topic, parse_topics
+from rmqha.broker.topics.metadata import Change
+from rmqha.broker.topics.topic_table import DataVersion, TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.json_members import json_object
-from rmqha.broker.groups import GroupConfig, GroupTable
-from rmqha.broker.topics import TopicConfig, TopicTable
+from rmqha.broker.topics.group_table import GroupConfig, GroupTable
+from rmqha.broker.topics.topic_table import TopicConfig, TopicTable
 from rmqha.remoting import fastjson
 from rmqha.remoting.topic_names import topic_error
 

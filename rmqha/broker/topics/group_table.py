@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.json_members import boolean, json_object, number, text
 from rmqha.broker.common.versioned_table import COUNT_MAX, VersionedTable
-from rmqha.broker.topics import DataVersion
+from rmqha.broker.topics.topic_table import DataVersion
 from rmqha.remoting import fastjson
 from rmqha.remoting.topic_names import RETRY_PREFIX
 

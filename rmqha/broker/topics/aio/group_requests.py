@@ -5,8 +5,8 @@ from __future__ import annotations
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.aio.processors import Broker, Handlers, table_for, unwritable
 from rmqha.broker.common.json_members import json_array, read_object
-from rmqha.broker.groups import GroupConfig
-from rmqha.broker.metadata import Change
+from rmqha.broker.topics.group_table import GroupConfig
+from rmqha.broker.topics.metadata import Change
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, mark_of
-from rmqha.broker.topics import TopicConfig, TopicTable
+from rmqha.broker.topics.topic_table import TopicConfig, TopicTable
 from rmqha.runtime.ports import Clock, Disk
 
 

@@ -1,0 +1,1 @@
+"""Topics and subscription groups: their tables, files and requests."""
