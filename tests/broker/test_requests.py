@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rmqha.broker.namesrv import Registered, registration_body, registration_fields
+from rmqha.broker.naming.messages import Registered, registration_body, registration_fields
 from rmqha.broker.topics.topic_table import TopicTable, system_topics
 from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import EpochEntryCache

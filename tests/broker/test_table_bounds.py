@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqha.broker.common.versioned_table import COUNT_MAX
-from rmqha.broker.namesrv import registration_body
+from rmqha.broker.naming.messages import registration_body
 from rmqha.broker.topics.group_table import GroupConfig, GroupTable
 from rmqha.broker.topics.topic_table import TopicConfig, TopicTable
 from rmqha.remoting import fastjson

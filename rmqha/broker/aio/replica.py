@@ -15,7 +15,6 @@ from rmqha.broker.aio.clients import ClientConnections
 from rmqha.broker.aio.files import BrokerFiles
 from rmqha.broker.aio.master_questions import MasterQuestions
 from rmqha.broker.aio.metadata import MetadataLog
-from rmqha.broker.aio.namesrv_registration import NamesrvRegistration
 from rmqha.broker.aio.pop_parts import PopParts
 from rmqha.broker.aio.position_sync import PositionSync
 from rmqha.broker.aio.processors.admin import AdminProcessor
@@ -42,7 +41,8 @@ from rmqha.broker.membership.aio.manager import ReplicasManager
 from rmqha.broker.membership.aio.requests import ReplicationProcessor
 from rmqha.broker.membership.aio.standalone import StandaloneManager
 from rmqha.broker.membership.core import ReplicasCore
-from rmqha.broker.namesrv import MASTER_ID, MasterKnown, Registered
+from rmqha.broker.naming.aio.registration import NamesrvRegistration
+from rmqha.broker.naming.messages import MASTER_ID, MasterKnown, Registered
 from rmqha.broker.plain_send import decode_message
 from rmqha.broker.producers import ProducerTable
 from rmqha.broker.queue_locks import QueueLocks

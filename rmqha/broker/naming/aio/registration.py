@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from rmqha.base.errors import RmqhaError
-from rmqha.broker.namesrv import (
+from rmqha.broker.naming.messages import (
     MasterKnown,
     Registered,
     master_known,

@@ -1,0 +1,1 @@
+"""What name servers are told (103, 104), and when."""
