@@ -12,7 +12,7 @@ import struct
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from rmqha.broker.consumers import TAG, Subscription
+from rmqha.broker.groups.consumers import TAG, Subscription
 from rmqha.store import properties as props
 from rmqha.store.record import BORN_HOST_V6, MAGIC_V2, STORE_HOST_V6
 

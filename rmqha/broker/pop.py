@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.json_members import json_array, json_object, number, read_object, text
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.consumers import TAG, Subscription, subscription
+from rmqha.broker.groups.consumers import TAG, Subscription, subscription
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codes import ResponseCode

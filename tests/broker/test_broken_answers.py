@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.request_modes import ROUTE_QUEUES_MAX, route_queues
+from rmqha.broker.groups.request_modes import ROUTE_QUEUES_MAX, route_queues
 from rmqha.remoting.command import SERIALIZE_ROCKETMQ, RemotingCommand
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.subscriber import Subscriber

@@ -11,13 +11,13 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import ConnectionId
-from rmqha.broker.clients import CHANNEL_EXPIRED_MS, Client
 from rmqha.broker.common.json_members import MessageQueue, queue_table
-from rmqha.broker.consumer_offsets import ConsumerOffsets
-from rmqha.broker.consumers import ConsumerData, ConsumerTable, subscription
-from rmqha.broker.heartbeat import Heartbeat
-from rmqha.broker.producers import ProducerTable
-from rmqha.broker.queue_locks import LEASE_MS, QueueLocks
+from rmqha.broker.groups.consumers import ConsumerData, ConsumerTable, subscription
+from rmqha.broker.groups.heartbeat import Heartbeat
+from rmqha.broker.groups.memberships import CHANNEL_EXPIRED_MS, Client
+from rmqha.broker.groups.offset_table import ConsumerOffsets
+from rmqha.broker.groups.producers import ProducerTable
+from rmqha.broker.groups.queue_locks import LEASE_MS, QueueLocks
 from rmqha.broker.topics.group_table import GroupConfig, GroupTable, group_error, system_groups
 from rmqha.remoting import fastjson
 

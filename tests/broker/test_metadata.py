@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.versioned_table import vanished
-from rmqha.broker.consumer_offsets import ConsumerOffsets
+from rmqha.broker.groups.offset_table import ConsumerOffsets
 from rmqha.broker.topics.group_table import GroupConfig, GroupTable
 from rmqha.broker.topics.metadata import Change, Metadata
 from rmqha.broker.topics.topic_table import TopicConfig, TopicTable

@@ -12,6 +12,14 @@ from hypothesis import strategies as st
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import ConnectionId
 from rmqha.broker.common.json_members import MessageQueue
+from rmqha.broker.groups.request_modes import (
+    POP,
+    AssignmentRequest,
+    RequestMode,
+    RequestModes,
+    assign,
+    route_queues,
+)
 from rmqha.broker.held_pops import HeldPops
 from rmqha.broker.pop import (
     Handed,
@@ -25,14 +33,6 @@ from rmqha.broker.pop import (
 )
 from rmqha.broker.pop_offsets import PopOffsets
 from rmqha.broker.pop_revive import REVIVE_DELAY_MS, Acks, CheckPoint, ReviveQueue, read_record
-from rmqha.broker.request_modes import (
-    POP,
-    AssignmentRequest,
-    RequestMode,
-    RequestModes,
-    assign,
-    route_queues,
-)
 from rmqha.store import properties as props
 
 FROM_JAVA = (

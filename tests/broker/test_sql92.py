@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.broker.consumers import subscription
 from rmqha.broker.filters import (
     CHARACTERS_MAX,
     SCAN_FILTERED_MAX,
@@ -21,6 +20,7 @@ from rmqha.broker.filters import (
     Selectors,
     properties_of,
 )
+from rmqha.broker.groups.consumers import subscription
 from rmqha.broker.sql92 import DEPTH_MAX, TEXT_MAX, SelectorIllegal, compile_selector
 from rmqha.remoting import fastjson
 from rmqha.store import properties as props

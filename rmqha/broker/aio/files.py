@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rmqha.broker.aio.consumer_files import GroupFile, OffsetFile
 from rmqha.broker.common.aio.config_file import FileTroubles
 from rmqha.broker.common.settings import BrokerConfig
+from rmqha.broker.groups.aio.files import GroupFile, OffsetFile
 from rmqha.broker.topics.aio.topic_file import TopicFile
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.topic_table import system_topics

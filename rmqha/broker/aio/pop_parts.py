@@ -8,12 +8,12 @@ from typing import Any
 from rmqha.broker.aio.ordered_pops import OrderedPops
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.acks import AckProcessor
-from rmqha.broker.aio.processors.assignments import AssignmentProcessor
 from rmqha.broker.aio.processors.peek import PeekProcessor
 from rmqha.broker.aio.processors.pop import PopProcessor
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.common.aio.config_file import ConfigFile
-from rmqha.broker.request_modes import RequestMode, RequestModes
+from rmqha.broker.groups.aio.assignment_requests import AssignmentProcessor
+from rmqha.broker.groups.request_modes import RequestMode, RequestModes
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.runtime.ports import Disk
 

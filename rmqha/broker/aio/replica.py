@@ -11,15 +11,12 @@ from datetime import UTC, datetime
 
 from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.broker.aio.arrivals import Arrivals
-from rmqha.broker.aio.clients import ClientConnections
 from rmqha.broker.aio.files import BrokerFiles
 from rmqha.broker.aio.master_questions import MasterQuestions
 from rmqha.broker.aio.metadata import MetadataLog
 from rmqha.broker.aio.pop_parts import PopParts
 from rmqha.broker.aio.position_sync import PositionSync
 from rmqha.broker.aio.processors.admin import AdminProcessor
-from rmqha.broker.aio.processors.client import ClientProcessor
-from rmqha.broker.aio.processors.offsets import OffsetProcessor
 from rmqha.broker.aio.processors.producer import ProducerProcessor
 from rmqha.broker.aio.processors.pull import PullProcessor
 from rmqha.broker.aio.processors.query import QueryProcessor
@@ -33,8 +30,13 @@ from rmqha.broker.common.aio.config_file import ConfigText
 from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.common.statistics import Statistics
 from rmqha.broker.common.unique_ids import UniqueIds
-from rmqha.broker.consumers import ConsumerTable
 from rmqha.broker.filters import Selectors
+from rmqha.broker.groups.aio.client_connections import ClientConnections
+from rmqha.broker.groups.aio.client_requests import ClientProcessor
+from rmqha.broker.groups.aio.offset_requests import OffsetProcessor
+from rmqha.broker.groups.consumers import ConsumerTable
+from rmqha.broker.groups.producers import ProducerTable
+from rmqha.broker.groups.queue_locks import QueueLocks
 from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.aio.boot_file import BOOT_FILE, lost_power
 from rmqha.broker.membership.aio.manager import ReplicasManager
@@ -44,8 +46,6 @@ from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.naming.aio.registration import NamesrvRegistration
 from rmqha.broker.naming.messages import MASTER_ID, MasterKnown, Registered
 from rmqha.broker.plain_send import decode_message
-from rmqha.broker.producers import ProducerTable
-from rmqha.broker.queue_locks import QueueLocks
 from rmqha.broker.topics.aio.group_requests import GroupProcessor
 from rmqha.broker.topics.aio.topic_requests import TopicProcessor
 from rmqha.ha import events as ha_ev

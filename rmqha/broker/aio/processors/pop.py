@@ -18,12 +18,12 @@ from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.pull import FENCED
 from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.consumers import Subscription
 from rmqha.broker.delays import place
 from rmqha.broker.filters import PARSE_FAILED, Matches
+from rmqha.broker.groups.consumers import Subscription
+from rmqha.broker.groups.offset_rules import starts_at_zero
 from rmqha.broker.held_pops import HeldPops
 from rmqha.broker.held_pulls import Held, Key
-from rmqha.broker.offsets import starts_at_zero
 from rmqha.broker.pop import (
     FIRST_OF_QUEUE,
     ORDER_REVIVE_QUEUE,

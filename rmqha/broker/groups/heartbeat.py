@@ -17,7 +17,7 @@ from rmqha.broker.common.json_members import (
     read_object,
     text,
 )
-from rmqha.broker.consumers import ConsumerData
+from rmqha.broker.groups.consumers import ConsumerData
 
 GROUPS_MAX = 10_000
 """Groups that one client may speak for."""

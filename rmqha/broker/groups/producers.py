@@ -6,7 +6,7 @@ Source: ProducerManager of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.4).
 from __future__ import annotations
 
 from rmqha.base.ids import ConnectionId
-from rmqha.broker.clients import Client, Memberships
+from rmqha.broker.groups.memberships import Client, Memberships
 
 
 class ProducerTable:

@@ -5,7 +5,12 @@ from __future__ import annotations
 
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.common.json_members import MessageQueue, queue_table
-from rmqha.broker.offsets import BOUNDARY_UPPER, ResetRequest, queues_to_reset, starts_at_zero
+from rmqha.broker.groups.offset_rules import (
+    BOUNDARY_UPPER,
+    ResetRequest,
+    queues_to_reset,
+    starts_at_zero,
+)
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson

@@ -12,7 +12,6 @@ from msgspec import Struct, field
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import ConnectionId
-from rmqha.broker.clients import Client, Memberships
 from rmqha.broker.common.json_members import (
     boolean,
     json_array,
@@ -21,6 +20,7 @@ from rmqha.broker.common.json_members import (
     text,
     whole_number,
 )
+from rmqha.broker.groups.memberships import Client, Memberships
 from rmqha.store import properties as props
 
 TAG = "TAG"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, mark_of
-from rmqha.broker.consumer_offsets import ConsumerOffsets
+from rmqha.broker.groups.offset_table import ConsumerOffsets
 from rmqha.broker.topics.group_table import (
     SYSTEM_PREFIX,
     GroupConfig,

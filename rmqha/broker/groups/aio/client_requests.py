@@ -13,7 +13,6 @@ from rmqha.base.errors import (
 )
 from rmqha.base.ids import ConnectionId
 from rmqha.broker.aio.processors import Broker, Handlers
-from rmqha.broker.clients import Client
 from rmqha.broker.common.json_members import (
     MessageQueue,
     json_array,
@@ -21,9 +20,10 @@ from rmqha.broker.common.json_members import (
     read_object,
     text,
 )
-from rmqha.broker.consumers import TAG, ConsumerData, Subscription
 from rmqha.broker.filters import unsupported
-from rmqha.broker.heartbeat import Heartbeat
+from rmqha.broker.groups.consumers import TAG, ConsumerData, Subscription
+from rmqha.broker.groups.heartbeat import Heartbeat
+from rmqha.broker.groups.memberships import Client
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.metadata import Change
 from rmqha.broker.topics.topic_table import TopicConfig

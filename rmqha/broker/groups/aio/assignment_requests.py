@@ -9,7 +9,7 @@ from rmqha.base.errors import DiskFailed, RemoteProtocolError, RmqhaError
 from rmqha.broker.aio.processors import Broker, Handlers, unwritable
 from rmqha.broker.common.aio.config_file import ConfigFile
 from rmqha.broker.common.json_members import MessageQueue, json_object
-from rmqha.broker.request_modes import (
+from rmqha.broker.groups.request_modes import (
     AssignmentRequest,
     RequestMode,
     RequestModes,

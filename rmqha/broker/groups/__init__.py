@@ -1,0 +1,1 @@
+"""Who consumes and produces, how far groups are, who holds which queue."""
