@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.delay_offsets import DelayOffsets
-from rmqha.broker.delays import (
+from rmqha.broker.deferred.delay_offsets import DelayOffsets
+from rmqha.broker.deferred.delays import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
     DelayRules,
@@ -25,9 +25,10 @@ from rmqha.broker.delays import (
     place,
     real_place,
 )
+from rmqha.broker.deferred.timers import Due, TimerMark, TimerTable
+from rmqha.broker.deferred.transactions import OP_BLOCKS_MAX, Open, OpenTransactions
 from rmqha.broker.retry import goes_to_dead_letters, reconsume_max
 from rmqha.broker.send import parse_any_send, parse_send
-from rmqha.broker.timers import Due, TimerMark, TimerTable
 from rmqha.broker.topics.changes import (
     alter_attributes,
     parse_attributes,
@@ -35,7 +36,6 @@ from rmqha.broker.topics.changes import (
     parse_topics,
 )
 from rmqha.broker.topics.topic_table import DataVersion, TopicConfig
-from rmqha.broker.transactions import OP_BLOCKS_MAX, Open, OpenTransactions
 from rmqha.store import properties as props
 from rmqha.store.record import Message, pack_host
 
@@ -436,7 +436,7 @@ def test_joined_blocks_of_ops_forget_no_end(seed: int) -> None:
     """Who goes on from what was kept must meet every op message of a half message it reads."""
     dice = random.Random(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rmqha.broker.transactions.OP_BLOCKS_MAX", dice.randint(1, 5))
+        patch.setattr("rmqha.broker.deferred.transactions.OP_BLOCKS_MAX", dice.randint(1, 5))
         table, log, open_now = OpenTransactions(0, 0, open_max=1_000), [], list(range(60))
         for at in open_now:
             table.half(Open(at, at, 0, at))

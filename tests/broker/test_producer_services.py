@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from rmqha.broker.delays import decode_handle
-from rmqha.broker.timers import TimerMark
+from rmqha.broker.deferred.delays import decode_handle
+from rmqha.broker.deferred.timers import TimerMark
 from rmqha.store.record import Record
 from tests.broker.replicas import QUEUES, TOPIC, ReplicaCluster, master_of, send_fields
 

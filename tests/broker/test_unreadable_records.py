@@ -15,7 +15,8 @@ import pytest
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.aio import revive as revive_service
-from rmqha.broker.delays import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqha.broker.deferred.transactions import HALF_TOPIC
 from rmqha.broker.pop_revive import (
     AHEAD_MAX_MS,
     REVIVE_DELAY_MS,
@@ -25,7 +26,6 @@ from rmqha.broker.pop_revive import (
     ReviveQueue,
     read_record,
 )
-from rmqha.broker.transactions import HALF_TOPIC
 from rmqha.store import properties as props
 from rmqha.store.record import Message, pack_host
 from tests.broker.replicas import NAME, TOPIC, ReplicaCluster

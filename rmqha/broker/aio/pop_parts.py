@@ -10,8 +10,8 @@ from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.acks import AckProcessor
 from rmqha.broker.aio.processors.peek import PeekProcessor
 from rmqha.broker.aio.processors.pop import PopProcessor
-from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.common.aio.config_file import ConfigFile
+from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.groups.aio.assignment_requests import AssignmentProcessor
 from rmqha.broker.groups.request_modes import RequestMode, RequestModes
 from rmqha.remoting.aio.client import RemotingClient

@@ -23,13 +23,13 @@ from rmqha.broker.aio.processors.query import QueryProcessor
 from rmqha.broker.aio.processors.replies import ReplyProcessor
 from rmqha.broker.aio.processors.router import Router
 from rmqha.broker.aio.processors.send import SendProcessor
-from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.aio.slave_sync import SlaveSync
 from rmqha.broker.common.aio.answers import Answers
 from rmqha.broker.common.aio.config_file import ConfigText
 from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.common.statistics import Statistics
 from rmqha.broker.common.unique_ids import UniqueIds
+from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.filters import Selectors
 from rmqha.broker.groups.aio.client_connections import ClientConnections
 from rmqha.broker.groups.aio.client_requests import ClientProcessor

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from rmqha.base.errors import MessageIllegal, RemoteProtocolError
 from rmqha.broker.aio.processors import Broker
-from rmqha.broker.aio.timers import TimerService
 from rmqha.broker.common.aio.writer import Writer
+from rmqha.broker.deferred.aio.timer_service import TimerService
 from rmqha.broker.pop import retry_topic_of
 from rmqha.broker.pop_revive import (
     REVIVE_GROUP,

@@ -9,9 +9,9 @@ from __future__ import annotations
 from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
 from rmqha.broker.aio.ordered_pops import OrderedPops
 from rmqha.broker.aio.processors import Broker, Handlers
-from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.delays import place
+from rmqha.broker.deferred.aio.master_services import MasterServices
+from rmqha.broker.deferred.delays import place
 from rmqha.broker.pop import (
     ORDER_REVIVE_QUEUE,
     AckRequest,

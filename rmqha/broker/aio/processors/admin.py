@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.aio.processors import Broker, Handlers
-from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.common.aio.config_file import ConfigText
+from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.live_config import ConfigRefused, read_update
 from rmqha.broker.runtime_info import Facts, runtime_table
 from rmqha.broker.scrape import Scrape, lags_of

@@ -16,9 +16,9 @@ from rmqha.broker.aio.ordered_pops import OrderedPops
 from rmqha.broker.aio.popped import Taken, records_of, shown_as
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.pull import FENCED
-from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.delays import place
+from rmqha.broker.deferred.aio.master_services import MasterServices
+from rmqha.broker.deferred.delays import place
 from rmqha.broker.filters import PARSE_FAILED, Matches
 from rmqha.broker.groups.consumers import Subscription
 from rmqha.broker.groups.offset_rules import starts_at_zero

@@ -6,9 +6,10 @@ from __future__ import annotations
 from rmqha.base.errors import DiskFailed, MessageIllegal
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.send import NOT_SERVING, pack_peer
-from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.delays import check_recall, decode_handle, place, recall_message
+from rmqha.broker.deferred.aio.master_services import MasterServices
+from rmqha.broker.deferred.delays import check_recall, decode_handle, place, recall_message
+from rmqha.broker.deferred.transactions import COMMIT, ROLLBACK, parse_end
 from rmqha.broker.retry import (
     FIRST_RETRY_LEVEL,
     BackRequest,
@@ -20,7 +21,6 @@ from rmqha.broker.retry import (
     retry_topic,
     returned_message,
 )
-from rmqha.broker.transactions import COMMIT, ROLLBACK, parse_end
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode

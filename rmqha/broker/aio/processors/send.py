@@ -8,10 +8,11 @@ from rmqha.base.errors import DiskFailed, LocalProtocolError, MessageIllegal, Rm
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.aio.processors.plain_send import PlainSends
 from rmqha.broker.aio.processors.waiting_sends import Waiting, WaitingSends
-from rmqha.broker.aio.services import MasterServices
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.common.unique_ids import UniqueIds
-from rmqha.broker.delays import delay_level, handle_of, place
+from rmqha.broker.deferred.aio.master_services import MasterServices
+from rmqha.broker.deferred.delays import delay_level, handle_of, place
+from rmqha.broker.deferred.transactions import half_message, is_half
 from rmqha.broker.plain_send import PlainSend
 from rmqha.broker.retry import dead_letter_topic, group_refusal, reconsume_max
 from rmqha.broker.send import (
@@ -28,7 +29,6 @@ from rmqha.broker.send import (
 )
 from rmqha.broker.topics.metadata import Change
 from rmqha.broker.topics.topic_table import TopicConfig
-from rmqha.broker.transactions import half_message, is_half
 from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import PutStatus, Role
 from rmqha.remoting.address import parse_address

@@ -9,15 +9,15 @@ import asyncio
 from collections.abc import Callable
 
 from rmqha.base.errors import DiskFailed
-from rmqha.broker.aio.delivery import DelayDelivery, DelayOffsetFile
 from rmqha.broker.aio.processors import Broker
 from rmqha.broker.aio.revive import ReviveService
-from rmqha.broker.aio.timers import TimerMarkFile, TimerService
-from rmqha.broker.aio.transactions import TransactionService
 from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.common.unique_ids import UniqueIds
-from rmqha.broker.delays import SCHEDULE_TOPIC, DelayRules
+from rmqha.broker.deferred.aio.delay_delivery import DelayDelivery, DelayOffsetFile
+from rmqha.broker.deferred.aio.timer_service import TimerMarkFile, TimerService
+from rmqha.broker.deferred.aio.transaction_service import TransactionService
+from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, DelayRules
 from rmqha.broker.runtime_info import TimerFigures
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger

@@ -11,7 +11,7 @@ from rmqha.base.errors import MessageIllegal
 from rmqha.broker.aio.processors import Broker
 from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles
 from rmqha.broker.common.aio.writer import Writer
-from rmqha.broker.delays import (
+from rmqha.broker.deferred.delays import (
     DELETE_KEY,
     TIMER_QUEUE,
     TIMER_TOPIC,
@@ -19,8 +19,8 @@ from rmqha.broker.delays import (
     timer_key,
     timer_out_ms,
 )
+from rmqha.broker.deferred.timers import Due, TimerMark, TimerTable
 from rmqha.broker.runtime_info import TimerFigures
-from rmqha.broker.timers import Due, TimerMark, TimerTable
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
 from rmqha.store import properties as props

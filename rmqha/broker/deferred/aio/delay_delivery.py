@@ -14,8 +14,8 @@ from rmqha.base.errors import MessageIllegal
 from rmqha.broker.aio.processors import Broker
 from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles
 from rmqha.broker.common.aio.writer import Writer
-from rmqha.broker.delay_offsets import DelayOffsets
-from rmqha.broker.delays import SCHEDULE_TOPIC, due_message, due_ms
+from rmqha.broker.deferred.delay_offsets import DelayOffsets
+from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, due_message, due_ms
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
 from rmqha.store.record import Record

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.delays import real_place
+from rmqha.broker.deferred.delays import real_place
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import (
     INT64_MAX,

@@ -11,8 +11,8 @@ from rmqha.broker.aio.processors import Broker
 from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.common.unique_ids import UniqueIds
-from rmqha.broker.delays import DelayRules, place, real_place
-from rmqha.broker.transactions import (
+from rmqha.broker.deferred.delays import DelayRules, place, real_place
+from rmqha.broker.deferred.transactions import (
     COMMIT,
     GROUP,
     HALF_TOPIC,
