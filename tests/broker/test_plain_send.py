@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.base.errors import HeaderMalformed
-from rmqha.broker.plain_send import PlainSend, decode_message
-from rmqha.broker.send import parse_any_send
+from rmqha.broker.send.plain_request import PlainSend, decode_message
+from rmqha.broker.send.request import parse_any_send
 from rmqha.remoting.codec_json import decode_command
 from tests.broker.replicas import TOPIC, ReplicaCluster, send_fields
 

@@ -27,8 +27,8 @@ from rmqha.broker.deferred.delays import (
 )
 from rmqha.broker.deferred.timers import Due, TimerMark, TimerTable
 from rmqha.broker.deferred.transactions import OP_BLOCKS_MAX, Open, OpenTransactions
-from rmqha.broker.retry import goes_to_dead_letters, reconsume_max
-from rmqha.broker.send import parse_any_send, parse_send
+from rmqha.broker.send.request import parse_any_send, parse_send
+from rmqha.broker.send.retry import goes_to_dead_letters, reconsume_max
 from rmqha.broker.topics.changes import (
     alter_attributes,
     parse_attributes,

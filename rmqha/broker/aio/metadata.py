@@ -10,10 +10,10 @@ from typing import Any
 
 from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
 from rmqha.broker.aio.processors import Broker
-from rmqha.broker.aio.processors.send import NOT_SERVING
 from rmqha.broker.common.aio.config_file import APPLIED_OFFSET
 from rmqha.broker.common.aio.writer import Writer, nothing
 from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.send.aio.send_requests import NOT_SERVING
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.metadata import Change, Metadata
 from rmqha.broker.topics.topic_table import TopicConfig

@@ -17,12 +17,9 @@ from rmqha.broker.aio.metadata import MetadataLog
 from rmqha.broker.aio.pop_parts import PopParts
 from rmqha.broker.aio.position_sync import PositionSync
 from rmqha.broker.aio.processors.admin import AdminProcessor
-from rmqha.broker.aio.processors.producer import ProducerProcessor
 from rmqha.broker.aio.processors.pull import PullProcessor
 from rmqha.broker.aio.processors.query import QueryProcessor
-from rmqha.broker.aio.processors.replies import ReplyProcessor
 from rmqha.broker.aio.processors.router import Router
-from rmqha.broker.aio.processors.send import SendProcessor
 from rmqha.broker.aio.slave_sync import SlaveSync
 from rmqha.broker.common.aio.answers import Answers
 from rmqha.broker.common.aio.config_file import ConfigText
@@ -45,7 +42,10 @@ from rmqha.broker.membership.aio.standalone import StandaloneManager
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.naming.aio.registration import NamesrvRegistration
 from rmqha.broker.naming.messages import MASTER_ID, MasterKnown, Registered
-from rmqha.broker.plain_send import decode_message
+from rmqha.broker.send.aio.producer_requests import ProducerProcessor
+from rmqha.broker.send.aio.reply_requests import ReplyProcessor
+from rmqha.broker.send.aio.send_requests import SendProcessor
+from rmqha.broker.send.plain_request import decode_message
 from rmqha.broker.topics.aio.group_requests import GroupProcessor
 from rmqha.broker.topics.aio.topic_requests import TopicProcessor
 from rmqha.ha import events as ha_ev

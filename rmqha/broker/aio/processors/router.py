@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rmqha.base.errors import InvariantBroken, RmqhaError
 from rmqha.broker.aio.processors import Handler, Handlers
-from rmqha.broker.plain_send import PlainSend
+from rmqha.broker.send.plain_request import PlainSend
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import unsupported
 from rmqha.remoting.codes import ResponseCode

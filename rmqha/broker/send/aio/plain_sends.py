@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from rmqha.broker.aio.processors import Broker
-from rmqha.broker.plain_send import PlainSend
-from rmqha.broker.send import Stamps, name_refusal, stored_fields, waits_for_store
+from rmqha.broker.send.plain_request import PlainSend
+from rmqha.broker.send.request import Stamps, name_refusal, stored_fields, waits_for_store
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codec_json import encode_header
 from rmqha.remoting.codes import VERSION_CURRENT

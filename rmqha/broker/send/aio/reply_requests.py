@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from rmqha.base.errors import DiskFailed, MessageIllegal, RmqhaError
 from rmqha.broker.aio.processors import Broker, Handlers
-from rmqha.broker.aio.processors.send import pack_peer
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.master_services import MasterServices
-from rmqha.broker.send import SendRequest, choose_queue, name_refusal, parse_send
+from rmqha.broker.send.aio.send_requests import pack_peer
+from rmqha.broker.send.request import SendRequest, choose_queue, name_refusal, parse_send
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand

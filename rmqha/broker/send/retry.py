@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.send import MAX_RECONSUME_VERSION
+from rmqha.broker.send.request import MAX_RECONSUME_VERSION
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import bool_field, int_field, long_field, text_field

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 
 from rmqha.base.errors import DiskFailed, LocalProtocolError, MessageIllegal, RmqhaError
 from rmqha.broker.aio.processors import Broker, Handlers
-from rmqha.broker.aio.processors.plain_send import PlainSends
-from rmqha.broker.aio.processors.waiting_sends import Waiting, WaitingSends
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delays import delay_level, handle_of, place
 from rmqha.broker.deferred.transactions import half_message, is_half
-from rmqha.broker.plain_send import PlainSend
-from rmqha.broker.retry import dead_letter_topic, group_refusal, reconsume_max
-from rmqha.broker.send import (
+from rmqha.broker.send.aio.plain_sends import PlainSends
+from rmqha.broker.send.aio.waiting_sends import Waiting, WaitingSends
+from rmqha.broker.send.plain_request import PlainSend
+from rmqha.broker.send.request import (
     SEND_BATCH_MESSAGE,
     SendRequest,
     Stamps,
@@ -27,6 +26,7 @@ from rmqha.broker.send import (
     stored_fields,
     waits_for_store,
 )
+from rmqha.broker.send.retry import dead_letter_topic, group_refusal, reconsume_max
 from rmqha.broker.topics.metadata import Change
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.aio.service import HaService
