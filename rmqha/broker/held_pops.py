@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Generic, TypeVar
 
 from rmqha.base.ids import ConnectionId
-from rmqha.broker.held_pulls import Held, HeldPulls, Key
+from rmqha.broker.pull.held import Held, HeldPulls, Key
 
 AskedT = TypeVar("AskedT")
 

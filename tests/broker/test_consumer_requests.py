@@ -11,7 +11,7 @@ import pytest
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.consumers import ConsumerGroup, Subscription, subscription
-from rmqha.broker.pull import check_pull, parse_pull, status_code
+from rmqha.broker.pull.request import check_pull, parse_pull, status_code
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import Role

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqha.broker.filters import (
+from rmqha.broker.groups.consumers import subscription
+from rmqha.broker.pull.filters import (
     CHARACTERS_MAX,
     SCAN_FILTERED_MAX,
     SELECTORS_MAX,
@@ -20,8 +21,7 @@ from rmqha.broker.filters import (
     Selectors,
     properties_of,
 )
-from rmqha.broker.groups.consumers import subscription
-from rmqha.broker.sql92 import DEPTH_MAX, TEXT_MAX, SelectorIllegal, compile_selector
+from rmqha.broker.pull.sql92 import DEPTH_MAX, TEXT_MAX, SelectorIllegal, compile_selector
 from rmqha.remoting import fastjson
 from rmqha.store import properties as props
 from rmqha.store.record import Message, encode_into, encoded_size, pack_host
@@ -316,7 +316,7 @@ def test_pop_when_much_is_passed_over_then_it_finds_what_is_behind(
     cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pop looks at so many at a time, and goes on by itself."""
-    monkeypatch.setattr("rmqha.broker.filters.SCAN_FILTERED_MAX", 3)
+    monkeypatch.setattr("rmqha.broker.pull.filters.SCAN_FILTERED_MAX", 3)
     before = cluster.loop.time()
     code, found = pop(cluster, expType="SQL92", exp="n = 9", pollTime=10_000)
     assert (code, [one.offset for one in found]) == (0, [9])

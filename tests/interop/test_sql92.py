@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.broker.sql92 import SelectorIllegal, compile_selector
+from rmqha.broker.pull.sql92 import SelectorIllegal, compile_selector
 from rmqha.testing.real import wire
 from rmqha.testing.real.processes import wait_until
 from tests.interop import required

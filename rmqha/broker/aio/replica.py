@@ -10,15 +10,12 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from rmqha.base.errors import DiskFailed, RmqhaError
-from rmqha.broker.aio.arrivals import Arrivals
 from rmqha.broker.aio.files import BrokerFiles
 from rmqha.broker.aio.master_questions import MasterQuestions
 from rmqha.broker.aio.metadata import MetadataLog
 from rmqha.broker.aio.pop_parts import PopParts
 from rmqha.broker.aio.position_sync import PositionSync
 from rmqha.broker.aio.processors.admin import AdminProcessor
-from rmqha.broker.aio.processors.pull import PullProcessor
-from rmqha.broker.aio.processors.query import QueryProcessor
 from rmqha.broker.aio.processors.router import Router
 from rmqha.broker.aio.slave_sync import SlaveSync
 from rmqha.broker.common.aio.answers import Answers
@@ -27,7 +24,6 @@ from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.common.statistics import Statistics
 from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.deferred.aio.master_services import MasterServices
-from rmqha.broker.filters import Selectors
 from rmqha.broker.groups.aio.client_connections import ClientConnections
 from rmqha.broker.groups.aio.client_requests import ClientProcessor
 from rmqha.broker.groups.aio.offset_requests import OffsetProcessor
@@ -42,6 +38,10 @@ from rmqha.broker.membership.aio.standalone import StandaloneManager
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.naming.aio.registration import NamesrvRegistration
 from rmqha.broker.naming.messages import MASTER_ID, MasterKnown, Registered
+from rmqha.broker.pull.aio.arrivals import Arrivals
+from rmqha.broker.pull.aio.pull_requests import PullProcessor
+from rmqha.broker.pull.aio.query_requests import QueryProcessor
+from rmqha.broker.pull.filters import Selectors
 from rmqha.broker.send.aio.producer_requests import ProducerProcessor
 from rmqha.broker.send.aio.reply_requests import ReplyProcessor
 from rmqha.broker.send.aio.send_requests import SendProcessor

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
-from rmqha.broker.aio.arrivals import Arrivals
 from rmqha.broker.common.aio.answers import Answers
 from rmqha.broker.common.aio.config_file import APPLIED_OFFSET, FileTroubles
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.common.statistics import Statistics
-from rmqha.broker.filters import Selectors
 from rmqha.broker.groups.aio.client_connections import ClientConnections
 from rmqha.broker.groups.aio.files import GroupFile, OffsetFile
 from rmqha.broker.groups.consumers import ConsumerTable
 from rmqha.broker.groups.producers import ProducerTable
 from rmqha.broker.groups.queue_locks import QueueLocks
 from rmqha.broker.membership.core import ReplicasCore
+from rmqha.broker.pull.aio.arrivals import Arrivals
+from rmqha.broker.pull.filters import Selectors
 from rmqha.broker.topics.aio.topic_file import TopicFile
 from rmqha.broker.topics.metadata import Change
 from rmqha.broker.topics.topic_table import TopicConfig

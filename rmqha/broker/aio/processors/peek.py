@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from rmqha.broker.aio.processors import Broker, Handlers
-from rmqha.broker.aio.processors.pull import FENCED, SLAVE_REFUSES
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.pop import COUNT_MAX, PopRequest, check_pop, parse_pop, retry_topic_of
 from rmqha.broker.pop_offsets import Key
-from rmqha.broker.pull import BYTES_MAX, SCAN_MAX
+from rmqha.broker.pull.aio.pull_requests import FENCED, SLAVE_REFUSES
+from rmqha.broker.pull.request import BYTES_MAX, SCAN_MAX
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode

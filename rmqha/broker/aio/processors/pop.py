@@ -15,15 +15,12 @@ from rmqha.base.errors import DiskFailed, MessageIllegal
 from rmqha.broker.aio.ordered_pops import OrderedPops
 from rmqha.broker.aio.popped import Taken, records_of, shown_as
 from rmqha.broker.aio.processors import Broker, Handlers
-from rmqha.broker.aio.processors.pull import FENCED
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delays import place
-from rmqha.broker.filters import PARSE_FAILED, Matches
 from rmqha.broker.groups.consumers import Subscription
 from rmqha.broker.groups.offset_rules import starts_at_zero
 from rmqha.broker.held_pops import HeldPops
-from rmqha.broker.held_pulls import Held, Key
 from rmqha.broker.pop import (
     FIRST_OF_QUEUE,
     ORDER_REVIVE_QUEUE,
@@ -38,7 +35,10 @@ from rmqha.broker.pop import (
 from rmqha.broker.pop_offsets import Key as OffsetKey
 from rmqha.broker.pop_offsets import PopOffsets
 from rmqha.broker.pop_revive import REVIVE_TOPIC, CheckPoint
-from rmqha.broker.pull import BYTES_MAX, SCAN_MAX
+from rmqha.broker.pull.aio.pull_requests import FENCED
+from rmqha.broker.pull.filters import PARSE_FAILED, Matches
+from rmqha.broker.pull.held import Held, Key
+from rmqha.broker.pull.request import BYTES_MAX, SCAN_MAX
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode

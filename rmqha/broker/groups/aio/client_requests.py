@@ -20,10 +20,10 @@ from rmqha.broker.common.json_members import (
     read_object,
     text,
 )
-from rmqha.broker.filters import unsupported
 from rmqha.broker.groups.consumers import TAG, ConsumerData, Subscription
 from rmqha.broker.groups.heartbeat import Heartbeat
 from rmqha.broker.groups.memberships import Client
+from rmqha.broker.pull.filters import unsupported
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.metadata import Change
 from rmqha.broker.topics.topic_table import TopicConfig

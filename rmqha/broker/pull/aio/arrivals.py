@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rmqha.broker.held_pulls import Key
+from rmqha.broker.pull.held import Key
 from rmqha.store.aio.message_store import MessageStore
 
 Told = Callable[[list[Key]], None]

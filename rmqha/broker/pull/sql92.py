@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from rmqha.base.errors import RmqhaError
-from rmqha.broker.sql92_values import (
+from rmqha.broker.pull.sql92_values import (
     CannotCompare,
     Number,
     Value,

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.filters import PARSE_FAILED, Matches, Selectors, unsupported
 from rmqha.broker.groups.consumers import TAG, ConsumerGroup, Subscription, subscription
+from rmqha.broker.pull.filters import PARSE_FAILED, Matches, Selectors, unsupported
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codes import ResponseCode

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.filters import Matches
-from rmqha.broker.held_pulls import Held, HeldPulls, Key
-from rmqha.broker.pull import (
+from rmqha.broker.pull.filters import Matches
+from rmqha.broker.pull.held import Held, HeldPulls, Key
+from rmqha.broker.pull.request import (
     BYTES_MAX,
     COUNT_MAX,
     SCAN_MAX,

@@ -17,7 +17,7 @@ from rmqha.store import properties as props
 from rmqha.store.record import BORN_HOST_V6, MAGIC_V2, STORE_HOST_V6
 
 if TYPE_CHECKING:
-    from rmqha.broker.sql92 import Selector
+    from rmqha.broker.pull.sql92 import Selector
 
 SQL92 = "SQL92"
 SELECTORS_MAX = 1_000
@@ -113,7 +113,7 @@ def properties_of(record: memoryview) -> dict[str, str]:
 
 
 def _compiled(text: str) -> Selector | str:
-    from rmqha.broker.sql92 import SelectorIllegal, compile_selector
+    from rmqha.broker.pull.sql92 import SelectorIllegal, compile_selector
 
     try:
         return compile_selector(text)
