@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rmqha.base.errors import RmqhaError
-from rmqha.broker.aio import metadata as shell
 from rmqha.broker.common.aio.writer import Writer
+from rmqha.broker.sync.aio import metadata_log as shell
 from rmqha.broker.topics.metadata import Change, Metadata
 from rmqha.remoting.codes import ResponseCode
 from rmqha.sim.replica_swarm import run_lease_seed, run_replica_seed

@@ -10,14 +10,9 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from rmqha.base.errors import DiskFailed, RmqhaError
-from rmqha.broker.aio.files import BrokerFiles
-from rmqha.broker.aio.master_questions import MasterQuestions
-from rmqha.broker.aio.metadata import MetadataLog
 from rmqha.broker.aio.pop_parts import PopParts
-from rmqha.broker.aio.position_sync import PositionSync
 from rmqha.broker.aio.processors.admin import AdminProcessor
 from rmqha.broker.aio.processors.router import Router
-from rmqha.broker.aio.slave_sync import SlaveSync
 from rmqha.broker.common.aio.answers import Answers
 from rmqha.broker.common.aio.config_file import ConfigText
 from rmqha.broker.common.settings import BrokerConfig
@@ -46,6 +41,11 @@ from rmqha.broker.send.aio.producer_requests import ProducerProcessor
 from rmqha.broker.send.aio.reply_requests import ReplyProcessor
 from rmqha.broker.send.aio.send_requests import SendProcessor
 from rmqha.broker.send.plain_request import decode_message
+from rmqha.broker.sync.aio.files import BrokerFiles
+from rmqha.broker.sync.aio.master_questions import MasterQuestions
+from rmqha.broker.sync.aio.metadata_log import MetadataLog
+from rmqha.broker.sync.aio.positions import PositionSync
+from rmqha.broker.sync.aio.tables import SlaveSync
 from rmqha.broker.topics.aio.group_requests import GroupProcessor
 from rmqha.broker.topics.aio.topic_requests import TopicProcessor
 from rmqha.ha import events as ha_ev

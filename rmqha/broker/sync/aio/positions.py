@@ -17,12 +17,12 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.aio.master_questions import MasterQuestions
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delay_offsets import DelayOffsets
 from rmqha.broker.deferred.timers import TimerMark
 from rmqha.broker.groups.aio.files import OffsetFile
 from rmqha.broker.groups.aio.offset_requests import CHANGES_MEMBER, SINCE_EVER, SINCE_FIELD
+from rmqha.broker.sync.aio.master_questions import MasterQuestions
 from rmqha.remoting import fastjson
 from rmqha.remoting.broker_figures import read_figures
 from rmqha.remoting.codes import RequestCode

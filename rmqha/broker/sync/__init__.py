@@ -1,0 +1,1 @@
+"""What replicas share beside messages: changes of topics and groups, positions, and their copies."""
