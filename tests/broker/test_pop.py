@@ -20,8 +20,16 @@ from rmqha.broker.groups.request_modes import (
     assign,
     route_queues,
 )
-from rmqha.broker.held_pops import HeldPops
-from rmqha.broker.pop import (
+from rmqha.broker.pop.check_points import (
+    REVIVE_DELAY_MS,
+    Acks,
+    CheckPoint,
+    ReviveQueue,
+    read_record,
+)
+from rmqha.broker.pop.held import HeldPops
+from rmqha.broker.pop.offsets import PopOffsets
+from rmqha.broker.pop.request import (
     Handed,
     PopKey,
     encode_key,
@@ -31,8 +39,6 @@ from rmqha.broker.pop import (
     retry_mark,
     start_offset_info,
 )
-from rmqha.broker.pop_offsets import PopOffsets
-from rmqha.broker.pop_revive import REVIVE_DELAY_MS, Acks, CheckPoint, ReviveQueue, read_record
 from rmqha.store import properties as props
 
 FROM_JAVA = (

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rmqha.broker.pop import PopKey, encode_key
-from rmqha.broker.pop_revive import REVIVE_TOPIC
+from rmqha.broker.pop.check_points import REVIVE_TOPIC
+from rmqha.broker.pop.request import PopKey, encode_key
 from rmqha.store.record import check_record, decode
 from tests.broker.replicas import NAME, TOPIC, ReplicaCluster, send_fields
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.pop_order import FORGET_AFTER_MS, Acked, InFlight, Key, OrderTable
+from rmqha.broker.pop.order import FORGET_AFTER_MS, Acked, InFlight, Key, OrderTable
 from rmqha.remoting import fastjson
 
 KEY: Key = ("T", "G", 2)

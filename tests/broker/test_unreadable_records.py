@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.aio import revive as revive_service
 from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqha.broker.deferred.transactions import HALF_TOPIC
-from rmqha.broker.pop_revive import (
+from rmqha.broker.pop.aio import revive as revive_service
+from rmqha.broker.pop.check_points import (
     AHEAD_MAX_MS,
     REVIVE_DELAY_MS,
     REVIVE_TOPIC,

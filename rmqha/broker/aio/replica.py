@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from rmqha.base.errors import DiskFailed, RmqhaError
-from rmqha.broker.aio.pop_parts import PopParts
 from rmqha.broker.aio.processors.admin import AdminProcessor
 from rmqha.broker.aio.processors.router import Router
 from rmqha.broker.common.aio.answers import Answers
@@ -33,6 +32,7 @@ from rmqha.broker.membership.aio.standalone import StandaloneManager
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.naming.aio.registration import NamesrvRegistration
 from rmqha.broker.naming.messages import MASTER_ID, MasterKnown, Registered
+from rmqha.broker.pop.aio.pop_mode import PopParts
 from rmqha.broker.pull.aio.arrivals import Arrivals
 from rmqha.broker.pull.aio.pull_requests import PullProcessor
 from rmqha.broker.pull.aio.query_requests import QueryProcessor

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.aio.processors import Broker
-from rmqha.broker.aio.revive import ReviveService
 from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.common.unique_ids import UniqueIds
@@ -18,6 +17,7 @@ from rmqha.broker.deferred.aio.delay_delivery import DelayDelivery, DelayOffsetF
 from rmqha.broker.deferred.aio.timer_service import TimerMarkFile, TimerService
 from rmqha.broker.deferred.aio.transaction_service import TransactionService
 from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, DelayRules
+from rmqha.broker.pop.aio.revive import ReviveService
 from rmqha.broker.runtime_info import TimerFigures
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger

@@ -8,7 +8,7 @@ from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.aio.processors import Broker, Handlers, table_for, unwritable
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.master_services import MasterServices
-from rmqha.broker.pop import retry_topic_of
+from rmqha.broker.pop.request import retry_topic_of
 from rmqha.broker.topics.changes import check_name, parse_topic, parse_topics
 from rmqha.broker.topics.metadata import Change
 from rmqha.broker.topics.topic_table import DataVersion, TopicConfig

@@ -3,7 +3,7 @@
 What is handed out is in a check point first, which is a message of the broker's own; then the
 group's offset moves on. A pop that finds nothing is held like a pull, until any of its queues, or
 the group's retry topic, has something. What is popped in order has no check point and moves no
-offset: see ``broker/pop_order.py``.
+offset: see ``broker/pop/order.py``.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqha.base.errors import DiskFailed, MessageIllegal
-from rmqha.broker.aio.ordered_pops import OrderedPops
-from rmqha.broker.aio.popped import Taken, records_of, shown_as
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delays import place
 from rmqha.broker.groups.consumers import Subscription
 from rmqha.broker.groups.offset_rules import starts_at_zero
-from rmqha.broker.held_pops import HeldPops
-from rmqha.broker.pop import (
+from rmqha.broker.pop.aio.collected import Taken, records_of, shown_as
+from rmqha.broker.pop.aio.ordered import OrderedPops
+from rmqha.broker.pop.check_points import REVIVE_TOPIC, CheckPoint
+from rmqha.broker.pop.held import HeldPops
+from rmqha.broker.pop.offsets import Key as OffsetKey
+from rmqha.broker.pop.offsets import PopOffsets
+from rmqha.broker.pop.request import (
     FIRST_OF_QUEUE,
     ORDER_REVIVE_QUEUE,
     POLLING_TIMEOUT,
@@ -32,9 +35,6 @@ from rmqha.broker.pop import (
     pop_fields,
     retry_topic_of,
 )
-from rmqha.broker.pop_offsets import Key as OffsetKey
-from rmqha.broker.pop_offsets import PopOffsets
-from rmqha.broker.pop_revive import REVIVE_TOPIC, CheckPoint
 from rmqha.broker.pull.aio.pull_requests import FENCED
 from rmqha.broker.pull.filters import PARSE_FAILED, Matches
 from rmqha.broker.pull.held import Held, Key

@@ -7,12 +7,13 @@ order has no check point: the group's offset moves, and the table of what is in 
 from __future__ import annotations
 
 from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
-from rmqha.broker.aio.ordered_pops import OrderedPops
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delays import place
-from rmqha.broker.pop import (
+from rmqha.broker.pop.aio.ordered import OrderedPops
+from rmqha.broker.pop.check_points import REVIVE_TOPIC, Acks, CheckPoint
+from rmqha.broker.pop.request import (
     ORDER_REVIVE_QUEUE,
     AckRequest,
     BatchAck,
@@ -20,7 +21,6 @@ from rmqha.broker.pop import (
     parse_ack,
     parse_batch,
 )
-from rmqha.broker.pop_revive import REVIVE_TOPIC, Acks, CheckPoint
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode

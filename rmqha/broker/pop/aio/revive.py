@@ -9,8 +9,7 @@ from rmqha.base.errors import MessageIllegal, RemoteProtocolError
 from rmqha.broker.aio.processors import Broker
 from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.deferred.aio.timer_service import TimerService
-from rmqha.broker.pop import retry_topic_of
-from rmqha.broker.pop_revive import (
+from rmqha.broker.pop.check_points import (
     REVIVE_GROUP,
     REVIVE_TOPIC,
     Acks,
@@ -19,6 +18,7 @@ from rmqha.broker.pop_revive import (
     ReviveQueue,
     read_record,
 )
+from rmqha.broker.pop.request import retry_topic_of
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.runtime.logs import Logger
 from rmqha.store import properties as props

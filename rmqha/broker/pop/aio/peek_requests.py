@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.pop import COUNT_MAX, PopRequest, check_pop, parse_pop, retry_topic_of
-from rmqha.broker.pop_offsets import Key
+from rmqha.broker.pop.offsets import Key
+from rmqha.broker.pop.request import COUNT_MAX, PopRequest, check_pop, parse_pop, retry_topic_of
 from rmqha.broker.pull.aio.pull_requests import FENCED, SLAVE_REFUSES
 from rmqha.broker.pull.request import BYTES_MAX, SCAN_MAX
 from rmqha.ha.events import Role

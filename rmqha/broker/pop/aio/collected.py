@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmqha.base.errors import MessageIllegal
-from rmqha.broker.pop import Handed, PopKey, encode_key, retry_mark
-from rmqha.broker.pop_revive import CheckPoint
+from rmqha.broker.pop.check_points import CheckPoint
+from rmqha.broker.pop.request import Handed, PopKey, encode_key, retry_mark
 from rmqha.store import properties as props
 from rmqha.store.aio.reader import Reader
 from rmqha.store.record import encode_into, encoded_size

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.json_members import json_array, number, read_object, text
-from rmqha.broker.pop import COUNT_MAX, retry_topic_of
+from rmqha.broker.pop.request import COUNT_MAX, retry_topic_of
 from rmqha.broker.topics.topic_table import QUEUES_MAX
 from rmqha.remoting import fastjson
 from rmqha.remoting.headers import INT64_MAX, parse_number

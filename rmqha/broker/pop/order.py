@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.json_members import json_array, json_object, number, text
-from rmqha.broker.pop import COUNT_MAX, retry_mark
+from rmqha.broker.pop.request import COUNT_MAX, retry_mark
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX, parse_number
 
 SEPARATOR = "@"

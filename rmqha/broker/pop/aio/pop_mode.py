@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rmqha.broker.aio.ordered_pops import OrderedPops
 from rmqha.broker.aio.processors import Broker, Handlers
-from rmqha.broker.aio.processors.acks import AckProcessor
-from rmqha.broker.aio.processors.peek import PeekProcessor
-from rmqha.broker.aio.processors.pop import PopProcessor
 from rmqha.broker.common.aio.config_file import ConfigFile
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.groups.aio.assignment_requests import AssignmentProcessor
 from rmqha.broker.groups.request_modes import RequestMode, RequestModes
+from rmqha.broker.pop.aio.ack_requests import AckProcessor
+from rmqha.broker.pop.aio.ordered import OrderedPops
+from rmqha.broker.pop.aio.peek_requests import PeekProcessor
+from rmqha.broker.pop.aio.pop_requests import PopProcessor
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.runtime.ports import Disk
 

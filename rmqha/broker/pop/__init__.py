@@ -1,0 +1,1 @@
+"""Pop mode: messages for whoever asks, check points, revival, order."""
