@@ -202,7 +202,7 @@ def start_metrics(config: BrokerConfig, replica: BrokerReplica, log: Logger) -> 
     """
     if not prometheus.is_wanted(config.values, log):
         return lambda: None
-    from rmqha.broker.aio.prometheus import Collector
+    from rmqha.broker.admin.aio.prometheus import Collector
 
     labels = {
         "cluster": config.cluster_name, "node_type": "broker", "node_id": config.broker_name,
@@ -214,7 +214,7 @@ def start_metrics(config: BrokerConfig, replica: BrokerReplica, log: Logger) -> 
 
 def broker_page(replica: BrokerReplica) -> Page:
     """The status page of a broker."""
-    from rmqha.broker.aio.status_page import BrokerPage
+    from rmqha.broker.admin.aio.status_page import BrokerPage
 
     return BrokerPage(replica, clock=SystemClock())
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.base.errors import DiskFailed
+from rmqha.broker.admin.config_changes import LIVE, ConfigRefused, edited, read_update
 from rmqha.broker.common.settings import DEFAULTS
-from rmqha.broker.live_config import LIVE, ConfigRefused, edited, read_update
 from rmqha.runtime.properties import parse_properties
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.subscriber import pull_fields

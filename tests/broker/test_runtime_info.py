@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqha.broker.admin.scrape import Lag, lags_of
 from rmqha.broker.common.latencies import WINDOW_MS, Latencies, readable_bytes
-from rmqha.broker.scrape import Lag, lags_of
 from rmqha.remoting import fastjson
 from tests.broker.replicas import ReplicaCluster
 
@@ -98,6 +98,6 @@ def test_lags_when_there_are_too_many_queues_then_the_rest_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A scrape must not hold the broker up."""
-    monkeypatch.setattr("rmqha.broker.scrape.LAG_QUEUES_MAX", 3)
+    monkeypatch.setattr("rmqha.broker.admin.scrape.LAG_QUEUES_MAX", 3)
     stored = [("T", "G", {0: 5, 1: 12}), ("T", "H", {0: 1, 1: 1}), ("U", "G", {0: 0})]
     assert lags_of(stored, lambda topic, queue: 10) == ((Lag("T", "G", 5),), 3)

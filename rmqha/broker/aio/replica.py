@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from rmqha.base.errors import DiskFailed, RmqhaError
-from rmqha.broker.aio.processors.admin import AdminProcessor
+from rmqha.broker.admin.aio.admin_requests import AdminProcessor
 from rmqha.broker.aio.processors.router import Router
 from rmqha.broker.common.aio.answers import Answers
 from rmqha.broker.common.aio.config_file import ConfigText

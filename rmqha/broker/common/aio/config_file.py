@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rmqha.base.errors import DiskFailed, RemoteProtocolError, StoreCorrupted
-from rmqha.broker.live_config import edited
+from rmqha.broker.admin.config_changes import edited
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
 from rmqha.store.aio.small_files import read_config, write_config

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 
 from rmqha.base.errors import DiskFailed
+from rmqha.broker.admin.runtime_info import TimerFigures
 from rmqha.broker.aio.processors import Broker
 from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.common.settings import BrokerConfig
@@ -18,7 +19,6 @@ from rmqha.broker.deferred.aio.timer_service import TimerMarkFile, TimerService
 from rmqha.broker.deferred.aio.transaction_service import TransactionService
 from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, DelayRules
 from rmqha.broker.pop.aio.revive import ReviveService
-from rmqha.broker.runtime_info import TimerFigures
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Disk

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rmqha.base.errors import MessageIllegal
+from rmqha.broker.admin.runtime_info import TimerFigures
 from rmqha.broker.aio.processors import Broker
 from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles
 from rmqha.broker.common.aio.writer import Writer
@@ -20,7 +21,6 @@ from rmqha.broker.deferred.delays import (
     timer_out_ms,
 )
 from rmqha.broker.deferred.timers import Due, TimerMark, TimerTable
-from rmqha.broker.runtime_info import TimerFigures
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
 from rmqha.store import properties as props

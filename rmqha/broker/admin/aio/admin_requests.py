@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmqha.base.errors import DiskFailed
+from rmqha.broker.admin.config_changes import ConfigRefused, read_update
+from rmqha.broker.admin.runtime_info import Facts, runtime_table
+from rmqha.broker.admin.scrape import Scrape, lags_of
 from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.common.aio.config_file import ConfigText
 from rmqha.broker.deferred.aio.master_services import MasterServices
-from rmqha.broker.live_config import ConfigRefused, read_update
-from rmqha.broker.runtime_info import Facts, runtime_table
-from rmqha.broker.scrape import Scrape, lags_of
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rmqha import __version__
+from rmqha.broker.admin.status_page import NodeFacts, document
 from rmqha.broker.aio.replica import BrokerReplica
-from rmqha.broker.status_page import NodeFacts, document
 from rmqha.runtime.ports import Clock
 from rmqha.web.document import StatusDocument
 

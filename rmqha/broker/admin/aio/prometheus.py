@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector as PrometheusCollector
 
-from rmqha.broker.scrape import Scrape
+from rmqha.broker.admin.scrape import Scrape
 from rmqha.broker.topics.group_table import SYSTEM_PREFIX
 from rmqha.remoting.topic_names import RETRY_PREFIX, is_system_topic
 

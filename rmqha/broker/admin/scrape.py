@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from rmqha.broker.runtime_info import Facts
+from rmqha.broker.admin.runtime_info import Facts
 
 LAG_QUEUES_MAX = 20_000
 """Queues of groups whose lag one scrape looks at; the rest is left out and counted."""
