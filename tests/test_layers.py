@@ -34,6 +34,12 @@ FORBIDDEN_IN_CORES = {
 # ports.py names asyncio's Transport and Protocol in its types; logs and metrics write for people.
 CORE_EXCEPTIONS = {"runtime/ports.py": {"asyncio"}}
 
+BROKER_ROOMS = [
+    "common", "membership", "topics", "groups", "naming", "deferred", "send", "pull", "sync",
+    "pop", "admin", "aio",
+]  # fmt: skip
+"""Each imports only those before it; ``aio`` puts the broker together."""
+
 FILES = sorted(ROOT.rglob("*.py"))
 
 
@@ -65,6 +71,23 @@ def test_a_room_imports_only_rooms_below_it(path: Path) -> None:
         other = _room(module)
         if other is not None and other != room:
             assert FLOOR_OF[other] < FLOOR_OF[room], f"{relative} imports {module}"
+
+
+BROKER_FILES = sorted((ROOT / "broker").rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", BROKER_FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_a_broker_room_imports_only_rooms_before_it(path: Path) -> None:
+    """Whoever changes how a pull is answered need not know what pop makes of it."""
+    relative = path.relative_to(ROOT / "broker")
+    if len(relative.parts) == 1:
+        assert path.name == "__init__.py", f"{relative} stands in no room"
+        return
+    room = BROKER_ROOMS.index(relative.parts[0])
+    for module in _imports(path):
+        if module.startswith("rmqha.broker."):
+            other = module.split(".")[2]
+            assert BROKER_ROOMS.index(other) <= room, f"{relative} imports {module}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))

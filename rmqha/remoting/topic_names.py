@@ -55,3 +55,8 @@ def topic_error(topic: str) -> str | None:
     if len(topic) > limit:
         return f"the topic is longer than {limit}"
     return None
+
+
+def retry_topic_of(topic: str, group: str) -> str:
+    """Where a group gets messages of a topic once more; the first of Java's two forms."""
+    return topic if topic.startswith(RETRY_PREFIX) else f"{RETRY_PREFIX}{group}_{topic}"

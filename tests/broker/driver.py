@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.broker.membership import events as ev
-from rmqha.broker.membership.agenda import ReplicasSettings
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.membership.events import Effect, Event
 from rmqha.broker.membership.identity import RemoveTemporary, WriteIdentity, WriteTemporary

@@ -143,7 +143,7 @@ def test_pop_when_acknowledged_then_no_message_ever_comes_again(cluster: Replica
     master = cluster.master()
     assert master is not None
     assert master.topics.table.get(RETRY) is None
-    assert master.services.revive.open_count == 0
+    assert master.pop.revive.open_count == 0
 
 
 @pytest.mark.slow

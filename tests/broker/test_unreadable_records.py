@@ -149,7 +149,7 @@ def test_check_point_when_its_numbers_are_broken_then_it_is_skipped(
     cluster.until(lambda: master.statistics.records_skipped, "record that is skipped", 10_000)
     cluster.run_for(5_000)
     alive(cluster)
-    assert master.services.revive.open_count == 0
+    assert master.pop.revive.open_count == 0
 
 
 @pytest.mark.parametrize("bad", BAD_POINTS, ids=lambda one: str(one)[:40])
@@ -199,7 +199,7 @@ def test_big_messages_when_they_are_revived_then_other_work_gets_its_turn(
     for number in range(4):
         body = json.dumps(POINT | {"so": number, "it": number}).encode()
         write(cluster, REVIVE_TOPIC + CLUSTER, body, TAGS="ck")
-    revive, revived = master.services.revive, [0]
+    revive, revived = master.pop.revive, [0]
     settle = master.services.writer.settle
 
     async def watched(end: int) -> bool:

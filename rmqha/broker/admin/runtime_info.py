@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rmqha.broker.common.latencies import readable_bytes
 from rmqha.broker.common.statistics import SHORT, Statistics
+from rmqha.broker.deferred.timers import TimerFigures
 from rmqha.remoting.codes import VERSION_CURRENT, VERSION_ORDINALS
 
 BLACK_LIST = frozenset({
@@ -20,20 +21,6 @@ BLACK_LIST = frozenset({
 _QUEUES = ("send", "pull", "ack", "query", "litePull")
 _NO_POOL = 2**31 - 1
 """remainTransientStoreBufferNumbs of a broker without a transient store pool, as Java says it."""
-
-
-class TimerFigures(NamedTuple):
-    """How far timers are.
-
-    Attributes:
-        read_behind_s: seconds that the delivery is behind.
-        unread: timers in the log that were not read yet.
-        held: that wait for their time.
-    """
-
-    read_behind_s: int = 0
-    unread: int = 0
-    held: int = 0
 
 
 class Facts(NamedTuple):

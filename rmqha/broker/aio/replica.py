@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 
 from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.broker.admin.aio.admin_requests import AdminProcessor
-from rmqha.broker.aio.processors.router import Router
+from rmqha.broker.admin.aio.config_text import ConfigText
+from rmqha.broker.aio.router import Router
 from rmqha.broker.common.aio.answers import Answers
-from rmqha.broker.common.aio.config_file import ConfigText
 from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.common.statistics import Statistics
 from rmqha.broker.common.unique_ids import UniqueIds
+from rmqha.broker.deferred.aio.copy_requests import DeferredProcessor
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.groups.aio.client_connections import ClientConnections
 from rmqha.broker.groups.aio.client_requests import ClientProcessor
@@ -34,6 +35,7 @@ from rmqha.broker.naming.aio.registration import NamesrvRegistration
 from rmqha.broker.naming.messages import MASTER_ID, MasterKnown, Registered
 from rmqha.broker.pop.aio.pop_mode import PopParts
 from rmqha.broker.pull.aio.arrivals import Arrivals
+from rmqha.broker.pull.aio.filter_requests import FilterProcessor
 from rmqha.broker.pull.aio.pull_requests import PullProcessor
 from rmqha.broker.pull.aio.query_requests import QueryProcessor
 from rmqha.broker.pull.filters import Selectors
@@ -180,7 +182,7 @@ class BrokerReplica:
         self.clients = ClientConnections(clock, config.integer("clientRequestsPendingMax"))
         self._clients = ClientProcessor(self, log)
         self.services = MasterServices(self, disk, unique_ids, log, self._failed)
-        self.pop = PopParts(self, self.services, self._client, disk)
+        self.pop = PopParts(self, self.services, self._client, disk, log)
 
         def followed() -> str | None:
             return self.replicas.master_address if self.role is Role.SLAVE else None
@@ -210,7 +212,9 @@ class BrokerReplica:
             self._send.send_all,
             self.admin.handlers(),
             ReplicationProcessor(self).handlers(),
-            TopicProcessor(self, self.services, self._registration.told).handlers(),
+            TopicProcessor(self, self._registration.told).handlers(),
+            DeferredProcessor(self, self.services).handlers(),
+            FilterProcessor(config, self.selectors).handlers(),
             self._send.handlers(),
             ProducerProcessor(self, self.services).handlers(),
             ReplyProcessor(self, self.services).handlers(),
@@ -327,6 +331,11 @@ class BrokerReplica:
     def role(self) -> Role | None:
         """What this replica serves as; None while it is fenced."""
         return self._serving
+
+    @property
+    def broker_id(self) -> int | None:
+        """The persistent id; None before there is one."""
+        return self.manager.broker_id
 
     @property
     def lease_facts(self) -> tuple[bool, int] | None:

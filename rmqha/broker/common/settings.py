@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.broker.membership.agenda import ReplicasSettings
+from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.ha.settings import HaSettings, load_ha_settings
 from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
 from rmqha.remoting.settings import CONNECTIONS_MAX, RemotingSettings

@@ -29,6 +29,20 @@ _JAVA_CHECKPOINT = struct.Struct(">7q")
 _JAVA_CHECKPOINT_OLD = struct.Struct(">4q")
 
 
+class TimerFigures(NamedTuple):
+    """How far timers are.
+
+    Attributes:
+        read_behind_s: seconds that the delivery is behind.
+        unread: timers in the log that were not read yet.
+        held: that wait for their time.
+    """
+
+    read_behind_s: int = 0
+    unread: int = 0
+    held: int = 0
+
+
 class Due(NamedTuple):
     """One stored timer.
 

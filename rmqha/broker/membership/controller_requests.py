@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqha.broker.membership.agenda import ReplicasSettings
+from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import FieldValue, ext_fields, int_field, long_field, text_field
 

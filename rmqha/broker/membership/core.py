@@ -14,8 +14,9 @@ from typing import assert_never
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.machine import Note
+from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.broker.membership import events as ev
-from rmqha.broker.membership.agenda import Agenda, Job, ReplicasSettings
+from rmqha.broker.membership.agenda import Agenda, Job
 from rmqha.broker.membership.controller_requests import (
     NEEDS_OPERATOR,
     NOT_APPLIED,

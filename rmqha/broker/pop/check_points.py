@@ -18,11 +18,12 @@ from msgspec import Struct, field
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.json_members import json_array, number, read_object, text
-from rmqha.broker.pop.request import COUNT_MAX, retry_topic_of
+from rmqha.broker.pop.request import COUNT_MAX
 from rmqha.broker.topics.topic_table import QUEUES_MAX
 from rmqha.remoting import fastjson
 from rmqha.remoting.headers import INT64_MAX, parse_number
 from rmqha.remoting.topic_names import REVIVE_TOPIC as REVIVE_TOPIC  # rooms above take it from here
+from rmqha.remoting.topic_names import retry_topic_of
 from rmqha.store import properties as props
 from rmqha.store.consume_queue import name_error
 from rmqha.store.record import Message

@@ -114,11 +114,6 @@ class BatchAck(NamedTuple):
     offsets: tuple[int, ...]
 
 
-def retry_topic_of(topic: str, group: str) -> str:
-    """Where a group gets messages of a topic once more; the first of Java's two forms."""
-    return topic if topic.startswith(RETRY_PREFIX) else f"{RETRY_PREFIX}{group}_{topic}"
-
-
 def real_topic(topic: str, group: str, retry: str) -> str:
     """The topic that a message came from.
 

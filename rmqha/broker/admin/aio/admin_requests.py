@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 from rmqha.base.errors import DiskFailed
+from rmqha.broker.admin.aio.config_text import ConfigText
 from rmqha.broker.admin.config_changes import ConfigRefused, read_update
 from rmqha.broker.admin.runtime_info import Facts, runtime_table
 from rmqha.broker.admin.scrape import Scrape, lags_of
-from rmqha.broker.aio.processors import Broker, Handlers
-from rmqha.broker.common.aio.config_file import ConfigText
+from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.deferred.aio.master_services import MasterServices
+from rmqha.broker.pull.aio.ports import Broker
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
@@ -20,6 +22,17 @@ from rmqha.remoting.headers import ext_fields
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import DiskUse
 from rmqha.runtime.properties import shown_properties
+
+
+class Asked(Broker, Protocol):
+    """A broker that people ask about itself."""
+
+    @property
+    def lease_facts(self) -> tuple[bool, int] | None:
+        """Whether the write lease is held, and how often it was lost; None without one."""
+
+    def topics_changed(self) -> None:
+        """Keep the topics, and tell the name servers."""
 
 
 class AdminProcessor:
@@ -35,7 +48,7 @@ class AdminProcessor:
 
     def __init__(
         self,
-        broker: Broker,
+        broker: Asked,
         log: Logger,
         file: ConfigText,
         *,

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from rmqha import __version__
 from rmqha.broker.admin.status_page import NodeFacts, document
-from rmqha.broker.aio.replica import BrokerReplica
+from rmqha.broker.common.aio.ports import Broker
+from rmqha.broker.membership.core import ReplicasCore
 from rmqha.runtime.ports import Clock
 from rmqha.web.document import StatusDocument
+
+
+class Shown(Broker, Protocol):
+    """What the page shows of a broker."""
+
+    replicas: ReplicasCore
+
+    @property
+    def broker_id(self) -> int | None:
+        """The persistent id; None before there is one."""
 
 
 class BrokerPage:
     """Makes the documents of one broker's page."""
 
-    def __init__(self, replica: BrokerReplica, *, clock: Clock) -> None:
+    def __init__(self, replica: Shown, *, clock: Clock) -> None:
         self._replica = replica
         self._clock = clock
         self._started_ms = clock.wall_ms()
@@ -27,7 +40,7 @@ class BrokerPage:
             replica.config.broker_name,
             replica.config.address,
             replica.role,
-            replica.manager.broker_id,
+            replica.broker_id,
             master,
             store.min_offset,
             store.max_offset,

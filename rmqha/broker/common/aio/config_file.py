@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rmqha.base.errors import DiskFailed, RemoteProtocolError, StoreCorrupted
-from rmqha.broker.admin.config_changes import edited
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
 from rmqha.store.aio.small_files import read_config, write_config
@@ -28,31 +27,6 @@ def mark_of(value: Mapping[str, Any]) -> int | None:
     if mark is not None and (not isinstance(mark, int) or isinstance(mark, bool) or mark < 0):
         raise RemoteProtocolError(f"{APPLIED_OFFSET}={mark!r} is no offset")
     return mark
-
-
-class ConfigText:
-    """The properties file that a broker was started with.
-
-    Args:
-        path: empty without one; then changes last for as long as the process.
-    """
-
-    def __init__(self, disk: Disk, path: str) -> None:
-        self._disk = disk
-        self._path = path
-        self._writing = asyncio.Lock()
-
-    async def change(self, changed: Mapping[str, str]) -> None:
-        """Write other values; raises DiskFailed, and then the file is as it was."""
-        if not self._path:
-            return
-        async with self._writing:
-            try:
-                before = (await self._disk.read(self._path)).decode("utf-8", "surrogateescape")
-            except FileNotFoundError:
-                before = ""
-            text = edited(before, changed).encode("utf-8", "surrogateescape")
-            await self._disk.write_atomic(self._path, text)
 
 
 class FileTroubles:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from rmqha.base.errors import DiskFailed
-from rmqha.broker.aio.processors import Broker
+from rmqha.broker.common.aio.ports import Broker
 from rmqha.ha.events import PutStatus, Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode

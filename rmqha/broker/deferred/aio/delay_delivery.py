@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from rmqha.base.errors import MessageIllegal
-from rmqha.broker.aio.processors import Broker
 from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles
 from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.deferred.delay_offsets import DelayOffsets
 from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, due_message, due_ms
+from rmqha.broker.groups.aio.ports import Broker
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
 from rmqha.store.record import Record

@@ -6,11 +6,10 @@ The files that these services keep belong to slaves, too: a slave has those of i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from rmqha.base.errors import DiskFailed
-from rmqha.broker.admin.runtime_info import TimerFigures
-from rmqha.broker.aio.processors import Broker
 from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.common.unique_ids import UniqueIds
@@ -18,7 +17,8 @@ from rmqha.broker.deferred.aio.delay_delivery import DelayDelivery, DelayOffsetF
 from rmqha.broker.deferred.aio.timer_service import TimerMarkFile, TimerService
 from rmqha.broker.deferred.aio.transaction_service import TransactionService
 from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, DelayRules
-from rmqha.broker.pop.aio.revive import ReviveService
+from rmqha.broker.deferred.timers import TimerFigures
+from rmqha.broker.groups.aio.ports import Broker
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Disk
@@ -48,7 +48,7 @@ class MasterServices:
         writer: how the broker writes messages of its own.
         delay_offsets, timer_mark: files, kept by slaves as well.
         transactions: ends transactions, while it runs.
-        revive: delivers once more what was popped and not acknowledged.
+        timer_service: delivers timers, while it runs.
     """
 
     def __init__(
@@ -75,9 +75,13 @@ class MasterServices:
             disk, broker.clock, path("config", "rmqhaTimers.json"), broker.troubles
         )
         self._delivery = DelayDelivery(broker, self.writer, self.delay_offsets, log)
-        self._timers = TimerService(broker, self.writer, self.timer_mark, log)
-        self.revive = ReviveService(broker, self.writer, self._timers, log)
+        self.timer_service = TimerService(broker, self.writer, self.timer_mark, log)
+        self._further: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = []
         self.transactions = TransactionService(broker, self.writer, self.rules, unique_ids, log)
+
+    def also(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run something else where timers run, which it needs."""
+        self._further.append((name, run))
 
     async def load(self) -> None:
         """Read the files.
@@ -92,7 +96,7 @@ class MasterServices:
     @property
     def timers(self) -> TimerFigures:
         """How far timers are; nothing waits where they do not run."""
-        return self._timers.figures() if self._running else TimerFigures()
+        return self.timer_service.figures() if self._running else TimerFigures()
 
     @property
     def delays(self) -> dict[int, tuple[int, int]]:
@@ -111,8 +115,9 @@ class MasterServices:
         self._tasks.start(self._delivery.run(), name="delayed messages")
         self._tasks.start(self.transactions.run(), name="transactions")
         if self.rules.timers:
-            self._tasks.start(self._timers.run(), name="timers")
-            self._tasks.start(self.revive.run(), name="pop revive")
+            self._tasks.start(self.timer_service.run(), name="timers")
+            for name, run in self._further:
+                self._tasks.start(run(), name=name)
 
     def stop(self) -> None:
         """This broker is no serving master any more: nothing is written from here on."""
@@ -120,7 +125,7 @@ class MasterServices:
             return
         self._running = False
         if self.rules.timers:
-            self._timers.keep()
+            self.timer_service.keep()
         self._tasks.cancel()
 
     async def keep_files(self) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from rmqha.base.errors import MessageIllegal
-from rmqha.broker.admin.runtime_info import TimerFigures
-from rmqha.broker.aio.processors import Broker
 from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles
 from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.deferred.delays import (
@@ -20,7 +18,8 @@ from rmqha.broker.deferred.delays import (
     timer_key,
     timer_out_ms,
 )
-from rmqha.broker.deferred.timers import Due, TimerMark, TimerTable
+from rmqha.broker.deferred.timers import Due, TimerFigures, TimerMark, TimerTable
+from rmqha.broker.groups.aio.ports import Broker
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
 from rmqha.store import properties as props

@@ -7,7 +7,6 @@ of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.8).
 from __future__ import annotations
 
 from rmqha.base.errors import MessageIllegal
-from rmqha.broker.aio.processors import Broker
 from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.common.unique_ids import UniqueIds
@@ -31,6 +30,7 @@ from rmqha.broker.deferred.transactions import (
     op_message,
     renewed_half,
 )
+from rmqha.broker.groups.aio.ports import Broker
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields

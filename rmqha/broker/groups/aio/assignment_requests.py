@@ -6,9 +6,10 @@ from collections import OrderedDict
 from typing import Any
 
 from rmqha.base.errors import DiskFailed, RemoteProtocolError, RmqhaError
-from rmqha.broker.aio.processors import Broker, Handlers, unwritable
 from rmqha.broker.common.aio.config_file import ConfigFile
+from rmqha.broker.common.aio.ports import Handlers, unwritable
 from rmqha.broker.common.json_members import MessageQueue, json_object
+from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.groups.request_modes import (
     AssignmentRequest,
     RequestMode,

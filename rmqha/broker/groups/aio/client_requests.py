@@ -1,4 +1,4 @@
-"""Clients: heartbeat (34), leaving (35), who belongs to a group (38, 203, 204), filters (46), locks
+"""Clients: heartbeat (34), leaving (35), who belongs to a group (38, 203, 204), locks
 (41, 42), and what is asked of one consumer through the broker (221, 307, 309)."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rmqha.base.errors import (
     RequestTimeout,
 )
 from rmqha.base.ids import ConnectionId
-from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.json_members import (
     MessageQueue,
     json_array,
@@ -20,10 +20,10 @@ from rmqha.broker.common.json_members import (
     read_object,
     text,
 )
-from rmqha.broker.groups.consumers import TAG, ConsumerData, Subscription
+from rmqha.broker.groups.aio.ports import Broker
+from rmqha.broker.groups.consumers import ConsumerData
 from rmqha.broker.groups.heartbeat import Heartbeat
 from rmqha.broker.groups.memberships import Client
-from rmqha.broker.pull.filters import unsupported
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.metadata import Change
 from rmqha.broker.topics.topic_table import TopicConfig
@@ -59,7 +59,6 @@ class ClientProcessor:
             RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.consumer_ids,
             RequestCode.LOCK_BATCH_MQ: self.lock,
             RequestCode.UNLOCK_BATCH_MQ: self.unlock,
-            RequestCode.CHECK_CLIENT_CONFIG: self.check_filter,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
@@ -219,23 +218,6 @@ class ClientProcessor:
             return request.reply(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         body = {"connectionSet": [client.members() for client in clients]}
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
-
-    def check_filter(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """46: a client asks before it subscribes by anything but tags."""
-        try:
-            members = read_object(request.body, "a client's configuration")
-            wanted = members.get("subscriptionData")
-            one = None if wanted is None else Subscription.of(wanted)
-        except RemoteProtocolError as error:
-            return request.reply(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
-        if one is None or one.expression_type == TAG:
-            return request.reply(ResponseCode.SUCCESS)
-        if not self._broker.config.boolean("enablePropertyFilter"):
-            return request.reply(ResponseCode.SYSTEM_ERROR, unsupported(one.expression_type))
-        found = self._broker.selectors.matches(one)
-        if isinstance(found, str):
-            return request.reply(ResponseCode.SUBSCRIPTION_PARSE_FAILED, found)
-        return request.reply(ResponseCode.SUCCESS)
 
     # -- locks -------------------------------------------------------------------------------------
 

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.json_members import MessageQueue, queue_table
+from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.groups.offset_rules import (
     BOUNDARY_UPPER,
     ResetRequest,

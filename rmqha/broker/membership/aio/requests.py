@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rmqha.broker.aio.processors import Broker, Handlers
+from typing import Protocol
+
+from rmqha.broker.common.aio.ports import Broker, Handlers
 from rmqha.broker.membership.ha_status import epoch_cache, ha_status
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
@@ -13,10 +15,17 @@ from rmqha.remoting.headers import ext_fields
 NOT_STARTED = "this broker has no id of its controllers yet"
 
 
+class Member(Broker, Protocol):
+    """A broker that belongs to a set."""
+
+    def notified(self, request: RemotingCommand) -> None:
+        """A controller sent 1008."""
+
+
 class ReplicationProcessor:
     """Answers controllers, other replicas and mqadmin."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Member) -> None:
         self._broker = broker
 
     def handlers(self) -> Handlers:

@@ -7,7 +7,7 @@ order has no check point: the group's offset moves, and the table of what is in 
 from __future__ import annotations
 
 from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
-from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delays import place
@@ -21,6 +21,7 @@ from rmqha.broker.pop.request import (
     parse_ack,
     parse_batch,
 )
+from rmqha.broker.pull.aio.ports import Broker
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode

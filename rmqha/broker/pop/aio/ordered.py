@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rmqha.base.errors import MessageIllegal
-from rmqha.broker.aio.processors import Broker
 from rmqha.broker.common.aio.config_file import ConfigFile
 from rmqha.broker.pop.order import Acked, Key, OrderTable
 from rmqha.broker.pop.request import AckRequest, PopRequest
+from rmqha.broker.pull.aio.ports import Broker
 from rmqha.runtime.ports import Disk, TimerHandle
 
 

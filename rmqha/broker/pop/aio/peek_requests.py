@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.pop.offsets import Key
-from rmqha.broker.pop.request import COUNT_MAX, PopRequest, check_pop, parse_pop, retry_topic_of
+from rmqha.broker.pop.request import COUNT_MAX, PopRequest, check_pop, parse_pop
+from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.pull.aio.pull_requests import FENCED, SLAVE_REFUSES
 from rmqha.broker.pull.request import BYTES_MAX, SCAN_MAX
 from rmqha.ha.events import Role
@@ -15,7 +16,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
-from rmqha.remoting.topic_names import PERM_READ, RETRY_PREFIX
+from rmqha.remoting.topic_names import PERM_READ, RETRY_PREFIX, retry_topic_of
 from rmqha.store.aio.pulling import Pulling
 
 RETRY_FIRST_EVERY = 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rmqha.broker.aio.processors import Broker, Handlers
 from rmqha.broker.common.aio.config_file import ConfigFile
+from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.groups.aio.assignment_requests import AssignmentProcessor
 from rmqha.broker.groups.request_modes import RequestMode, RequestModes
@@ -14,7 +14,10 @@ from rmqha.broker.pop.aio.ack_requests import AckProcessor
 from rmqha.broker.pop.aio.ordered import OrderedPops
 from rmqha.broker.pop.aio.peek_requests import PeekProcessor
 from rmqha.broker.pop.aio.pop_requests import PopProcessor
+from rmqha.broker.pop.aio.revive import ReviveService
+from rmqha.broker.pull.aio.ports import Broker
 from rmqha.remoting.aio.client import RemotingClient
+from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Disk
 
 
@@ -26,11 +29,13 @@ class PopParts:
         file: ``config/messageRequestMode.json``.
         orders: what groups that pop in order have in flight.
         pops: holds and hands out.
+        revive: delivers once more what was popped and not acknowledged.
     """
 
     def __init__(
-        self, broker: Broker, services: MasterServices, client: RemotingClient, disk: Disk
-    ) -> None:
+        self, broker: Broker, services: MasterServices, client: RemotingClient, disk: Disk,
+        log: Logger,
+    ) -> None:  # fmt: skip
         config = broker.config
         share = config.integer("defaultPopShareQueueNum")
         default = RequestMode("", "", config.values["defaultMessageRequestMode"], share)
@@ -39,6 +44,8 @@ class PopParts:
         self.file = ConfigFile(disk, broker.clock, path, self.modes.members, broker.troubles)
         self.orders = OrderedPops(broker, disk)
         self.pops = PopProcessor(broker, services, self.orders)
+        self.revive = ReviveService(broker, services.writer, services.timer_service, log)
+        services.also("pop revive", self.revive.run)
         self._acks = AckProcessor(broker, services, self.orders)
         self._peeks = PeekProcessor(broker, self.pops.popped_to)
         self._assignments = AssignmentProcessor(broker, self.modes, self.file, client)

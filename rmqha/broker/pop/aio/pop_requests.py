@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqha.base.errors import DiskFailed, MessageIllegal
-from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delays import place
@@ -33,8 +33,8 @@ from rmqha.broker.pop.request import (
     check_pop,
     parse_pop,
     pop_fields,
-    retry_topic_of,
 )
+from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.pull.aio.pull_requests import FENCED
 from rmqha.broker.pull.filters import PARSE_FAILED, Matches
 from rmqha.broker.pull.held import Held, Key
@@ -44,7 +44,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
-from rmqha.remoting.topic_names import PERM_READ, RETRY_PREFIX
+from rmqha.remoting.topic_names import PERM_READ, RETRY_PREFIX, retry_topic_of
 from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.store.aio.pulling import Pulled, Pulling
 from rmqha.store.record import pack_host

@@ -6,7 +6,6 @@ It runs while this broker is a serving master, and reads all queues of the reviv
 from __future__ import annotations
 
 from rmqha.base.errors import MessageIllegal, RemoteProtocolError
-from rmqha.broker.aio.processors import Broker
 from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.deferred.aio.timer_service import TimerService
 from rmqha.broker.pop.check_points import (
@@ -18,8 +17,9 @@ from rmqha.broker.pop.check_points import (
     ReviveQueue,
     read_record,
 )
-from rmqha.broker.pop.request import retry_topic_of
+from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.topics.topic_table import TopicConfig
+from rmqha.remoting.topic_names import retry_topic_of
 from rmqha.runtime.logs import Logger
 from rmqha.store import properties as props
 from rmqha.store.record import Message, Record, pack_host

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rmqha.base.errors import DiskFailed
-from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.common.aio.ports import Handlers
+from rmqha.broker.pull.aio.ports import Broker
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand

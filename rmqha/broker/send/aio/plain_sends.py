@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from rmqha.broker.aio.processors import Broker
+from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send.plain_request import PlainSend
 from rmqha.broker.send.request import Stamps, name_refusal, stored_fields, waits_for_store
 from rmqha.broker.topics.topic_table import TopicConfig

@@ -4,11 +4,12 @@ Consumers send 36; to the store it is one more producer."""
 from __future__ import annotations
 
 from rmqha.base.errors import DiskFailed, MessageIllegal
-from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delays import check_recall, decode_handle, place, recall_message
 from rmqha.broker.deferred.transactions import COMMIT, ROLLBACK, parse_end
+from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send.aio.send_requests import NOT_SERVING, pack_peer
 from rmqha.broker.send.retry import (
     FIRST_RETRY_LEVEL,

@@ -6,9 +6,10 @@ Source: ReplyMessageProcessor of RocketMQ 5.1.1 to 5.5, watched; ``storeReplyMes
 from __future__ import annotations
 
 from rmqha.base.errors import DiskFailed, MessageIllegal, RmqhaError
-from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.master_services import MasterServices
+from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send.aio.send_requests import pack_peer
 from rmqha.broker.send.request import SendRequest, choose_queue, name_refusal, parse_send
 from rmqha.remoting.aio.connection import Connection

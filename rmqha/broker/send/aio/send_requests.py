@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rmqha.base.errors import DiskFailed, LocalProtocolError, MessageIllegal, RmqhaError
-from rmqha.broker.aio.processors import Broker, Handlers
+from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delays import delay_level, handle_of, place
 from rmqha.broker.deferred.transactions import half_message, is_half
+from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send.aio.plain_sends import PlainSends
 from rmqha.broker.send.aio.waiting_sends import Waiting, WaitingSends
 from rmqha.broker.send.plain_request import PlainSend

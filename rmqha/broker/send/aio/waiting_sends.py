@@ -12,7 +12,7 @@ import orjson
 from msgspec import Struct
 
 from rmqha.base.errors import DiskFailed
-from rmqha.broker.aio.processors import Broker
+from rmqha.broker.groups.aio.ports import Broker
 from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import PutStatus
 from rmqha.remoting.aio.connection import Connection

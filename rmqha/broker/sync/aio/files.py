@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from rmqha.broker.common.aio.config_file import FileTroubles
 from rmqha.broker.common.settings import BrokerConfig
-from rmqha.broker.groups.aio.files import GroupFile, OffsetFile
+from rmqha.broker.groups.aio.offset_file import OffsetFile
+from rmqha.broker.topics.aio.group_file import GroupFile
 from rmqha.broker.topics.aio.topic_file import TopicFile
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.topic_table import system_topics

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
-from rmqha.broker.aio.processors import Broker
 from rmqha.broker.common.aio.config_file import APPLIED_OFFSET
 from rmqha.broker.common.aio.writer import Writer, nothing
 from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send.aio.send_requests import NOT_SERVING
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.metadata import Change, Metadata
@@ -160,6 +160,14 @@ class MetadataLog:
     def is_ending(self, topic: str) -> bool:
         """Whether a topic is being deleted: no message goes there until its old queues are gone."""
         return self._state.is_ending(topic)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have stored how far they are in a topic."""
+        return self._broker.offsets.table.groups_of(topic)
+
+    def topics_of(self, group: str) -> list[str]:
+        """Topics in which a group has stored how far it is."""
+        return self._broker.offsets.table.topics_of(group)
 
     def make_topic(self, topic: TopicConfig) -> TopicConfig | None:
         """Make a topic that misses, as far as this broker may write now.

@@ -20,7 +20,7 @@ from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delay_offsets import DelayOffsets
 from rmqha.broker.deferred.timers import TimerMark
-from rmqha.broker.groups.aio.files import OffsetFile
+from rmqha.broker.groups.aio.offset_file import OffsetFile
 from rmqha.broker.groups.aio.offset_requests import CHANGES_MEMBER, SINCE_EVER, SINCE_FIELD
 from rmqha.broker.sync.aio.master_questions import MasterQuestions
 from rmqha.remoting import fastjson

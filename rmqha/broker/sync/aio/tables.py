@@ -13,11 +13,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rmqha.broker.aio.processors import TABLE_FIELD, TABLE_KNOWN, TABLE_WANTED, Broker
 from rmqha.broker.common.aio.config_file import mark_of
 from rmqha.broker.common.versioned_table import vanished
+from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.sync.aio.master_questions import MasterQuestions
 from rmqha.broker.sync.aio.metadata_log import MetadataLog
+from rmqha.broker.topics.aio.ports import TABLE_FIELD, TABLE_KNOWN, TABLE_WANTED
 from rmqha.broker.topics.group_table import GroupTable
 from rmqha.broker.topics.topic_table import TopicTable
 from rmqha.remoting import fastjson

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.aio.processors import Broker, Handlers, table_for, unwritable
+from rmqha.broker.common.aio.ports import Handlers, unwritable
 from rmqha.broker.common.json_members import json_array, read_object
+from rmqha.broker.topics.aio.ports import Broker, table_for
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.metadata import Change
 from rmqha.ha.events import Role
@@ -96,7 +97,7 @@ class GroupProcessor:
         name = text_field(request.ext_fields, "groupName", "")
         ended = (name,) if broker.groups.table.get(name) is not None else ()
         forgotten: tuple[str, ...] = ()
-        if bool_field(request.ext_fields, "cleanOffset") and broker.offsets.table.topics_of(name):
+        if bool_field(request.ext_fields, "cleanOffset") and broker.metadata.topics_of(name):
             forgotten = (name,)
         change = Change(ended_groups=ended, forgotten_groups=forgotten)
         return broker.metadata.change(connection, request, change)

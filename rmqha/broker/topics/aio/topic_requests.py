@@ -1,14 +1,13 @@
-"""Topics (17, 18, 215, 21, 351), and what slaves copy of delays and timers (45, 60)."""
+"""Topics: 17, 18, 215, 21 and 351."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.aio.processors import Broker, Handlers, table_for, unwritable
+from rmqha.broker.common.aio.ports import Handlers, unwritable
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.deferred.aio.master_services import MasterServices
-from rmqha.broker.pop.request import retry_topic_of
+from rmqha.broker.topics.aio.ports import Broker, table_for
 from rmqha.broker.topics.changes import check_name, parse_topic, parse_topics
 from rmqha.broker.topics.metadata import Change
 from rmqha.broker.topics.topic_table import DataVersion, TopicConfig
@@ -18,6 +17,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import text_field
+from rmqha.remoting.topic_names import retry_topic_of
 
 TOLD_MS = 2_000
 """How long an answer waits for name servers; mqadmin waits 5 s for it, and Java's brokers 24 s."""
@@ -37,12 +37,9 @@ class TopicProcessor:
         told: returns once the name servers know of all changes, or after so many milliseconds.
     """
 
-    def __init__(
-        self, broker: Broker, services: MasterServices, told: Callable[[int], Awaitable[object]]
-    ) -> None:
+    def __init__(self, broker: Broker, told: Callable[[int], Awaitable[object]]) -> None:
         self._broker = broker
         self._told = told
-        self._services = services
         self._protect = broker.config.boolean("validateSystemTopicWhenUpdateTopic")
 
     def handlers(self) -> Handlers:
@@ -53,8 +50,6 @@ class TopicProcessor:
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
             RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
             RequestCode.GET_TOPIC_CONFIG: self.one_topic,
-            RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
-            RequestCode.GET_TIMER_CHECK_POINT: self.timer_mark,
         }
 
     def _refused(self, request: RemotingCommand) -> RemotingCommand | None:
@@ -138,12 +133,12 @@ class TopicProcessor:
         if refusal is not None and "system topic" in refusal.remark:
             return request.reply(refusal.code, refusal.remark)
         broker = self._broker
-        topics, groups = broker.topics.table, broker.offsets.table.groups_of(name)
+        topics, groups = broker.topics.table, broker.metadata.groups_of(name)
         known = topics.get(name) is not None or broker.store.reader.has_topic(name) or groups
         if not known or (topics.get(name) is None and broker.metadata.is_ending(name)):
             return self._change(connection, request, Change(), name)
         retries = sorted({retry_topic_of(name, group) for group in groups} - {name})
-        gone = [one for one in retries if topics.get(one) or broker.offsets.table.groups_of(one)]
+        gone = [one for one in retries if topics.get(one) or broker.metadata.groups_of(one)]
         # Before it, where groups would pop it again; as many at a time as a record can name.
         for first in range(0, len(gone), NAMES_MAX):
             part = broker.metadata.commit(
@@ -180,18 +175,3 @@ class TopicProcessor:
         if topic is None:
             return request.reply(ResponseCode.TOPIC_NOT_EXIST, "the topic does not exist")
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(topic.members()))
-
-    def delay_offsets(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """45: how far each delay level is delivered, as far as that is safe."""
-        body = self._services.delay_offsets.offsets.members()
-        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
-
-    def timer_mark(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """60: how far timers are delivered."""
-        mark = self._services.timer_mark.mark
-        if not mark.read_ms:
-            # A slave of Java's would begin in 1970, and go on second by second.
-            return request.reply(ResponseCode.SYSTEM_ERROR, "no timers have been looked at yet")
-        version = DataVersion(self._broker.topics.table.version.state_version, 0, 0)
-        body = mark.encode(version, self._services.rules.precision_ms)
-        return request.reply(ResponseCode.SUCCESS, body=body)

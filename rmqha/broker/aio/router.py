@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from rmqha.base.errors import InvariantBroken, RmqhaError
-from rmqha.broker.aio.processors import Handler, Handlers
+from rmqha.broker.common.aio.ports import Handler, Handlers
 from rmqha.broker.send.plain_request import PlainSend
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import unsupported
