@@ -1,6 +1,6 @@
 """How a command talks without waiting: a generator that yields calls and is sent their answers.
 
-The command decides whom to ask next; ``aio/client.py`` does the asking and throws ``Unreachable``
+The command decides whom to ask next; ``aio/exchanges.py`` does the asking and throws ``Unreachable``
 into the generator when nobody answered, so that the command can go on with another address.
 """
 

@@ -358,7 +358,7 @@ class BrokerReplica:
         """A controller sent 1008."""
         self.manager.give(ev.Notified(request.ext_fields, request.body))
 
-    # -- what the manager asks (replicas_manager.Replica) ----------------------------------------------
+    # -- what the manager asks (membership.aio.manager.Replica) ----------------------------------------
 
     async def start_replication(self, broker_id: int) -> int:
         """Read the epochs and listen for slaves.

@@ -1,6 +1,6 @@
 """How a master's own services write messages, and know when these are safe.
 
-What clients send goes through ``processors/send.py``; this is for what the broker sends by itself.
+What clients send goes through ``send/aio/send_requests.py``; this is for what the broker sends by itself.
 """
 
 from __future__ import annotations
