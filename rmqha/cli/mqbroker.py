@@ -38,6 +38,7 @@ from rmqha.cli.process import (
     read_properties,
     settle_memory,
 )
+from rmqha.cli.stall_watch import WatchProcess
 from rmqha.cli.status_page import Page, start_status_page
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import SystemDiskUse, lock_first_byte
@@ -168,6 +169,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
             used_ratio=SystemDiskUse(root),
             config_path=os.path.abspath(path) if path else "",
             memory_bytes=memory_size(),
+            watch=_watch(config, log),
         )
     except (StoreInUse, DiskFailed) as error:
         print(f"mqbroker: {error}", file=sys.stderr)
@@ -192,6 +194,17 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
     await (replica.stop() if code == 0 else replica.close())
     log.log("info", "broker_stopped", code=code)
     return code
+
+
+def _watch(config: BrokerConfig, log: Logger) -> WatchProcess | None:
+    """Who acts for a broker that stands still; None where nobody is to, or can."""
+    if not config.stall_ms:
+        return None
+    try:
+        return WatchProcess()
+    except (AttributeError, OSError) as error:
+        log.log("warning", "stall_watcher_not_started", reason=str(error))
+        return None
 
 
 def start_metrics(config: BrokerConfig, replica: BrokerReplica, log: Logger) -> Callable[[], None]:

@@ -50,6 +50,7 @@ class LiveBroker(Struct, eq=False):
         max_offset: end of its commit log in bytes, -1 when unknown.
         confirm_offset: in bytes, -1 when unknown.
         priority: ``electionPriority``, smaller is preferred.
+        stalled_ms: for how long its disk has not answered, as it said last.
         revived: its last sign of life brought it (back) to life.
         expired: its death was already reported.
         closed: its last connection was closed while it counted as alive: it ended, or knows it.
@@ -68,6 +69,7 @@ class LiveBroker(Struct, eq=False):
     max_offset: int = -1
     confirm_offset: int = -1
     priority: int = DEFAULT_PRIORITY
+    stalled_ms: int = 0
     revived: bool = False
     expired: bool = True
     closed: bool = False
@@ -151,6 +153,7 @@ class Liveness:
             timeout_ms = DEFAULT_TIMEOUT_MS
         broker.timeout_ms = min(timeout_ms, self.timeout_ms_max)
         broker.priority = beat.election_priority
+        broker.stalled_ms = beat.stalled_ms
         # A heartbeat still buffered in an older connection must not pull the entry back to it.
         if rebinds:
             self._bind(broker, connection)

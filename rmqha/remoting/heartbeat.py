@@ -38,6 +38,8 @@ class Heartbeat(Struct, rename="camel", gc=False):
         confirm_offset: in bytes, -1 when not said.
         heartbeat_timeout_mills: how long this sign of life lasts; below 1 when not said.
         election_priority: smaller is preferred.
+        stalled_ms: for how long it has stood still, or waited for its disk; only brokers of this
+            kind say it.
     """
 
     broker_id: _Int64 = NOBODY
@@ -48,6 +50,7 @@ class Heartbeat(Struct, rename="camel", gc=False):
     confirm_offset: _Int64 = -1
     heartbeat_timeout_mills: _Int64 = 0
     election_priority: _Int32 = PRIORITY_LAST
+    stalled_ms: _Int64 = 0
 
     @classmethod
     def of(cls, ext_fields: Mapping[str, str] | None) -> Heartbeat:
@@ -62,6 +65,7 @@ class Heartbeat(Struct, rename="camel", gc=False):
             long_field(fields, "confirmOffset", -1),
             long_field(fields, "heartbeatTimeoutMills", 0),
             int_field(fields, "electionPriority", PRIORITY_LAST),
+            long_field(fields, "stalledMs", 0),
         )
 
 

@@ -54,6 +54,8 @@ FAST_BROKER: Mapping[str, str] = {
     "flushConsumerOffsetInterval": "500",
     # A test's directory lies on whatever disk there is, however full.
     "diskMaxUsedSpaceRatio": "99",
+    # A test that stops a process wants to see what the others do, and a process costs time.
+    "diskStallMs": "0",
 }
 
 

@@ -23,6 +23,7 @@ from rmqha.sim.clock import SimClock
 from rmqha.sim.cluster import CONTROLLER_PORT, SimCluster, SimOptions
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import HOST
+from rmqha.sim.stalls import SimWatch
 
 NAME = "broker-a"
 NAME_SERVER = "10.0.1.1"
@@ -107,15 +108,24 @@ class ReplicaCluster(SimCluster):
         seed: decides everything.
         replicas: how many.
         config_path: of the file that a replica was started with.
+        watched: each replica has a watcher, which acts while it stands still.
         keys: further properties of every replica.
     """
 
     def __init__(
-        self, seed: int, replicas: int = 3, *, config_path: str = "", **keys: object
+        self,
+        seed: int,
+        replicas: int = 3,
+        *,
+        config_path: str = "",
+        watched: bool = False,
+        **keys: object,
     ) -> None:
         super().__init__(seed, SimOptions(broker_sets=0, replicas=replicas))
         self.keys = keys
         self.config_path = config_path
+        self._watched = watched
+        self._watches: dict[str, SimWatch] = {}
         self.broker_hosts = [f"10.0.0.{number}" for number in range(1, replicas + 1)]
         for host in self.broker_hosts:
             self.disks[host] = SimDisk(random.Random(self.rng.random()))
@@ -148,10 +158,14 @@ class ReplicaCluster(SimCluster):
 
     def _broker(self, host: str, ports: dict[str, Any]) -> BrokerReplica:  # type: ignore[override]  # a replica in an agent's place
         controllers = tuple(f"{h}:{CONTROLLER_PORT}" for h in self.controller_hosts)
+        watch = SimWatch(self, host, ports["clock"]) if self._watched else None
+        if watch is not None:
+            self._watches[host] = watch
         replica = BrokerReplica(
             make_config(host, controllers, **self.keys),
             boot_id=f"life-{self.power_lives[host]}",
             config_path=self.config_path,
+            watch=watch,
             on_fatal=self.loop.errors.append,
             on_role=lambda role, epoch: self.roles.append((host, role, epoch)),
             **ports,
@@ -162,6 +176,8 @@ class ReplicaCluster(SimCluster):
     def kill(self, host: str, *, power: bool = False) -> None:
         """End a host's process at once."""
         self.replicas.pop(host, None)
+        if host in self._watches:
+            self._watches.pop(host).close()
         if power and host in self.power_lives:
             self.power_lives[host] += 1
         super().kill(host, power=power)

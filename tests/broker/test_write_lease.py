@@ -18,12 +18,14 @@ from rmqha.broker.membership.write_lease import (
     Confirm,
     Confirmed,
     Deposed,
+    Fenced,
     Grant,
     LeaseEffect,
     Led,
     Left,
     Reigned,
     Ticked,
+    Unfenced,
     Vouched,
     WriteLease,
 )
@@ -54,6 +56,27 @@ def asked(lease: WriteLease, now_ms: int) -> int:
 def notes(effects: list[LeaseEffect]) -> list[str]:
     """What a log gets."""
     return [one.event for one in effects if isinstance(one, Note)]
+
+
+def test_lease_when_fenced_then_it_ends_at_once_and_begins_again_only_with_a_new_proof() -> None:
+    """Somebody asks for an election meanwhile: promises do not count, nor answers of before."""
+    lease = began()
+    assert lease.step(1_100, Fenced())[0] == Grant(0)
+    for one in CONTROLLERS:
+        lease.step(1_200, Vouched(one, 1_200))
+    assert asked_numbers(lease.step(1_300, Ticked())) == []
+    lease.step(1_300, Confirmed(1))
+    assert lease.until_ms == 0
+    (number,) = asked_numbers(lease.step(1_400, Unfenced()))
+    lease.step(1_500, Confirmed(number - 1))
+    assert lease.until_ms == 0, "an answer to a question of before the fence"
+    lease.step(1_500, Confirmed(number))
+    assert lease.until_ms == 1_200 + LEASE_MS
+
+
+def asked_numbers(effects: list[LeaseEffect]) -> list[int]:
+    """The numbers of questions."""
+    return [one.number for one in effects if isinstance(one, Confirm)]
 
 
 def test_lease_when_answers_are_slow_then_it_counts_from_the_sending() -> None:

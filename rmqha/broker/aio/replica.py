@@ -29,8 +29,11 @@ from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.aio.boot_file import BOOT_FILE, lost_power
 from rmqha.broker.membership.aio.manager import ReplicasManager
 from rmqha.broker.membership.aio.requests import ReplicationProcessor
+from rmqha.broker.membership.aio.stall_guard import StallGuard, WatchPort
 from rmqha.broker.membership.aio.standalone import StandaloneManager
 from rmqha.broker.membership.core import ReplicasCore
+from rmqha.broker.membership.stall_page import Facts
+from rmqha.broker.membership.stall_watch import WatchSettings
 from rmqha.broker.naming.aio.registration import NamesrvRegistration
 from rmqha.broker.naming.messages import MASTER_ID, MasterKnown, Registered
 from rmqha.broker.pop.aio.pop_mode import PopParts
@@ -71,6 +74,8 @@ SCAN_CLIENTS_MS = 10_000
 """Java's period for expired channels, and for statistics."""
 
 CLOSE_GRACE_MS = 200
+STALL_TOLD_MS = 500
+"""Heartbeats tell of a write that has waited for so long; no good disk takes it."""
 FIRST_COPY_RETRY_MS = 200
 
 
@@ -89,6 +94,7 @@ class BrokerReplica:
             count as recent.
         config_path: of the properties file that request 25 may change; empty without one.
         connection_ids: numbers for connections.
+        watch: runs who acts for this replica while it stands still; None for nobody.
     """
 
     def __init__(
@@ -108,6 +114,7 @@ class BrokerReplica:
         memory_bytes: int = 1 << 33,
         config_path: str = "",
         connection_ids: Iterator[int] = CONNECTION_IDS,
+        watch: WatchPort | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
@@ -160,6 +167,12 @@ class BrokerReplica:
             )
         else:
             self.manager = StandaloneManager(replica=self, tasks=self.tasks)
+        self.guard: StallGuard | None = None
+        if watch is not None and config.stall_ms:
+            self.guard = StallGuard(
+                watch, WatchSettings(config.replicas, config.stall_ms), clock, log,
+                facts=self._said, on_fence=lambda is_up: self.manager.fence(is_up=is_up),
+            )  # fmt: skip
         self._registration = NamesrvRegistration(
             servers=config.name_servers,
             client=self._client,
@@ -264,6 +277,8 @@ class BrokerReplica:
         self.tasks.start(self.pop.run(), name="files of pop mode")
         self.tasks.start(self.services.keep_files(), name="files of services")
         self.tasks.start(self._watch_clients(), name="clients")
+        if self.guard is not None:
+            self.tasks.start(self.guard.run(), name="signs of life")
         self.tasks.start(self._registration.run(), name="name servers")
         self.tasks.start(self._slave_sync.run(), name="slave sync")
         self.tasks.start(self._position_sync.run(), name="position sync")
@@ -283,6 +298,8 @@ class BrokerReplica:
         self._pull.close()
         self.pop.pops.close()
         await self.tasks.close()
+        if self.guard is not None:
+            self.guard.close()
         for server in self._servers.values():
             await server.close(CLOSE_GRACE_MS)
         if self.ha is not None:
@@ -402,6 +419,8 @@ class BrokerReplica:
         )
         if self.config.replicas.write_lease_ms:
             self.ha.granted(0)
+        if self.guard is not None:
+            self.ha.is_fenced = self.guard.is_fenced
         await self.ha.start(self.config.values["bindAddress"], self.config.ha_port)
         self._log.log("info", "broker_identified", broker_id=broker_id)
         # Slaves may hold records of that epoch that this log lacks: others in their place would
@@ -491,12 +510,21 @@ class BrokerReplica:
 
     def log_fields(self) -> dict[str, str]:
         """What a heartbeat says of the log; the election looks at it."""
-        epoch = -1 if self.ha_core is None else self.ha_core.ha.epochs.last_epoch
-        return {
-            "epoch": str(epoch),
-            "maxOffset": str(self.store.max_offset),
-            "confirmOffset": str(self.store.confirm_offset),
+        said = self._said()
+        fields = {
+            "epoch": str(said.log_epoch),
+            "maxOffset": str(said.max_offset),
+            "confirmOffset": str(said.confirm_offset),
         }
+        waited_ms = self.store.writes.oldest_ms
+        return fields | {"stalledMs": str(waited_ms)} if waited_ms >= STALL_TOLD_MS else fields
+
+    def _said(self) -> Facts:
+        epoch = -1 if self.ha_core is None else self.ha_core.ha.epochs.last_epoch
+        return Facts(
+            0, self.manager.broker_id or 0, self.store.writes.oldest_begun_ms or 0, epoch,
+            self.store.max_offset, self.store.confirm_offset,
+        )  # fmt: skip
 
     # -- what replication asks (service.HaListener) ------------------------------------------------------
 

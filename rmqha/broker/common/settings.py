@@ -104,6 +104,7 @@ DEFAULTS: dict[str, str] = {
     "clientMembershipsMax": "100000",
     "clientRequestsPendingMax": "1000",
     "consumerOffsetsMax": "2000000",
+    "diskStallMs": "2000",
     "heldPullTimeMax": "60000",
     "heldPullsMax": "20000",
     "popCheckPointsMax": "500000",
@@ -202,6 +203,11 @@ class BrokerConfig(Struct, frozen=True):
         """Java keeps it between 10 and 60 seconds."""
         period_ms = self.integer("registerNameServerPeriod")
         return min(max(period_ms, REGISTER_PERIOD_MS_MIN), REGISTER_PERIOD_MS_MAX)
+
+    @property
+    def stall_ms(self) -> int:
+        """So long the event loop or a write may take, well within the write lease; 0 for ever."""
+        return min(self.integer("diskStallMs"), self.replicas.write_lease_ms // 2)
 
     def change(self, values: Mapping[str, str]) -> None:
         """Take other values, checked, of keys that may change (``live_config.LIVE``)."""

@@ -70,11 +70,19 @@ class Led(Struct, frozen=True):
     controller: str
 
 
+class Fenced(Struct, frozen=True):
+    """Somebody may have another elected, whatever was promised (``stall_watch.py``)."""
+
+
+class Unfenced(Struct, frozen=True):
+    """Nobody does any more: the lease may begin again, as after a gap."""
+
+
 class Ticked(Struct, frozen=True):
     """The lease may have run out."""
 
 
-LeaseEvent = Reigned | Deposed | Vouched | Confirmed | Left | Led | Ticked
+LeaseEvent = Reigned | Deposed | Vouched | Confirmed | Left | Led | Fenced | Unfenced | Ticked
 
 
 class Grant(NamedTuple):
@@ -119,6 +127,7 @@ class WriteLease:
         self._vouched: dict[str, int] = {}
         self._leader = ""
         self._reigns = False
+        self._fenced = False
         self._proved = False
         self._candidate_until_ms = 0
         self._candidates = 0
@@ -150,6 +159,9 @@ class WriteLease:
             case Confirmed(number):
                 known = number == self._candidates and now_ms < self._candidate_until_ms
                 self._proved = self._proved or known
+            case Fenced() | Unfenced():
+                self._fenced = isinstance(event, Fenced)
+                self._proved = self._proved and not self._fenced
             case Ticked():
                 pass
             case _:
@@ -158,7 +170,7 @@ class WriteLease:
 
     def _decide(self, now_ms: int) -> list[LeaseEffect]:
         made: list[LeaseEffect] = []
-        promised_ms = self._promised_ms() if self._reigns else 0
+        promised_ms = self._promised_ms() if self._reigns and not self._fenced else 0
         self._look_for_proof(now_ms, promised_ms)
         if self._candidate_until_ms:
             made.append(Confirm(self._candidates))

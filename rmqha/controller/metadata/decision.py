@@ -44,6 +44,10 @@ class LiveInfo(Protocol):
     def priority(self) -> int:
         """Its ``brokerElectionPriority``; smaller is preferred."""
 
+    @property
+    def stalled_ms(self) -> int:
+        """For how long its disk has not answered; 0 while it does."""
+
 
 class LiveTable(Protocol):
     """The soft state of one controller node: which brokers it hears."""

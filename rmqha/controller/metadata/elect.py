@@ -2,7 +2,7 @@
 
 Source: Java 5.3.3 DefaultElectPolicy#elect, compared over the full width (Java casts an offset
 difference to int, so replicas 2^31 bytes apart are ordered wrongly, #10578), and a complete tie
-goes to the smallest id.
+goes to the smallest id. Of those in sync, who says that its disk stands still comes last.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ UNKNOWN_PRIORITY = 2**31 - 1
 
 Alive = Callable[[BrokerId], bool]
 InfoOf = Callable[[BrokerId], LiveInfo | None]
+Rank = tuple[int, int, int, int]
+Order = Callable[[BrokerId, LiveInfo | None], Rank | tuple[bool, Rank]]
 
 
 def elect(
@@ -41,9 +43,9 @@ def elect(
     Returns:
         The new master, which may be the old one; None when there is no candidate.
     """
-    chosen = _try(sync_state_set, old_master, prefer, alive, info)
+    chosen = _try(sync_state_set, old_master, prefer, alive, info, _usable_first)
     if chosen is None and all_replicas is not None:
-        chosen = _try(all_replicas, old_master, prefer, alive, info)
+        chosen = _try(all_replicas, old_master, prefer, alive, info, rank)
     return chosen
 
 
@@ -53,16 +55,22 @@ def _try(
     prefer: BrokerId | None,
     alive: Alive,
     info: InfoOf,
+    order: Order,
 ) -> BrokerId | None:
     kept = [broker_id for broker_id in ids if alive(broker_id)]
     if old_master in kept and prefer in {None, old_master}:
         return old_master
     if prefer is not None:
         return prefer if prefer in kept else None
-    return min(kept, key=lambda broker_id: rank(broker_id, info(broker_id)), default=None)
+    return min(kept, key=lambda broker_id: order(broker_id, info(broker_id)), default=None)
 
 
-def rank(broker_id: BrokerId, said: LiveInfo | None) -> tuple[int, int, int, int]:
+def _usable_first(broker_id: BrokerId, said: LiveInfo | None) -> tuple[bool, Rank]:
+    """All of them hold what was acknowledged, so a working disk counts for more than a longer log."""
+    return said is not None and said.stalled_ms > 0, rank(broker_id, said)
+
+
+def rank(broker_id: BrokerId, said: LiveInfo | None) -> Rank:
     """The election order, smallest first: epoch down, max_offset down, priority up, id up."""
     if said is None:
         return 1, 1, UNKNOWN_PRIORITY, broker_id

@@ -85,6 +85,10 @@ class HaService:
         listener: the broker.
         logger: for notes.
         wire: the protocol.
+
+    Attributes:
+        is_fenced: whether somebody may have another master elected right now, whatever lease was
+            granted; looked at before anything is decided.
     """
 
     def __init__(
@@ -127,6 +131,7 @@ class HaService:
         self._append_scheduled = False
         self._appended_ms = -GATHER_MS
         self._port: Listener | None = None
+        self.is_fenced: Callable[[], bool] = bool
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -200,12 +205,14 @@ class HaService:
 
     def check_put(self, *, wait_store_ok: bool = True) -> PutStatus:
         """What a put would meet, before it is written."""
+        if self.is_fenced():
+            self.granted(0)
         return self.core.check_put(wait_store_ok=wait_store_ok, now_ms=self._clock.now_ms())
 
     @property
     def is_leased(self) -> bool:
         """Whether a put may be answered by the settings alone, at this very moment."""
-        return self.core.is_leased(self._clock.now_ms())
+        return not self.is_fenced() and self.core.is_leased(self._clock.now_ms())
 
     def granted(self, until_ms: int) -> None:
         """The controllers elect nobody else until then."""
@@ -284,6 +291,8 @@ class HaService:
         if self._draining:
             return
         self._draining = True
+        if self.is_fenced():
+            self._events.appendleft(ev.LeaseGranted(0))
         try:
             while self._events and not self._closed:
                 for effect in self.core.step(self._clock.now_ms(), self._events.popleft()):

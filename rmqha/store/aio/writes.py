@@ -30,6 +30,10 @@ class Writes:
     @property
     def oldest_ms(self) -> int:
         """For how long the oldest of them has been under way, ms; 0 without one."""
-        for begun_ms in self._begun_ms.values():
-            return self._clock.now_ms() - begun_ms
-        return 0
+        begun_ms = self.oldest_begun_ms
+        return 0 if begun_ms is None else self._clock.now_ms() - begun_ms
+
+    @property
+    def oldest_begun_ms(self) -> int | None:
+        """When the oldest of them began, by the clock; None without one."""
+        return next(iter(self._begun_ms.values()), None)

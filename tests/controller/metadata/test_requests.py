@@ -289,6 +289,19 @@ def test_elect_when_offsets_are_2_31_apart_then_the_longer_log_wins() -> None:
     assert driver.master() == (3, 2)
 
 
+def test_elect_when_the_longest_log_is_on_a_disk_that_stalls_then_another_reigns() -> None:
+    """All in sync hold what was acknowledged; a master that stands still would hand over again."""
+    driver = Driver()
+    driver.pair()
+    driver.register(3)
+    driver.beat(2, epoch=1, maxOffset=500, stalledMs=2_500)
+    driver.beat(3, epoch=1, maxOffset=400)
+    assert driver.alter(1, 1, [1, 2, 3], 2).code == 0
+    driver.close(1)
+    driver.pass_time(200)
+    assert driver.master() == (3, 2)
+
+
 def test_elect_when_the_heartbeat_comes_late_then_the_asker_counts_as_alive() -> None:
     """Java loses a 5 s round when 1002 overtakes the heartbeat."""
     driver = Driver()

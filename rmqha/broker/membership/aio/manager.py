@@ -17,11 +17,13 @@ from rmqha.broker.membership.write_lease import (
     Confirm,
     Confirmed,
     Deposed,
+    Fenced,
     Grant,
     LeaseEvent,
     Led,
     Left,
     Reigned,
+    Unfenced,
     Vouched,
     WriteLease,
 )
@@ -155,6 +157,10 @@ class ReplicasManager:
     def lost(self, address: str) -> None:
         """A connection to a controller, or to anybody, has ended."""
         self._lease(Left(address))
+
+    def fence(self, *, is_up: bool) -> None:
+        """Have no lease while somebody may have another master elected."""
+        self._lease(Fenced() if is_up else Unfenced())
 
     def give(self, event: Event) -> None:
         """Take an event, and carry out what follows from it."""

@@ -50,5 +50,8 @@ class StandaloneManager:
     def lost(self, address: str) -> None:
         """A connection has ended; there is no lease to lose."""
 
+    def fence(self, *, is_up: bool) -> None:
+        """Nobody else can be elected."""
+
     def give(self, event: Event) -> None:
         """What concerns controllers and elections is nothing to a broker alone."""

@@ -1,0 +1,101 @@
+"""The shell around ``StallWatch``: it looks at the page, and speaks with the controllers.
+
+It runs where a broker that stands still does not hold it up: in a process of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rmqha.base.errors import ConnectFailed, LocalProtocolError, RmqhaError
+from rmqha.base.machine import Note
+from rmqha.broker.membership.events import Answered, Ask, Beat, Unanswered
+from rmqha.broker.membership.stall_page import StallPage
+from rmqha.broker.membership.stall_watch import (
+    LOOK_MS,
+    Looked,
+    LowerFence,
+    RaiseFence,
+    StallWatch,
+    WatchEvent,
+    WatchSettings,
+)
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.ports import Clock
+
+
+class StallWatcher:
+    """Watches one broker until it is cancelled.
+
+    Args:
+        settings: whom to watch.
+        page: what the broker writes.
+        client: connections of its own.
+        clock: the port; the same clock as the broker's.
+        tasks: owns the requests.
+        tell: takes notes for people.
+    """
+
+    def __init__(
+        self, settings: WatchSettings, page: StallPage, client: RemotingClient, clock: Clock,
+        tasks: Tasks, tell: Callable[[Note], None],
+    ) -> None:  # fmt: skip
+        self.core = StallWatch(settings)
+        self._page = page
+        self._client = client
+        self._clock = clock
+        self._tasks = tasks
+        self._tell = tell
+        self._beating: set[str] = set()
+
+    async def run(self) -> None:
+        """Look, for ever."""
+        page = self._page
+        while True:
+            self._give(Looked(page.facts, page.is_fenced, page.is_fence_seen))
+            await self._clock.sleep(LOOK_MS)
+
+    def _give(self, event: WatchEvent) -> None:
+        for effect in self.core.step(self._clock.now_ms(), event):
+            match effect:
+                case RaiseFence():
+                    self._page.raise_fence()
+                case LowerFence():
+                    self._page.lower_fence()
+                case Note():
+                    self._tell(effect)
+                case Ask():
+                    self._tasks.start(self._ask(effect), name=f"ask {effect.code}")
+                case Beat(addresses, fields):
+                    for address in addresses:
+                        if address not in self._beating:
+                            self._beating.add(address)
+                            self._tasks.start(self._beat(address, fields), name=f"beat {address}")
+
+    async def _ask(self, effect: Ask) -> None:
+        command = RemotingCommand(effect.code, ext_fields=effect.fields or None, body=effect.body)
+        try:
+            answer = await self._client.invoke(effect.address, command, effect.timeout_ms)
+        except (ConnectFailed, LocalProtocolError) as error:
+            self._give(Unanswered(effect.token, sent=False, reason=str(error)))
+        except RmqhaError as error:
+            self._give(Unanswered(effect.token, sent=True, reason=str(error)))
+        else:
+            self._give(
+                Answered(
+                    effect.token, answer.code, answer.ext_fields, answer.body, answer.remark or ""
+                )
+            )
+
+    async def _beat(self, address: str, fields: dict[str, str]) -> None:
+        command = RemotingCommand(RequestCode.BROKER_HEARTBEAT, flag=FLAG_ONEWAY, ext_fields=fields)
+        try:
+            await self._client.invoke_oneway(address, command)
+        except RmqhaError as error:
+            facts = {"to": address, "reason": str(error)}
+            self._tell(Note("heartbeat_not_sent", "debug", facts))
+        finally:
+            self._beating.discard(address)
