@@ -164,6 +164,27 @@ def test_our_master_when_killed_then_java_serves_and_ours_follows_again(
     assert_logs_become_equal(cluster)
 
 
+def test_our_master_when_it_stands_still_then_its_watcher_has_java_elected(
+    cluster: Cluster, topic: str
+) -> None:
+    """By requests that any controller serves, before the heartbeats' timeout (ADR 0024)."""
+    have_master(cluster, python_of(cluster))
+    java, python = java_of(cluster), python_of(cluster)
+    with Producer(cluster.name_server.address, topic) as producer:
+        producer.wait_for_acks(200)
+        moment = time.monotonic()
+        python.child.stop()
+        try:
+            producer.wait_for_write_after(moment, not_by=python.address)
+        finally:
+            python.child.cont()
+        assert cluster.master() is java
+        cluster.wait_in_sync()
+        producer.wait_for_acks(100)
+        assert_nothing_lost(cluster, producer, replicas=cluster.brokers)
+    assert "mastership_handed_over" in (python.home / "out.log").read_text()
+
+
 def test_our_master_when_a_topic_is_made_then_the_java_slave_learns_it(
     cluster: Cluster, topic: str
 ) -> None:
