@@ -1,10 +1,12 @@
 """For how long does the event loop stand still while a store works on its disk, and what do queues take?
 
 Question: the longest time in which nothing else gets its turn, while a log of 1 GiB is cut, while it is
-recovered with a torn tail, and while a slave with 1,000 dirty queues truncates at an election; and the
-disk, descriptors, mappings and memory of many topics with two messages a queue.
+recovered with a torn tail, and while a slave with 1,000 dirty queues truncates at an election; while a
+million consumer offsets are written, told and copied; and the disk, descriptors, mappings and memory of
+many topics with two messages a queue.
 
-Recipe: ``bin/bench waits --rounds 3`` (``--topics 10000``). One store, no sockets; a task that sleeps
+Recipe: ``bin/bench waits --rounds 3`` (``--topics 10000``). One store, no sockets (for offsets two
+replicas, a controller and a name server in one loop); a task that sleeps
 for a millisecond at a time measures how much later than that it was woken. Wall time: the disk counts,
 and so does whatever else the machine does; read the medians. Each row runs in a process of its own.
 """
@@ -33,16 +35,18 @@ from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.record import Message, pack_host
 from rmqha.store.settings import StoreSettings
 from tests.bench.ending import end_children_when_terminated
+from tests.bench.offset_waits import offsets
 from tests.bench.tables import machine, markdown, spread, write_json
+from tests.bench.waiting import waits
 
 HOST = pack_host("127.0.0.1", 10911)
 BODY = b"b" * 100
-TICK_S = 0.001
 DIRTY_QUEUES = 1_000
 CUT_RECORDS = 1_000
 QUEUES_A_TOPIC = 8
 TORN_AT = 512 << 20
 PHASE_TIMEOUT_S = 420
+PHASES = ["cut", "election", "many", "offsets"]
 Found = dict[str, float]
 
 
@@ -55,27 +59,6 @@ def store_at(root: Path, **changes: object) -> MessageStore:
 def put(store: MessageStore, topic: str, queue_id: int) -> None:
     """Append one message."""
     store.append(Message(topic, queue_id, BODY, b"", 1_700_000_000_000, HOST, HOST))
-
-
-async def waits(work: Awaitable[object]) -> tuple[float, float]:
-    """Milliseconds: the longest time that the loop stood still during ``work``, and what it took."""
-    longest, running = 0.0, True
-
-    async def beat() -> None:
-        nonlocal longest
-        while running:
-            began = time.perf_counter()
-            await asyncio.sleep(TICK_S)
-            longest = max(longest, time.perf_counter() - began - TICK_S)
-
-    beating = asyncio.create_task(beat())
-    await asyncio.sleep(0)
-    began = time.perf_counter()
-    await work
-    took = time.perf_counter() - began
-    running = False
-    await beating
-    return longest * 1000, took * 1000
 
 
 async def cut(root: Path) -> Found:
@@ -219,6 +202,7 @@ def _phase(options: argparse.Namespace) -> int:
         "cut": lambda: cut(root),
         "election": lambda: election(root),
         "many": lambda: many(root, options.topics),
+        "offsets": lambda: offsets(root),
     }
 
     async def run() -> Found:
@@ -234,8 +218,8 @@ def _options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--topics", type=int, default=10_000, help="of the row about many topics")
     parser.add_argument(
-        "--phases", type=lambda text: text.split(","), default=["cut", "election", "many"],
-        help="which of cut, election and many",
+        "--phases", type=lambda text: text.split(","), default=PHASES,
+        help=f"which of {', '.join(PHASES)}",
     )  # fmt: skip
     parser.add_argument("--folder", default=None, help="where stores go (default: temporary)")
     parser.add_argument("--json", help="keep the raw figures here")

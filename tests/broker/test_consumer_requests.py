@@ -691,7 +691,16 @@ def test_offsets_when_the_log_was_cut_then_they_come_back_to_its_end(alone: Repl
     commit = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0}
     assert client.ask(15, commit | {"commitOffset": 9}).code == 0
     broker = master_of(alone)
-    broker.serve_as(Role.MASTER, broker.replicas.master_epoch)
+    epoch = broker.replicas.master_epoch + 1
+    broker._serving = None
+
+    async def elect() -> None:
+        assert await broker.become_master(epoch, frozenset({1}), 7)
+        broker.serve_as(Role.MASTER, epoch)
+
+    elected = alone.loop.create_task(elect())
+    alone.until(elected.done, "the role")
+    elected.result()
     assert client.ask(14, commit).ext_fields == {"offset": "3"}
 
 

@@ -242,9 +242,8 @@ def test_offsets_when_cut_then_only_those_beyond_the_end_move() -> None:
     for queue_id, offset in ((0, 5), (1, 50), (2, 99)):
         offsets.commit("G", "T", queue_id, offset, 0)
     ends = {("T", 0): 10, ("T", 1): 20}
-    assert offsets.cut(lambda topic, queue_id: ends.get((topic, queue_id))) == [
-        ("G", "T", 1, 50, 20)
-    ]
+    cut = offsets.cut(lambda topic, queue_id: ends.get((topic, queue_id)))
+    assert list(cut) == [[("G", "T", 1, 50, 20)]]
     assert [offsets.query("G", "T", q) for q in range(3)] == [5, 20, 99]
 
 
@@ -264,7 +263,7 @@ def test_offsets_whatever_happens_then_topics_and_groups_are_those_of_the_table(
         if what == "commit":
             offsets.commit(group, topic, queue_id, 5, 0)
         elif what == "load":
-            offsets.load(offsets.members())
+            offsets.load(offsets.page(0).members)
         else:
             before = len(offsets)
             gone = offsets.forget_group(group) if "group" in what else offsets.forget_topic(topic)
@@ -291,13 +290,13 @@ def test_offsets_when_written_and_read_then_they_are_the_same(
             expected[key] = offset
     assert len(offsets) == len(expected)
     again, merged = ConsumerOffsets(8), ConsumerOffsets(8)
-    value = fastjson.loads(fastjson.dumps(offsets.members()))
+    value = fastjson.loads(fastjson.dumps(offsets.page(0).members))
     again.load(value)
     merged.merge(value)
     for group, topic, queue_id in expected:
         assert again.query(group, topic, queue_id) == expected[group, topic, queue_id]
         assert merged.query(group, topic, queue_id) == expected[group, topic, queue_id]
-    assert again.members() == offsets.members()
+    assert again.page(0).members == offsets.page(0).members
 
 
 def test_offsets_when_java_wrote_the_file_then_bare_keys_are_read() -> None:
@@ -335,7 +334,7 @@ def test_bodies_when_they_are_garbage_then_one_error_is_raised_and_nothing_chang
     """A body from anywhere must end as an answer, never as a traceback."""
     offsets = ConsumerOffsets(8)
     offsets.commit("G", "T", 0, 5, 0)
-    before = offsets.members()
+    before = offsets.page(0)
     body = fastjson.dumps(value)
     for read in (Heartbeat.decode, _groups):
         try:
@@ -346,7 +345,7 @@ def test_bodies_when_they_are_garbage_then_one_error_is_raised_and_nothing_chang
         try:
             offsets.merge(value)
         except RemoteProtocolError:
-            assert offsets.members() == before
+            assert offsets.page(0) == before
 
 
 def test_heartbeat_when_from_go_then_its_codes_in_quotes_are_numbers() -> None:
@@ -434,14 +433,14 @@ def test_offsets_when_asked_for_since_then_what_changed_and_nothing_else() -> No
     for group, offset in (("A", 1), ("B", 2), ("C", 3)):
         table.commit(group, "T", 0, offset, 0)
     seen = table.changes
-    assert table.members_since(seen)["offsetTable"] == {}
+    assert table.page(seen).members["offsetTable"] == {}
     table.commit("B", "T", 0, 2, 0)  # as it was
     table.commit("A", "T", 1, 7, 0)
-    assert table.members_since(seen)["offsetTable"] == {"T@A": {"0": 1, "1": 7}}
+    assert table.page(seen).members["offsetTable"] == {"T@A": {"0": 1, "1": 7}}
     later = table.changes
     table.reset("C", "T", 0, 0, 0)
     table.forget_group("A")
-    assert table.members_since(seen)["offsetTable"] == {"T@C": {"0": 0}}
-    table.cut(lambda topic, queue_id: 1)
-    assert table.members_since(later)["offsetTable"] == {"T@B": {"0": 1}, "T@C": {"0": 0}}
-    assert table.members_since(0) == table.members()
+    assert table.page(seen).members["offsetTable"] == {"T@C": {"0": 0}}
+    assert list(table.cut(lambda topic, queue_id: 1)) == [[("B", "T", 0, 2, 1)]]
+    assert table.page(later).members["offsetTable"] == {"T@B": {"0": 1}, "T@C": {"0": 0}}
+    assert table.page(0).changes == table.changes

@@ -110,6 +110,6 @@ def test_positions_when_the_log_has_caught_up_then_they_are_the_masters(
     for one in slaves(cluster):
         assert one.services.delay_offsets.offsets.kept == expected
         assert one.services.timer_mark.mark.read_ms > 0
-        assert one.offsets.table.members()["offsetTable"].keys() == (
-            master.offsets.table.members()["offsetTable"].keys()
+        assert one.offsets.table.page(0).members["offsetTable"].keys() == (
+            master.offsets.table.page(0).members["offsetTable"].keys()
         )

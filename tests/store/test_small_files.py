@@ -49,13 +49,14 @@ async def test_config_files_fall_back_to_their_copy(tmp_path: Path) -> None:
     assert await read_config(disk, str(path)) is None
     path.parent.mkdir()
     path.write_text('{\n\t"offsetTable":{\n\t\t"T@g":{0:12,1:5}\n\t}\n}')
-    assert await read_config(disk, str(path)) == {"offsetTable": {"T@g": {"0": 12, "1": 5}}}
-    await write_config(disk, str(path), {"offsetTable": {}})
+    good = {"offsetTable": {"T@g": {"0": 12, "1": 5}}}
+    assert await read_config(disk, str(path)) == (good, False)
+    await write_config(disk, str(path), b'{"offsetTable":{}}')
     path.write_text('{"offsetTable":')
-    assert await read_config(disk, str(path)) == {"offsetTable": {"T@g": {"0": 12, "1": 5}}}
-    await write_config(disk, str(path), {"offsetTable": {"x": 1}})
+    assert await read_config(disk, str(path)) == (good, True)
+    await write_config(disk, str(path), b'{"offsetTable":{"x":1}}')
     path.unlink()
-    assert await read_config(disk, str(path)) == {"offsetTable": {"T@g": {"0": 12, "1": 5}}}
+    assert await read_config(disk, str(path)) == (good, True)
     Path(f"{path}.bak").write_text("")
     with pytest.raises(StoreCorrupted, match="bak"):
         await read_config(disk, str(path))

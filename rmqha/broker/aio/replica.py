@@ -437,7 +437,11 @@ class BrokerReplica:
         if self._serving is not Role.MASTER:
             self._serving = None
             self.services.stop()
-        return await self.ha.change_to_master(epoch, ids, set_epoch)
+        if not await self.ha.change_to_master(epoch, ids, set_epoch):
+            return False
+        if self._serving is None:
+            await self.offsets.cut(self.store.queues.next_offsets, self._log)
+        return True
 
     async def become_slave(self, epoch: int, master_id: int, master_address: str) -> bool:
         """Follow; its HA address comes by ``follow_master``."""
@@ -492,7 +496,6 @@ class BrokerReplica:
         if role is Role.MASTER:
             self.metadata.reign()
             self.services.start()
-            self.offsets.cut(self.store.queues.next_offsets, self._log)
         else:
             self.services.stop()
         self._pull.role_changed()

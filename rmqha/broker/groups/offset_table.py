@@ -9,18 +9,36 @@ Source: ConsumerOffsetManager of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.common.change_order import ChangeOrder, Key
 from rmqha.broker.common.json_members import INT64_LIMIT, json_object
 from rmqha.broker.topics.topic_table import DataVersion
+from rmqha.remoting import fastjson
 
 SEPARATOR = "@"
 VERSION_STEP = 500
 """Commits between two changes of the version, as Java's consumerOffsetUpdateVersionStep."""
 
-Key = tuple[str, str]
+SLICE_OFFSETS = 2_000
+"""Worked on before others get their turn: some two milliseconds."""
+
 Table = dict[Key, dict[int, int]]
+
+
+class Page(NamedTuple):
+    """Some of what has changed.
+
+    Attributes:
+        members: of the answer to 43.
+        changes: what was changed up to then is in this page or in one before.
+        is_last: nothing has changed since.
+    """
+
+    members: dict[str, Any]
+    changes: int
+    is_last: bool
 
 
 class ConsumerOffsets:
@@ -42,8 +60,7 @@ class ConsumerOffsets:
         self._count = 0
         self._pulled: Table = {}
         self._reset: Table = {}
-        # The change that each was last, the newest at the end.
-        self._changed: dict[Key, int] = {}
+        self._changed = ChangeOrder()
         self._commits = 0
         self.version = DataVersion()
         self.changes = 0
@@ -80,13 +97,15 @@ class ConsumerOffsets:
         elif queues[queue_id] == offset:
             return True
         queues[queue_id] = offset
-        self.changes += 1
-        self._changed.pop((topic, group), None)
-        self._changed[topic, group] = self.changes
+        self._note((topic, group))
         self._commits += 1
         if self._commits % VERSION_STEP == 0:
             self.version = self.version.next(wall_ms, self.version.state_version)
         return True
+
+    def _note(self, key: Key) -> None:
+        self.changes += 1
+        self._changed.note(key, self.changes)
 
     def _list(self, topic: str, group: str) -> None:
         self._topics.setdefault(group, set()).add(topic)
@@ -147,7 +166,7 @@ class ConsumerOffsets:
         count = 0
         for key in gone:
             count += len(self._table.pop(key))
-            self._changed.pop(key, None)
+            self._changed.forget(key)
             for index, name, other in ((self._topics, key[1], key[0]), (self._groups, *key)):
                 index[name].discard(other)
                 if not index[name]:
@@ -158,53 +177,80 @@ class ConsumerOffsets:
         self.changes += count
         return count
 
-    def cut(self, end_of: Callable[[str, int], int | None]) -> list[tuple[str, str, int, int, int]]:
+    def cut(
+        self, end_of: Callable[[str, int], int | None]
+    ) -> Iterator[list[tuple[str, str, int, int, int]]]:
         """Bring back offsets beyond their queue's end, after the log's tail was truncated.
 
         Args:
             end_of: the end of a queue; None for one that this store does not have.
 
-        Returns:
-            Group, topic, queue id, old offset, new offset.
+        Yields:
+            Of a slice: group, topic, queue id, old offset, new offset.
         """
-        found = []
-        for (topic, group), queues in self._table.items():
+        found, left = [], SLICE_OFFSETS
+        for key in list(self._table):
+            topic, group = key
+            queues = self._table.get(key, {})
             for queue_id, offset in queues.items():
                 end = end_of(topic, queue_id)
                 if end is not None and offset > end:
                     found.append((group, topic, queue_id, offset, end))
-        for group, topic, queue_id, _, end in found:
-            self._table[topic, group][queue_id] = end
-            self.changes += 1
-            self._changed.pop((topic, group), None)
-            self._changed[topic, group] = self.changes
-        return found
+                    queues[queue_id] = end
+                    self._note(key)
+            left -= len(queues)
+            if left <= 0:
+                yield found
+                found, left = [], SLICE_OFFSETS
+        yield found
 
     # -- the file, and slaves --------------------------------------------------------------------
 
-    def members(self) -> dict[str, Any]:
-        """``config/consumerOffset.json``, and the answer to 43."""
-        return self._members(sorted(self._table))
+    def encoded(self, more: Mapping[str, Any]) -> Iterator[bytes]:
+        """Parts of ``config/consumerOffset.json``, and of the answer to 43.
 
-    def members_since(self, changes: int) -> dict[str, Any]:
-        """The same of what has changed since there were so many changes, but for what was forgotten.
+        Each offset is as it is when its part is made. What begins to be stored meanwhile may be
+        left out, and what is forgotten meanwhile may be in it.
 
-        A topic or group that goes is a record of the log, which slaves have without this.
+        Args:
+            more: members beside the table.
         """
-        found = []
-        for key, change in reversed(self._changed.items()):
-            if change <= changes:
-                break
-            found.append(key)
-        return self._members(sorted(found))
+        head = {"dataVersion": self.version.members(), **more}
+        yield fastjson.dumps(head)[:-1] + b',\n"offsetTable":{'
+        lines: list[bytes] = []
+        left, joint = SLICE_OFFSETS, b"\n"
+        for key in list(self._table):
+            queues = self._table.get(key)
+            if queues is None:
+                continue
+            lines.append(fastjson.dumps(SEPARATOR.join(key)) + b":" + fastjson.dumps(queues))
+            left -= len(queues)
+            if left <= 0:
+                yield joint + b",\n".join(lines)
+                lines, left, joint = [], SLICE_OFFSETS, b",\n"
+        yield (joint + b",\n".join(lines) if lines else b"") + b"\n}}"
 
-    def _members(self, keys: list[Key]) -> dict[str, Any]:
-        table = {
-            SEPARATOR.join(key): {
-                str(one): self._table[key][one] for one in sorted(self._table[key])
-            }
-            for key in keys
-        }
+    def page(self, since: int, offsets_max: int = SLICE_OFFSETS) -> Page:
+        """What was last changed after so many changes, the oldest change first.
+
+        What was forgotten is not told: a topic or group that goes is a record of the log, which
+        slaves have without this.
+
+        Args:
+            offsets_max: a page ends with the topic and group that reaches it.
+        """
+        table: dict[str, dict[str, int]] = {}
+        count = 0
+        for key, change in self._changed.after(since):
+            if count >= offsets_max:
+                return Page(self._members(table), since, is_last=False)
+            queues = self._table[key]
+            table[SEPARATOR.join(key)] = {str(one): offset for one, offset in queues.items()}
+            count += len(queues)
+            since = change
+        return Page(self._members(table), self.changes, is_last=True)
+
+    def _members(self, table: dict[str, dict[str, int]]) -> dict[str, Any]:
         return {"dataVersion": self.version.members(), "offsetTable": table}
 
     def load(self, value: Mapping[str, Any]) -> None:
@@ -212,9 +258,10 @@ class ConsumerOffsets:
         table = read_table(value, self._max)
         self.version = DataVersion.of(value.get("dataVersion") or {})
         self._table = table
-        self._topics, self._groups = {}, {}
+        self._topics, self._groups, self._changed = {}, {}, ChangeOrder()
         for topic, group in table:
             self._list(topic, group)
+            self._note((topic, group))
         self._count = sum(map(len, table.values()))
 
     def merge(
@@ -223,7 +270,7 @@ class ConsumerOffsets:
         ended_topics: Container[str] = (),
         ended_groups: Container[str] = (),
     ) -> int:
-        """Take what a master stores, queue by queue; how many offsets changed.
+        """Take what a master stores, or a slice of it, queue by queue; how many offsets changed.
 
         What the master does not name stays: it may have been committed here while this replica
         was master itself.
@@ -235,7 +282,8 @@ class ConsumerOffsets:
             RemoteProtocolError: not such a table; nothing was taken.
         """
         table, count = read_table(value, self._max), 0
-        version = DataVersion.of(value.get("dataVersion") or {})
+        named = value.get("dataVersion")
+        version = DataVersion.of(named) if named else self.version
         before = self.changes
         for (topic, group), queues in table.items():
             if topic in ended_topics or group in ended_groups:

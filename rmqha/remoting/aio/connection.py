@@ -151,6 +151,19 @@ class Connection(asyncio.Protocol):
             self.frames_out += 1
             self.send_bytes(b"".join((head, *parts)))
 
+    def send_pieces(self, command: RemotingCommand, pieces: Sequence[bytes]) -> None:
+        """Send a command whose large body is in pieces, which are kept and not joined.
+
+        Raises:
+            LocalProtocolError: the command cannot be written as a frame.
+        """
+        size = sum(map(len, pieces))
+        head = encode_head(command, size, self._settings.frame_bytes_max)
+        if self._makes_room(len(head) + size):
+            self.frames_out += 1
+            for piece in (head, *pieces):
+                self.send_bytes(piece)
+
     def send_bytes(self, data: bytes) -> None:
         """Send whole frames that are encoded already; dropped when the connection is closing."""
         if not self._makes_room(len(data)):

@@ -6,11 +6,11 @@ Source: protocol fact (ha-store 5.9, 6); unlike Java every write is atomic (ha-s
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqha.base.errors import StoreCorrupted
 from rmqha.runtime.ports import Disk
-from rmqha.store.config_files import BACKUP_SUFFIX, decode_config, encode_config
+from rmqha.store.config_files import BACKUP_SUFFIX, decode_config
 from rmqha.store.identity import TEMPORARY_SUFFIX, Identity, decode_identity, encode_identity
 
 
@@ -69,11 +69,22 @@ class IdentityFiles:
         await self._disk.remove(self._path + TEMPORARY_SUFFIX)
 
 
-async def read_config(disk: Disk, path: str) -> dict[str, Any] | None:
+class FoundConfig(NamedTuple):
+    """The content of a ``config/*.json``.
+
+    Attributes:
+        is_copy: it comes from the ``.bak``.
+    """
+
+    value: dict[str, Any]
+    is_copy: bool
+
+
+async def read_config(disk: Disk, path: str) -> FoundConfig | None:
     """Read a ``config/*.json``, or its ``.bak`` when it is missing or damaged.
 
     Returns:
-        The object; None when neither file exists.
+        None when neither file exists.
 
     Raises:
         StoreCorrupted: what exists is damaged.
@@ -82,7 +93,8 @@ async def read_config(disk: Disk, path: str) -> dict[str, Any] | None:
     damage: StoreCorrupted | None = None
     for candidate in (path, path + BACKUP_SUFFIX):
         try:
-            return decode_config(await disk.read(candidate), candidate)
+            value = decode_config(await disk.read(candidate), candidate)
+            return FoundConfig(value, candidate != path)
         except FileNotFoundError:
             continue
         except StoreCorrupted as error:
@@ -92,8 +104,12 @@ async def read_config(disk: Disk, path: str) -> dict[str, Any] | None:
     return None
 
 
-async def write_config(disk: Disk, path: str, value: dict[str, Any]) -> None:
+async def write_config(disk: Disk, path: str, data: bytes, *, is_good: bool = False) -> None:
     """Write a ``config/*.json``; what was there before becomes its ``.bak``.
+
+    Args:
+        is_good: what was there before is known to be whole. Else it is read to see that, in one go:
+            a damaged file must not replace a good copy.
 
     Raises:
         DiskFailed: old and new content are both still whole, in one of the two files.
@@ -101,9 +117,9 @@ async def write_config(disk: Disk, path: str, value: dict[str, Any]) -> None:
     await disk.make_dirs(os.path.dirname(path))
     try:
         before = await disk.read(path)
-        decode_config(before, path)
+        if not is_good:
+            decode_config(before, path)
         await disk.write_atomic(path + BACKUP_SUFFIX, before)
     except (FileNotFoundError, StoreCorrupted):
-        # A damaged file must not replace a good copy.
         pass
-    await disk.write_atomic(path, encode_config(value))
+    await disk.write_atomic(path, data)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from rmqha.base.errors import DiskFailed, RemoteProtocolError, StoreCorrupted
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
 from rmqha.store.aio.small_files import read_config, write_config
+from rmqha.store.config_files import encode_config
 
 RETRY_MS = 1_000
 APPLIED_OFFSET = "rmqhaAppliedOffset"
@@ -57,12 +58,22 @@ class FileTroubles:
             self._log.log("info", "config_written_again", path=path)
 
 
+def content_of(members: Callable[[], dict[str, Any]]) -> Callable[[], Awaitable[bytes]]:
+    """The content of a small table's file, made in one go."""
+
+    async def content() -> bytes:
+        return encode_config(members())
+
+    return content
+
+
 class ConfigFile:
     """A table and its file.
 
     Args:
         path: of the file.
-        members: the table's present content.
+        content: the table's present content as bytes (``content_of`` for a small one); it may let
+            others have turns, and what changes meanwhile is written once more.
         troubles: is told when it cannot be written.
         period_ms: shortest pause between two writes; 0 writes after every change.
     """
@@ -72,7 +83,7 @@ class ConfigFile:
         disk: Disk,
         clock: Clock,
         path: str,
-        members: Callable[[], dict[str, Any]],
+        content: Callable[[], Awaitable[bytes]],
         troubles: FileTroubles,
         *,
         period_ms: int = 0,
@@ -80,11 +91,12 @@ class ConfigFile:
         self._disk = disk
         self._clock = clock
         self._path = path
-        self._members = members
+        self._content = content
         self._troubles = troubles
         self._period_ms = period_ms
         self._dirty = asyncio.Event()
         self._writing = asyncio.Lock()
+        self._is_good = False  # the file, known to be whole
 
     async def read(self, take: Callable[[dict[str, Any]], None]) -> bool:
         """Give the file's content to ``take``; False when there is no file yet.
@@ -93,11 +105,12 @@ class ConfigFile:
             StoreCorrupted: neither the file nor its backup can be read, or ``take`` refused it.
             DiskFailed: the disk cannot be read.
         """
-        value = await read_config(self._disk, self._path)
-        if value is None:
+        found = await read_config(self._disk, self._path)
+        if found is None:
             return False
+        self._is_good = not found.is_copy
         try:
-            take(value)
+            take(found.value)
         except RemoteProtocolError as error:
             raise StoreCorrupted(f"{self._path}: {error}") from error
         return True
@@ -123,10 +136,16 @@ class ConfigFile:
             if not self._dirty.is_set():
                 return
             self._dirty.clear()
+            is_written = False
             try:
-                await write_config(self._disk, self._path, self._members())
+                data = await self._content()
+                await write_config(self._disk, self._path, data, is_good=self._is_good)
+                is_written = self._is_good = True
             except DiskFailed as error:
-                self._dirty.set()
                 self._troubles.failed(self._path, error)
                 raise
+            finally:
+                # Also of a task that is cancelled: the broker writes once more when it ends.
+                if not is_written:
+                    self._dirty.set()
             self._troubles.wrote(self._path)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from rmqha.base.errors import MessageIllegal
-from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles
+from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, content_of
 from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.deferred.delay_offsets import DelayOffsets
 from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, due_message, due_ms
@@ -40,7 +40,12 @@ class DelayOffsetFile:
     ) -> None:
         self.offsets = DelayOffsets()
         self.file = ConfigFile(
-            disk, clock, path, lambda: self.offsets.members(), troubles, period_ms=period_ms
+            disk,
+            clock,
+            path,
+            content_of(lambda: self.offsets.members()),
+            troubles,
+            period_ms=period_ms,
         )
 
     async def load(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from rmqha.base.errors import MessageIllegal
-from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles
+from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, content_of
 from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.deferred.delays import (
     DELETE_KEY,
@@ -39,7 +39,9 @@ class TimerMarkFile:
 
     def __init__(self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles) -> None:
         self._mark = TimerMark()
-        self.file = ConfigFile(disk, clock, path, lambda: self._mark.members(), troubles)
+        self.file = ConfigFile(
+            disk, clock, path, content_of(lambda: self._mark.members()), troubles
+        )
 
     @property
     def mark(self) -> TimerMark:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,7 +20,9 @@ class OffsetFile:
         period_ms: flushConsumerOffsetInterval.
 
     Attributes:
-        members, mark: as those of ``TopicFile``.
+        mark: as that of ``TopicFile``.
+        marks: members of the file beside the table. They are asked for first, so that what they
+            say of the offsets is true of each, whenever it is encoded.
     """
 
     def __init__(
@@ -28,10 +31,19 @@ class OffsetFile:
     ) -> None:  # fmt: skip
         self.table = ConsumerOffsets(offsets_max)
         self.mark: int | None = None
-        self.members: Callable[[], dict[str, Any]] = lambda: self.table.members()
-        self.file = ConfigFile(
-            disk, clock, path, lambda: self.members(), troubles, period_ms=period_ms
-        )
+        self.marks: Callable[[], dict[str, Any]] = dict
+        self.file = ConfigFile(disk, clock, path, self._content, troubles, period_ms=period_ms)
+
+    async def _content(self) -> bytes:
+        return b"".join(await self.encoded(self.marks()))
+
+    async def encoded(self, more: Mapping[str, Any]) -> list[bytes]:
+        """As ``ConsumerOffsets.encoded``; others get their turns meanwhile."""
+        parts = []
+        for part in self.table.encoded(more):
+            parts.append(part)
+            await asyncio.sleep(0)
+        return parts
 
     async def load(self) -> None:
         """Read the file; raises as ``ConfigFile.read``."""
@@ -45,17 +57,18 @@ class OffsetFile:
         """Write the table within its period."""
         self.file.changed()
 
-    def cut(self, ends: Mapping[tuple[bytes, int], int], log: Logger) -> None:
+    async def cut(self, ends: Mapping[tuple[bytes, int], int], log: Logger) -> None:
         """A tail that was truncated takes the offsets with it that point behind what is left.
 
         Args:
             ends: of all queues.
         """
-        cut = self.table.cut(lambda topic, queue: ends.get((topic.encode(), queue)))
-        for group, topic, queue_id, old, new in cut:
-            log.log(
-                "warning", "consumer_offset_cut", group=group, topic=topic, queue_id=queue_id,
-                old=old, new=new,
-            )  # fmt: skip
-        if cut:
-            self.changed()
+        for cut in self.table.cut(lambda topic, queue: ends.get((topic.encode(), queue))):
+            for group, topic, queue_id, old, new in cut:
+                log.log(
+                    "warning", "consumer_offset_cut", group=group, topic=topic, queue_id=queue_id,
+                    old=old, new=new,
+                )  # fmt: skip
+            if cut:
+                self.changed()
+            await asyncio.sleep(0)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.json_members import MessageQueue, queue_table
 from rmqha.broker.groups.aio.ports import Broker
@@ -34,7 +36,13 @@ SINCE_FIELD = "rmqhaSince"
 
 SINCE_EVER = "-"
 CHANGES_MEMBER = "rmqhaChanges"
-"""Of its answer: this process, and how many changes it counts."""
+"""Of its answer: this process, and up to which of its changes the answers have told."""
+
+MORE_MEMBER = "rmqhaMore"
+"""Of its answer: there is more to ask for at once."""
+
+ROWS_A_TURN = 50
+"""Queues looked at before others get their turn; each is a look into the log."""
 
 
 class OffsetProcessor:
@@ -118,18 +126,28 @@ class OffsetProcessor:
         broker.offsets.changed()
         return request.reply(ResponseCode.SUCCESS)
 
-    def all_offsets(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """43: what a slave copies; one of this kind takes what is new since it last asked."""
+    def all_offsets(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """43: what a slave copies; one of this kind takes some of what is new since it last asked."""
         table, since = self._broker.offsets.table, text_field(request.ext_fields, SINCE_FIELD, "")
+        if not since:
+            work = self._send_offsets(connection, request)
+            self._broker.answers.start(work, connection, request, name="offsets")
+            return None
         life, _colon, count = since.rpartition(":")
-        changes = parse_number(count, INT64_MAX)
-        if life == self._life and changes is not None:
-            body = table.members_since(changes)
-        else:
-            body = table.members()
-        if since:
-            body[CHANGES_MEMBER] = f"{self._life}:{table.changes}"
-        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
+        changes = parse_number(count, INT64_MAX) if life == self._life else None
+        page = table.page(changes or 0)
+        # They stand before the table, where they are read without it.
+        head: dict[str, object] = {CHANGES_MEMBER: f"{self._life}:{page.changes}"}
+        if not page.is_last:
+            head[MORE_MEMBER] = True
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps({**head, **page.members}))
+
+    async def _send_offsets(self, connection: Connection, request: RemotingCommand) -> None:
+        parts = await self._broker.offsets.encoded({})
+        if not request.is_oneway:
+            connection.send_pieces(request.reply(ResponseCode.SUCCESS), parts)
 
     # -- where a queue begins and ends -------------------------------------------------------------
 
@@ -206,19 +224,20 @@ class OffsetProcessor:
             tps += broker.statistics.group_get_tps(name, group)
         return request.reply(ResponseCode.SUCCESS, body=queue_table(rows, consumeTps=tps))
 
-    def broker_consume_stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def broker_consume_stats(self, connection: Connection, request: RemotingCommand) -> None:
         """317: 208 of all groups; ``isOrder`` leaves out all but ordered topics."""
+        work = self._send_consume_stats(connection, request)
+        self._broker.answers.start(work, connection, request, name="consume stats")
+
+    async def _send_consume_stats(self, connection: Connection, request: RemotingCommand) -> None:
         broker = self._broker
         ordered = bool_field(request.ext_fields, "isOrder", default=False)
-        behind, inflight, listed = 0, 0, []
+        behind, inflight, left, listed = 0, 0, ROWS_A_TURN, []
         for group in sorted(broker.groups.table.groups):
-            online = broker.consumers.get(group)
             tables = []
             for name in broker.offsets.table.topics_of(group):
-                topic = broker.topics.table.get(name)
-                if topic is None or (ordered and not topic.order):
-                    continue
-                if online is not None and name not in online.subscriptions:
+                topic = self._counted(group, name, ordered=ordered)
+                if topic is None:
                     continue
                 rows = []
                 for queue_id in range(topic.write_queue_nums):
@@ -226,19 +245,27 @@ class OffsetProcessor:
                     behind += row["brokerOffset"] - row["consumerOffset"]
                     inflight += max(0, row["pullOffset"] - row["consumerOffset"])
                     rows.append((self._queue_of(name, queue_id), row))
+                    left -= 1
+                    if left <= 0:
+                        left = ROWS_A_TURN
+                        await asyncio.sleep(0)
                 tps = broker.statistics.group_get_tps(name, group)
                 tables.append(queue_table(rows, consumeTps=tps))
-            listed.append(fastjson.dumps(group) + b":[" + b",".join(tables) + b"]")
-        body = (
-            b'{"brokerAddr":%s,"consumeStatsList":[%s],"totalDiff":%d,"totalInflightDiff":%d}'
-            % (
-                fastjson.dumps(broker.config.address),
-                b",".join(b"{" + entry + b"}" for entry in listed),
-                behind,
-                inflight,
-            )
-        )
-        return request.reply(ResponseCode.SUCCESS, body=body)
+            listed.append(b"{" + fastjson.dumps(group) + b":[" + b",".join(tables) + b"]}")
+        address = fastjson.dumps(broker.config.address)
+        head = b'{"brokerAddr":%s,"consumeStatsList":[' % address
+        tail = b'],"totalDiff":%d,"totalInflightDiff":%d}' % (behind, inflight)
+        body = head + b",".join(listed) + tail
+        if not request.is_oneway:
+            connection.send(request.reply(ResponseCode.SUCCESS, body=body))
+
+    def _counted(self, group: str, name: str, *, ordered: bool) -> TopicConfig | None:
+        """A topic, if 317 tells of it for a group."""
+        online = self._broker.consumers.get(group)
+        topic = self._broker.topics.table.get(name)
+        if topic is None or (ordered and not topic.order):
+            return None
+        return topic if online is None or name in online.subscriptions else None
 
     def _consume_row(self, group: str, topic: str, queue_id: int) -> dict[str, int]:
         reader, offsets = self._broker.store.reader, self._broker.offsets.table

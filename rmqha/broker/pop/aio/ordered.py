@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rmqha.base.errors import MessageIllegal
-from rmqha.broker.common.aio.config_file import ConfigFile
+from rmqha.broker.common.aio.config_file import ConfigFile, content_of
 from rmqha.broker.pop.order import Acked, Key, OrderTable
 from rmqha.broker.pop.request import AckRequest, PopRequest
 from rmqha.broker.pull.aio.ports import Broker
@@ -29,7 +29,7 @@ class OrderedPops:
         self.table = OrderTable(self._queues_max)
         path = config.store.path("config", "consumerOrderInfo.json")
         self.file = ConfigFile(
-            disk, broker.clock, path, self._members, broker.troubles,
+            disk, broker.clock, path, content_of(self._members), broker.troubles,
             period_ms=config.integer("flushConsumerOffsetInterval"),
         )  # fmt: skip
         self.on_free: Callable[[str, int], None] = _nobody

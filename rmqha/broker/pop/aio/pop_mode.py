@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rmqha.broker.common.aio.config_file import ConfigFile
+from rmqha.broker.common.aio.config_file import ConfigFile, content_of
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.groups.aio.assignment_requests import AssignmentProcessor
@@ -41,7 +41,9 @@ class PopParts:
         default = RequestMode("", "", config.values["defaultMessageRequestMode"], share)
         self.modes = RequestModes(config.integer("requestModesMax"), default)
         path = config.store.path("config", "messageRequestMode.json")
-        self.file = ConfigFile(disk, broker.clock, path, self.modes.members, broker.troubles)
+        self.file = ConfigFile(
+            disk, broker.clock, path, content_of(self.modes.members), broker.troubles
+        )
         self.orders = OrderedPops(broker, disk)
         self.pops = PopProcessor(broker, services, self.orders)
         self.revive = ReviveService(broker, services.writer, services.timer_service, log)

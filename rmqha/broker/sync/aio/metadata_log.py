@@ -49,7 +49,7 @@ class MetadataLog:
         self._writer = Writer(broker)
         broker.topics.members = self.topic_members
         broker.groups.members = self.group_members
-        broker.offsets.members = self.offset_members
+        broker.offsets.marks = self.offset_marks
         self._host = pack_host(broker.config.host, broker.config.port)
         self._reigning = False
         self._offsets_from = 0
@@ -150,10 +150,9 @@ class MetadataLog:
         mark = {APPLIED_OFFSET: self.groups_applied} if self.is_known else {}
         return {**self._state.passed_groups(), **mark}
 
-    def offset_members(self) -> dict[str, Any]:
-        """``config/consumerOffset.json``: topics that ended before are in it no more."""
-        mark = {APPLIED_OFFSET: self._broker.store.dispatched_offset} if self.is_known else {}
-        return {**self._broker.offsets.table.members(), **mark}
+    def offset_marks(self) -> dict[str, Any]:
+        """Of ``config/consumerOffset.json``: topics that ended before are in it no more."""
+        return {APPLIED_OFFSET: self._broker.store.dispatched_offset} if self.is_known else {}
 
     # -- changes ---------------------------------------------------------------------------------------
 

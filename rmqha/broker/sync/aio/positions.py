@@ -12,16 +12,24 @@ Java's slaves take positions at once (ADR 0021). Source: SlaveSynchronize of Roc
 
 from __future__ import annotations
 
+import asyncio
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.common.table_slices import head_of, table_slices
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delay_offsets import DelayOffsets
 from rmqha.broker.deferred.timers import TimerMark
 from rmqha.broker.groups.aio.offset_file import OffsetFile
-from rmqha.broker.groups.aio.offset_requests import CHANGES_MEMBER, SINCE_EVER, SINCE_FIELD
+from rmqha.broker.groups.aio.offset_requests import (
+    CHANGES_MEMBER,
+    MORE_MEMBER,
+    SINCE_EVER,
+    SINCE_FIELD,
+)
 from rmqha.broker.sync.aio.master_questions import MasterQuestions
 from rmqha.remoting import fastjson
 from rmqha.remoting.broker_figures import read_figures
@@ -37,6 +45,9 @@ LOOK_MS = 20
 QUICK_MS = 300
 """Between two questions to a master that tells no more than what has changed. So positions are less
 than a second behind; a Java master's are asked for as often as ``syncSlaveMetadataPeriod`` says."""
+
+PAGES_MAX = 2_000
+"""Answers of one look; what a master has beyond is asked for by the next."""
 
 
 class Dispatched(Protocol):
@@ -58,12 +69,16 @@ class Positions(Struct, frozen=True):
     """What one look at a master has brought.
 
     Attributes:
-        consumers, delays, timers: the answers to 43, 45 and 60; None where there was none.
+        consumers: the answers to 43, as they came: a million offsets as objects would be walked by
+            the garbage collector.
+        since: where the next look goes on; None with a master that tells everything each time.
+        delays, timers: the answers to 45 and 60; None where there was none.
         log_end: bytes of the master's log at a later moment; the records of everything that the
             positions tell of end before.
     """
 
-    consumers: dict[str, Any] | None
+    consumers: tuple[bytes, ...]
+    since: str | None
     delays: DelayOffsets | None
     timers: TimerMark | None
     log_end: int
@@ -108,8 +123,8 @@ class PositionSync:
             master = self._questions.master
             found = None if master is None else await self._ask_all(master)
             if master is not None and found is not None and await self._reached(master, found):
-                self._take(found)
-            quick = found is not None and CHANGES_MEMBER in (found.consumers or ())
+                await self._take(master, found)
+            quick = found is not None and found.since is not None
             await self._pause(master, 0 if quick else self._period_ms)
 
     async def _pause(self, master: str | None, period_ms: int) -> None:
@@ -125,11 +140,7 @@ class PositionSync:
         # What ends while the answers are on their way may still be in them.
         self._ended.ended_topics.clear()
         self._ended.ended_groups.clear()
-        # Another master knows by it that it has told nothing yet.
-        since = {SINCE_FIELD: self._since}
-        consumers = await self._questions.ask(
-            master, RequestCode.GET_ALL_CONSUMER_OFFSET, _object, since
-        )
+        consumers, since = await self._ask_consumers(master)
         delays = await self._questions.ask(master, RequestCode.GET_ALL_DELAY_OFFSET, _delays)
         timers = None
         if rules.timers:
@@ -140,7 +151,23 @@ class PositionSync:
             )
         # The last question: what the answers above tell of was in the log before.
         log_end = await self._questions.ask(master, RequestCode.GET_BROKER_RUNTIME_INFO, _log_end)
-        return None if log_end is None else Positions(consumers, delays, timers, log_end)
+        return None if log_end is None else Positions(consumers, since, delays, timers, log_end)
+
+    async def _ask_consumers(self, master: str) -> tuple[tuple[bytes, ...], str | None]:
+        """What has changed, and up to where that tells."""
+        code, found = RequestCode.GET_ALL_CONSUMER_OFFSET, []
+        # Another master knows by it that it has told nothing yet.
+        since, seen = self._since, None
+        for _page in range(PAGES_MAX):
+            answer = await self._questions.ask(master, code, _page_of, {SINCE_FIELD: since})
+            if answer is None:
+                break
+            found.append(answer[0])
+            if CHANGES_MEMBER in answer[1]:
+                since = seen = str(answer[1][CHANGES_MEMBER])
+            if MORE_MEMBER not in answer[1]:
+                break
+        return tuple(found), seen
 
     async def _reached(self, master: str, found: Positions) -> bool:
         """Wait for the own log; False when the master is another one meanwhile."""
@@ -150,23 +177,34 @@ class PositionSync:
             await self._clock.sleep(LOOK_MS)
         return False
 
-    def _take(self, found: Positions) -> None:
-        services = self._services
-        self._since = SINCE_EVER
+    async def _take(self, master: str, found: Positions) -> None:
+        services, table = self._services, self._offsets.table
+        self._since, changed = SINCE_EVER, 0
         try:
-            if found.consumers is not None and self._offsets.table.merge(
-                found.consumers, self._ended.ended_topics, self._ended.ended_groups
-            ):
-                self._offsets.changed()
-            if found.consumers is not None and CHANGES_MEMBER in found.consumers:
-                self._since = str(found.consumers[CHANGES_MEMBER])
+            for members in chain.from_iterable(map(table_slices, found.consumers)):
+                # Elected meanwhile, it is told by consumers themselves, and later than by this.
+                if self._questions.master != master:
+                    return
+                ended = self._ended.ended_topics, self._ended.ended_groups
+                changed += table.merge(members, *ended)
+                await asyncio.sleep(0)
+            self._since = found.since or SINCE_EVER
         except RemoteProtocolError as error:
             what = RequestCode.GET_ALL_CONSUMER_OFFSET.name
             self._log.log("warning", "not_copied", what=what, reason=str(error))
+        finally:
+            if changed:
+                self._offsets.changed()
+        if self._questions.master != master:
+            return
         if found.delays is not None:
             services.delay_offsets.copy(found.delays)
         if found.timers is not None:
             services.timer_mark.mark = found.timers
+
+
+def _page_of(body: bytes) -> tuple[bytes, dict[str, Any]]:
+    return body, head_of(body)
 
 
 def _object(body: bytes) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, mark_of
+from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, content_of, mark_of
 from rmqha.broker.topics.group_table import (
     SYSTEM_PREFIX,
     GroupConfig,
@@ -39,7 +39,7 @@ class GroupFile:
         self._clock = clock
         self._auto_create = auto_create
         self._make = make
-        self.file = ConfigFile(disk, clock, path, lambda: self.members(), troubles)
+        self.file = ConfigFile(disk, clock, path, content_of(lambda: self.members()), troubles)
 
     async def load(self) -> None:
         """Read the file and add the system groups that miss; raises as ``ConfigFile.read``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, mark_of
+from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, content_of, mark_of
 from rmqha.broker.topics.topic_table import TopicConfig, TopicTable
 from rmqha.runtime.ports import Clock, Disk
 
@@ -29,7 +29,7 @@ class TopicFile:
         self.mark: int | None = None
         self.members: Callable[[], dict[str, Any]] = lambda: self.table.members()
         self._clock = clock
-        self.file = ConfigFile(disk, clock, path, lambda: self.members(), troubles)
+        self.file = ConfigFile(disk, clock, path, content_of(lambda: self.members()), troubles)
 
     async def load(self, system: list[TopicConfig]) -> None:
         """Read the file and add the system topics that miss; raises as ``ConfigFile.read``."""
