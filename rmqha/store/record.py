@@ -50,6 +50,8 @@ _FIXED_SIZE = _FIXED.size
 _PLAIN_SIZE = _HEAD_V4.size + _I16.size
 MIN_SIZE = 91
 PAGE_BITS = 12
+ZEROS = bytes((1 << PAGE_BITS) - 1)
+"""Shortest run of zeros in properties that may fill a page, with a zero of their size before it."""
 JOINED_MAX = 1 << 16
 """Up to this body one write of a joined record is cheaper than several writes of its parts."""
 
@@ -200,6 +202,9 @@ def encoded_size(message: Message, *, property_crc: bool) -> int:
         properties += props.crc_growth(encoded)
     if properties > PROPERTIES_MAX:
         raise MessageIllegal(f"properties of {properties} bytes, at most {PROPERTIES_MAX}")
+    if b"\0" in encoded and (encoded[-1] == 0 or ZEROS in encoded):
+        # A record must not look like one of which a power cut took a page: see page_missing.
+        raise MessageIllegal("properties that end in a zero byte, or hold a page of them")
     hosts = len(born_host) + len(store_host)
     return 74 + hosts + len(body) + len(topic_field(topic)[2]) + properties
 
@@ -373,9 +378,9 @@ def _check_parts(
             return Head(-1, offset, "CRC of the record does not match")
         end = stop if properties_size else topic_end
         # The CRC of the record covers the body, too.
-        damage = (
-            "" if whole or not check_crc else _damage(buffer, body_at, body_size, body_crc, end)
-        )
+        damage = ""
+        if check_crc and not whole:
+            damage = _damage(buffer, body_at, body_size, body_crc, topic_at, end)
         if damage:
             return Head(-1, offset, damage)
     return Head(
@@ -385,12 +390,13 @@ def _check_parts(
 
 
 def _damage(
-    buffer: memoryview | bytes | bytearray, body_at: int, body_size: int, crc: int, end: int
-) -> str:
-    body_end = body_at + body_size
-    if crc32(buffer[body_at:body_end]) & CRC_MASK != crc:
+    buffer: memoryview | bytes | bytearray, body_at: int, body_size: int, crc: int, topic_at: int,
+    end: int,
+) -> str:  # fmt: skip
+    if crc32(buffer[body_at : body_at + body_size]) & CRC_MASK != crc:
         return "CRC of the body does not match"
-    if not buffer[end - 1] or page_missing(buffer, body_end, end):
+    # Not from the body's end: the first byte of a long topic's size is zero.
+    if not buffer[end - 1] or page_missing(buffer, topic_at, end):
         return "a page of its topic and properties was not written"
     return ""
 

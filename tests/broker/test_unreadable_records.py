@@ -88,6 +88,23 @@ def test_topics_of_services_when_a_producer_sends_to_them_then_it_is_refused(
     assert (answer.code, answer.remark) == (16, f"sending to topic {topic} is forbidden")
 
 
+@pytest.mark.parametrize("properties", ["A\x01" + "\0" * 9000 + "\x02", "A\x01" + "\0" * 4095])
+def test_message_when_its_properties_hold_a_page_of_zeros_then_the_next_start_is_well(
+    cluster: ReplicaCluster, properties: str
+) -> None:
+    """One such send, and every replica took its store for damaged when it started again."""
+    for unique in ("", "UNIQ_KEY\x01U1\x02"):
+        answer = cluster.send(1, i=unique + properties)
+        assert answer is not None
+        assert answer.code == 13
+    host = cluster.broker_hosts[0]
+    cluster.send_many(1)
+    cluster.kill(host)
+    cluster.boot(host)
+    cluster.until(lambda: cluster.master() is not None, "the master again")
+    alive(cluster)
+
+
 @pytest.mark.parametrize(
     "place",
     [

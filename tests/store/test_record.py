@@ -171,6 +171,24 @@ def test_a_lost_page_behind_the_body_is_noticed(cut: int) -> None:
     assert found.size == -1
 
 
+@pytest.mark.parametrize("lead", range(3900, 4097))
+def test_a_long_topic_s_size_at_the_end_of_a_page_is_no_lost_page(lead: int) -> None:
+    """Its first byte is zero: one of 4,096 such records was taken for damaged at the next start."""
+    data = encode(message(topic="t" * 200, body=b"b" * 100), lead=lead)
+    assert rec.check_record(data, lead, len(data), 0, check_crc=True).size > 0
+
+
+@pytest.mark.parametrize("properties", [b"A\x01b\0", b"A\x01" + bytes(4095) + b"\x02", b"\0"])
+def test_properties_that_look_like_a_lost_page_are_refused(properties: bytes) -> None:
+    """The store that holds them would be taken for damaged at its next start, on every replica."""
+    with pytest.raises(MessageIllegal, match="zero byte"):
+        rec.encoded_size(message(properties=properties), property_crc=False)
+    harmless = b"A\x01" + bytes(4094) + b"\x02"
+    for lead in (0, 4096 - 110, 4096 - 105, 4096 - 100):
+        data = encode(message(properties=harmless), lead=lead)
+        assert rec.check_record(data, lead, len(data), 0, check_crc=True).size > 0
+
+
 def test_a_message_that_fits_no_field_is_refused() -> None:
     """An i16 or i8 that wraps would damage the log."""
     with pytest.raises(MessageIllegal, match="properties"):

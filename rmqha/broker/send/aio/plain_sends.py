@@ -50,8 +50,9 @@ _FLAGS = {
     if not flag & (TRANSACTION_MASK | BORN_HOST_V6 | STORE_HOST_V6 | INNER_BATCH)
 }
 """Of the producer's sys flags those that change nothing but how consumers read the body."""
-_SPECIAL = b"DELAY", b"TIMER_", b"TRAN_MSG", b"POP_CK", b"INNER_NUM"
-"""Any property with one of these in its name may mean that a message goes somewhere else."""
+_SPECIAL = b"DELAY", b"TIMER_", b"TRAN_MSG", b"POP_CK", b"INNER_NUM", b"\0"
+"""Any property with one of these in its name may mean that a message goes somewhere else; one with a
+zero byte may be refused by the store."""
 _NUMBERS = ("/OFFSET/", "/QUEUE_OFFSET/", "/UNIQUE/")
 _OPAQUE = b'"opaque":0'
 _PREFIX = struct.Struct(">II")
