@@ -173,7 +173,7 @@ class TransactionService:
             if record is None:
                 self.open.skip_ops(max(at + 1, reader.min_offset(OP_TOPIC, QUEUE)))
             else:
-                self.open.op(at, ended_offsets(record))
+                self.open.op(at, self._ended(record))
         while left and self.open.half_next < reader.max_offset(HALF_TOPIC, QUEUE):
             if self.open.is_full:
                 return False
@@ -184,6 +184,17 @@ class TransactionService:
             else:
                 self.open.half(self._opened(at, record))
         return not left
+
+    def _ended(self, op: Record) -> list[int]:
+        """What an op message ends; one that says nothing of the kind is set aside."""
+        found = ended_offsets(op)
+        if not found:
+            self._skipped("op_message_illegal", op, "it ends nothing")
+        return found
+
+    def _skipped(self, event: str, record: Record, reason: str) -> None:
+        self._broker.statistics.records_skipped += 1
+        self._log.log("error", event, offset=record.physical_offset, reason=reason)
 
     def _record(self, topic: str, at: int) -> Record | None:
         unit = self._broker.store.reader.unit(topic, QUEUE, at)
@@ -220,8 +231,11 @@ class TransactionService:
         return end, len(found) == ASK_MAX
 
     def _renew(self, one: Open, half: Record | None) -> int:
-        if half is None or real_place(half.properties) is None:
+        if half is None:
             self._log.log("error", "half_message_expired", offset=one.physical_offset)
+            return self._op([one.queue_offset])
+        if real_place(half.properties) is None:
+            self._skipped("half_message_illegal", half, "it does not say where it belongs")
             return self._op([one.queue_offset])
         old = self._broker.clock.wall_ms() - half.store_timestamp > self._keep_ms
         if old or check_times(half.properties) >= self._checks_max:

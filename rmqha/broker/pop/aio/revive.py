@@ -110,15 +110,18 @@ class ReviveService:
         return True
 
     def _understood(self, record: Record) -> CheckPoint | Acks | None:
+        reason = "of no kind that is known"
         try:
-            return read_record(record.properties, record.body, self._own_name)
+            found = read_record(record.properties, record.body, self._own_name)
         except RemoteProtocolError as error:
-            self._skipped("revive_record_illegal", record.physical_offset, error)
-            return None
+            found, reason = None, str(error)
+        if found is None:
+            self._skipped("revive_record_illegal", record.physical_offset, reason)
+        return found
 
-    def _skipped(self, event: str, offset: int, error: Exception) -> None:
+    def _skipped(self, event: str, offset: int, reason: str) -> None:
         self._broker.statistics.records_skipped += 1
-        self._log.log("error", event, offset=offset, reason=str(error))
+        self._log.log("error", event, offset=offset, reason=reason)
 
     async def _revive_due(self, queue: ReviveQueue, delivered_ms: int) -> None:
         """Write what is left of every check point that is over; it is done when that is safe."""
@@ -164,7 +167,7 @@ class ReviveService:
         try:
             result = self._writer.append(revived_message(record, topic, point.pop_ms, self._host))
         except MessageIllegal as error:
-            self._skipped("popped_message_illegal", offset, error)
+            self._skipped("popped_message_illegal", offset, str(error))
             return 0
         self.revived += 1
         self._broker.statistics.put(topic, 1, result.size)
