@@ -88,6 +88,15 @@ def test_update_when_refused_then_nothing_changes(text: bytes, code: int, words:
     assert (found.code, words in found.remark) == (code, True)
 
 
+def test_update_when_only_the_file_has_a_key_then_it_is_named_as_unknown() -> None:
+    """The file of a Java broker has keys that do nothing here; changing one looked like a success to come."""
+    known = {**DEFAULTS, "sendMessageThreadPoolNums": "4"}
+    for value in (b"4", b"8"):
+        found = read_update(b"sendMessageThreadPoolNums=" + value, known)
+        assert isinstance(found, ConfigRefused)
+        assert "there is no key sendMessageThreadPoolNums" in found.remark
+
+
 def test_update_when_the_file_cannot_be_written_then_nothing_changes(
     cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +114,52 @@ def test_update_when_the_file_cannot_be_written_then_nothing_changes(
     assert answer.code == 1
     assert "nothing is changed" in answer.remark
     assert shown(cluster)["slaveReadEnable"] == "false"
+
+
+def test_transfer_limits_when_changed_then_the_next_pull_carries_as_much(
+    cluster: ReplicaCluster,
+) -> None:
+    """32 messages at a time was all, whatever was set; Java with 1024 gives as many as are asked for."""
+    cluster.send_many(160)
+    broker = master_of(cluster)
+    (queue_id,) = {one.queue_id for one in cluster.acked[:1]}
+    count = sum(one.queue_id == queue_id for one in cluster.acked)
+    assert count > 32
+
+    def pulled() -> int:
+        more = {"queueId": queue_id, "maxMsgNums": 1_000, "sysFlag": 4}
+        fields = pull_fields("G", TOPIC, **more)
+        texts = {name: str(value) for name, value in fields.items()}
+        return int(cluster.ask(broker.config.address, 11, texts).ext_fields["nextBeginOffset"])
+
+    assert pulled() == min(count, 32)
+    assert update(cluster, b"maxTransferCountOnMessageInMemory=11").code == 0
+    assert pulled() == 11
+    assert update(cluster, b"maxTransferCountOnMessageInMemory=1000").code == 0
+    assert pulled() == count
+    assert update(cluster, b"maxTransferBytesOnMessageInMemory=1").code == 0
+    assert pulled() == 1
+    # As if the consumer were far behind: Java's defaults are 8 messages and 64 KiB.
+    broker.near_bytes = -1
+    assert pulled() == 8
+    assert update(cluster, b"maxTransferCountOnMessageInDisk=9").code == 0
+    assert pulled() == 9
+    assert update(cluster, b"maxTransferBytesOnMessageInDisk=1").code == 0
+    assert pulled() == 1
+
+
+def test_short_polling_when_its_time_is_changed_then_a_pull_waits_as_long(
+    cluster: ReplicaCluster,
+) -> None:
+    """Without long polling each pull waited for a second, whatever was set."""
+    cluster.send_many(1)
+    assert update(cluster, b"longPollingEnable=false\nshortPollingTimeMills=300").code == 0
+    (sent,) = cluster.acked
+    fields = pull_fields("G", TOPIC, sent.queue_offset + 1, queueId=sent.queue_id)
+    texts = {name: str(value) for name, value in fields.items()}
+    began_ms = cluster.loop.time() * 1000
+    assert cluster.ask(master_of(cluster).config.address, 11, texts).code == 19
+    assert 290 <= cluster.loop.time() * 1000 - began_ms <= 400
 
 
 def test_broker_permission_when_taken_away_then_clients_and_name_servers_see_it(

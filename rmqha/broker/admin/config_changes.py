@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.broker.common.settings import READ_ELSEWHERE, check_values
+from rmqha.broker.common.settings import DEFAULTS, READ_ELSEWHERE, check_values
 from rmqha.remoting.codes import ResponseCode
 from rmqha.runtime.properties import format_properties, parse_properties
 
@@ -22,7 +22,9 @@ BLACK_LIST = frozenset(
 LIVE = frozenset(
     {
         "autoCreateSubscriptionGroup", "brokerPermission", "enablePropertyFilter",
-        "longPollingEnable", "recallMessageEnable", "rejectTransactionMessage", "slaveReadEnable",
+        "longPollingEnable", "maxTransferBytesOnMessageInDisk", "maxTransferBytesOnMessageInMemory",
+        "maxTransferCountOnMessageInDisk", "maxTransferCountOnMessageInMemory",
+        "recallMessageEnable", "rejectTransactionMessage", "shortPollingTimeMills", "slaveReadEnable",
         "transactionCheckInterval", "transactionCheckMax", "transactionTimeOut",
         "useServerSideResetOffset",
     }
@@ -51,7 +53,8 @@ def read_update(body: bytes, known: Mapping[str, str]) -> dict[str, str] | Confi
     listed = {key.strip() for key in known.get("configBlackList", "").split(";")} | BLACK_LIST
     if any(key in listed for key in asked):
         return ConfigRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-    strange = sorted(key for key in asked if key not in known and key not in READ_ELSEWHERE)
+    # One that only the file has does nothing either.
+    strange = sorted(key for key in asked if key not in DEFAULTS and key not in READ_ELSEWHERE)
     if strange:
         remark = f"there is no key {', '.join(strange)}; nothing was changed"
         return ConfigRefused(ResponseCode.SYSTEM_ERROR, remark)

@@ -17,12 +17,21 @@ from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import int_field, long_field, text_field
 from rmqha.remoting.topic_names import PERM_READ
+from rmqha.store.transfer import Transfer
 
 FILTER_UNKNOWN = "The broker's consumer filter data is not exist!Your expression may be wrong!"
 
 FLAG_COMMIT, FLAG_SUSPEND, FLAG_SUBSCRIPTION = 1, 2, 4
-COUNT_MAX = 32
 BYTES_MAX = 256 * 1024
+"""Of a pop and a peek."""
+
+TRANSFER_KEYS = (
+    "maxTransferCountOnMessageInMemory", "maxTransferBytesOnMessageInMemory",
+    "maxTransferCountOnMessageInDisk", "maxTransferBytesOnMessageInDisk",
+)  # fmt: skip
+TRANSFER_BYTES_MAX = 8 << 20
+"""Whatever is set: with one message of the largest size more, an answer still is a frame."""
+
 SCAN_MAX = 16_000
 """Units that one pull looks at before it answers, however few of them match."""
 
@@ -57,6 +66,18 @@ class PullRequest(NamedTuple):
         return bool(self.sys_flag & FLAG_COMMIT)
 
 
+def transfer_of(near_bytes: int, values: Mapping[str, str]) -> Transfer:
+    """What one read gives at most, as ``TRANSFER_KEYS`` say.
+
+    Args:
+        near_bytes: what counts as still being in memory.
+        values: of the configuration, checked.
+    """
+    near_count, near_size, far_count, far_size = (int(values[key]) for key in TRANSFER_KEYS)
+    near_size, far_size = min(near_size, TRANSFER_BYTES_MAX), min(far_size, TRANSFER_BYTES_MAX)
+    return Transfer(near_bytes, near_count, near_size, far_count, far_size)
+
+
 def parse_pull(fields: Mapping[str, str] | None) -> PullRequest:
     """Read the fields; numbers that miss have the value that asks for least."""
     return PullRequest(
@@ -71,7 +92,7 @@ def parse_pull(fields: Mapping[str, str] | None) -> PullRequest:
         subscription=text_field(fields, "subscription", None),
         sub_version=long_field(fields, "subVersion", 0),
         expression_type=text_field(fields, "expressionType", TAG) or TAG,
-        max_msg_bytes=int_field(fields, "maxMsgBytes", BYTES_MAX),
+        max_msg_bytes=int_field(fields, "maxMsgBytes", TRANSFER_BYTES_MAX),
     )
 
 

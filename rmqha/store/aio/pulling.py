@@ -23,6 +23,7 @@ from rmqha.store.aio.reader import (
     OFFSET_TOO_SMALL,
 )
 from rmqha.store.consume_queue import FILLER_SIZE
+from rmqha.store.transfer import Transfer
 
 NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
 
@@ -71,12 +72,15 @@ class Pulling:
         count_max: int,
         bytes_max: int,
         scan_max: int,
+        transfer: Transfer,
         matches: Callable[[memoryview], bool] | None = None,
     ) -> Pulled:
         """Messages of a queue from ``offset`` on; at least one if one is wanted.
 
         Args:
             hashes: of the wanted tags; None takes every message.
+            count_max, bytes_max: what the asker takes.
+            transfer: what this store gives at a time.
             matches: asked of each record that the tags let through; None takes them all.
             scan_max: units that are looked at, however few are wanted.
         """
@@ -86,7 +90,9 @@ class Pulling:
         if queue is not None:
             low, high = queue.min_offset(self._log.min_offset), queue.max_offset
         if queue is not None and low <= offset < high:
-            return self._collect(queue, offset, hashes, count_max, bytes_max, scan_max, matches)
+            near = transfer.near_bytes, *_least(count_max, bytes_max, transfer[1:3])
+            bounds = Transfer(*near, *_least(count_max, bytes_max, transfer[3:]))
+            return self._collect(queue, offset, hashes, bounds, scan_max, matches)
         # A replica that has just become master has not dispatched all of its log yet.
         end = max(high, self._queues.next_offsets.get(key, 0))
         if offset < low:
@@ -114,18 +120,19 @@ class Pulling:
         queue: QueueFiles,
         offset: int,
         hashes: frozenset[int] | None,
-        count_max: int,
-        bytes_max: int,
+        bounds: Transfer,
         scan_max: int,
         matches: Callable[[memoryview], bool] | None,
     ) -> Pulled:
         low, high = queue.min_offset(self._log.min_offset), queue.max_offset
         limit, start = self._limit(), offset
+        near_from = self._log.max_offset - bounds.near_bytes
         runs: list[list[int]] = []
         count = size_sum = last_end = 0
         units = islice(_units(queue, offset, self._log.min_offset), scan_max)
         for physical, size, code, following in units:
-            if count >= count_max:
+            is_near = physical >= near_from
+            if count >= (bounds.near_count if is_near else bounds.far_count):
                 break
             if size != FILLER_SIZE:
                 if physical + size > limit:
@@ -133,6 +140,7 @@ class Pulling:
                 if (hashes is None or code in hashes) and (
                     matches is None or matches(self._slice(physical, physical + size))
                 ):
+                    bytes_max = bounds.near_size if is_near else bounds.far_size
                     if count and size_sum + size > bytes_max:
                         break
                     if runs and runs[-1][1] == physical and self._same_file(runs[-1][0], physical):
@@ -155,6 +163,10 @@ class Pulling:
     def _slice(self, begin: int, end: int) -> memoryview:
         buffer, start = self._log.file_of(begin)
         return buffer[begin - start : end - start]
+
+
+def _least(count_max: int, bytes_max: int, given: tuple[int, ...]) -> tuple[int, int]:
+    return min(count_max, given[0]), min(bytes_max, given[1])
 
 
 def _units(queue: QueueFiles, offset: int, log_min: int) -> Iterator[tuple[int, int, int, int]]:

@@ -10,7 +10,7 @@ from rmqha.broker.pop.offsets import Key
 from rmqha.broker.pop.request import COUNT_MAX, PopRequest, check_pop, parse_pop
 from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.pull.aio.pull_requests import FENCED, SLAVE_REFUSES
-from rmqha.broker.pull.request import BYTES_MAX, SCAN_MAX
+from rmqha.broker.pull.request import BYTES_MAX, SCAN_MAX, transfer_of
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -94,7 +94,8 @@ class PeekProcessor:
         for _ in range(2):
             found = self._pulling.read(
                 topic, queue_id, offset, None, count_max=count_max, bytes_max=bytes_max,
-                scan_max=SCAN_MAX,
+                transfer=transfer_of(self._broker.near_bytes, self._broker.config.values),
+            scan_max=SCAN_MAX,
             )  # fmt: skip
             if found.status not in _MOVED:
                 break

@@ -20,7 +20,7 @@ from rmqha.broker.groups.consumers import Subscription
 from rmqha.broker.groups.offset_rules import starts_at_zero
 from rmqha.broker.pop.aio.collected import Taken, records_of, shown_as
 from rmqha.broker.pop.aio.ordered import OrderedPops
-from rmqha.broker.pop.check_points import REVIVE_TOPIC, CheckPoint
+from rmqha.broker.pop.check_points import CheckPoint
 from rmqha.broker.pop.held import HeldPops
 from rmqha.broker.pop.offsets import Key as OffsetKey
 from rmqha.broker.pop.offsets import PopOffsets
@@ -38,13 +38,13 @@ from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.pull.aio.pull_requests import FENCED
 from rmqha.broker.pull.filters import PARSE_FAILED, Matches
 from rmqha.broker.pull.held import Held, Key
-from rmqha.broker.pull.request import BYTES_MAX, SCAN_MAX
+from rmqha.broker.pull.request import BYTES_MAX, SCAN_MAX, transfer_of
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
-from rmqha.remoting.topic_names import PERM_READ, RETRY_PREFIX, retry_topic_of
+from rmqha.remoting.topic_names import PERM_READ, RETRY_PREFIX, REVIVE_TOPIC, retry_topic_of
 from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.store.aio.pulling import Pulled, Pulling
 from rmqha.store.record import pack_host
@@ -269,6 +269,7 @@ class PopProcessor:
         return self._pulling.read(
             topic, queue_id, offset, None if retried else asked.wanted.hashes,
             count_max=max(0, count), bytes_max=bytes_max,
+            transfer=transfer_of(self._broker.near_bytes, self._broker.config.values),
             scan_max=SCAN_MAX if matches is None else matches.scan_max, matches=matches,
         )  # fmt: skip
 

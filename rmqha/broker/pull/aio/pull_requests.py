@@ -13,8 +13,6 @@ from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.pull.filters import Matches
 from rmqha.broker.pull.held import Held, HeldPulls, Key
 from rmqha.broker.pull.request import (
-    BYTES_MAX,
-    COUNT_MAX,
     SCAN_MAX,
     PullRequest,
     check_filter,
@@ -22,6 +20,7 @@ from rmqha.broker.pull.request import (
     parse_pull,
     status_code,
     suggest_broker,
+    transfer_of,
 )
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.ha.events import Role
@@ -33,7 +32,6 @@ from rmqha.remoting.topic_names import PERM_READ
 from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.store.aio.pulling import Pulled, Pulling
 
-SHORT_POLL_MS = 1_000
 OFFSET_RESET = "OFFSET_RESET"
 FENCED = "this broker does not know its role yet"
 SLAVE_REFUSES = (
@@ -192,9 +190,10 @@ class PullProcessor:
             pull.queue_id,
             offset,
             asked.hashes,
-            count_max=max(1, min(pull.max_msg_nums, COUNT_MAX)),
-            bytes_max=max(1, min(pull.max_msg_bytes, BYTES_MAX)),
+            count_max=max(1, pull.max_msg_nums),
+            bytes_max=max(1, pull.max_msg_bytes),
             scan_max=SCAN_MAX if asked.matches is None else asked.matches.scan_max,
+            transfer=transfer_of(self._broker.near_bytes, self._broker.config.values),
             matches=asked.matches,
         )
         self._broker.statistics.read_took(clock.now_ms() - begun_ms)
@@ -245,7 +244,8 @@ class PullProcessor:
             and broker.role is Role.SLAVE
             and pull.queue_offset > found.max_offset
         )
-        limit_ms = pull.suspend_timeout_ms if self._long_polling else SHORT_POLL_MS
+        short_ms = broker.config.integer("shortPollingTimeMills")
+        limit_ms = pull.suspend_timeout_ms if self._long_polling else short_ms
         if not waits or not pull.may_suspend or limit_ms <= 0 or self._held.is_full:
             return False
         limit_ms = min(limit_ms, broker.config.integer("heldPullTimeMax"))
