@@ -164,6 +164,16 @@ class MappedFile(Protocol):
             DiskFailed: what the file holds on disk is unknown from now on.
         """
 
+    def is_cached(self, low: int, high: int) -> bool:
+        """Whether bytes [low, high) are in memory; who looks at others waits for the disk."""
+
+    async def fetch(self, low: int, high: int) -> None:
+        """Bring them into memory, without holding up the loop.
+
+        Raises:
+            DiskFailed: they cannot be read.
+        """
+
     async def erase(self, low: int, high: int) -> int:
         """Make bytes [low, high) zeros, and then everything durable, without holding up the loop.
 

@@ -24,6 +24,7 @@ class DiskMood(Struct):
         unreadable: every read fails.
         hung_until_s: by the loop's clock; no sync ends before.
         hang_fails: a sync that has hung fails in the end.
+        read_ms: bytes of mapped files that are fetched take so long, and until a hung disk goes on.
         atomic_ms: replacing a whole file takes this much longer.
         bytes_free: new mapped files are refused once it is used up; None for no limit.
     """
@@ -37,6 +38,7 @@ class DiskMood(Struct):
     unreadable: bool = False
     hung_until_s: float = 0.0
     hang_fails: bool = False
+    read_ms: float = 0.0
     atomic_ms: float = 0.0
     bytes_free: int | None = None
 
@@ -156,6 +158,14 @@ class SimDisk:
                 raise DiskFailed("simulated: the sync hung and failed")
         if mood.failing:
             raise DiskFailed("simulated input/output error")
+
+    async def read_slowly(self) -> None:
+        """Take the time of one read of what is in no memory."""
+        loop = asyncio.get_running_loop()
+        left_s = max(0.0, self.mood.hung_until_s - loop.time())
+        await asyncio.sleep(left_s + self.mood.read_ms / 1000)
+        if self.mood.unreadable:
+            raise DiskFailed("simulated: it cannot be read")
 
     def _needs_space(self) -> None:
         if self.mood.full:

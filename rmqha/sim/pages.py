@@ -89,6 +89,14 @@ class SimMappedFile:
             self._disk.take(self._path, wanted - pages.reserved)
             pages.reserved = wanted
 
+    def is_cached(self, low: int, high: int) -> bool:
+        """Always, unless the disk's mood is that reads take their time."""
+        return not self._disk.mood.read_ms
+
+    async def fetch(self, low: int, high: int) -> None:
+        """Take that time."""
+        await self._disk.read_slowly()
+
     def _check_blocks(self) -> None:
         """On a full disk such a write ends the process (SIGBUS)."""
         low = self._pages.reserved

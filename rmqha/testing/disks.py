@@ -274,6 +274,14 @@ class NodeMappedFile:
         """Get blocks."""
         self._inner.reserve(end)
 
+    def is_cached(self, low: int, high: int) -> bool:
+        """Whether bytes are in memory."""
+        return self._inner.is_cached(low, high)
+
+    async def fetch(self, low: int, high: int) -> None:
+        """Bring bytes into memory."""
+        await self._disk.read_through(self._inner.fetch(low, high))
+
     async def sync(self) -> None:
         """Make durable what was written before."""
         await self._disk.write_through(self._inner.sync())

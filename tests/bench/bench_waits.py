@@ -2,8 +2,8 @@
 
 Question: the longest time in which nothing else gets its turn, while a log of 1 GiB is cut, while it is
 recovered with a torn tail, and while a slave with 1,000 dirty queues truncates at an election; while a
-million consumer offsets are written, told and copied; and the disk, descriptors, mappings and memory of
-many topics with two messages a queue.
+million consumer offsets are written, told and copied; while consumers read what has left the memory;
+and the disk, descriptors, mappings and memory of many topics with two messages a queue.
 
 Recipe: ``bin/bench waits --rounds 3`` (``--topics 10000``). One store, no sockets (for offsets two
 replicas, a controller and a name server in one loop); a task that sleeps
@@ -16,6 +16,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import random
 import shutil
 import subprocess
 import sys
@@ -32,8 +34,10 @@ from rmqha.runtime.aio.descriptors import count_in_use, raise_limit
 from rmqha.runtime.aio.disk import SystemDisk
 from rmqha.runtime.logs import Logger
 from rmqha.store.aio.message_store import MessageStore
+from rmqha.store.aio.pulling import Pulling
 from rmqha.store.record import Message, pack_host
 from rmqha.store.settings import StoreSettings
+from rmqha.store.transfer import Transfer
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.offset_waits import offsets
 from tests.bench.tables import machine, markdown, spread, write_json
@@ -44,9 +48,13 @@ BODY = b"b" * 100
 DIRTY_QUEUES = 1_000
 CUT_RECORDS = 1_000
 QUEUES_A_TOPIC = 8
+COLD_BYTES, COLD_COUNT = 256 * 1024, 32
+COLD_MESSAGES, COLD_PULLS = 128_000, 400
+COLD_FILE_BYTES = 64 << 20
+COLD_TRANSFER = Transfer(0, COLD_COUNT, COLD_BYTES, COLD_COUNT, COLD_BYTES)
 TORN_AT = 512 << 20
 PHASE_TIMEOUT_S = 420
-PHASES = ["cut", "election", "many", "offsets"]
+PHASES = ["cut", "election", "cold", "many", "offsets"]
 Found = dict[str, float]
 
 
@@ -114,6 +122,48 @@ async def election(root: Path) -> Found:
     return {
         "election with 1,000 dirty queues: longest wait, ms": stood,
         "election with 1,000 dirty queues: the cut took, ms": took,
+    }
+
+
+async def cold(root: Path) -> Found:
+    """Pulls of 256 KiB at places of the log that have left the memory: not of the last three files,
+    which a start reads."""
+    store = store_at(root, mapped_file_size_commit_log=COLD_FILE_BYTES)
+    await store.open()
+    body = b"b" * (COLD_BYTES // COLD_COUNT - 200)
+    for number in range(COLD_MESSAGES):
+        store.append(Message("cold", 0, body, b"", 1_700_000_000_000, HOST, HOST))
+        if number % 100 == 0:
+            await store.wait_dispatched(store.max_offset)
+    await store.close()
+    for path in sorted((root / "commitlog").iterdir()):
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    store = store_at(root, mapped_file_size_commit_log=COLD_FILE_BYTES)
+    await store.open()
+    pulling = Pulling(store.commit_log, store.queues, store.limit)
+    places = random.Random(1).sample(range(0, COLD_MESSAGES // 2, COLD_COUNT), COLD_PULLS)
+
+    async def pulls(first: int, *, fetches: bool) -> None:
+        for place in places[first : first + COLD_PULLS // 2]:
+            found = pulling.read(
+                "cold", 0, place, None, count_max=COLD_COUNT, bytes_max=COLD_BYTES,
+                scan_max=COLD_COUNT, transfer=COLD_TRANSFER,
+            )  # fmt: skip
+            if fetches:
+                await pulling.fetch(found)
+            b"".join(found.parts)  # as a send does
+            await asyncio.sleep(0)
+
+    in_loop, took_in_loop = await waits(pulls(0, fetches=False))
+    in_thread, took_in_thread = await waits(pulls(COLD_PULLS // 2, fetches=True))
+    await store.close()
+    name = f"{COLD_PULLS // 2} cold pulls of 256 KiB"
+    return {
+        f"{name}, read in the loop: longest wait, ms": in_loop,
+        f"{name}, read in the loop: they took, ms": took_in_loop,
+        f"{name}, fetched before: longest wait, ms": in_thread,
+        f"{name}, fetched before: they took, ms": took_in_thread,
     }
 
 
@@ -201,6 +251,7 @@ def _phase(options: argparse.Namespace) -> int:
     work: dict[str, Callable[[], Awaitable[Found]]] = {
         "cut": lambda: cut(root),
         "election": lambda: election(root),
+        "cold": lambda: cold(root),
         "many": lambda: many(root, options.topics),
         "offsets": lambda: offsets(root),
     }

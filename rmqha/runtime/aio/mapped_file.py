@@ -19,6 +19,8 @@ ERASE_BYTES = 1 << 20
 """Looked at and erased at a time."""
 
 _ZEROS = bytes(ERASE_BYTES)
+_SCRATCH = memoryview(bytearray(65_536))
+"""Where the loop puts what it reads only to see whether it is in memory."""
 
 
 def sync_dir(path: str) -> None:
@@ -87,6 +89,18 @@ class SystemMappedFile:
         """
         await self._in_thread("sync", self._sync)
 
+    def is_cached(self, low: int, high: int) -> bool:
+        """Whether the page cache has all of them; True where the system cannot tell."""
+        return self._closed or is_cached(self._fd, low, high)
+
+    async def fetch(self, low: int, high: int) -> None:
+        """Read bytes in a worker thread.
+
+        Raises:
+            DiskFailed: they cannot be read.
+        """
+        await self._in_thread("read", lambda: read_through(self._fd, low, high))
+
     async def erase(self, low: int, high: int) -> int:
         """Write zeros over what is not zero, in pieces, and sync, in a worker thread.
 
@@ -138,6 +152,27 @@ class SystemMappedFile:
         except BufferError:
             # Somebody still sends a slice: the last of them unmaps by its reference.
             del self._map
+
+
+def is_cached(fd: int, low: int, high: int) -> bool:
+    """Whether bytes can be read without waiting; True where the system cannot tell."""
+    while low < high:
+        try:
+            got = os.preadv(fd, [_SCRATCH[: high - low]], low, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return False
+        except (AttributeError, OSError):
+            return True
+        if not got:
+            return True  # the file's end
+        low += got
+    return True
+
+
+def read_through(fd: int, low: int, high: int) -> None:
+    """Read bytes for the page cache's sake."""
+    while low < high and (got := len(os.pread(fd, min(ERASE_BYTES, high - low), low))):
+        low += got
 
 
 def erase_range(fd: int, low: int, high: int) -> int:

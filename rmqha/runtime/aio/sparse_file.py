@@ -227,6 +227,13 @@ class SparseMappedFile:
         except OSError as error:
             raise DiskFailed(f"cannot write {self._path}: {error}") from error
 
+    def is_cached(self, low: int, high: int) -> bool:
+        """Not looked at: a reader of a queue needs one page of it or two."""
+        return True
+
+    async def fetch(self, low: int, high: int) -> None:
+        """Nothing."""
+
     async def sync(self) -> None:
         """Sync the file, and the first time its directory entry too, in a worker thread.
 

@@ -331,6 +331,19 @@ class CommitLog:
         file, within = self.files.at(offset)
         return file.buffer[within : within + length]
 
+    def is_cached(self, begin: int, end: int) -> bool:
+        """Whether bytes of one file are in memory, or gone."""
+        if not self.files.holds(begin):
+            return True
+        file, within = self.files.at(begin)
+        return file.is_cached(within, min(file.size, within + end - begin))
+
+    async def fetch(self, begin: int, end: int) -> None:
+        """Bring bytes of one file into memory, as ``MappedFile.fetch``."""
+        if self.files.holds(begin):
+            file, within = self.files.at(begin)
+            await file.fetch(within, min(file.size, within + end - begin))
+
     def file_of(self, offset: int) -> tuple[memoryview, int]:
         """The bytes of the file that holds ``offset``, and its start; raises IndexError."""
         file, within = self.files.at(offset)

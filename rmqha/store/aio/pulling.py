@@ -7,7 +7,8 @@ Source: DefaultMessageStore.getMessage of RocketMQ 5.1.1 to 5.5 (ha-store 3.1, 5
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -25,6 +26,12 @@ from rmqha.store.aio.reader import (
 from rmqha.store.consume_queue import FILLER_SIZE
 from rmqha.store.transfer import Transfer
 
+READS_MAX = 2
+"""Of places far behind the log's end, at a time."""
+
+COLD_BYTES = 64 << 20
+"""So near to the log's end nothing has left the memory yet."""
+
 NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
 
 
@@ -38,6 +45,7 @@ class Pulled(NamedTuple):
         next_offset: where to read on.
         min_offset, max_offset: of the queue.
         lag_bytes: from the last record that was found to the log's end; 0 without one.
+        runs: where the parts begin and end in the log.
     """
 
     status: str
@@ -48,6 +56,7 @@ class Pulled(NamedTuple):
     min_offset: int
     max_offset: int
     lag_bytes: int = 0
+    runs: Sequence[Sequence[int]] = ()
 
 
 class Pulling:
@@ -61,6 +70,7 @@ class Pulling:
         self._log = log
         self._queues = queues
         self._limit = limit
+        self._reads = asyncio.Semaphore(READS_MAX)
 
     def read(
         self,
@@ -104,6 +114,22 @@ class Pulling:
             status = NO_MATCHED_LOGIC_QUEUE if queue is None else NO_MESSAGE_IN_QUEUE
             return Pulled(status, [], 0, 0, 0, 0, 0)
         return Pulled(OFFSET_OVERFLOW_BADLY, [], 0, 0, high, low, high)
+
+    async def fetch(self, found: Pulled) -> bool:
+        """Bring what was found into memory if it is not there; whether anybody had to wait.
+
+        A few reads at a time: others need the threads for their syncs.
+
+        Raises:
+            DiskFailed: it cannot be read.
+        """
+        waited = False
+        for begin, end in found.runs:
+            if not self._log.is_cached(begin, end):
+                waited = True
+                async with self._reads:
+                    await self._log.fetch(begin, end)
+        return waited
 
     def place(self, topic: str, queue_id: int, offset: int) -> int | None:
         """Where in the log the message at a queue offset is; None when it is not there."""
@@ -152,7 +178,7 @@ class Pulling:
         parts = [self._slice(begin, end) for begin, end in runs]
         if count:
             lag = max(0, self._log.max_offset - last_end)
-            return Pulled(FOUND, parts, count, size_sum, offset, low, high, lag)
+            return Pulled(FOUND, parts, count, size_sum, offset, low, high, lag, runs)
         status = NO_MATCHED_MESSAGE if offset > start else OFFSET_OVERFLOW_ONE
         return Pulled(status, parts, 0, 0, offset, low, high)
 

@@ -30,7 +30,7 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.remoting.topic_names import PERM_READ
 from rmqha.runtime.aio.earliest import EarliestTimer
-from rmqha.store.aio.pulling import Pulled, Pulling
+from rmqha.store.aio.pulling import COLD_BYTES, Pulled, Pulling
 
 OFFSET_RESET = "OFFSET_RESET"
 FENCED = "this broker does not know its role yet"
@@ -152,10 +152,24 @@ class PullProcessor:
         found = self._read(asked, pull.queue_offset)
         if pull.commits and pull.may_suspend and pull.commit_offset >= 0:
             self._commit(pull)
-        if self._hold(asked, found):
-            return None
-        self._answer(asked, found)
+        if found.lag_bytes > COLD_BYTES:
+            work = self._answer_cold(asked, found)
+            self._broker.answers.start(work, connection, request, name="cold pull")
+        elif not self._hold(asked, found):
+            self._answer(asked, found)
         return None
+
+    async def _answer_cold(self, asked: Asked, found: Pulled) -> None:
+        """Answer once the messages are in memory; sending them would wait for the disk."""
+        if not await self._pulling.fetch(found):
+            self._answer(asked, found)
+            return
+        # A role may have ended meanwhile, and a log been cut.
+        refusal = self._closed()
+        if refusal is None:
+            self._answer(asked, self._read(asked, asked.pull.queue_offset))
+        else:
+            asked.connection.send(asked.request.reply(refusal.code, refusal.remark))
 
     def _take_reset(self, asked: Asked) -> RemotingCommand | None:
         """An operator has moved the group: its consumer is told where to."""
