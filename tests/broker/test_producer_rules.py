@@ -31,6 +31,7 @@ from rmqha.broker.send.request import parse_any_send, parse_send
 from rmqha.broker.send.retry import goes_to_dead_letters, reconsume_max
 from rmqha.broker.topics.changes import (
     alter_attributes,
+    checked_topic,
     parse_attributes,
     parse_topic,
     parse_topics,
@@ -508,6 +509,19 @@ def test_attributes_when_altered_then_java_s_rules(
     """Some may never change; none is made up."""
     found = alter_attributes(old, change)
     assert found == result if result is not None else isinstance(found, Refusal)
+
+
+@pytest.mark.parametrize("promise", ["queue.type=BatchCQ", "cleanup.policy=COMPACTION"])
+def test_topic_when_it_would_promise_what_nobody_keeps_then_it_is_refused(promise: str) -> None:
+    """17 and 18 answered success, and batches were stored singly and old values not compacted."""
+    name, _, value = promise.partition("=")
+    refused = checked_topic(TopicConfig("T", 4, 4, attributes={"+" + name: value}), None)
+    assert refused == Refusal(1, f"this broker does not serve {promise}")
+    # One of a Java broker's can still be changed otherwise.
+    old = TopicConfig("T", 4, 4, attributes={name: value})
+    changed = checked_topic(TopicConfig("T", 8, 8, attributes={"+message.type": "FIFO"}), old)
+    assert isinstance(changed, TopicConfig)
+    assert changed.attributes == {name: value, "message.type": "FIFO"}
 
 
 def asked(**changes: str) -> dict[str, str]:

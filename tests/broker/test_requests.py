@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rmqha.broker.naming.messages import Registered, registration_body, registration_fields
 from rmqha.broker.topics.topic_table import TopicTable, system_topics
@@ -77,6 +78,8 @@ def test_send_when_stored_then_the_answer_names_queue_offset_and_ids(
         ({"f": "128", "i": "INNER_NUM\x012\x02"}, 13),
         ({"i": "INNER_NUM\x012\x02"}, 13),
         ({"i": "K\x01" + "v" * 40_000 + "\x02"}, 13),
+        ({"i": "INNER_MULTI_DISPATCH\x01%LMQ%a\x02"}, 13),
+        ({"i": "UNIQ_KEY\x01A1\x02INNER_MULTI_DISPATCH\x01%LMQ%a\x02WAIT\x01true"}, 13),
         ({"b": "%RETRY%G", "m": "true"}, 13),
     ],
 )
@@ -92,6 +95,44 @@ def test_send_when_illegal_then_it_is_refused_and_nothing_is_stored(
     # A topic may have come to be on the way, as in Java; no message did.
     made = sum(one.end - one.offset for one in waiting_from(master.store.commit_log, end))
     assert master.store.max_offset == end + made
+
+
+@pytest.mark.parametrize("promise", ["queue.type=BatchCQ", "cleanup.policy=COMPACTION"])
+def test_send_when_a_java_brokers_topic_promises_more_then_it_is_refused(
+    cluster: ReplicaCluster, promise: str
+) -> None:
+    """In a batch queue a plain message has no place: it was acknowledged and delivered to nobody."""
+    assert send(cluster).code == 0
+    master = cluster.master()
+    assert master is not None
+    name, _, value = promise.partition("=")
+    topic = master.topics.table.get(TOPIC)
+    assert topic is not None
+    master.topics.table.put(replace(topic, attributes={name: value}), 0)
+    end = master.store.max_offset
+    answer = send(cluster)
+    assert (answer.code, promise in (answer.remark or "")) == (13, True)
+    assert master.store.max_offset == end
+    master.topics.table.put(topic, 0)
+    assert send(cluster).code == 0
+
+
+def test_store_of_java_when_a_topic_promises_more_then_it_opens() -> None:
+    """Whoever moves from Java must not stand before a broker that does not start."""
+    with ReplicaCluster(seed=2, replicas=1) as cluster:
+        (host,) = cluster.broker_hosts
+        attributes = {"queue.type": "BatchCQ", "cleanup.policy": "COMPACTION", "new.thing": "1"}
+        table = {"topicConfigTable": {"Old": {"topicName": "Old", "attributes": attributes}}}
+        disk = cluster.disks[host]
+        cluster.loop.run_until_complete(disk.make_dirs("/store/config"))
+        path = "/store/config/topics.json"
+        cluster.loop.run_until_complete(disk.write_atomic(path, json.dumps(table).encode()))
+        cluster.boot_all()
+        master = cluster.master()
+        assert master is not None
+        old = master.topics.table.get("Old")
+        assert old is not None
+        assert old.attributes == attributes
 
 
 def test_send_when_the_body_is_too_large_then_13() -> None:

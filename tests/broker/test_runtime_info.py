@@ -10,11 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqha.broker.admin.runtime_info import Facts, runtime_table
 from rmqha.broker.admin.scrape import Lag, lags_of
 from rmqha.broker.common.latencies import WINDOW_MS, Latencies, readable_bytes
+from rmqha.broker.common.statistics import Statistics
+from rmqha.broker.deferred.timers import TimerFigures
 from rmqha.remoting import fastjson
 from tests.broker.replicas import ReplicaCluster
 
+FACTS = Facts(
+    active=True, boot_ms=0, now_ms=9, min_offset=0, max_offset=0, flushed_offset=0,
+    dispatched_offset=0, confirm_offset=0, used_ratio=0.5, disk_space=None, earliest_ms=-1,
+    sends_waiting=0, sends_waiting_max=1, oldest_send_ms=0, pulls_held=0, pulls_held_max=1,
+    timers=TimerFigures(), delays={}, store_path="/store",
+)  # fmt: skip
 GOLDEN = Path(__file__).parents[1] / "golden" / "5.3.3" / "mqadmin_cluster.jsonl"
 
 
@@ -37,6 +46,27 @@ def test_table_when_asked_then_it_has_every_key_of_javas() -> None:
     missing = keys_of_java() - table.keys()
     assert len(keys_of_java()) > 50
     assert not missing
+
+
+def test_pulls_when_they_find_nothing_then_they_count() -> None:
+    """getTotalTps of Java counts pulls, found or not; it showed the messages that were given."""
+    statistics = Statistics(10)
+    statistics.sample(0, 0)
+    for _ in range(5):
+        statistics.missed()
+    statistics.got("T", "G", 32, 1_000)
+    statistics.sample(1_000, 0)
+    table = runtime_table(FACTS, statistics)
+    rates = [
+        table[f"get{what}Tps"].split()[0] for what in ("Total", "Found", "Miss", "Transferred")
+    ]
+    assert rates == ["6.0", "1.0", "5.0", "32.0"]
+
+
+def test_disk_when_a_write_waits_for_it_then_it_shows() -> None:
+    """clusterList shows pageCacheLockTimeMills first when a disk stalls; it was 0 whatever happened."""
+    table = runtime_table(FACTS._replace(oldest_write_ms=1_234), Statistics(10))
+    assert table["pageCacheLockTimeMills"] == "1234"
 
 
 @pytest.mark.slow

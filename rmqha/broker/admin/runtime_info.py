@@ -88,7 +88,7 @@ def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
         "getMessageEntireTimeMax": statistics.slowest_read_ms,
         "getFoundTps": statistics.rates("hits"),
         "getMissTps": statistics.rates("misses"),
-        "getTotalTps": statistics.rates("got"),
+        "getTotalTps": statistics.rates("pulls"),
         "getTransferredTps": statistics.rates("got"),
         "heldPulls": facts.pulls_held,
         "msgGetTotalTodayMorning": statistics.today_morning.got,
@@ -97,7 +97,8 @@ def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
         "msgPutTotalTodayMorning": statistics.today_morning.put,
         "msgPutTotalTodayNow": totals.put,
         "msgPutTotalYesterdayMorning": statistics.yesterday_morning.put,
-        "pageCacheLockTimeMills": 0,
+        # Java's: for how long the log has been locked by the put that is under way.
+        "pageCacheLockTimeMills": facts.oldest_write_ms,
         "putLatency99": f"{statistics.puts.percentile_ms(0.99):.2f}",
         "putLatency999": f"{statistics.puts.percentile_ms(0.999):.2f}",
         "putMessageDistributeTime": statistics.puts.spread(),

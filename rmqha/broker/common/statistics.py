@@ -41,6 +41,11 @@ class Totals(NamedTuple):
     timers_in: int = 0
     timers_out: int = 0
 
+    @property
+    def pulls(self) -> int:
+        """Whether or not they found something."""
+        return self.hits + self.misses
+
 
 class Statistics:
     """The counters of one broker.

@@ -11,16 +11,17 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.topics.topic_table import TopicConfig, is_for_services
+from rmqha.broker.topics.topic_table import TopicConfig, is_for_services, unserved_attribute
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.headers import bool_field, int_field, long_field, text_field
-from rmqha.remoting.topic_names import topic_error
+from rmqha.remoting.topic_names import RETRY_PREFIX, topic_error
 from rmqha.store import properties as props
 from rmqha.store.record import INNER_BATCH, PROPERTIES_MAX, TRANSACTION_MASK, Message
 
 SEND_BATCH_MESSAGE = 320
 _PAIR_END = 2
 
+MULTI_DISPATCH = b"INNER_MULTI_DISPATCH\x01"
 
 MAX_RECONSUME_VERSION = 121
 """Clients from 3.4.9 on say themselves how often a message may be delivered."""
@@ -165,7 +166,23 @@ def content_refusal(request: SendRequest, body_size: int, body_max: int) -> Refu
         )
     if request.sys_flag & (TRANSACTION_MASK | INNER_BATCH):
         return _flag_refusal(request)
+    # A consumer that cannot send back (36) writes what it read to its retry topic, with all that
+    # a broker with multi dispatch has let in.
+    if MULTI_DISPATCH in request.properties and not request.topic.startswith(RETRY_PREFIX):
+        return Refusal(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "INNER_MULTI_DISPATCH: this broker does not dispatch to more",
+        )
     return None
+
+
+def promise_refusal(topic: TopicConfig) -> Refusal | None:
+    """Whether a topic promises of its messages what nobody here keeps."""
+    unserved = unserved_attribute(topic.attributes)
+    if unserved is None:
+        return None
+    remark = f"topic {topic.name} has {unserved}, which this broker does not serve"
+    return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
 
 
 def _flag_refusal(request: SendRequest) -> Refusal | None:

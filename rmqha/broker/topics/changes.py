@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.topics.topic_table import QUEUES_MAX, TopicConfig
+from rmqha.broker.topics.topic_table import QUEUES_MAX, TopicConfig, unserved_attribute
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import INT64_MAX, bool_field, int_field, parse_number, text_field
@@ -176,4 +176,7 @@ def checked_topic(wanted: TopicConfig, old: TopicConfig | None) -> TopicConfig |
     attributes = alter_attributes(None if old is None else old.attributes, wanted.attributes)
     if isinstance(attributes, Refusal):
         return attributes
+    unserved = unserved_attribute(attributes)
+    if unserved is not None and (old is None or unserved_attribute(old.attributes) is None):
+        return Refusal(ResponseCode.SYSTEM_ERROR, f"this broker does not serve {unserved}")
     return replace(wanted, attributes=attributes)

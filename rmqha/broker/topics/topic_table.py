@@ -87,6 +87,18 @@ def _count(value: Mapping[str, Any], name: str, default: int) -> int:
     return number
 
 
+def unserved_attribute(attributes: Mapping[str, str]) -> str | None:
+    """What a topic promises and this broker does not keep; None where there is nothing.
+
+    A Java broker's topics may have it. Their messages are replicated and read, but no more are
+    taken: one that is no inner batch has no place in a batch queue, and nothing compacts.
+    """
+    for name, value in (("queue.type", "BatchCQ"), ("cleanup.policy", "COMPACTION")):
+        if attributes.get(name) == value:
+            return f"{name}={value}"
+    return None
+
+
 def is_for_services(topic: str) -> bool:
     """Whether the broker acts on what is written to a topic: no client may write there.
 

@@ -16,7 +16,13 @@ from msgspec import Struct
 
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send.plain_request import PlainSend
-from rmqha.broker.send.request import Stamps, name_refusal, stored_fields, waits_for_store
+from rmqha.broker.send.request import (
+    Stamps,
+    name_refusal,
+    promise_refusal,
+    stored_fields,
+    waits_for_store,
+)
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codec_json import encode_header
 from rmqha.remoting.codes import VERSION_CURRENT
@@ -50,7 +56,7 @@ _FLAGS = {
     if not flag & (TRANSACTION_MASK | BORN_HOST_V6 | STORE_HOST_V6 | INNER_BATCH)
 }
 """Of the producer's sys flags those that change nothing but how consumers read the body."""
-_SPECIAL = b"DELAY", b"TIMER_", b"TRAN_MSG", b"POP_CK", b"INNER_NUM", b"\0"
+_SPECIAL = b"DELAY", b"TIMER_", b"TRAN_MSG", b"POP_CK", b"INNER_", b"\0"
 """Any property with one of these in its name may mean that a message goes somewhere else; one with a
 zero byte may be refused by the store."""
 _NUMBERS = ("/OFFSET/", "/QUEUE_OFFSET/", "/UNIQUE/")
@@ -200,6 +206,7 @@ class PlainSends:
             or config.topic_filter_type != "SINGLE_TAG"
             or name.startswith(RETRY_PREFIX)
             or name_refusal(name) is not None
+            or promise_refusal(config) is not None
         ):
             return None
         if len(self._topics) >= TOPICS_KEPT_MAX:

@@ -24,6 +24,7 @@ from rmqha.broker.send.request import (
     content_refusal,
     name_refusal,
     parse_send,
+    promise_refusal,
     stored_fields,
     waits_for_store,
 )
@@ -213,6 +214,9 @@ class SendProcessor:
             if isinstance(made, Refusal):
                 return made
             topic = made
+        refusal = promise_refusal(topic)
+        if refusal is not None:
+            return refusal
         if parsed.queue_id < 0:
             self._turn += 1
         queue_id = choose_queue(topic, parsed.queue_id, self._turn)
