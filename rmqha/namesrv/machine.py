@@ -168,6 +168,11 @@ class NamesrvMachine:
 
     def _unregister(self, request: Request) -> Answer:
         name, key = required(request.fields, "brokerName"), _broker_addr(request.fields)
+        live = self.table.live.get(key)
+        if live is not None and live.connection_id != request.connection_id:
+            # The last word of a process that ended: another one has the address now (#11043).
+            facts = {"broker": name, "address": key.address, "reason": "registered anew"}
+            return Answer(ResponseCode.SUCCESS, effects=(Note("unregister_stale", "info", facts),))
         effects = self.table.unregister(name, key, "request", self.settings)
         return Answer(ResponseCode.SUCCESS, effects=tuple(effects))
 

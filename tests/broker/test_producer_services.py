@@ -391,6 +391,40 @@ def test_transactions_when_the_master_dies_then_the_next_one_knows_which_are_ope
     assert len(stored(three, TOPIC)) == 3
 
 
+def test_transaction_when_committed_while_too_few_are_in_sync_then_it_comes_later() -> None:
+    """#7709: two replicas and minSync=2; the commit failed a few times and the message was gone."""
+    with ReplicaCluster(
+        seed=5, replicas=2, inSyncReplicas=2, minInSyncReplicas=2, allAckInSyncStateSet="false",
+        transactionCheckInterval=1000, transactionTimeOut=500, transactionCheckMax=15,
+        haMaxTimeSlaveNotCatchup=1_000,
+    ) as cluster:  # fmt: skip
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "SyncStateSet of two")
+        fields, master = half(cluster, 1), master_of(cluster)
+        (slave,) = [host for host, one in cluster.replicas.items() if one is not master]
+        cluster.kill(slave)
+        cluster.until(lambda: len(cluster.controller_set()) == 1, "a set of one")
+        assert end(cluster, fields, 8) != 0
+        cluster.run_for(20_000)
+        assert stored(cluster, TOPIC) == []
+        cluster.boot(slave)
+        cluster.until(cluster.in_sync, "SyncStateSet of two again")
+
+        def questions() -> list[Record]:
+            halves = stored(cluster, "RMQ_SYS_TRANS_HALF_TOPIC", 1)
+            return [r for r in halves if r.property_map().get("TRANSACTION_CHECK_TIMES")]
+
+        cluster.until(questions, "a question", 10_000)
+        asked = questions()[-1]
+        fields |= {
+            "tranStateTableOffset": str(asked.queue_offset),
+            "commitLogOffset": str(asked.physical_offset), "fromTransactionCheck": "true",
+        }  # fmt: skip
+        assert end(cluster, fields, 8) == 0
+        cluster.until(lambda: stored(cluster, TOPIC), "the message", 3_000)
+        assert bodies(stored(cluster, TOPIC)) == [b"body-1"]
+
+
 # -- sent back, replies, queries
 
 

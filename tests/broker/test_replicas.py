@@ -7,13 +7,14 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rmqha.base.machine import Note
 from rmqha.broker.membership import events as ev
 from rmqha.ha.events import Role
 from rmqha.remoting.bodies import SyncStateSet
 from rmqha.store.identity import Identity
-from tests.broker.driver import ADDRESS, CLUSTER, LEADER, NAME, OTHER, Driver, mastership
+from tests.broker.driver import ADDRESS, CLUSTER, LEADER, NAME, OTHER, SETTINGS, Driver, mastership
 
 SET_1 = SyncStateSet((1,), 1).encode()
 
@@ -33,6 +34,20 @@ def test_register_when_no_master_is_known_then_it_heartbeats_and_asks_for_an_ele
     assert driver.core.role is None
     made = driver.give(ev.RoleSettled(1, accepted=True))
     assert ev.ServeAs(Role.MASTER, 1) in made
+
+
+def test_election_when_this_is_an_asynchronous_learner_then_it_asks_for_none_and_follows() -> None:
+    """#10013: a learner that asked first reigned, and the replicas that count came after it."""
+    driver = Driver(settings=replace(SETTINGS, async_learner=True))
+    driver.register_as(1)
+    driver.answer(1003, 0, {}, SyncStateSet((), 0).encode())
+    assert not driver.has_asked(1002)
+    driver.tick_until_asked(1004)
+    driver.answer(1004, 0, {"masterEpoch": "2"}, SyncStateSet((), 0).encode())
+    assert not driver.has_asked(1002)
+    driver.tick_until_asked(1004)
+    driver.answer(1004, 0, mastership(2, 3), SyncStateSet((2,), 2).encode())
+    assert driver.take(ev.BecomeSlave) == [ev.BecomeSlave(3, 2, "10.0.0.2:10911")]
 
 
 @pytest.mark.parametrize("code", [0, 2011])

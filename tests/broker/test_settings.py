@@ -44,7 +44,7 @@ def test_replication_and_store_keys_when_given_then_they_reach_their_rooms() -> 
     config = load(
         allAckInSyncStateSet="true", inSyncReplicas="2", flushDiskType="SYNC_FLUSH",
         mappedFileSizeCommitLog="65536", slaveTimeout="1234", syncFromLastFile="true",
-        brokerElectionPriority="7",
+        brokerElectionPriority="7", asyncLearner="true",
     )  # fmt: skip
     assert config.ha.all_ack_in_sync_state_set
     assert config.ha.sync_from_last_file
@@ -52,6 +52,8 @@ def test_replication_and_store_keys_when_given_then_they_reach_their_rooms() -> 
     assert config.store.sync_flush
     assert config.store.mapped_file_size_commit_log == 65536
     assert config.replicas.broker_election_priority == 7
+    assert config.replicas.async_learner
+    assert config.ha.async_learner
 
 
 def test_unknown_keys_when_given_then_they_are_kept_and_named() -> None:

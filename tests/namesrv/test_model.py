@@ -117,13 +117,14 @@ class NameServerMachine(RuleBasedStateMachine):
         for address in [a for a, one in self.model.brokers.items() if one.connection == connection]:
             self.model.leave(address)
 
-    @rule(name=NAMES, host=HOSTS)
-    def unregister(self, name: str, host: int) -> None:
-        """A broker leaves in order, or somebody says so of another."""
+    @rule(name=NAMES, host=HOSTS, connection=st.integers(1, 3))
+    def unregister(self, name: str, host: int, connection: int) -> None:
+        """A broker leaves in order, or somebody says so of another, or its former process does."""
         address = f"h{host}:1"
-        self.node.ask(104, broker_fields(brokerName=name, brokerAddr=address))
+        fields = broker_fields(brokerName=name, brokerAddr=address)
+        self.node.ask(104, fields, connection=connection)
         one = self.model.brokers.get(address)
-        if one is not None and one.name == name:
+        if one is not None and one.name == name and one.connection == connection:
             self.model.leave(address)
 
     @rule(host=HOSTS)

@@ -411,11 +411,24 @@ def test_heartbeat_when_the_broker_is_not_listed_then_it_stays_unlisted() -> Non
 def test_unregister_when_asked_then_the_address_goes_and_the_rest_stays() -> None:
     """104 of a slave, then of the master: topics go with the last address."""
     node = pair()
-    node.ask(104, broker_fields(brokerId=2, brokerAddr=SLAVE))
+    node.ask(104, broker_fields(brokerId=2, brokerAddr=SLAVE), connection=2)
     assert {"0": MASTER} == node.addresses()
     assert {"A": 6, "B": 6} == node.perms()
     node.ask(104, broker_fields())
     assert ({}, {}) == (node.addresses(), node.perms())
+
+
+def test_unregister_when_the_broker_has_registered_anew_then_it_stays() -> None:
+    """#11043, #5374: the old process's last word, or its end, took the new one off for 30 seconds."""
+    node = Node()
+    node.register(connection=1)
+    node.register(connection=2, epoch=2)
+    assert 0 == node.ask(104, broker_fields(), connection=1).code
+    assert {"0": MASTER} == node.addresses()
+    node.close(1)
+    assert {"0": MASTER} == node.addresses()
+    node.ask(104, broker_fields(), connection=2)
+    assert {} == node.addresses()
 
 
 def test_unregister_when_the_name_is_wrong_then_nothing_changes() -> None:

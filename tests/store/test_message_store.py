@@ -324,6 +324,30 @@ async def test_an_empty_replica_begins_at_a_file_of_its_master(tmp_path: Path) -
     await again.close()
 
 
+async def test_a_queue_that_a_cut_empties_begins_at_zero(tmp_path: Path) -> None:
+    """#10417: a lowest offset left behind the end hides what is written after the election."""
+    store = real_store(tmp_path)
+    await store.open()
+    store.append(message(0))
+    cut_at = store.max_offset
+    for number in range(300):
+        store.append(message(number, topic="New"))
+    await store.wait_dispatched(store.max_offset)
+    await store.flush(store.max_offset)
+    await store.truncate(cut_at)
+    reader = store.reader
+    assert (reader.min_offset("New", 0), reader.max_offset("New", 0)) == (0, 0)
+    for number in range(3):
+        assert store.append(message(number, topic="New")).queue_offset == number
+    await store.wait_dispatched(store.max_offset)
+    assert (reader.min_offset("New", 0), reader.max_offset("New", 0)) == (0, 3)
+    await store.close()
+    again = real_store(tmp_path)
+    await again.open()
+    assert (again.reader.min_offset("New", 0), again.reader.max_offset("New", 0)) == (0, 3)
+    await again.close()
+
+
 @pytest.mark.parametrize("extra", [0, 60])
 async def test_a_cut_is_gone_for_good(tmp_path: Path, extra: int) -> None:
     """On a record's start and within one: zeros follow, queues and offsets agree (G3, G4)."""

@@ -15,6 +15,8 @@ class ReplicasSettings(Struct, frozen=True):
         refresh_master_ms: between two questions for an address that is known.
         write_lease_ms: how long an answered heartbeat lets a master write by itself; 0 for
             masters that never stop, as Java's.
+        async_learner: asyncLearner: this broker asks for no election, for the first of a set goes
+            to whoever asks, and nothing on the wire marks a learner (#10013).
     """
 
     cluster_name: str
@@ -35,3 +37,4 @@ class ReplicasSettings(Struct, frozen=True):
     find_master_ms_max: int = 1_000
     refresh_master_ms: int = 30_000
     write_lease_ms: int = 0
+    async_learner: bool = False

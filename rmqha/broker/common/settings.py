@@ -401,6 +401,7 @@ def _replicas(config: BrokerConfig) -> ReplicasSettings:
         sync_broker_metadata_period_ms=config.integer("syncBrokerMetadataPeriod"),
         sync_controller_metadata_period_ms=config.integer("syncControllerMetadataPeriod"),
         write_lease_ms=_write_lease_ms(config),
+        async_learner=config.boolean("asyncLearner"),
     )
 
 

@@ -333,7 +333,8 @@ class ReplicasCore:
         settings = self.settings
         pause_ms = min(settings.sync_broker_metadata_period_ms, settings.first_poll_ms_max)
         self._due[Job.POLL] = now_ms + pause_ms
-        if not self._adopt(now_ms, answer.fields, body) and self.master_id is None:
+        known = self._adopt(now_ms, answer.fields, body) or self.master_id is not None
+        if not known and not settings.async_learner:
             self._due[Job.ELECT] = now_ms
 
     def _elect_answered(self, now_ms: int, job: Job, answer: ev.Answered) -> None:
@@ -359,7 +360,7 @@ class ReplicasCore:
         elif answer.code == ResponseCode.SUCCESS:
             epoch = int_field(answer.fields, "masterEpoch", 0)
             known = self._adopt(now_ms, answer.fields, SyncStateSet.decode(answer.body))
-            if not known and epoch > self.master_epoch:
+            if not known and epoch > self.master_epoch and not self.settings.async_learner:
                 self._due.setdefault(Job.ELECT, now_ms)
 
     def _notified(self, now_ms: int, fields: Mapping[str, str] | None, body: bytes) -> None:
