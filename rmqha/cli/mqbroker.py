@@ -34,6 +34,7 @@ from rmqha.cli.process import (
     EXIT_PORT,
     EXIT_STORE,
     callback_failed,
+    collections_held,
     make_room,
     read_properties,
     settle_memory,
@@ -235,7 +236,8 @@ def broker_page(replica: BrokerReplica) -> Page:
 async def _started(config: BrokerConfig, replica: BrokerReplica) -> int | None:
     """Start the replica; an exit code when it cannot."""
     try:
-        await replica.start()
+        with collections_held():
+            await replica.start()
     except (StoreCorrupted, StoreMismatch, StoreInUse, DiskFailed, OSError) as error:
         code = _exit_code(error)
         where = f"cannot listen on {config.address}: " if code == EXIT_PORT else ""

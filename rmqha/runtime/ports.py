@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rmqha.base.errors import DiskFailed
 
@@ -190,6 +190,24 @@ class MappedFile(Protocol):
         """Release the mapping once the last slice of ``buffer`` is gone. Syncs nothing."""
 
 
+class Surveyed(NamedTuple):
+    """A file as a look from outside finds it.
+
+    Attributes:
+        name: within its directory.
+        size: bytes.
+        head: everything up to the last byte that was ever written; None when that is more than was
+            asked for.
+        inode, has_blocks: as the system tells them: which file it is, and that it is not sparse.
+    """
+
+    name: str
+    size: int
+    head: bytes | None
+    inode: int = 0
+    has_blocks: bool = False
+
+
 class Disk(Protocol):
     """Files by absolute path. Each call returns when its effect is durable."""
 
@@ -201,6 +219,17 @@ class Disk(Protocol):
 
     async def list_dir(self, path: str) -> list[str]:
         """Names in a directory, sorted; empty when there is no such directory."""
+
+    async def survey(self, path: str, head_bytes: int) -> dict[str, list[Surveyed]]:
+        """The files of each directory in ``path``, sorted, without mapping any.
+
+        Args:
+            path: a directory of directories; nothing is in one that is missing.
+            head_bytes: what is read of a file at most.
+
+        Raises:
+            DiskFailed: it cannot be read.
+        """
 
     async def read(self, path: str) -> bytes:
         """The whole file.
@@ -253,6 +282,9 @@ class Disk(Protocol):
             FileNotFoundError: there is none and ``create`` is false.
             DiskFailed: it cannot be mapped, has another size, or the disk is full.
         """
+
+    def map_surveyed(self, path: str, found: Surveyed) -> MappedFile:
+        """The same for a sparse file that :meth:`survey` has just found; nothing is opened yet."""
 
     async def prepare_file(self, directory: str, size: int) -> None:
         """Get the blocks of one new file ready, for a later ``map_file`` in this directory.

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from rmqha.base.errors import DiskFailed, DiskFull
+from rmqha.runtime.ports import Surveyed
 from rmqha.sim.pages import SimMappedFile, SimPages
 
 
@@ -190,6 +191,20 @@ class SimDisk:
             {p[len(prefix) :].partition("/")[0] for p in self.files if p.startswith(prefix)}
         )
 
+    async def survey(self, path: str, head_bytes: int) -> dict[str, list[Surveyed]]:
+        """The files of each directory in a directory."""
+        found: dict[str, list[Surveyed]] = {}
+        if self.mood.unreadable:
+            raise DiskFailed(f"simulated: {path} cannot be read")
+        for file_path in sorted(self.files):
+            folder, _, name = file_path.removeprefix(path.rstrip("/") + "/").partition("/")
+            if file_path.startswith(path.rstrip("/") + "/") and name and "/" not in name:
+                content = self.files[file_path].content
+                head = content.rstrip(b"\0")
+                known = head if len(head) <= head_bytes else None
+                found.setdefault(folder, []).append(Surveyed(name, len(content), known))
+        return found
+
     async def read(self, path: str) -> bytes:
         """The whole file."""
         if path not in self.files:
@@ -270,6 +285,10 @@ class SimDisk:
         if len(file.cached) != size:
             raise DiskFailed(f"{path} has {len(file.cached)} bytes, not {size}")
         return SimMappedFile(self, path, file)
+
+    def map_surveyed(self, path: str, found: Surveyed) -> SimMappedFile:
+        """Map a file that is there."""
+        return self.map_file(path, found.size, create=False, sparse=True)
 
     async def prepare_file(self, directory: str, size: int) -> None:
         """Nothing: simulated blocks cost no time."""

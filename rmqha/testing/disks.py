@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from rmqha.base.errors import DiskFailed
 from rmqha.runtime.aio.append_file import SystemAppendFile
 from rmqha.runtime.aio.disk import SystemDisk
-from rmqha.runtime.ports import MappedFile
+from rmqha.runtime.ports import MappedFile, Surveyed
 from rmqha.testing.life import Life, outside
 
 T = TypeVar("T")
@@ -104,6 +104,10 @@ class NodeDisk:
         """Names in a directory, sorted."""
         return await self.read_through(self._inner.list_dir(path))
 
+    async def survey(self, path: str, head_bytes: int) -> dict[str, list[Surveyed]]:
+        """What is there."""
+        return await self.read_through(self._inner.survey(path, head_bytes))
+
     async def read(self, path: str) -> bytes:
         """The whole file."""
         return await self.read_through(self._inner.read(path))
@@ -137,7 +141,15 @@ class NodeDisk:
         """Map a file."""
         if self._life is not None:
             self._life.check()
-        inner = self._inner.map_file(path, size, create=create, sparse=sparse)
+        return self._watched(self._inner.map_file(path, size, create=create, sparse=sparse))
+
+    def map_surveyed(self, path: str, found: Surveyed) -> NodeMappedFile:
+        """Map a file that was found."""
+        if self._life is not None:
+            self._life.check()
+        return self._watched(self._inner.map_surveyed(path, found))
+
+    def _watched(self, inner: MappedFile) -> NodeMappedFile:
         file = NodeMappedFile(inner, self)
         self._mapped_files = [one for one in self._mapped_files if not one.is_closed]
         self._mapped_files.append(file)

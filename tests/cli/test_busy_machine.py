@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqha.cli.process import collections_held
 from rmqha.testing.real import wire
 from tests.cli.nodes import (
     CLUSTER,
@@ -110,3 +112,11 @@ def terms(nodes: Group) -> int:
         for one in node.events()
         if one["event"] == "raft_role_changed"
     )
+
+
+def test_collections_when_a_start_fails_then_they_run_again() -> None:
+    """A process that goes on without them would grow for ever."""
+    with contextlib.suppress(OSError), collections_held():
+        held = not gc.isenabled()
+        raise OSError("the port is taken")
+    assert (held, gc.isenabled()) == (True, True)

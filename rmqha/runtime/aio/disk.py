@@ -19,7 +19,8 @@ from rmqha.base.errors import DiskFailed, DiskFull, StoreInUse
 from rmqha.runtime.aio.append_file import FULL, SystemAppendFile
 from rmqha.runtime.aio.mapped_file import SystemMappedFile, open_mapped, sync_dir
 from rmqha.runtime.aio.prepared_files import PreparedFiles
-from rmqha.runtime.aio.sparse_file import MappedPool, SparseMappedFile, open_sparse
+from rmqha.runtime.aio.sparse_file import MappedPool, SparseMappedFile, open_sparse, survey
+from rmqha.runtime.ports import Surveyed
 
 T = TypeVar("T")
 LOCK_NAME = "LOCK"
@@ -147,6 +148,13 @@ class SystemDisk:
         except FileNotFoundError:
             return []
 
+    async def survey(self, path: str, head_bytes: int) -> dict[str, list[Surveyed]]:
+        """All of it in one turn of a worker thread."""
+        try:
+            return await self._run(path, lambda: survey(path, head_bytes))
+        except FileNotFoundError:
+            return {}
+
     async def read(self, path: str) -> bytes:
         """The whole file."""
         try:
@@ -238,6 +246,13 @@ class SystemDisk:
             raise
         except OSError as error:
             raise DiskFailed(f"cannot map {path}: {error}") from error
+
+    def map_surveyed(self, path: str, found: Surveyed) -> SparseMappedFile:
+        """Mapped when somebody looks at it."""
+        reserved = found.size if found.has_blocks else 0
+        return SparseMappedFile(
+            self._pool, path, found.size, found.inode, reserved=reserved, fresh=False
+        )
 
     async def prepare_file(self, directory: str, size: int) -> None:
         """Reserve the next file's blocks in a worker thread; see ``PreparedFiles``."""

@@ -178,7 +178,7 @@ def read_through(fd: int, low: int, high: int) -> None:
 def erase_range(fd: int, low: int, high: int) -> int:
     """Write zeros where there is anything else; the bytes of the pieces that were written."""
     erased = 0
-    for start, end in _data_ranges(fd, low, high):
+    for start, end in data_ranges(fd, low, high):
         for at in range(start, end, ERASE_BYTES):
             piece = os.pread(fd, min(ERASE_BYTES, end - at), at)
             if piece != _ZEROS[: len(piece)]:
@@ -187,7 +187,7 @@ def erase_range(fd: int, low: int, high: int) -> int:
     return erased
 
 
-def _data_ranges(fd: int, low: int, high: int) -> Iterator[tuple[int, int]]:
+def data_ranges(fd: int, low: int, high: int) -> Iterator[tuple[int, int]]:
     """What of [low, high) was ever written; a file system that does not know says all of it."""
     while low < high:
         try:

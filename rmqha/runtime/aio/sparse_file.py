@@ -21,7 +21,8 @@ from typing import TypeVar
 
 from rmqha.base.errors import DiskFailed, DiskFull
 from rmqha.runtime.aio.append_file import FULL, write_at
-from rmqha.runtime.aio.mapped_file import erase_range, sync_dir
+from rmqha.runtime.aio.mapped_file import data_ranges, erase_range, sync_dir
+from rmqha.runtime.ports import Surveyed
 
 T = TypeVar("T")
 FIRST_BYTES = 4096
@@ -334,3 +335,34 @@ def open_sparse(pool: MappedPool, path: str, size: int, *, create: bool) -> Spar
     # Where a file of another program or release has holes is not known.
     reserved = size if found.st_blocks * 512 >= size else 0
     return SparseMappedFile(pool, path, size, found.st_ino, reserved=reserved, fresh=fresh)
+
+
+def survey(path: str, head_bytes: int) -> dict[str, list[Surveyed]]:
+    """The files of each directory in ``path``; see ``Disk.survey``.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with os.scandir(path) as entries:
+        folders = sorted(entry.name for entry in entries if entry.is_dir())
+    return {folder: _files_of(f"{path}/{folder}", head_bytes) for folder in folders}
+
+
+def _files_of(folder: str, head_bytes: int) -> list[Surveyed]:
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if entry.is_file())
+    found = []
+    for name in names:
+        fd = os.open(f"{folder}/{name}", os.O_RDONLY)
+        try:
+            stat = os.fstat(fd)
+            size, end = stat.st_size, 0
+            for _, end in data_ranges(fd, 0, size):
+                if end > head_bytes:
+                    break
+            head = None if end > head_bytes else os.pread(fd, end, 0)
+        finally:
+            os.close(fd)
+        has_blocks = stat.st_blocks * 512 >= size
+        found.append(Surveyed(name, size, head, stat.st_ino, has_blocks))
+    return found

@@ -41,6 +41,9 @@ _UNUSUAL_TOPICS = frozenset({SCHEDULE_TOPIC, METADATA_KEY})
 AT_ONCE = 4
 """Queues that are synced or cut at a time; the pool of threads has six where there are two cores."""
 
+HEAD_BYTES = 65_536
+"""Written bytes of a queue up to which it is recovered without being mapped."""
+
 TURN_QUEUES = 64
 """Queues that are looked at before others get their turn."""
 
@@ -77,8 +80,11 @@ class ConsumeQueues:
         self.watched: set[Key] = set()
         self.arrived: dict[Key, None] = {}
 
-    async def load(self) -> None:
+    async def load(self, *, clean: bool) -> None:
         """Recover every queue that has a directory.
+
+        Args:
+            clean: the last stop was a clean one.
 
         Raises:
             StoreMismatch, DiskFailed: as ``QueueFiles.recover``.
@@ -86,14 +92,16 @@ class ConsumeQueues:
         for kind in (PLAIN, BATCH):
             root = self._settings.path(kind)
             names = [name for name in await self._disk.list_dir(root) if _is_topic(name)]
-            await _some_at_a_time(names, partial(self._load_topic, kind))
+            await _some_at_a_time(names, partial(self._load_topic, kind, clean))
 
-    async def _load_topic(self, kind: str, topic: str) -> None:
-        for number in await self._disk.list_dir(self._settings.path(kind, topic)):
+    async def _load_topic(self, kind: str, clean: bool, topic: str) -> None:
+        found = await self._disk.survey(self._settings.path(kind, topic), HEAD_BYTES)
+        for number, files in found.items():
             if number.isdigit():
                 key = (topic.encode(), int(number))
                 queue = self._new(key, batch=kind == BATCH)
-                await queue.recover()
+                if not queue.adopt(files, durable=clean):
+                    await queue.recover()
                 if key not in self.queues or queue.files.files:
                     self.queues[key] = queue
 
@@ -216,7 +224,9 @@ class ConsumeQueues:
 
     async def drop_strangers(self, log: CommitLog) -> None:
         """Drop last units that name no record of their own queue: what a torn page left."""
-        for key in sorted(self.queues):
+        for number, key in enumerate(sorted(self.queues)):
+            if number % TURN_QUEUES == 0:
+                await asyncio.sleep(0)
             queue = self.queues[key]
             while (last := queue.last_unit()) is not None:
                 index, offset, size = last

@@ -60,7 +60,7 @@ class Loader:
             DiskFailed: a file cannot be used.
         """
         beyond = await self._log.files.load()
-        await self._queues.load()
+        await self._queues.load(clean=clean)
         checkpoint = cp.read(checkpoint_file.buffer)
         if not clean:
             await self._drop_late_indexes(checkpoint)
@@ -142,7 +142,8 @@ class Loader:
         recovery.check_stop(found, stop, checkpoint, later, clean=clean, indexed=indexed)
         await self._queues.cut(stop.offset)
         self._log.start_at(stop.offset)
-        await self._queues.drop_strangers(self._log)
+        if not clean:
+            await self._queues.drop_strangers(self._log)
         await self._queues.sync()
         self._correct_confirm(checkpoint, stop.offset)
         erased = await self._log.cut(stop.offset, stop.offset)

@@ -7,7 +7,7 @@ record format is known here.
 from __future__ import annotations
 
 from rmqha.base.errors import StoreMismatch
-from rmqha.runtime.ports import Disk, MappedFile
+from rmqha.runtime.ports import Disk, MappedFile, Surveyed
 from rmqha.store import segments
 
 
@@ -65,6 +65,10 @@ class MappedFiles:
         self.first = starts[0] if starts else 0
         self.files = [self.map(start) for start in starts[:count]]
         return starts[count:]
+
+    def adopt(self, start: int, found: Surveyed) -> None:
+        """Take over the only file there is, which has the right length; it is not looked at."""
+        self.first, self.files = start, [self._disk.map_surveyed(self.path(start), found)]
 
     def path(self, start: int) -> str:
         """The path of the file that begins at ``start``."""

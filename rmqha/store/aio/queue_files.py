@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rmqha.base.errors import StoreDamaged
-from rmqha.runtime.ports import Disk, MappedFile
+from rmqha.runtime.ports import Disk, MappedFile, Surveyed
+from rmqha.store import segments
 from rmqha.store.aio.mapped_files import MappedFiles
 from rmqha.store.consume_queue import (
     BATCH_UNIT,
@@ -51,6 +52,8 @@ class QueueFiles:
         self.indexed_end = 0
         self.dirty_from = 0
         self._cuts = 0
+        # As last_unit() says it, of a queue that was adopted and not changed since.
+        self._last: tuple[int, int, int] | None = None
         # Nothing before it is live; it is, itself, while the log begins where the second says.
         self._live = 0
         self._live_for: int | None = None
@@ -254,6 +257,34 @@ class QueueFiles:
 
     # -- recovery and cuts
 
+    def adopt(self, found: list[Surveyed], *, durable: bool) -> bool:
+        """Take over a queue of one short file as a survey found it; False when it needs
+        :meth:`recover`. Most queues of a store with many of them are such.
+
+        Args:
+            durable: the last stop was a clean one: what is there is on the disk.
+        """
+        starts = segments.starts_of(one.name for one in found)
+        if len(found) != 1 or not starts or found[0].size != self.files.size:
+            return False
+        head = found[0].head
+        if head is None:
+            return False
+        head += bytes(-len(head) % self.unit_size)
+        units = memoryview(head)
+        count, indexed_end = valid_units(units, self.unit_size, 0)
+        if head.count(0, count * self.unit_size) != len(head) - count * self.unit_size:
+            return False  # a torn tail is to be erased
+        self.files.adopt(starts[0], found[0])
+        self.end = self.files.first + count * self.unit_size
+        self.dirty_from = self.end if durable else self.files.first
+        self.indexed_end = indexed_end
+        if count:
+            place = place_of(units, (count - 1) * self.unit_size)
+            if place[1] != FILLER_SIZE:
+                self._last = (self.count_end - 1, *place)
+        return True
+
     async def recover(self) -> None:
         """Find the end of the whole units in the last three files, and erase what is behind.
 
@@ -280,7 +311,7 @@ class QueueFiles:
         self.dirty_from = self.end
 
     async def _cut_units(self, position: int) -> None:
-        written, self.end = self.end, position
+        written, self.end, self._last = self.end, position, None
         self.dirty_from = min(self.dirty_from, position)
         self._cuts += 1
         self._forget_live()
@@ -325,6 +356,8 @@ class QueueFiles:
         """Index, physical offset and size of the last unit that is no filler."""
         if self.end <= self.files.first or not self.files.files:
             return None
+        if self._last is not None and self._last[0] == self.count_end - 1:
+            return self._last
         position = self.end - self.unit_size
         offset, size = self._place(position)
         return None if size == FILLER_SIZE else (position // self.unit_size, offset, size)
@@ -342,7 +375,7 @@ class QueueFiles:
 
     async def clear(self) -> None:
         """Delete every file."""
-        self._cuts += 1
+        self._cuts, self._last = self._cuts + 1, None
         await self.files.remove_after(-1)
         self.end = self.indexed_end = self.dirty_from = 0
         self._forget_live()
