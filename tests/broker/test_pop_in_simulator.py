@@ -11,8 +11,10 @@ import pytest
 
 from rmqha.broker.pop.check_points import REVIVE_TOPIC
 from rmqha.broker.pop.request import PopKey, encode_key
+from rmqha.remoting.command import RemotingCommand
 from rmqha.store.record import check_record, decode
 from tests.broker.replicas import NAME, TOPIC, ReplicaCluster, send_fields
+from tests.broker.subscriber import Subscriber
 
 GROUP = "PopGroup"
 INVISIBLE_MS = 5_000
@@ -170,6 +172,32 @@ def test_pop_when_not_acknowledged_then_it_comes_again_after_the_invisible_time(
         assert ack(cluster, one) == 0
     cluster.run_for(4 * INVISIBLE_MS)
     assert pop(cluster) == (210, [])
+
+
+def test_change_invisible_time_when_asked_in_the_same_millisecond_then_it_comes_again(
+    cluster: ReplicaCluster,
+) -> None:
+    """Check points differ by their time alone: the old one's acknowledgement ended the new one, too,
+    and the message was lost."""
+    cluster.send_many(1)
+    cluster.run_for(100)
+    ((one,), master) = pop(cluster)[1], cluster.master()
+    assert master is not None
+    pop_ms = int(one.key.split(" ")[1])
+    clock = cluster.clocks[cluster.host_of(master)]
+    fields = {
+        "consumerGroup": GROUP, "topic": TOPIC, "queueId": str(one.queue_id),
+        "offset": str(one.offset), "extraInfo": one.key, "invisibleTime": "1000",
+    }  # fmt: skip
+    command = RemotingCommand(200053, ext_fields=fields)
+    later = Subscriber(cluster, master.config.address)
+    clock.wall_offset_ms += pop_ms - clock.wall_ms() - 1  # as if no time had passed
+    later.connection.send(command)
+    cluster.until(lambda: later.answers, "an answer")
+    (answer,) = later.answers.values()
+    assert answer.code == 0
+    assert int((answer.ext_fields or {})["popTime"]) > pop_ms
+    assert bodies(pop_until(cluster)) == [one.body]
 
 
 @pytest.mark.slow

@@ -95,13 +95,15 @@ class AckProcessor:
             )
         if ack.key.revive_queue == ORDER_REVIVE_QUEUE:
             return self._change_in_order(request, ack)
+        # By its time alone the new check point differs from the old one, which is acknowledged.
+        pop_ms = max(wall_ms, ack.key.pop_ms + 1)
         point = CheckPoint(
-            ack.topic, ack.consumer_group, ack.queue_id, ack.offset, wall_ms, ack.invisible_ms,
+            ack.topic, ack.consumer_group, ack.queue_id, ack.offset, pop_ms, ack.invisible_ms,
             ack.key.broker_name, (ack.offset,),
         )  # fmt: skip
         revive_queue = ack.key.revive_queue
         later = point.message(self._revive_topic, revive_queue, self._host, wall_ms)
-        fields = ext_fields(popTime=wall_ms, invisibleTime=ack.invisible_ms, reviveQid=revive_queue)
+        fields = ext_fields(popTime=pop_ms, invisibleTime=ack.invisible_ms, reviveQid=revive_queue)
         # In this order: cut off between the two it comes twice, never not at all.
         return self._write(connection, request, [later, self._ack_message(ack)], fields)
 
