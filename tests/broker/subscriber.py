@@ -30,6 +30,7 @@ class Subscriber:
         heard: requests of the broker, oneway ones too.
         answers: by opaque.
         reply: what it answers to a request of the broker; None stays silent.
+        on_oneway: what it does at one that wants no answer.
     """
 
     def __init__(self, cluster: ReplicaCluster, address: str, client_id: str = "c1") -> None:
@@ -38,6 +39,7 @@ class Subscriber:
         self.heard: list[RemotingCommand] = []
         self.answers: dict[int, RemotingCommand] = {}
         self.reply: Callable[[RemotingCommand], RemotingCommand] | None = None
+        self.on_oneway: Callable[[RemotingCommand], None] | None = None
         self.closed = False
         self._opaque = random.Random(client_id).randint(1, 1 << 20)
         self.connection: Connection = cluster._on(f"10.0.3.{next(_hosts)}", self._connect(address))
@@ -67,6 +69,8 @@ class Subscriber:
             self.heard.append(command)
             if self.reply is not None and not command.is_oneway:
                 connection.send(self.reply(command))
+            elif self.on_oneway is not None and command.is_oneway:
+                self.on_oneway(command)
 
     def _on_closed(self, _: Connection, error: Exception | None) -> None:
         self.closed = True

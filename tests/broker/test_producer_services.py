@@ -10,8 +10,10 @@ import pytest
 
 from rmqha.broker.deferred.delays import decode_handle
 from rmqha.broker.deferred.timers import TimerMark
+from rmqha.remoting.command import RemotingCommand
 from rmqha.store.record import Record
 from tests.broker.replicas import QUEUES, TOPIC, ReplicaCluster, master_of, send_fields
+from tests.broker.subscriber import Subscriber
 
 LEVELS = "1s 5s 10s"
 
@@ -528,3 +530,30 @@ def test_reply_when_it_cannot_or_shall_not_be_stored_then_it_is_pushed_only() ->
         one.boot_all()
         for answer in (reply(one, "absent"), reply(one, TOPIC, 99)):
             assert (answer.code, answer.ext_fields["msgId"]) == (1, "0")
+
+
+def test_half_message_when_a_producer_answers_at_once_then_its_answer_counts(
+    three: ReplicaCluster,
+) -> None:
+    """Asked before all replicas held the renewed half message, it was refused, time after time."""
+    master = master_of(three)
+    host = three.host_of(master)
+    for other in three.broker_hosts:
+        three.net.lags[other, host] = 60.0
+    half(three, 1)
+    asked = Subscriber(three, master.config.address)
+    ends: list[int] = []
+
+    def hear(request: RemotingCommand) -> None:
+        got = request.ext_fields or {}
+        fields = {
+            "producerGroup": "PG", "tranStateTableOffset": got["tranStateTableOffset"],
+            "commitLogOffset": got["commitLogOffset"], "commitOrRollback": "8",
+            "fromTransactionCheck": "true", "msgId": "",
+        }  # fmt: skip
+        ends.append(asked.tell(37, fields))
+
+    asked.on_oneway = hear
+    asked.beat("", producers=("PG",))
+    three.until(lambda: ends and ends[-1] in asked.answers, "the end of the transaction", 20_000)
+    assert [asked.answers[one].code for one in ends if one in asked.answers] == [0]

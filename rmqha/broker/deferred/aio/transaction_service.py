@@ -36,10 +36,12 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.runtime.logs import Logger
 from rmqha.store import properties as props
+from rmqha.store.aio.commit_log import AppendResult
 from rmqha.store.record import Message, Record, encode_into, encoded_size, pack_host
 
 CHECK_TRANSACTION_STATE = 39
 LOOK_MS = 100
+READABLE_MS = 5
 READ_MAX = 512
 ASK_MAX = 256
 """Half messages that are asked about before other work gets its turn."""
@@ -67,6 +69,7 @@ class TransactionService:
         self._store_host = pack_host(config.host, config.port)
         self._keep_ms = config.store.file_reserved_time * HOUR_MS
         self._check_ms = 0
+        self._to_tell: list[tuple[Message, AppendResult]] = []
         self.open = OpenTransactions(0, 0, self._open_max)
 
     # These may change while the broker runs (live_config.LIVE).
@@ -139,12 +142,16 @@ class TransactionService:
             self._open_max,
         )
         self._check_ms = clock.now_ms() + self._interval_ms
+        self._to_tell = []
         while True:
             more = self._read()
             if not more and clock.now_ms() >= self._check_ms:
                 end, more = self._ask()
                 while end and not await self._writer.settle(end):
                     await clock.sleep(LOOK_MS)
+                while self._broker.store.dispatched_offset < end:
+                    await clock.sleep(READABLE_MS)
+                self._tell_all()
                 if not more:
                     self._check_ms = clock.now_ms() + self._interval_ms
             await self._keep()
@@ -245,8 +252,14 @@ class TransactionService:
         message = renewed_half(half)
         result = self._writer.append(message)
         end = self._op([one.queue_offset])
-        self._tell(message, result.queue_offset, result.offset, result.msg_id)
+        self._to_tell.append((message, result))
         return end
+
+    def _tell_all(self) -> None:
+        """Ask the producers, now that what they answer with can be read: it is refused before."""
+        found, self._to_tell = self._to_tell, []
+        for message, result in found:
+            self._tell(message, result.queue_offset, result.offset, result.msg_id)
 
     def _tell(self, half: Message, queue_offset: int, physical_offset: int, msg_id: str) -> None:
         """Send 39 to one producer of the group; without one the next round asks again."""
