@@ -60,6 +60,8 @@ class ReplicaOptions(Struct, frozen=True):
         topics: that come and go meanwhile.
         lease: nobody waits for slaves, so only the write lease keeps a master that is cut off
             from acknowledging what nobody else has.
+        learners: of the replicas, that never join the SyncStateSet (``asyncLearner``).
+        min_in_sync: ``minInSyncReplicas``, beside ``all_ack``.
     """
 
     replicas: int = 3
@@ -68,6 +70,8 @@ class ReplicaOptions(Struct, frozen=True):
     producers: int = 2
     topics: int = 2
     lease: bool = False
+    learners: int = 0
+    min_in_sync: int = 1
 
 
 class Acked(Struct, frozen=True):
@@ -151,6 +155,10 @@ class ReplicaCluster(SimCluster):
     def _properties(self, host: str) -> dict[str, str]:
         kind = self.set
         wait = {"allAckInSyncStateSet": "true"}
+        if kind.min_in_sync > 1:
+            wait["minInSyncReplicas"] = str(kind.min_in_sync)
+        if host in self.broker_hosts[kind.replicas - kind.learners :]:
+            wait["asyncLearner"] = "true"
         if kind.lease:
             wait = {}
         elif not kind.all_ack:
@@ -393,7 +401,7 @@ class ReplicaCluster(SimCluster):
         if leader is None or len(self.clocks) != len(self.disks):
             return False
         one = self.controllers[leader].machine.state.sets.get(NAME)
-        if one is None or len(one.sync_state_set) != len(self.broker_hosts):
+        if one is None or len(one.sync_state_set) != self.set.replicas - self.set.learners:
             return False
         masters = self.master_hosts()
         roles = [replica.role for replica in self.replicas.values()]

@@ -1,0 +1,208 @@
+"""Stories of replicas whose services are used all along: sets of two to five, learners among them.
+
+The faults are those of ``replica_swarm``. What the services have promised must have come when all is
+mended (``verify/services.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import random
+from collections.abc import Awaitable
+
+from rmqha.base.errors import ConnectFailed, InvariantBroken
+from rmqha.base.ids import ConnectionId
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.sim.clock import SimClock
+from rmqha.sim.loop import HOST
+from rmqha.sim.replica_cluster import NAME, PORT, ReplicaCluster, ReplicaOptions
+from rmqha.sim.replica_swarm import ReplicaSwarm
+from rmqha.sim.service_lives import LEVELS, PRODUCERS, TIMER_PRECISION_MS, Process, ServiceLives
+from rmqha.sim.story import Outcome, tell
+
+TRANSACTIONS = "10.0.2.2"
+LOOK_S = 0.1
+CONNECT_MS = 500
+BEAT_S, SILENCE_S = 0.5, 2.0
+"""A producer shows itself so often, and takes a master that says nothing for so long for another."""
+
+
+class ServiceCluster(ReplicaCluster):
+    """A broker set with clients of all services.
+
+    Attributes:
+        services: the clients.
+    """
+
+    def __init__(self, seed: int, options: ReplicaOptions) -> None:
+        super().__init__(seed, options)
+        dice = random.Random(f"services of {seed}")  # of their own: other stories stay as they are
+        self.services = ServiceLives(
+            NAME, self._ask_process, self.loop.time, dice, lambda what: self.counts.update([what])
+        )
+        self._asked_context = contextvars.copy_context()
+        self._asked_context.run(HOST.set, TRANSACTIONS)
+        self._asked_network = self.net.boot(TRANSACTIONS, self._asked_context)
+        self._asked: Connection | None = None
+        self._asked_at: Process | None = None
+        self._heard_s = self._beaten_s = 0.0
+
+    def _properties(self, host: str) -> dict[str, str]:
+        return {
+            **super()._properties(host),
+            "messageDelayLevel": LEVELS,
+            "timerPrecisionMs": str(TIMER_PRECISION_MS),
+            "timerFlushIntervalMs": "300",
+            "flushDelayOffsetInterval": "300",
+            "transactionTimeOut": "400",
+            "transactionCheckInterval": "400",
+            "transactionCheckMax": "1000",
+        }
+
+    def start_producers(self) -> None:
+        """Send until ``producing`` is taken back."""
+        super().start_producers()
+        for name, work in self.services.tasks(lambda: not self.producing):
+            task = self.loop.create_task(
+                self._alive(work), name=name, context=self._producer_context.copy()
+            )
+            self._living.append(task)
+        self.loop.create_task(
+            self._be_asked(), name="transaction checks", context=self._asked_context.copy()
+        )
+
+    async def _alive(self, work: Awaitable[None]) -> None:
+        """A task's error would wait for somebody to ask for it."""
+        try:
+            await work
+        except InvariantBroken as error:
+            self.loop.errors.append(error)
+
+    def _process(self) -> Process | None:
+        masters = self.master_hosts()
+        return (masters[0], self.boots[masters[0]]) if masters else None
+
+    async def _ask_process(
+        self, command: RemotingCommand
+    ) -> tuple[RemotingCommand | None, Process]:
+        process = self._process()
+        if process is None:
+            return None, ("", 0)
+        answer, _ = await self._ask_master(command)
+        return (answer if self._process() == process else None), process
+
+    def finish_services(self, master: str) -> None:
+        """Let all come that was promised; raises InvariantBroken as ``ServiceLives.finish``."""
+        work = self.services.finish(self.replicas[master])
+        task = self.loop.create_task(work, context=self._producer_context.copy())
+        while not task.done():
+            self.run_for(LOOK_S * 1000)
+        task.result()
+
+    # -- check backs ---------------------------------------------------------------------------------
+
+    async def _be_asked(self) -> None:
+        """Be a producer of the master, whoever that is, and answer what it asks."""
+        while not self.loop.errors:
+            await asyncio.sleep(LOOK_S)
+            process, now_s = self._process(), self.loop.time()
+            known = self._asked is not None and not self._asked.is_closing
+            known = known and self._asked_at == process and now_s - self._heard_s < SILENCE_S
+            if process is not None and not known:
+                await self._introduce(process)
+            elif known and now_s - self._beaten_s > BEAT_S:
+                self._beat()
+
+    async def _introduce(self, process: Process) -> None:
+        if self._asked is not None:
+            self._asked.close()
+        connection = self._asked = Connection(
+            ConnectionId(next(self.ids)), SimClock(self.loop), RemotingSettings(),
+            on_commands=self._heard, on_closed=lambda one, error: None,
+        )  # fmt: skip
+        self._asked_at = process
+        try:
+            await self._asked_network.connect(
+                process[0], PORT, lambda: connection, timeout_ms=CONNECT_MS
+            )
+        except ConnectFailed:
+            connection.close()
+            self._asked = None
+            return
+        self._heard_s = self.loop.time()
+        self._beat()
+
+    def _beat(self) -> None:
+        self._beaten_s = self.loop.time()
+        body = b'{"clientID":"p","producerDataSet":[{"groupName":"%s"}],"consumerDataSet":[]}'
+        if self._asked is not None:
+            self._asked.send(
+                RemotingCommand(RequestCode.HEART_BEAT, 1, body=body % PRODUCERS.encode())
+            )
+
+    def _heard(self, connection: Connection, commands: list[RemotingCommand]) -> None:
+        if connection is self._asked:
+            self._heard_s = self.loop.time()
+        for command in commands:
+            if command.code == RequestCode.CHECK_TRANSACTION_STATE and not command.is_response:
+                self.loop.create_task(
+                    self._alive(self.services.answer_check(command)), name="check answered",
+                    context=self._producer_context.copy(),
+                )  # fmt: skip
+
+
+class ServiceSwarm(ReplicaSwarm):
+    """Plays the same faults, and looks at what the services have promised."""
+
+    def __init__(self, cluster: ServiceCluster, rng: random.Random) -> None:
+        super().__init__(cluster, rng)
+        self.served = cluster
+
+    def finish(self) -> int:
+        """As without services; then everything that they have promised comes.
+
+        Raises:
+            InvariantBroken: see ``verify/services.py``.
+        """
+        waited_ms = super().finish()
+        cluster = self.served
+        (host,) = cluster.master_hosts()
+        cluster.finish_services(host)
+        return waited_ms
+
+
+def service_options(seed: int) -> ReplicaOptions:
+    """The kind of set of a seed."""
+    dice = random.Random(f"set of {seed}")
+    replicas = dice.choice((2, 3, 3, 4, 5))
+    all_ack = replicas > 2 or dice.random() < 0.5
+    learners = dice.choice((0, 0, 1)) if replicas > 2 else 0
+    return ReplicaOptions(
+        replicas=replicas,
+        sync_flush=dice.random() < 0.5,
+        all_ack=all_ack,
+        learners=learners,
+        min_in_sync=dice.choice((1, 1, 2)) if all_ack else 1,
+        producers=1,
+        topics=1,
+    )
+
+
+def run_service_seed(seed: int, options: ReplicaOptions | None = None) -> Outcome:
+    """Play one seed of services.
+
+    Raises:
+        InvariantBroken: as ``run_replica_seed``.
+    """
+    kind = options or service_options(seed)
+    cluster = ServiceCluster(seed, kind)
+    cluster.counts[f"set of {kind.replicas}"] += 1
+    cluster.counts["learners"] += kind.learners
+    cluster.counts["minInSyncReplicas of 2"] += kind.min_in_sync > 1
+    cluster.counts["set that waits for two"] += not kind.all_ack
+    swarm = ServiceSwarm(cluster, random.Random(seed))
+    return tell(seed, swarm, lambda: (cluster.reigns, len(cluster.acked)))

@@ -1,0 +1,134 @@
+"""Bugs put on purpose into a broker's services: the simulator must find each, by the rule it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from rmqha.base.errors import RmqhaError
+from rmqha.broker.deferred import delay_offsets
+from rmqha.broker.deferred.aio import delay_delivery as delivery
+from rmqha.broker.deferred.aio import timer_service as timers
+from rmqha.broker.deferred.aio import transaction_service as transactions
+from rmqha.broker.deferred.timers import TimerMark
+from rmqha.broker.deferred.transactions import EndRequest
+from rmqha.broker.groups.offset_table import ConsumerOffsets
+from rmqha.broker.groups.queue_locks import QueueLocks
+from rmqha.broker.pop.aio import revive
+from rmqha.broker.pop.check_points import ReviveQueue
+from rmqha.sim.service_swarm import run_service_seed
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def delays_begin_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    """A new master takes what waits for delivered, as with an offset beyond its log."""
+    begin = delay_offsets.DelayOffsets.begin
+
+    def late(self: Any, level: int, low: int, high: int) -> int:
+        self.kept[level] = high
+        return begin(self, level, low, high)
+
+    patch.setattr(delay_offsets.DelayOffsets, "begin", late)
+
+
+def delays_are_due_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a level's time."""
+    patch.setattr(delivery, "due_ms", lambda tags_code, wall_ms, delay_ms: wall_ms)
+
+
+def timers_are_dropped_with_the_role(patch: pytest.MonkeyPatch) -> None:
+    """A new master reads only the timers of its own reign."""
+
+    def late(self: Any, mark: TimerMark) -> int:
+        return int(self._broker.store.reader.max_offset(timers.TIMER_TOPIC, timers.TIMER_QUEUE))
+
+    patch.setattr(timers.TimerService, "_first", late)
+
+
+def half_messages_are_forgotten_with_the_role(patch: pytest.MonkeyPatch) -> None:
+    """A new master asks only about half messages of its own reign."""
+    opened = transactions.OpenTransactions
+
+    def late(half_offset: int, op_offset: int, open_max: int) -> Any:
+        return opened(half_offset and half_offset + 1_000_000, op_offset, open_max)
+
+    patch.setattr(transactions, "OpenTransactions", late)
+
+
+def rollbacks_commit(patch: pytest.MonkeyPatch) -> None:
+    """What the producer decided is not looked at."""
+    end = transactions.TransactionService.end
+
+    def always(self: Any, request: EndRequest) -> Any:
+        return end(self, request._replace(decision=transactions.COMMIT))
+
+    patch.setattr(transactions.TransactionService, "end", always)
+
+
+def op_messages_are_lost(patch: pytest.MonkeyPatch) -> None:
+    """That a transaction has ended is known to this process only."""
+
+    def keep(self: Any, half_offsets: list[int]) -> int:
+        self.open.answered(half_offsets)
+        return int(self._broker.store.max_offset)
+
+    patch.setattr(transactions.TransactionService, "_op", keep)
+
+
+def revival_begins_at_the_end(patch: pytest.MonkeyPatch) -> None:
+    """A new master takes all check points for done."""
+
+    def late(self: Any, number: int) -> ReviveQueue:
+        high = self._broker.store.reader.max_offset(self._topic, number)
+        return ReviveQueue(high, 1_000)
+
+    patch.setattr(revive.ReviveService, "_begin", late)
+
+
+def locks_are_for_everybody(patch: pytest.MonkeyPatch) -> None:
+    """Who asks for a queue gets it."""
+
+    def grant(self: Any, now_ms: int, group: str, client_id: str, queues: Iterable[Any]) -> Any:
+        return list(queues)
+
+    patch.setattr(QueueLocks, "lock", grant)
+
+
+def offsets_run_ahead(patch: pytest.MonkeyPatch) -> None:
+    """A group's offset is stored one too high."""
+    commit = ConsumerOffsets.commit
+
+    def ahead(self: Any, group: str, topic: str, queue_id: int, offset: int, *more: Any) -> Any:
+        return commit(self, group, topic, queue_id, offset + (topic == "Ordered"), *more)
+
+    patch.setattr(ConsumerOffsets, "commit", ahead)
+
+
+MUTANTS = (
+    (delays_begin_at_the_end, 5, "an acknowledged delayed message never came"),
+    (delays_are_due_at_once, 5, "a message is delivered before its time"),
+    (timers_are_dropped_with_the_role, 5, "an acknowledged timer never came"),
+    (half_messages_are_forgotten_with_the_role, 5, "an acknowledged committed transaction"),
+    (rollbacks_commit, 5, "a transaction that was rolled back is delivered"),
+    (op_messages_are_lost, 5, "a transaction that ended is still taken for open"),
+    (revival_begins_at_the_end, 5, "a message that nobody acknowledged is popped no more"),
+    (locks_are_for_everybody, 5, "two consumers hold the lock of a queue"),
+    (offsets_run_ahead, 5, "messages came in another order than they were sent"),
+)
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mutant", "seed", "rule"), MUTANTS, ids=lambda m: getattr(m, "__name__", "")
+)
+def test_the_simulator_finds_a_bug_put_in_on_purpose(
+    mutant: Patch, seed: int, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the rule that it breaks, at a seed that is known to find it."""
+    mutant(monkeypatch)
+    with pytest.raises(RmqhaError, match=rule):
+        run_service_seed(seed)
