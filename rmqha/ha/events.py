@@ -123,6 +123,12 @@ class AlterLost(Struct, frozen=True):
     """No answer: the controller may hold either set."""
 
 
+class SetHeard(Struct, frozen=True):
+    """A slave asked the controllers, and this is the SyncStateSet of the reign that it follows."""
+
+    ids: frozenset[int]
+
+
 class ReplicasKnown(Struct, frozen=True):
     """Broker ids that the controller has registered; before it any id may connect."""
 
@@ -262,6 +268,7 @@ Event = (
     | SyncStateSetConfirmed
     | AlterRefused
     | AlterLost
+    | SetHeard
     | ReplicasKnown
     | LeaseGranted
     | PutWaited

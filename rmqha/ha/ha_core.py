@@ -174,6 +174,7 @@ class HaCore:
         | ev.SyncStateSetConfirmed
         | ev.AlterRefused
         | ev.AlterLost
+        | ev.SetHeard
         | ev.ReplicasKnown,
     ) -> None:
         members = self.members
@@ -184,9 +185,8 @@ class HaCore:
                     self.ha.emit(ev.RoleRefused(dropped.epoch, self.ha.epochs.last_epoch))
                 self._commands.append(event)
                 self._next_plan(now_ms)
-            case ev.MasterFound(address):
-                if self.client is not None:
-                    self.client.master_found(now_ms, address)
+            case ev.MasterFound() | ev.SetHeard():
+                self._told(now_ms, event)
             case ev.SyncStateSetConfirmed(ids, epoch):
                 members.confirmed(now_ms, ids, epoch)
             case ev.AlterRefused(for_a_member):
@@ -199,6 +199,15 @@ class HaCore:
                 assert_never(event)
         if self.is_serving:
             members.changed(now_ms)
+
+    def _told(self, now_ms: int, event: ev.MasterFound | ev.SetHeard) -> None:
+        if self.client is None:
+            return
+        match event:
+            case ev.MasterFound(address):
+                self.client.master_found(now_ms, address)
+            case ev.SetHeard(ids):
+                self.client.set_heard(now_ms, ids)
 
     def _known(self, ids: frozenset[int]) -> None:
         self._known_ids = ids

@@ -53,6 +53,7 @@ class MasterSession:
         self._from_last_file = False
         self._answered = False
         self._busy = False
+        self._is_too_late = False
         self._mark_offset = 0
         self._mark_ms = now_ms
         self._sent_confirm = -1
@@ -175,11 +176,7 @@ class MasterSession:
         if start is None or start >= log.max_offset:
             return
         if start < log.min_offset:
-            self.close(
-                f"asks for {start}, the log begins at {log.min_offset}: it was away for longer than "
-                "fileReservedTime; stop it, empty its store as docs/OPERATIONS.md says, start it",
-                "error",
-            )
+            self._tell_too_late(start)
             return
         span = self._ha.epochs.find(start)
         if span is None:
@@ -189,6 +186,24 @@ class MasterSession:
         size = min(end - start, self._ha.settings.transfer_body_bytes, self._allowance(now_ms))
         if size > 0:
             self._send(now_ms, size, span.epoch, span.start)
+
+    def _tell_too_late(self, start: int) -> None:
+        """Nothing but heartbeats can be sent, as from a master of Java's; the slave decides."""
+        if self._is_too_late:
+            return
+        self._is_too_late = True
+        ha = self._ha
+        ha.note(
+            "ha_slave_too_late",
+            "error",
+            slave_id=self.slave_id,
+            address=self.address,
+            reason=(
+                f"asks for {start}, the log begins at {ha.log.min_offset}: it was away for longer "
+                "than fileReservedTime, and copies nothing until it starts over: "
+                "slaveStartOverEnable, or by hand, see docs/OPERATIONS.md"
+            ),
+        )
 
     def _choose_start(self) -> None:
         """Where an empty slave begins: always at a file's beginning (G24)."""
@@ -255,6 +270,10 @@ class MasterSession:
         silent = self.last_read_ms + self._ha.settings.ha_housekeeping_interval_ms + 1
         if not serving or self.state is not ConnectionState.TRANSFER or self._busy:
             return silent
-        behind = self.next_offset is not None and self.next_offset < self._ha.log.max_offset
+        behind = (
+            self.next_offset is not None
+            and self.next_offset < self._ha.log.max_offset
+            and not self._is_too_late
+        )
         due = self._meter_ms + _METER_MS if behind else self._heartbeat_ms
         return min(silent, due)

@@ -49,6 +49,7 @@ _NAMES = {
     "sync_from_last_file": "syncFromLastFile",
     "async_learner": "asyncLearner",
     "duplication_enable": "duplicationEnable",
+    "slave_start_over_enable": "slaveStartOverEnable",
     "check_sync_state_set_period_ms": "checkSyncStateSetPeriod",
 }
 
@@ -60,6 +61,8 @@ class HaSettings(Struct, frozen=True):
         ha_transfer_batch_size: body bytes of a frame. 0, the default, means the largest size
             that pays: 1 MiB. A value that an operator sets is honoured, up to what a Java slave
             can take.
+        slave_start_over_enable: a slave that lacks what its master has expired throws its log away
+            and begins at the master's first file; see ``start_over``.
         in_flight_bytes_max: sent to a slave's transport and not yet taken by the kernel.
         ack_flushed_data: acknowledge only what a slave has made durable. Java acknowledges
             what is in its page cache.
@@ -90,6 +93,7 @@ class HaSettings(Struct, frozen=True):
     duplication_enable: bool = False
     check_sync_state_set_period_ms: int = 5_000
     # our own
+    slave_start_over_enable: bool = False
     in_flight_bytes_max: int = 4 * 1024 * 1024
     ack_flushed_data: bool = False
     connect_timeout_ms: int = 5_000

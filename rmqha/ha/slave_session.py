@@ -24,6 +24,7 @@ from rmqha.ha.frames import (
     encode_handshake_request,
 )
 from rmqha.ha.settings import EPOCH_ENTRIES_MAX
+from rmqha.ha.start_over import Refused, StartOver, Verdict
 from rmqha.ha.state import HaState
 
 _NO_CONNECTION = -1
@@ -59,6 +60,9 @@ class SlaveSession:
         self._pending_epochs: list[EpochEntry] = []
         self._reply: HandshakeReply | None = None
         self._flush_asked = 0
+        self._start_over = StartOver(ha.own_id, ha.settings)
+        self._is_starting_over = False
+        self._told_expired: Verdict = None
         self._prepare()
 
     # -- connecting ------------------------------------------------------------------------
@@ -185,6 +189,7 @@ class SlaveSession:
             self._fail(now_ms, "no consistent point: manual handling is needed")
             return
         self._reply = reply
+        self._start_over.is_proven = log.is_empty or len(ha.epochs) > 0
         self.state = ConnectionState.SUSPEND
         if point < log.max_offset:
             ha.note("ha_log_truncated", "warning", offset=point, max_offset=log.max_offset)
@@ -207,7 +212,11 @@ class SlaveSession:
 
     def truncated(self, now_ms: int, seq: int) -> None:
         """The cut is durable: epochs may follow."""
-        if seq == self._waiting_seq:
+        if seq != self._waiting_seq:
+            return
+        if self._is_starting_over:
+            self._emptied(now_ms)
+        else:
             self._adopt_epochs(now_ms)
 
     def _adopt_epochs(self, now_ms: int) -> None:
@@ -247,6 +256,7 @@ class SlaveSession:
     def _begin_transfer(self, now_ms: int) -> None:
         ha = self._ha
         self.state = ConnectionState.TRANSFER
+        self._start_over.waits_since(now_ms)
         ha.note("ha_transfer_started", address=self.address, offset=ha.log.max_offset)
         offset = 0 if ha.log.is_empty else ha.log.max_offset
         if ha.settings.ack_flushed_data and offset > ha.log.flushed_offset:
@@ -274,6 +284,7 @@ class SlaveSession:
             return
         self._record_epochs()
         self._follow_confirm(header)
+        self._look_at_silence(now_ms, header)
 
     def body_received(self, now_ms: int, conn: int, offset: int, length: int) -> None:
         """Bytes are in the log: epochs first, then confirmOffset, then the acknowledgement.
@@ -285,6 +296,7 @@ class SlaveSession:
         if header is None or conn != self._body_conn:
             return
         self.last_read_ms = now_ms
+        self._start_over.waits_since(now_ms)
         self._header = None
         first = log.is_empty
         if first:
@@ -318,6 +330,42 @@ class SlaveSession:
     def _follow_confirm(self, header: TransferHeader) -> None:
         if header.confirm_offset >= 0:
             self._ha.set_confirm(min(header.confirm_offset, self._ha.log.max_offset))
+
+    # -- starting over ---------------------------------------------------------------------
+
+    def set_heard(self, now_ms: int, ids: frozenset[int]) -> None:
+        """Remember whether the controllers could elect this slave."""
+        self._start_over.set_heard(now_ms, ids)
+
+    def _look_at_silence(self, now_ms: int, header: TransferHeader) -> None:
+        """Heartbeats only, though the master has more: what comes next has expired there."""
+        ha = self._ha
+        verdict = self._start_over.judge(now_ms, header, ha.log)
+        if verdict is None:
+            return
+        if verdict is not Refused.NO and verdict == self._told_expired:
+            return
+        self._told_expired = verdict
+        facts = {"address": self.address, "max_offset": ha.log.max_offset}
+        if verdict is not Refused.NO:
+            ha.note("ha_expired_at_master", "error", **facts, reason=verdict.value)
+            return
+        ha.note("ha_starting_over", "warning", **facts, confirm_offset=header.confirm_offset)
+        self._is_starting_over = True
+        self._pending_epochs = []
+        self.state = ConnectionState.SUSPEND
+        self._fail(now_ms, "it has expired what comes next; this slave starts over")
+        self._waiting_seq = ha.next_seq()
+        ha.emit(TruncateLog(self._waiting_seq, 0))
+
+    def _emptied(self, now_ms: int) -> None:
+        """Nothing is left of the log: go on as a new replica, which no epoch describes."""
+        ha = self._ha
+        self._is_starting_over = False
+        self._flush_asked = 0
+        ha.epochs = EpochCache()
+        ha.write_epochs()
+        self._retry_after(now_ms, 0)
 
     # -- acknowledging ---------------------------------------------------------------------
 

@@ -316,7 +316,7 @@ class ReplicaCluster(SimCluster):
         """Acknowledged messages that are not where the answer said."""
         found = {}
         for queue_id in range(QUEUES):
-            offset = 0
+            offset = replica.store.reader.min_offset(TOPIC, queue_id)
             while True:
                 got = replica.store.reader.get(
                     TOPIC, queue_id, offset, count_max=32, bytes_max=1 << 20

@@ -478,6 +478,11 @@ class BrokerReplica:
         if self.ha is not None:
             self.ha.give(ha_ev.MasterFound(ha_address))
 
+    def hear_set(self, ids: frozenset[int]) -> None:
+        """The controller's SyncStateSet, while this broker is a slave."""
+        if self.ha is not None:
+            self.ha.give(ha_ev.SetHeard(ids))
+
     def confirm_set(self, ids: frozenset[int], set_epoch: int) -> None:
         """The controller's SyncStateSet."""
         if self.ha is not None:

@@ -17,6 +17,8 @@ class ReplicasSettings(Struct, frozen=True):
             masters that never stop, as Java's.
         async_learner: asyncLearner: this broker asks for no election, for the first of a set goes
             to whoever asks, and nothing on the wire marks a learner (#10013).
+        slave_start_over_enable: slaveStartOverEnable: replication has to know whether this slave is
+            in the SyncStateSet.
     """
 
     cluster_name: str
@@ -38,3 +40,4 @@ class ReplicasSettings(Struct, frozen=True):
     refresh_master_ms: int = 30_000
     write_lease_ms: int = 0
     async_learner: bool = False
+    slave_start_over_enable: bool = False

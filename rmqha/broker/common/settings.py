@@ -118,6 +118,7 @@ DEFAULTS: dict[str, str] = {
     "requestModesMax": "100000",
     "statisticsNamesMax": "100000",
     "sendsInFlightMax": "100000",
+    "slaveStartOverEnable": "false",
     "syncSlaveMetadataPeriod": "3000",
     "timersInMemoryMax": "500000",
     "transactionsOpenMax": "100000",
@@ -402,6 +403,7 @@ def _replicas(config: BrokerConfig) -> ReplicasSettings:
         sync_controller_metadata_period_ms=config.integer("syncControllerMetadataPeriod"),
         write_lease_ms=_write_lease_ms(config),
         async_learner=config.boolean("asyncLearner"),
+        slave_start_over_enable=config.boolean("slaveStartOverEnable"),
     )
 
 

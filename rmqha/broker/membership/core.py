@@ -359,9 +359,17 @@ class ReplicasCore:
             self._due[Job.REGISTER] = now_ms
         elif answer.code == ResponseCode.SUCCESS:
             epoch = int_field(answer.fields, "masterEpoch", 0)
-            known = self._adopt(now_ms, answer.fields, SyncStateSet.decode(answer.body))
+            found = SyncStateSet.decode(answer.body)
+            known = self._adopt(now_ms, answer.fields, found)
+            self._tell_set(epoch, found)
             if not known and epoch > self.master_epoch and not self.settings.async_learner:
                 self._due.setdefault(Job.ELECT, now_ms)
+
+    def _tell_set(self, epoch: int, found: SyncStateSet) -> None:
+        """Only what was asked for just now: a notification may be of another time."""
+        follows = self.is_settled and self.master_id not in (None, self.broker_id)
+        if self.settings.slave_start_over_enable and follows and epoch == self.master_epoch:
+            self._effects.append(ev.TellSet(frozenset(found.broker_ids)))
 
     def _notified(self, now_ms: int, fields: Mapping[str, str] | None, body: bytes) -> None:
         if self.broker_id is None:

@@ -180,6 +180,12 @@ class FollowMaster(NamedTuple):
     ha_address: str
 
 
+class TellSet(NamedTuple):
+    """The SyncStateSet of the reign that this slave follows, as a poll has just brought it."""
+
+    ids: frozenset[int]
+
+
 class ConfirmSet(NamedTuple):
     """The controller's SyncStateSet and its epoch, for replication."""
 
@@ -217,6 +223,7 @@ Effect = (
     | BecomeMaster
     | BecomeSlave
     | FollowMaster
+    | TellSet
     | ConfirmSet
     | EndAlter
     | ServeAs

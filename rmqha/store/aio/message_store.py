@@ -53,7 +53,8 @@ class MessageStore:
         writes: what waits for the disk, and for how long.
         loaded: what :meth:`open` found.
         failed: what stopped the store, or None.
-        on_truncated: told where the log ends after a cut; the cut ends when it returns.
+        on_truncated: told where the log ends after a cut, and where it ended before; the cut ends
+            when it returns.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class MessageStore:
         self._checkpoint_file: MappedFile | None = None
         self._tasks = Tasks(log, self._task_failed)
         self.failed: RmqhaError | None = None
-        self.on_truncated: Callable[[int], Awaitable[None]] | None = None
+        self.on_truncated: Callable[[int, int], Awaitable[None]] | None = None
         self.loaded: Loaded | None = None
         self.writes = Writes(clock)
         self.commit_log = CommitLog(disk, clock, settings)
@@ -406,7 +407,8 @@ class MessageStore:
         log = self.commit_log
         if offset >= log.max_offset and not log.has_leftovers:
             return
-        offset = min(offset, log.max_offset)
+        before = log.max_offset
+        offset = min(offset, before)
         try:
             async with self.dispatcher.lock, self.queues.upkeep, self.flusher.lock:
                 with self.writes.under_way():
@@ -415,7 +417,7 @@ class MessageStore:
             self.flusher.fail(error)
             raise
         if self.on_truncated is not None:
-            await self.on_truncated(offset)
+            await self.on_truncated(offset, before)
 
     async def _truncate(self, offset: int) -> None:
         log = self.commit_log

@@ -56,6 +56,9 @@ class Replica(Protocol):
     def follow_master(self, ha_address: str) -> None:
         """The master's HA address."""
 
+    def hear_set(self, ids: frozenset[int]) -> None:
+        """The controller's SyncStateSet, for a slave."""
+
     def confirm_set(self, ids: frozenset[int], set_epoch: int) -> None:
         """The controller's SyncStateSet."""
 
@@ -262,6 +265,8 @@ class ReplicasManager:
                     self._client.disconnect(address)
             case ev.FollowMaster(ha_address):
                 self._replica.follow_master(ha_address)
+            case ev.TellSet(ids):
+                self._replica.hear_set(ids)
             case ev.ConfirmSet(ids, set_epoch):
                 self._replica.confirm_set(ids, set_epoch)
             case ev.EndAlter(refused, for_a_member):

@@ -71,9 +71,9 @@ class MetadataLog:
             marks = topics_from, groups_from
             # Records that have expired since the files were written are known to nobody here, and
             # what the files hold of a tail that the log has lost is known to nobody else.
-            self.is_known = (
-                min(marks) >= max(0, store.min_offset) and max(marks) <= store.max_offset
-            )
+            # A log that is empty may begin anywhere, and where it begins is what the tables lack.
+            low, high = max(0, store.min_offset), store.max_offset
+            self.is_known = high > 0 and low <= min(marks) and max(marks) <= high
             self._state.topics_from, self._state.groups_from = marks
             self._state.last_end = max(marks)
             # Even so the records that are there count: this replica may be the one that reigns.
@@ -102,10 +102,13 @@ class MetadataLog:
         if count:
             self._log.log("warning", "metadata_changes_undone", count=count)
 
-    async def _truncated(self, offset: int) -> None:
-        """The log's tail is gone; with a record of it, the tables must come from the master."""
+    async def _truncated(self, offset: int, before: int) -> None:
+        """The log's tail is gone; with a record of it, the tables must come from the master.
+
+        So they must with all of the log: it may go on behind records that the master has expired.
+        """
         self._offsets_from = min(self._offsets_from, offset)
-        if self._state.cut(offset):
+        if self._state.cut(offset) and (offset or not before):
             return
         self.is_known = False
         self._log.log("warning", "metadata_records_cut", offset=offset)
