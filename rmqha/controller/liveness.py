@@ -6,7 +6,8 @@ closed, nobody else heard) -> dead; any sign of life brings it back.
 
 Rules:
 - A connection is a generation: an entry belongs to the newest one that carried its heartbeat,
-  and the close of any other connection means nothing for it (#11045).
+  and the close of any other connection means nothing for it (#11045). A connection that says the
+  broker stands still may be its watcher's: it stands in until the broker beats itself (ADR 0024).
 - A connection may carry several brokers (BrokerContainer); its close starts the grace of all.
 - Any valid request of a broker is a sign of life, not only heartbeats (#10812).
 - Brokers that are heard and not registered may be anybody: one connection carries so many of them
@@ -43,6 +44,7 @@ class LiveBroker(Struct, eq=False):
         identity: (cluster, name, id).
         connection: the connection it is bound to; None in grace and after its end.
         later_connection: a newer connection that carried a request, but no heartbeat yet.
+        stood_in: ``connection`` carried only heartbeats that say that the broker stands still.
         heard_ms: the last sign of life.
         timeout_ms: how long one sign of life lasts.
         dead_at_ms: the first millisecond at which it no longer counts as alive.
@@ -62,6 +64,7 @@ class LiveBroker(Struct, eq=False):
     identity: Identity
     connection: int | None = None
     later_connection: int | None = None
+    stood_in: bool = False
     heard_ms: int = 0
     timeout_ms: int = DEFAULT_TIMEOUT_MS
     dead_at_ms: int = 0
@@ -134,7 +137,9 @@ class Liveness:
             if broker is None:
                 return None
         bound = broker.connection
-        rebinds = bound is None or connection > bound
+        stalled = beat.stalled_ms > 0
+        newer = bound is None or connection > bound
+        rebinds = bound is None if stalled else newer or broker.stood_in
         if rebinds and not broker.registered and self._is_crowded(connection):
             return None
         # Java only ever raises them, as its requests of one connection may overtake each other; a
@@ -157,6 +162,7 @@ class Liveness:
         # A heartbeat still buffered in an older connection must not pull the entry back to it.
         if rebinds:
             self._bind(broker, connection)
+            broker.stood_in = stalled
         self._wake(now_ms, broker)
         return broker
 
@@ -333,6 +339,7 @@ class Liveness:
 
     def _lose_connection(self, now_ms: int, broker: LiveBroker) -> None:
         broker.connection, broker.later_connection = broker.later_connection, None
+        broker.stood_in = False
         if broker.connection is not None or now_ms >= broker.dead_at_ms:
             return
         broker.closed = True

@@ -77,6 +77,7 @@ def slave_of(cluster: ReplicaCluster) -> BrokerReplica:
     return found
 
 
+@pytest.mark.slow
 def test_offsets_when_there_are_many_then_no_turn_is_long(cluster: ReplicaCluster) -> None:
     """The file held the loop for 1.7 s at 960,000 offsets, every 5 s: heartbeats come too late."""
     master, slave = master_of(cluster), slave_of(cluster)
@@ -102,6 +103,7 @@ def test_offsets_when_there_are_many_then_no_turn_is_long(cluster: ReplicaCluste
         assert sum(found) > 2 * TURN_S_MAX
 
 
+@pytest.mark.slow
 def test_317_when_there_are_many_groups_then_no_turn_is_long(cluster: ReplicaCluster) -> None:
     """An operator's question must not cost the master its lease."""
     master = master_of(cluster)

@@ -336,3 +336,28 @@ def test_timeout_and_priority_are_those_of_the_last_heartbeat() -> None:
         one = live.info("c", "a", ONE)
         assert one is not None
         assert (one.timeout_ms, one.priority) == shown
+
+
+def test_watcher_when_it_ends_after_it_spoke_for_a_broker_then_the_broker_is_bound_as_before() -> (
+    None
+):
+    """The process beside a stalled broker has connections of its own: their end says nothing of it."""
+    live = Liveness(close_grace_ms=100)
+    beat(live, 0, 1)
+    beat(live, 2_000, 2, stalledMs=2_000)
+    live.connection_closed(2_500, 2)
+    assert alive(live, 5_000)
+    live.connection_closed(6_000, 1)
+    assert not alive(live, 6_100)
+
+
+def test_watcher_when_only_it_was_heard_then_the_broker_s_own_connection_takes_over() -> None:
+    """A controller that has just begun to lead hears the watcher first."""
+    live = Liveness(close_grace_ms=100)
+    beat(live, 0, 9, stalledMs=2_000)
+    assert not live.is_closed("c", "a", ONE)
+    beat(live, 1_000, 3)
+    live.connection_closed(1_500, 9)
+    assert alive(live, 5_000)
+    live.connection_closed(6_000, 3)
+    assert not alive(live, 6_100)

@@ -53,6 +53,7 @@ def test_cut_in_a_file_of_a_gibibyte_when_little_is_behind_it_then_the_loop_read
     asyncio.run(work())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strays", [0, 600 << 20], ids=["next to it", "far behind"])
 def test_recovery_in_a_file_of_a_gibibyte_when_its_tail_is_torn_then_the_loop_reads_no_more(
     tmp_path: Path, strays: int
