@@ -125,11 +125,12 @@ class Cluster:
         return self.wait_in_sync()
 
     def wait_in_sync(self, timeout_s: float = JOIN_TIMEOUT_S) -> ReplicaInfo:
-        """Wait until all brokers are in the SyncStateSet and the name server knows the master."""
+        """Wait until all brokers that run are the SyncStateSet and the name server knows the master."""
+        running = [broker for broker in self.brokers if broker.child.alive]
 
         def everyone() -> ReplicaInfo | None:
             info = self.controllers.replica_info(self.broker_name)
-            ids = {broker.controller_id for broker in self.brokers}
+            ids = {broker.controller_id for broker in running}
             if info is None or None in ids or info.master_id is None:
                 return None
             return info if info.sync_state_set == ids else None
@@ -138,8 +139,8 @@ class Cluster:
             info = wait_until(everyone, timeout_s, "every broker to be in the SyncStateSet")
         except WaitTimeout as error:
             found = self.controllers.replica_info(self.broker_name)
-            ids = {broker.child.name: broker.controller_id for broker in self.brokers}
-            for broker in self.brokers:
+            ids = {broker.child.name: broker.controller_id for broker in running}
+            for broker in running:
                 if found is None or broker.controller_id not in found.sync_state_set:
                     print(broker.child.thread_dump())
             raise WaitTimeout(f"{error}; brokers {ids}, the controllers say {found}") from None
@@ -147,8 +148,8 @@ class Cluster:
         return info
 
     def wait_in_sync_or_restart(self, timeout_s: float = JOIN_TIMEOUT_S) -> int:
-        """The same after a master was stopped: a Java slave that had reached its HA port may hang
-        there for good, which only the broker itself can end. Such ones are restarted.
+        """The same after a master was stopped or killed: a Java slave that had reached its HA port
+        may hang there for good, which only the broker itself can end. Such ones are restarted.
 
         Returns:
             How many were.
@@ -157,7 +158,8 @@ class Cluster:
             self.wait_in_sync(timeout_s)
         except WaitTimeout:
             info = self.controllers.wait_for_master(self.broker_name)
-            stuck = [b for b in self.brokers if b.controller_id not in info.sync_state_set]
+            running = [broker for broker in self.brokers if broker.child.alive]
+            stuck = [b for b in running if b.controller_id not in info.sync_state_set]
             if not stuck:
                 raise
             for broker in stuck:
