@@ -35,6 +35,9 @@ def acked_level(
     connection, learners and strangers included, and one of them cannot be elected; so what it
     has acknowledged could be lost with this master alone.
 
+    Never fewer than ``minInSyncReplicas``, also when the set has shrunk since the put was let in:
+    then the put times out. Java looks at it before the put only, and acknowledges what one holds.
+
     Args:
         settings: which rule applies.
         own_id: this master.
@@ -48,6 +51,7 @@ def acked_level(
         needed = (
             len(others) if settings.all_ack_in_sync_state_set else settings.in_sync_replicas - 1
         )
+        needed = max(needed, settings.min_in_sync_replicas - 1)
         if needed <= 0:
             continue
         if needed > len(others):

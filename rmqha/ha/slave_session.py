@@ -60,6 +60,7 @@ class SlaveSession:
         self._pending_epochs: list[EpochEntry] = []
         self._reply: HandshakeReply | None = None
         self._flush_asked = 0
+        self._is_begun = False
         self._start_over = StartOver(ha.own_id, ha.settings)
         self._is_starting_over = False
         self._told_expired: Verdict = None
@@ -77,6 +78,7 @@ class SlaveSession:
         if seq != self._waiting_seq:
             return
         self._waiting_seq = None
+        self._flush_asked = 0
         ha = self._ha
         if ha.epochs.drop_beyond(ha.log.max_offset):
             ha.write_epochs()
@@ -111,6 +113,7 @@ class SlaveSession:
         self.state = ConnectionState.HANDSHAKE
         self.last_read_ms = self.last_write_ms = now_ms
         self.reported_offset = 0
+        self._is_begun = False
         self._pending_epochs = []
         self._reply = None
         request = HandshakeRequest(ha.own_id, settings.sync_from_last_file, settings.async_learner)
@@ -214,6 +217,8 @@ class SlaveSession:
         """The cut is durable: epochs may follow."""
         if seq != self._waiting_seq:
             return
+        # What was asked for beyond the cut says nothing of what will be there.
+        self._flush_asked = 0
         if self._is_starting_over:
             self._emptied(now_ms)
         else:
@@ -362,7 +367,6 @@ class SlaveSession:
         """Nothing is left of the log: go on as a new replica, which no epoch describes."""
         ha = self._ha
         self._is_starting_over = False
-        self._flush_asked = 0
         ha.epochs = EpochCache()
         ha.write_epochs()
         self._retry_after(now_ms, 0)
@@ -385,11 +389,13 @@ class SlaveSession:
             if log.flushed_offset < log.max_offset and self._flush_asked <= log.flushed_offset:
                 self._flush_asked = log.max_offset
                 ha.emit(Flush(log.max_offset))
-        if offset > self.reported_offset:
+        # The first one says where the master goes on, so it must be this log's end.
+        if offset > self.reported_offset and (self._is_begun or offset == log.max_offset):
             self._ack(now_ms, offset)
 
     def _ack(self, now_ms: int, offset: int) -> None:
         self.reported_offset = offset
+        self._is_begun = True
         self.last_write_ms = now_ms
         self._ha.emit(SendAck(self.conn, offset))
 

@@ -287,6 +287,42 @@ def test_an_empty_java_masters_heartbeat_of_minus_one_is_taken() -> None:
     assert core.step(0, ev.MasterSent(conn, TransferHeader(0, -1, 1, 0, 0))) == []
 
 
+def again(core: HaCore, conn: int) -> int:
+    """The connection is lost, and there is another."""
+    core.step(0, ev.MasterClosed(conn, "reset"))
+    effects = finish(core, core.step(9_000, ev.Ticked()), 9_000)
+    (connect,) = [one for one in effects if isinstance(one, ev.Connect)]
+    core.step(9_000, ev.MasterConnected(connect.conn))
+    return connect.conn
+
+
+def test_slave_when_its_log_is_cut_by_the_same_master_then_it_flushes_what_comes_after() -> None:
+    """What was asked for beyond the cut was never asked for again: it acknowledged nothing more."""
+    core = replica(HaSettings(ack_flushed_data=True), own_id=2, flushed_offset=2_000)
+    conn = follow(core)
+    reply = HandshakeReply(4_000, 4, tuple(EPOCHS))
+    effects = finish(core, core.step(0, ev.MasterSent(conn, reply)))
+    assert [one.offset for one in effects if isinstance(one, ev.Flush)] == [4_000]
+    core.step(0, ev.Flushed(4_000))
+    conn = again(core, conn)
+    shorter = HandshakeReply(3_000, 4, tuple(EPOCHS))
+    effects = finish(core, core.step(0, ev.MasterSent(conn, shorter)), 9_000)
+    assert ev.SendAck(conn, 3_000) in effects
+    core.step(9_000, ev.MasterSent(conn, TransferHeader(500, 3_000, 4, 2_500, 0)))
+    effects = core.step(9_000, ev.BodyReceived(conn, 3_000, 500))
+    assert [one.offset for one in effects if isinstance(one, ev.Flush)] == [3_500]
+    assert ev.SendAck(conn, 3_500) in core.step(9_000, ev.Flushed(3_500))
+
+
+def test_slave_when_its_tail_is_not_flushed_then_it_names_no_earlier_place_to_begin_at() -> None:
+    """The first acknowledgement says where the master goes on: a frame inside the log ends it."""
+    core = replica(HaSettings(ack_flushed_data=True), own_id=2, flushed_offset=2_000)
+    conn = follow(core)
+    effects = finish(core, core.step(0, ev.MasterSent(conn, HandshakeReply(4_000, 4, tuple(EPOCHS)))))
+    assert not [one for one in effects if isinstance(one, ev.SendAck)]
+    assert ev.SendAck(conn, 4_000) in core.step(0, ev.Flushed(4_000))
+
+
 def test_without_a_consistent_point_the_slave_says_so_and_waits() -> None:
     """2.4: -1 needs an operator; nothing is cut."""
     core = replica(own_id=2)
@@ -323,6 +359,21 @@ def test_a_thousand_puts_wait_and_one_acknowledgement_ends_them() -> None:
     ended = [one.token for one in done if isinstance(one, ev.PutCompleted)]
     assert sorted(ended) == list(range(1_000))
     assert all(one.status is PutStatus.PUT_OK for one in done if isinstance(one, ev.PutCompleted))
+
+
+def test_put_when_the_set_shrinks_below_the_least_then_it_is_not_acknowledged() -> None:
+    """minInSyncReplicas is what a producer is promised; Java acknowledges what the master alone holds."""
+    core = reigning(HaSettings(all_ack_in_sync_state_set=True, min_in_sync_replicas=2))
+    joined(core, 1, 2, 4_000)
+    core.step(0, ev.SyncStateSetConfirmed(frozenset({1, 2}), 2))
+    core.step(0, ev.Appended(4_500))
+    assert core.step(0, ev.PutWaited(7, 4_500)) == []
+    core.step(10, ev.SlaveClosed(1, "gone"))
+    effects = core.step(20, ev.SyncStateSetConfirmed(frozenset({1}), 3))
+    assert not [one for one in effects if isinstance(one, ev.PutCompleted)]
+    joined(core, 2, 2, 4_500)
+    effects = core.step(30, ev.SyncStateSetConfirmed(frozenset({1, 2}), 4))
+    assert ev.PutCompleted(7, PutStatus.PUT_OK) in effects
 
 
 def test_behind_a_put_that_waits_acknowledgements_are_not_looked_at_again(
