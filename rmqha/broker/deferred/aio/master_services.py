@@ -132,12 +132,16 @@ class MasterServices:
         """Write the files after changes, for ever, whatever the role is."""
         await asyncio.gather(self.delay_offsets.file.run(), self.timer_mark.file.run())
 
+    async def save(self) -> None:
+        """Write now what has changed; raises DiskFailed."""
+        await self.delay_offsets.file.save()
+        await self.timer_mark.file.save()
+
     async def close(self) -> None:
         """Stop, and keep what was reached."""
         self.stop()
         await self._tasks.close()
         try:
-            await self.delay_offsets.file.save()
-            await self.timer_mark.file.save()
+            await self.save()
         except DiskFailed as error:
             self._log.log("error", "delays_not_saved", reason=str(error))

@@ -5,6 +5,7 @@ What a change does to the tables is decided in ``broker/topics/metadata.py``.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -106,7 +107,13 @@ class MetadataLog:
         """The log's tail is gone; with a record of it, the tables must come from the master.
 
         So they must with all of the log: it may go on behind records that the master has expired.
+        Consumers are brought back to what is left at once: by an election the queues may have
+        grown again, and an offset that their old tail made would pass over new messages.
         """
+        broker = self._broker
+        await broker.offsets.cut(broker.store.queues.next_offsets, self._log)
+        with contextlib.suppress(DiskFailed):  # told by the file, which is written again
+            await broker.offsets.file.save()
         self._offsets_from = min(self._offsets_from, offset)
         if self._state.cut(offset) and (offset or not before):
             return

@@ -13,12 +13,13 @@ Java's slaves take positions at once (ADR 0021). Source: SlaveSynchronize of Roc
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from rmqha.base.errors import RemoteProtocolError
+from rmqha.base.errors import DiskFailed, RemoteProtocolError
 from rmqha.broker.common.table_slices import head_of, table_slices
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delay_offsets import DelayOffsets
@@ -116,6 +117,7 @@ class PositionSync:
         self._period_ms = period_ms
         # Which process was asked last, and what it counted then.
         self._since = SINCE_EVER
+        self._java = ""  # who was asked last, and tells everything each time
 
     async def run(self) -> None:
         """Look for ever."""
@@ -179,7 +181,8 @@ class PositionSync:
 
     async def _take(self, master: str, found: Positions) -> None:
         services, table = self._services, self._offsets.table
-        self._since, changed = SINCE_EVER, 0
+        is_first = self._since == SINCE_EVER if found.since else self._java != master
+        self._since, self._java, changed = SINCE_EVER, "" if found.since else master, 0
         try:
             for members in chain.from_iterable(map(table_slices, found.consumers)):
                 # Elected meanwhile, it is told by consumers themselves, and later than by this.
@@ -201,6 +204,14 @@ class PositionSync:
             services.delay_offsets.copy(found.delays)
         if found.timers is not None:
             services.timer_mark.mark = found.timers
+        if is_first:
+            await self._save()
+
+    async def _save(self) -> None:
+        """What the files hold may be of a tail that this log has lost since."""
+        with contextlib.suppress(DiskFailed):  # told by the files, which are written again
+            await self._offsets.file.save()
+            await self._services.save()
 
 
 def _page_of(body: bytes) -> tuple[bytes, dict[str, Any]]:
