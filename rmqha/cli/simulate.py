@@ -9,9 +9,10 @@ from pathlib import Path
 
 import click
 
-from rmqha.sim.batch import Played, Totals, play_batch
+from rmqha.sim.batch import Played, Run, Totals, play_batch
 from rmqha.sim.coverage import missing
 from rmqha.sim.replica_swarm import run_replica_seed
+from rmqha.sim.service_swarm import SERVED, SERVICE_SETS, run_service_seed
 from rmqha.sim.shrink import same_failure, shrink
 from rmqha.sim.story import Fault, Outcome
 from rmqha.sim.swarm import make_swarm, run_seed
@@ -44,6 +45,11 @@ SEED_LINES_MAX = 200
     "--replicas", is_flag=True, help="Real replicas and producers instead of scripted brokers."
 )
 @click.option(
+    "--services",
+    is_flag=True,
+    help="Real replicas whose delays, timers, transactions, pops and locks are used.",
+)
+@click.option(
     "--tail",
     default=0,
     type=click.IntRange(min=0),
@@ -53,7 +59,7 @@ SEED_LINES_MAX = 200
     "--shrink/--no-shrink",
     "shrinking",
     default=True,
-    help="Cut a failing seed down to the faults that it needs (not with --replicas).",
+    help="Cut a failing seed down to the faults that it needs (of controllers only).",
 )
 @click.option(
     "--history",
@@ -69,21 +75,25 @@ def main(
     history: Path | None,
     *,
     replicas: bool,
+    services: bool,
     shrinking: bool,
 ) -> None:
     """Replay a simulated cluster under faults; the same SEED prints the same bytes."""
     if history is not None and (count != 1 or not replicas):
         raise click.UsageError("--history needs --replicas and one seed")
+    if replicas and services:
+        raise click.UsageError("--replicas and --services are different stories")
+    run = run_service_seed if services else run_replica_seed if replicas else run_seed
     if count == 1:
-        failed = _play_one(seed, tail, history, replicas=replicas)
+        failed = _play_one(run, seed, tail, history)
     else:
-        failed = _play_many(seed, count, processes, replicas=replicas)
-    if failed is not None and shrinking and not replicas:
+        failed = _play_many(run, seed, count, processes)
+    if failed is not None and shrinking and run is run_seed:
         _shrink(failed)
     sys.exit(1 if failed is not None else 0)
 
 
-def _play_one(seed: int, tail: int, history: Path | None, *, replicas: bool) -> int | None:
+def _play_one(run: Run, seed: int, tail: int, history: Path | None) -> int | None:
     with ExitStack() as stack:
         writer = None
         if history is not None:
@@ -93,13 +103,13 @@ def _play_one(seed: int, tail: int, history: Path | None, *, replicas: bool) -> 
                 raise click.UsageError(f"--history: {error}") from error
             writer = HistoryWriter(file.write, f"seed {seed}")
         try:
-            outcome = run_replica_seed(seed, history=writer) if replicas else run_seed(seed)
+            outcome = run(seed) if writer is None else run_replica_seed(seed, history=writer)
         except Exception as error:  # noqa: BLE001 - it is what the seed came to
             print("\n".join(getattr(error, "__notes__", [])))
             print(f"seed {seed} FAILED: {type(error).__name__}: {error}", file=sys.stderr)
             return seed
     print("\n".join(outcome.lines[-tail:]))
-    print(_line(_summary(outcome), replicas=replicas))
+    print(_line(run, _summary(outcome)))
     return None
 
 
@@ -115,8 +125,8 @@ def _summary(outcome: Outcome) -> Played:
     )
 
 
-def _line(one: Played, *, replicas: bool) -> str:
-    checked = "messages acknowledged" if replicas else "answers checked"
+def _line(run: Run, one: Played) -> str:
+    checked = "answers checked" if run is run_seed else "messages acknowledged"
     return (
         f"seed {one.seed} ok: {one.virtual_ms / 1000:.1f} s, {one.faults} faults,"
         f" {one.elections} elections, {one.reads} {checked}, well again after"
@@ -124,10 +134,9 @@ def _line(one: Played, *, replicas: bool) -> str:
     )
 
 
-def _play_many(first: int, count: int, processes: int, *, replicas: bool) -> int | None:
+def _play_many(run: Run, first: int, count: int, processes: int) -> int | None:
     """Play a batch, print what it came to; the first seed that failed, the first one at all when
     something is not covered."""
-    run = run_replica_seed if replicas else run_seed
     totals = Totals()
     began = time.monotonic()
     for one in play_batch(run, first, count, processes):
@@ -135,9 +144,9 @@ def _play_many(first: int, count: int, processes: int, *, replicas: bool) -> int
         if one.failure:
             print(f"seed {one.seed} FAILED: {one.failure}", file=sys.stderr)
         elif count <= SEED_LINES_MAX:
-            print(_line(one, replicas=replicas))
+            print(_line(run, one))
     totals.wall_s = time.monotonic() - began
-    uncovered = missing(totals.counts, make_swarm(first).kinds, NAMES) if not replicas else []
+    uncovered = _uncovered(run, first, totals)
     _print_totals(first, totals)
     if totals.failed:
         print("\n" + totals.failed[0].notes)
@@ -146,6 +155,14 @@ def _play_many(first: int, count: int, processes: int, *, replicas: bool) -> int
         print(f"never happened in this batch: {', '.join(uncovered)}", file=sys.stderr)
         sys.exit(1)
     return None
+
+
+def _uncovered(run: Run, first: int, totals: Totals) -> list[str]:
+    """What should have happened in a long batch, and did not."""
+    if run is run_seed:
+        return missing(totals.counts, make_swarm(first).kinds, NAMES)
+    wanted = (*SERVED, *SERVICE_SETS) if run is run_service_seed else ()
+    return [name for name in wanted if not totals.counts[name]]
 
 
 def _print_totals(first: int, totals: Totals) -> None:

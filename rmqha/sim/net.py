@@ -20,6 +20,9 @@ from rmqha.sim.loop import HOST, SimLoop
 
 Factory = Callable[[], asyncio.Protocol]
 RETRANSMITS_MAX = 8
+WATCH = ".watch"
+"""Ends the name of the process that watches a host's broker, with connections of its own."""
+
 WIRE = contextvars.Context()
 """What is on its way belongs to no host: it arrives whatever became of its sender."""
 
@@ -245,7 +248,9 @@ class SimNet:
 
     def cut(self, source: str, target: str) -> None:
         """Nothing gets from source to target until :meth:`heal`."""
-        self.cuts.add((source, target))
+        # What watches a host's broker is on the same machine.
+        for near in (source, f"{source}{WATCH}"):
+            self.cuts |= {(near, target), (near, f"{target}{WATCH}")}
 
     def heal(self) -> None:
         """All cuts are mended, and no way is longer than another; what TCP still holds arrives."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from msgspec import Struct
 
 from rmqha.base.errors import DiskFailed, InvariantBroken, RmqhaError
+from rmqha.base.invariants import invariant
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.common.settings import load_config
 from rmqha.controller.aio.service import ControllerService
@@ -28,6 +29,7 @@ from rmqha.sim.clock import SimClock
 from rmqha.sim.cluster import CONTROLLER_PORT, SimCluster, SimOptions
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import HOST
+from rmqha.sim.stalls import SimWatch
 from rmqha.sim.topic_lives import TopicLife, tables_of
 from rmqha.verify.client_history import Ack, Consume, End, Fail, HistoryWriter, Send
 from rmqha.verify.durability import DurabilityProperty
@@ -44,6 +46,9 @@ BODY_AT = 88
 """Where a record's body begins, behind IPv4 hosts."""
 LOG_FILE_BYTES = 8192
 WATCH_MS = 200
+STALL_MS = 500
+"""Well before the lease ends."""
+
 SEND_TIMEOUT_MS = 1500
 SEND_CODE = int(RequestCode.SEND_MESSAGE_V2)
 
@@ -55,23 +60,40 @@ class ReplicaOptions(Struct, frozen=True):
         replicas: how many.
         sync_flush: an acknowledged message is on every counted replica's disk. Without it power
             may not fail, or what only page caches held is gone with good reason.
-        all_ack: ``allAckInSyncStateSet``; else ``inSyncReplicas=2`` and ``minInSyncReplicas=2``.
+        all_ack: ``allAckInSyncStateSet``; else ``in_sync`` counts.
+        in_sync: ``inSyncReplicas`` and ``minInSyncReplicas``. With 1, Java's default, nobody waits
+            for slaves, and a failover may lose what was acknowledged.
         producers: sending at a time.
         topics: that come and go meanwhile.
         lease: nobody waits for slaves, so only the write lease keeps a master that is cut off
             from acknowledging what nobody else has.
         learners: of the replicas, that never join the SyncStateSet (``asyncLearner``).
         min_in_sync: ``minInSyncReplicas``, beside ``all_ack``.
+        watched: each replica has a watcher, which acts while it stands still.
     """
 
     replicas: int = 3
     sync_flush: bool = False
     all_ack: bool = True
+    in_sync: int = 2
     producers: int = 2
     topics: int = 2
     lease: bool = False
     learners: int = 0
     min_in_sync: int = 1
+    watched: bool = False
+
+    @property
+    def survives(self) -> bool:
+        """Whether what is acknowledged outlives every failover."""
+        return not self.lease and (self.all_ack or self.in_sync > 1)
+
+    @property
+    def holders(self) -> int:
+        """How many that may be elected hold a message before it is acknowledged, whatever fails."""
+        if self.lease:
+            return 1
+        return self.min_in_sync if self.all_ack else self.in_sync
 
 
 class Acked(Struct, frozen=True):
@@ -105,6 +127,8 @@ class ReplicaCluster(SimCluster):
         self.replicas: dict[str, BrokerReplica] = {}
         self.memories = dict.fromkeys(self.broker_hosts, 0)
         self.boots = dict.fromkeys(self.broker_hosts, 0)
+        self._ended_at = dict.fromkeys(self.broker_hosts, 0)
+        self._watches: dict[str, SimWatch] = {}
         self.durability = DurabilityProperty()
         self.confirm = ConfirmProperty()
         self.acked: list[Acked] = []
@@ -130,9 +154,13 @@ class ReplicaCluster(SimCluster):
 
     def _broker(self, host: str, ports: dict[str, Any]) -> BrokerReplica:  # type: ignore[override]  # a replica in an agent's place
         self.boots[host] += 1
+        watch = SimWatch(self, host, ports["clock"]) if self.set.watched else None
+        if watch is not None:
+            self._watches[host] = watch
         replica = BrokerReplica(
             load_config(self._properties(host), host_name=host, local_address=host, user_home="/h"),
             boot_id=f"memory-{self.memories[host]}",
+            watch=watch,
             on_fatal=lambda error: self._replica_failed(host, error),
             on_role=lambda role, epoch: self._role_taken(host, role, epoch),
             **ports,
@@ -157,12 +185,14 @@ class ReplicaCluster(SimCluster):
         wait = {"allAckInSyncStateSet": "true"}
         if kind.min_in_sync > 1:
             wait["minInSyncReplicas"] = str(kind.min_in_sync)
-        if host in self.broker_hosts[kind.replicas - kind.learners :]:
-            wait["asyncLearner"] = "true"
         if kind.lease:
             wait = {}
         elif not kind.all_ack:
-            wait = {"inSyncReplicas": "2", "minInSyncReplicas": "2"}
+            wait = dict.fromkeys(("inSyncReplicas", "minInSyncReplicas"), str(kind.in_sync))
+        if host in self.learner_hosts:
+            wait["asyncLearner"] = "true"
+        if kind.watched:
+            wait["diskStallMs"] = str(STALL_MS)
         return {
             "enableControllerMode": "true",
             "brokerName": NAME,
@@ -194,10 +224,23 @@ class ReplicaCluster(SimCluster):
 
     def kill(self, host: str, *, power: bool = False) -> None:
         """End a host's process at once; with ``power`` its memory goes too."""
-        self.replicas.pop(host, None)
+        replica = self.replicas.pop(host, None)
+        if replica is not None:
+            self._ended_at[host] = self._end_of(host, replica)
+        if host in self._watches:
+            self._watches.pop(host).close()
         if power and host in self.memories and host in self.clocks:
             self.memories[host] += 1
         super().kill(host, power=power)
+
+    @property
+    def learner_hosts(self) -> list[str]:
+        """Those that never join the SyncStateSet."""
+        return self.broker_hosts[self.set.replicas - self.set.learners :]
+
+    def _end_of(self, host: str, replica: BrokerReplica) -> int:
+        """The end of a replica's log; of its life before as long as it is still being opened."""
+        return self._ended_at[host] if replica.ha_core is None else replica.store.max_offset
 
     def master_hosts(self) -> list[str]:
         """Hosts whose replica serves as a master."""
@@ -310,15 +353,30 @@ class ReplicaCluster(SimCluster):
             self.acked.append(acked)
             self.leases.acknowledged(host, sent_s, offset + BODY_AT, body, self._elected_log())
             return acked
-        self.durability.put_ok(offset + BODY_AT, body)
         self.acked.append(acked)
+        if self.set.survives:
+            self.durability.put_ok(offset + BODY_AT, body)
+            self._check_holders(offset)
         return acked
+
+    def _check_holders(self, offset: int) -> None:
+        """What was just acknowledged is where its rule says, be they up or down."""
+        self._ended_at |= {h: self._end_of(h, one) for h, one in self.replicas.items()}
+        members = set(self.broker_hosts) - set(self.learner_hosts)
+        holders = [host for host in sorted(members) if self._ended_at[host] > offset]
+        self.counts["holders counted"] += 1
+        invariant(
+            len(holders) >= self.set.holders, "fewer hold a message than its rule asks for",
+            offset=offset, holders=holders, wanted=self.set.holders,
+        )  # fmt: skip
 
     # -- properties ----------------------------------------------------------------------------
 
     def _observe_masters(self, host: str, service: ControllerService) -> None:
         super()._observe_masters(host, service)
         one = service.machine.state.sets.get(NAME)
+        if one is not None and self.learner_hosts:
+            self._check_learners(one.sync_state_set)
         if not self.set.lease or one is None or one.master_broker_id is None:
             return
         masters = [
@@ -328,6 +386,12 @@ class ReplicaCluster(SimCluster):
         ]
         elected = self._host_of(one.master_broker_id)
         self.leases.elected(one.master_epoch, elected, self.loop.time(), masters)
+
+    def _check_learners(self, sync_state_set: Iterable[int]) -> None:
+        members = {self._host_of(one) for one in sync_state_set}
+        learners = sorted(members.intersection(self.learner_hosts))
+        invariant(not learners, "a learner is in the SyncStateSet", learners=learners)
+        self.counts["learners looked for"] += 1
 
     def _host_of(self, broker_id: int) -> str:
         """The host of a broker id; empty while it is down."""
@@ -343,7 +407,7 @@ class ReplicaCluster(SimCluster):
         replica = self.replicas.get(host)
         if role is Role.MASTER and replica is not None:
             self.reigns += 1
-            if self.set.lease:
+            if not self.set.survives:
                 return
             self.durability.check(snapshot(host, replica))
             for life in self.topic_lives:
@@ -371,7 +435,7 @@ class ReplicaCluster(SimCluster):
         ]
         for one in seen:
             check_epochs(one)
-        if self.set.all_ack and not self.set.lease:
+        if self._all_acknowledge:
             check_confirmed(seen)
 
     def _observe_confirm(self, seen: LogSnapshot, replica: BrokerReplica) -> None:
@@ -380,11 +444,15 @@ class ReplicaCluster(SimCluster):
         reign, acks = None, {}
         if replica.role is Role.MASTER:
             reign = (self.boots[seen.name], replica.replicas.master_epoch)
-            if self.set.all_ack and not self.set.lease:
+            if self._all_acknowledge:
                 known = core.members.acks()
                 union = core.members.sync_state_set.union
                 acks = {one: known.get(one) for one in sorted(union) if one != core.ha.own_id}
         self.confirm.observe(seen.name, reign, seen.confirm_offset, seen.max_offset, acks)
+
+    @property
+    def _all_acknowledge(self) -> bool:
+        return self.set.all_ack and not self.set.lease
 
     def check_tables(self) -> None:
         """Look at topics, groups and their messages, once all logs are the same.

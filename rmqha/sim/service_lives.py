@@ -82,7 +82,7 @@ class ServiceLives:
         self._decided: dict[str, int] = {}
         self._to_pop: set[bytes] = set()
         self._pop_acks: set[bytes] = set()
-        self._position: int | None = None
+        self._places: dict[bytes, int] = {}
 
     def tasks(self, is_over: Callable[[], bool]) -> Iterator[tuple[str, Awaitable[None]]]:
         """All that goes on until it is over."""
@@ -121,8 +121,11 @@ class ServiceLives:
             "j": "0", "k": "false", "m": "false", "n": self._name,
         }  # fmt: skip
         answer = await self._asked(RequestCode.SEND_MESSAGE_V2, fields, body)
-        good = answer.code == ResponseCode.SUCCESS
-        return dict(answer.ext_fields or {}) if good else None
+        if answer.code != ResponseCode.SUCCESS:
+            return None
+        found = dict(answer.ext_fields or {})
+        self._places[body] = int(found["msgId"][-16:], 16)
+        return found
 
     def _body(self, what: str) -> bytes:
         self._number += 1
@@ -285,6 +288,25 @@ class ServiceLives:
         return answer.code != PULL_NOT_FOUND
 
     # -- the end -------------------------------------------------------------------------------------
+
+    def forget_lost(self, master: BrokerReplica) -> int:
+        """Expect nothing of what is not in the last master's log.
+
+        Returns:
+            How many messages that were acknowledged are not.
+        """
+        look = master.store.reader.look
+        lost: set[bytes] = set()
+        for body, offset in self._places.items():
+            record = look(offset)
+            if record is None or bytes(record.body) != body:
+                lost.add(body)
+        self.promises.promised = {
+            body: one for body, one in self.promises.promised.items() if body not in lost
+        }
+        self._to_pop -= lost
+        self.ordered.acked = [n for n in self.ordered.acked if str(n).encode() not in lost]
+        return len(lost)
 
     async def finish(self, master: BrokerReplica) -> None:
         """All is mended and nobody sends any more: what was promised comes.

@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 
 from rmqha.base.errors import ConnectFailed, InvariantBroken
 from rmqha.base.ids import ConnectionId
+from rmqha.base.invariants import invariant
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
@@ -29,6 +30,22 @@ LOOK_S = 0.1
 CONNECT_MS = 500
 BEAT_S, SILENCE_S = 0.5, 2.0
 """A producer shows itself so often, and takes a master that says nothing for so long for another."""
+
+SERVED = (
+    "delayed message acknowledged", "timer acknowledged", "half message left open",
+    "half message asked about", "transaction committed", "transaction rolled back",
+    "message popped", "pop acknowledged", "invisible time changed", "queue locked",
+    "messages read in order", "services checked",
+)  # fmt: skip
+"""What is to happen in every batch of stories."""
+
+SERVICE_SETS = (
+    "set of 2", "set of 3", "set of 4", "set of 5", "learners", "minInSyncReplicas of 2",
+    "set that waits for two", "set with Java's rule", "watched set", "mastership_handed_over",
+    "acknowledged and lost by Java's rule", "holders counted", "learners looked for",
+    "fault: stalled master",
+)  # fmt: skip
+"""And what kinds of sets it is to happen in, and to them."""
 
 
 class ServiceCluster(ReplicaCluster):
@@ -171,6 +188,11 @@ class ServiceSwarm(ReplicaSwarm):
         waited_ms = super().finish()
         cluster = self.served
         (host,) = cluster.master_hosts()
+        lost = cluster.services.forget_lost(cluster.replicas[host])
+        cluster.counts["acknowledged and lost by Java's rule"] += lost
+        invariant(
+            lost == 0 or not cluster.set.survives, "an acknowledged message is gone", lost=lost
+        )
         cluster.finish_services(host)
         return waited_ms
 
@@ -179,16 +201,20 @@ def service_options(seed: int) -> ReplicaOptions:
     """The kind of set of a seed."""
     dice = random.Random(f"set of {seed}")
     replicas = dice.choice((2, 3, 3, 4, 5))
-    all_ack = replicas > 2 or dice.random() < 0.5
     learners = dice.choice((0, 0, 1)) if replicas > 2 else 0
+    # Of more than two, inSyncReplicas=2 promises nothing: a third may be elected alone.
+    rules = ("all", "all", "java", "two") if replicas - learners == 2 else ("all", "all", "java")
+    rule = dice.choice(rules)
     return ReplicaOptions(
         replicas=replicas,
         sync_flush=dice.random() < 0.5,
-        all_ack=all_ack,
+        all_ack=rule == "all",
+        in_sync=1 if rule == "java" else 2,
         learners=learners,
-        min_in_sync=dice.choice((1, 1, 2)) if all_ack else 1,
+        min_in_sync=dice.choice((1, 1, 2)) if rule == "all" else 1,
         producers=1,
         topics=1,
+        watched=dice.random() < 0.5,
     )
 
 
@@ -203,6 +229,8 @@ def run_service_seed(seed: int, options: ReplicaOptions | None = None) -> Outcom
     cluster.counts[f"set of {kind.replicas}"] += 1
     cluster.counts["learners"] += kind.learners
     cluster.counts["minInSyncReplicas of 2"] += kind.min_in_sync > 1
-    cluster.counts["set that waits for two"] += not kind.all_ack
+    cluster.counts["set that waits for two"] += not kind.all_ack and kind.survives
+    cluster.counts["set with Java's rule"] += not kind.survives
+    cluster.counts["watched set"] += kind.watched
     swarm = ServiceSwarm(cluster, random.Random(seed))
     return tell(seed, swarm, lambda: (cluster.reigns, len(cluster.acked)))

@@ -21,6 +21,7 @@ from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock
 from rmqha.sim.cluster import SimCluster
 from rmqha.sim.loop import HOST
+from rmqha.sim.net import WATCH
 
 
 class SimWatch:
@@ -35,7 +36,7 @@ class SimWatch:
     def __init__(self, cluster: SimCluster, host: str, clock: Clock) -> None:
         self.page = StallPage(memoryview(bytearray(PAGE_BYTES)))
         self._cluster = cluster
-        self._host = f"{host}.watch"
+        self._host = f"{host}{WATCH}"
         self._clock = clock
         self._runs = False
 

@@ -318,7 +318,9 @@ def test_slave_when_its_tail_is_not_flushed_then_it_names_no_earlier_place_to_be
     """The first acknowledgement says where the master goes on: a frame inside the log ends it."""
     core = replica(HaSettings(ack_flushed_data=True), own_id=2, flushed_offset=2_000)
     conn = follow(core)
-    effects = finish(core, core.step(0, ev.MasterSent(conn, HandshakeReply(4_000, 4, tuple(EPOCHS)))))
+    effects = finish(
+        core, core.step(0, ev.MasterSent(conn, HandshakeReply(4_000, 4, tuple(EPOCHS))))
+    )
     assert not [one for one in effects if isinstance(one, ev.SendAck)]
     assert ev.SendAck(conn, 4_000) in core.step(0, ev.Flushed(4_000))
 

@@ -6,35 +6,38 @@ from collections import Counter
 
 import pytest
 
-from rmqha.sim.service_swarm import run_service_seed
+from rmqha.sim.service_swarm import SERVED, SERVICE_SETS, run_service_seed
 
-SEEDS = 24
-SEEDS_PER_TEST = 12
+# 32 and 33: sets that wait for two.
+SEEDS = (*range(1, 25), 32, 33)
 # Seeds that once found a bug: 1 (a check point of a changed invisible time was ended by the old one's
-# acknowledgement), 4 (a producer was asked about a half message before its answer could be taken).
-SERVED = (
-    "delayed message acknowledged", "timer acknowledged", "half message left open",
-    "half message asked about", "transaction committed", "transaction rolled back",
-    "message popped", "pop acknowledged", "invisible time changed", "queue locked",
-    "messages read in order", "services checked",
-)  # fmt: skip
-KINDS = ("set of 2", "set of 3", "set of 4", "set of 5", "learners", "minInSyncReplicas of 2",
-         "set that waits for two")  # fmt: skip
+# acknowledgement), 4 (a producer was asked about a half message before its answer could be taken), 26
+# and 151 (fewer than minInSyncReplicas held what was acknowledged, for the set had shrunk meanwhile), 58
+# (a consumer offset of a tail that the log has lost was read from its file after another failover), 58
+# and 81 (a slave that had asked for a flush beyond a cut acknowledged nothing more).
+REGRESSIONS = (26, 58, 81, 151)
 
 
 @pytest.mark.sim
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(1, SEEDS, SEEDS_PER_TEST))
-def test_faults_when_services_are_used_then_all_that_they_promised_comes(first: int) -> None:
+def test_faults_when_services_are_used_then_all_that_they_promised_comes() -> None:
     """Acknowledged, by a rule that survives the faults: delivered, not early, in order where promised,
-    and never what was rolled back."""
+    and never what was rolled back. By Java's rule: whatever the last master's log has."""
     happened: Counter[str] = Counter()
     reigns = 0
-    for seed in range(first, first + SEEDS_PER_TEST):
+    for seed in SEEDS:
         outcome = run_service_seed(seed)
         happened.update(outcome.counts)
         reigns += outcome.elections
-    assert reigns > 2 * SEEDS_PER_TEST
+    assert reigns > 2 * len(SEEDS)
     # A story in which nothing happens proves nothing.
-    assert [what for what in SERVED if happened[what] < SEEDS_PER_TEST] == []
-    assert [kind for kind in KINDS if not happened[kind]] == []
+    assert [what for what in SERVED if happened[what] < len(SEEDS)] == []
+    assert [kind for kind in SERVICE_SETS if not happened[kind]] == []
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", REGRESSIONS)
+def test_service_seeds_that_once_failed_pass(seed: int) -> None:
+    """Each found a bug; see the list above."""
+    run_service_seed(seed)
