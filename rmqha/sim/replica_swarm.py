@@ -187,6 +187,8 @@ class LeaseSwarm(Story):
             "heal": found["heal"],
             "wait": plain(self._wait),
         }
+        if cluster.set.watched:
+            self.kinds["stall master"] = plain(self._stall)
         self.weights = dict.fromkeys(self.kinds, 1.0) | {"heal": 3.0, "restart": 3.0, "wait": 2.0}
 
     def begin(self) -> None:
@@ -209,6 +211,13 @@ class LeaseSwarm(Story):
                     net.cut(one, other)
                     net.cut(other, one)
         return True
+
+    def _stall(self) -> bool:
+        """A master stands still in a write, and goes on while it has its lease by its own clock."""
+        masters = self.replicas.master_hosts()
+        if masters:
+            stall(self.cluster, self.rng.choice(masters), self.rng.choice(STALLS_MS))
+        return bool(masters)
 
     def _kill_slave(self) -> bool:
         masters = self.replicas.master_hosts()
@@ -242,14 +251,17 @@ class LeaseSwarm(Story):
         return waited_ms
 
 
-def run_lease_seed(seed: int) -> Outcome:
+def run_lease_seed(seed: int, *, watched: bool = False) -> Outcome:
     """Play one seed of masters that are cut off.
+
+    Args:
+        watched: they stand still as well, and their watchers act in their place.
 
     Raises:
         InvariantBroken: as :func:`run_replica_seed`.
     """
     rng = random.Random(seed)
-    kind = ReplicaOptions(replicas=rng.choice((2, 3)), all_ack=False, lease=True)
+    kind = ReplicaOptions(replicas=rng.choice((2, 3)), all_ack=False, lease=True, watched=watched)
     cluster = ReplicaCluster(seed, kind)
     return tell(seed, LeaseSwarm(cluster, rng), lambda: (cluster.reigns, len(cluster.acked)))
 

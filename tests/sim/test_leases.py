@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from rmqha.base.errors import InvariantBroken
-from rmqha.broker.membership.write_lease import WriteLease
+from rmqha.broker.membership.aio.stall_guard import StallGuard
+from rmqha.broker.membership.write_lease import Fenced, Unfenced, WriteLease
 from rmqha.ha.membership import Membership
 from rmqha.sim.replica_swarm import run_lease_seed
 
@@ -30,6 +33,20 @@ def test_masters_when_cut_off_then_nobody_is_elected_while_they_hold_the_lease(f
         outcome = run_lease_seed(seed)
         reigns += outcome.elections
     assert reigns > SEEDS_PER_TEST, "a story without failovers proves nothing"
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1, 2 * SEEDS, SEEDS_PER_TEST))
+def test_masters_when_they_stand_still_then_they_acknowledge_nothing_once_replaced(
+    first: int,
+) -> None:
+    """A master that goes on holds its lease by its own clock; its watcher has raised the fence."""
+    happened: Counter[str] = Counter()
+    for seed in range(first, first + SEEDS_PER_TEST):
+        happened.update(run_lease_seed(seed, watched=True).counts)
+    assert happened["fault: stall master"]
+    assert happened["mastership_handed_over"]
 
 
 @pytest.mark.slow
@@ -70,6 +87,33 @@ def nobody_confirms(patch: pytest.MonkeyPatch) -> None:
 def puts_do_not_look_at_it(patch: pytest.MonkeyPatch) -> None:
     """Replication believes that it always holds the lease."""
     patch.setattr(Membership, "is_leased", lambda self, now_ms: True)
+
+
+def nobody_looks_at_the_fence(patch: pytest.MonkeyPatch) -> None:
+    """A master that goes on after a stall looks at its own clock only."""
+    patch.setattr(StallGuard, "is_fenced", lambda self: False)
+    patch.setattr(WriteLease, "step", _without_fences(WriteLease.step))
+
+
+def _without_fences(step: Callable[..., Any]) -> Callable[..., Any]:
+    def kept(self: WriteLease, now_ms: int, event: Any) -> Any:
+        return [] if isinstance(event, Fenced | Unfenced) else step(self, now_ms, event)
+
+    return kept
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+def test_the_simulator_finds_a_fence_that_nobody_looks_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By what clients see: a replaced master acknowledged."""
+    nobody_looks_at_the_fence(monkeypatch)
+
+    def play_all() -> None:
+        for seed in range(1, 60):
+            run_lease_seed(seed, watched=True)
+
+    with pytest.raises(InvariantBroken, match="elected"):
+        play_all()
 
 
 @pytest.mark.sim
