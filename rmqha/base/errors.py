@@ -73,3 +73,7 @@ class DiskFull(DiskFailed):
 
 class InvariantBroken(RmqhaError):
     """A safety rule does not hold. The process must stop: going on could lose data."""
+
+
+class EffectUnknown(InvariantBroken):
+    """A core asked for something that its shell does not know: it would be left undone."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from rmqha.base.errors import InvariantBroken
+from typing import Never, NoReturn
+
+from rmqha.base.errors import EffectUnknown, InvariantBroken
 
 
 def invariant(condition: bool, message: str, **facts: object) -> None:
@@ -19,3 +21,12 @@ def invariant(condition: bool, message: str, **facts: object) -> None:
     if not condition:
         shown = ", ".join(f"{key}={value!r}" for key, value in sorted(facts.items()))
         raise InvariantBroken(f"{message} ({shown})" if shown else message)
+
+
+def unknown_effect(effect: Never) -> NoReturn:
+    """End a ``match`` over effects: the type checker finds a case that is missing, and so does this.
+
+    Raises:
+        EffectUnknown: always.
+    """
+    raise EffectUnknown(f"{type(effect).__name__} is no effect that this shell carries out")
