@@ -325,6 +325,9 @@ class Flush(NamedTuple):
     offset: int
 
 
+DiskEffect = CutInvalidTail | TruncateLog | WriteEpochs | WaitDispatched | Flush
+
+
 class RebuildQueueOffsets(NamedTuple):
     """Recompute each queue's next offset from the log."""
 
@@ -428,11 +431,7 @@ class RoleRefused(NamedTuple):
 
 
 Effect = (
-    CutInvalidTail
-    | TruncateLog
-    | WriteEpochs
-    | WaitDispatched
-    | Flush
+    DiskEffect
     | RebuildQueueOffsets
     | SetConfirmOffset
     | SendToSlave

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from msgspec import Struct
 
-from rmqha.base.errors import ConnectFailed, DiskFailed
+from rmqha.base.errors import ConnectFailed
+from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note
 from rmqha.ha import events as ev
 from rmqha.ha.aio.client import MasterConnection
@@ -23,7 +24,8 @@ from rmqha.ha.events import Effect, Event, PutStatus
 from rmqha.ha.frames import BodyParser, MasterFrameParser, SlaveFrameParser, encode_ack
 from rmqha.ha.ports import ReplicatedLog
 from rmqha.ha.settings import HaSettings
-from rmqha.runtime.aio.earliest import EarliestTimer
+from rmqha.runtime.aio.driver import Driver, Lane
+from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Listener, Network
 
@@ -113,17 +115,22 @@ class HaService:
         self._listener = listener
         self._logger = logger
         self._wire = wire
-        self._events: deque[Event] = deque()
-        self._draining = False
+        self._driver: Driver[Event, Effect] = Driver(
+            core,
+            clock,
+            self._carry_out,
+            on_error=self.broken,
+            next_deadline_ms=lambda: core.next_deadline_ms,
+            on_due=lambda: self.give(ev.Ticked()),
+        )
         self._closed = False
         self._slaves: dict[int, SlaveConnection] = {}
         self._connections = 0
         self._master: tuple[int, MasterConnection] | None = None
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._task_count = 0
-        self._lane: deque[Effect] = deque()
-        self._lane_runs = False
-        self._timer = EarliestTimer(clock, self._tick)
+        self._tasks = Tasks(logger, self._task_failed)
+        self._lane: Lane[ev.DiskEffect] = Lane(
+            self._tasks, "disk of replication", self._wait_for, self.broken
+        )
         self._puts: dict[int, Callable[[PutStatus], None]] = {}
         self._asked: list[tuple[int, Callable[[PutStatus], None]]] = []
         self._tokens = 0
@@ -144,15 +151,13 @@ class HaService:
         self._port = await self._network.listen(
             host, port, cast(Any, lambda: SlaveConnection(self, self._wire.slave_frames))
         )
-        self._timer.arm(self.core.next_deadline_ms)
+        self._driver.arm()
         return self._port.port
 
     async def close(self) -> None:
         """Close every connection and stop; what is in the log stays there."""
         self._stop()
-        for task in list(self._tasks.values()):
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._tasks.close()
         if self._port is not None:
             await self._port.wait_closed()
 
@@ -160,7 +165,8 @@ class HaService:
         self._closed = True
         if self._port is not None:
             self._port.close()
-        self._timer.cancel()
+        self._driver.close()
+        self._lane.close()
         for connection in list(self._slaves.values()):
             connection.abort()
         if self._master is not None:
@@ -181,6 +187,9 @@ class HaService:
             self._logger.log("error", "ha_broken", error=repr(error))
             self._stop()
             self._listener.ha_failed(error)
+
+    def _task_failed(self, error: BaseException) -> None:
+        self.broken(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     # -- what the broker calls ---------------------------------------------------------------------
 
@@ -258,12 +267,12 @@ class HaService:
         if self._closed:
             return
         self._append_scheduled = False
-        self._events.append(ev.Appended(self._log.max_offset))
+        events: list[Event] = [ev.Appended(self._log.max_offset)]
         for end_offset, done in asked:
             self._tokens += 1
             self._puts[self._tokens] = done
-            self._events.append(ev.PutWaited(self._tokens, end_offset))
-        self._drain()
+            events.append(ev.PutWaited(self._tokens, end_offset))
+        self._take(*events)
 
     async def wait_put(self, end_offset: int) -> PutStatus:
         """Wait until enough slaves hold a record that ends at ``end_offset``, or its deadline."""
@@ -277,35 +286,22 @@ class HaService:
         return await future
 
     def give(self, event: Event) -> None:
-        """Take an event: step, carry out, and again for the events that this has caused."""
+        """Take an event."""
         if self._closed:
             return
         if self._append_scheduled:
             # Whatever it is, the core judges it by the log as it is.
             self._append_scheduled = False
-            self._events.append(ev.Appended(self._log.max_offset))
-        self._events.append(event)
-        self._drain()
+            self._take(ev.Appended(self._log.max_offset), event)
+        else:
+            self._take(event)
 
-    def _drain(self) -> None:
-        if self._draining:
-            return
-        self._draining = True
-        if self.is_fenced():
-            self._events.appendleft(ev.LeaseGranted(0))
-        try:
-            while self._events and not self._closed:
-                for effect in self.core.step(self._clock.now_ms(), self._events.popleft()):
-                    self._carry_out(effect)
-        except Exception as error:  # noqa: BLE001 - the frame that logs and passes it on
-            self.broken(error)
-        finally:
-            self._draining = False
-        if not self._closed:
-            self._timer.arm(self.core.next_deadline_ms)
-
-    def _tick(self) -> None:
-        self.give(ev.Ticked())
+    def _take(self, *events: Event) -> None:
+        """Step; a replica that stood still learns of its fence before anything else."""
+        if self.is_fenced() and not self._driver.is_running:
+            self._driver.give(ev.LeaseGranted(0), *events)
+        else:
+            self._driver.give(*events)
 
     # -- what connections call -----------------------------------------------------------------------
 
@@ -364,7 +360,7 @@ class HaService:
                 self, effect.conn, self._log, parser, self._wire.encode_ack
             )
             self._master = (effect.conn, connection)
-            self._start(self._connect(effect, connection))
+            self._tasks.start(self._connect(effect, connection), name="connect to the master")
         elif self._master is not None and self._master[0] == effect.conn:
             match effect:
                 case ev.SendToMaster(_, data):
@@ -376,11 +372,7 @@ class HaService:
 
     def _rare(
         self,
-        effect: ev.CutInvalidTail
-        | ev.TruncateLog
-        | ev.WriteEpochs
-        | ev.WaitDispatched
-        | ev.Flush
+        effect: ev.DiskEffect
         | ev.RebuildQueueOffsets
         | ev.AlterSyncStateSet
         | ev.RoleChanged
@@ -396,10 +388,7 @@ class HaService:
                 if done is not None and not done.done():
                     done.set_result(isinstance(effect, ev.RoleChanged))
             case _:
-                self._lane.append(effect)
-                if not self._lane_runs:
-                    self._lane_runs = True
-                    self._start(self._run_lane())
+                self._lane.add(effect)
 
     async def _connect(self, effect: ev.Connect, connection: MasterConnection) -> None:
         host, _, port = effect.address.rpartition(":")
@@ -413,17 +402,7 @@ class HaService:
         except (ConnectFailed, ValueError) as error:
             connection.fail(str(error))
 
-    async def _run_lane(self) -> None:
-        """Carry out what waits, one after another."""
-        try:
-            while self._lane and not self._closed:
-                await self._wait_for(self._lane.popleft())
-        except DiskFailed as error:
-            self.broken(error)
-        finally:
-            self._lane_runs = False
-
-    async def _wait_for(self, effect: Effect) -> None:
+    async def _wait_for(self, effect: ev.DiskEffect) -> None:
         log = self._log
         match effect:
             case ev.CutInvalidTail(seq):
@@ -443,7 +422,7 @@ class HaService:
             case ev.Flush(offset):
                 self.give(ev.Flushed(await log.flush(offset)))
             case _:
-                raise AssertionError(f"{effect} does not wait")
+                unknown_effect(effect)
 
     async def _valid_end(self, start: int) -> int:
         """Where the last whole record of the log ends; others get their turn meanwhile."""
@@ -458,16 +437,3 @@ class HaService:
             start = reached
             await asyncio.sleep(0)
         return start
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        self._task_count += 1
-        number = self._task_count
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks[number] = task
-        task.add_done_callback(lambda done: self._ended(number, done))
-
-    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(number, None)
-        error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):
-            self.broken(error)
