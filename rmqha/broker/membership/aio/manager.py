@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Protocol
 
-from rmqha.base.errors import ConnectFailed, LocalProtocolError, RmqhaError
+from rmqha.base.errors import RmqhaError
+from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note
 from rmqha.broker.membership import events as ev
+from rmqha.broker.membership.aio.asking import ask
 from rmqha.broker.membership.controller_requests import heartbeat_fields, master_of, who_fields
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.membership.events import Effect, Event
@@ -19,6 +20,7 @@ from rmqha.broker.membership.write_lease import (
     Deposed,
     Fenced,
     Grant,
+    LeaseEffect,
     LeaseEvent,
     Led,
     Left,
@@ -34,10 +36,10 @@ from rmqha.remoting.bodies import SyncStateSet
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.remoting.headers import int_field
-from rmqha.runtime.aio.earliest import EarliestTimer
+from rmqha.runtime.aio.driver import Driver, Lane
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.ports import Clock, TimerHandle
+from rmqha.runtime.ports import Clock
 from rmqha.store.aio.small_files import IdentityFiles
 
 
@@ -74,6 +76,15 @@ class Replica(Protocol):
     def log_fields(self) -> dict[str, str]:
         """``epoch``, ``maxOffset`` and ``confirmOffset`` of a heartbeat."""
 
+
+LaneEffect = (
+    WriteTemporary
+    | RemoveTemporary
+    | WriteIdentity
+    | ev.StartReplication
+    | ev.BecomeMaster
+    | ev.BecomeSlave
+)
 
 BEATS_OUT_MAX = 3
 """Heartbeats of a master that wait for one controller at a time."""
@@ -113,18 +124,29 @@ class ReplicasManager:
         self._log = log
         self._tasks = tasks
         self._replica = replica
-        self._events: deque[Event] = deque()
-        self._draining = False
-        self._closed = False
-        self._lane: deque[Effect] = deque()
-        self._lane_runs = False
-        self._timer = EarliestTimer(clock, self._tick)
+        self._driver: Driver[Event, Effect] = Driver(
+            core,
+            clock,
+            self._carry_out,
+            next_deadline_ms=lambda: core.next_deadline_ms,
+            on_due=lambda: self.give(ev.Ticked()),
+            settled=self._tell_lease,
+        )
+        self._lane: Lane[LaneEffect] = Lane(tasks, "replicas lane", self._wait_for)
         self._beating: dict[str, int] = {}
         settings = core.settings
         self.lease: WriteLease | None = None
+        self._lease_driver: Driver[LeaseEvent, LeaseEffect] | None = None
         if settings.write_lease_ms:
-            self.lease = WriteLease(settings.controllers, settings.write_lease_ms)
-        self._lease_timer: TimerHandle | None = None
+            lease = self.lease = WriteLease(settings.controllers, settings.write_lease_ms)
+            self._lease_driver = Driver(
+                lease,
+                clock,
+                self._carry_out_lease,
+                # Only for the note of the loss: whoever writes looks at the clock.
+                next_deadline_ms=lambda: lease.next_deadline_ms,
+                on_due=lambda: self._lease(LeaseTicked()),
+            )
         self._confirming = False
 
     @property
@@ -152,10 +174,10 @@ class ReplicasManager:
 
     def close(self) -> None:
         """Take no more events; the owner of ``tasks`` ends what runs."""
-        self._closed = True
-        self._timer.cancel()
-        if self._lease_timer is not None:
-            self._lease_timer.cancel()
+        self._driver.close()
+        self._lane.close()
+        if self._lease_driver is not None:
+            self._lease_driver.close()
 
     def lost(self, address: str) -> None:
         """A connection to a controller, or to anybody, has ended."""
@@ -167,50 +189,33 @@ class ReplicasManager:
 
     def give(self, event: Event) -> None:
         """Take an event, and carry out what follows from it."""
-        if self._closed:
-            return
-        self._events.append(event)
-        if self._draining:
-            return
-        self._draining = True
-        try:
-            while self._events and not self._closed:
-                for effect in self.core.step(self._clock.now_ms(), self._events.popleft()):
-                    self._carry_out(effect)
-        finally:
-            self._draining = False
-        if self.core.search.leader is not None:
-            self._lease(Led(self.core.search.leader))
-        self._lease(Reigned() if self._reigns else Deposed())
-        self._arm()
-
-    def _arm(self) -> None:
-        if not self._closed:
-            self._timer.arm(self.core.next_deadline_ms)
-
-    def _tick(self) -> None:
-        self.give(ev.Ticked())
+        self._driver.give(event)
 
     # -- the write lease -----------------------------------------------------------------------------
 
+    def _tell_lease(self) -> None:
+        """The lease follows what the core knows."""
+        if self.core.search.leader is not None:
+            self._lease(Led(self.core.search.leader))
+        self._lease(Reigned() if self._reigns else Deposed())
+
     def _lease(self, event: LeaseEvent) -> None:
-        if self.lease is None or self._closed:
-            return
-        before_ms = self.lease.next_deadline_ms
-        for effect in self.lease.step(self._clock.now_ms(), event):
-            match effect:
-                case Grant(until_ms):
-                    self._replica.lease_granted(until_ms)
-                case Confirm(number):
-                    if not self._confirming and self.core.search.leader is not None:
-                        self._confirming = True
-                        self._tasks.start(
-                            self._confirm(number, self.core.search.leader), name="confirm"
-                        )
-                case Note():
-                    self._log.note(effect)
-        if self.lease.next_deadline_ms != before_ms:
-            self._arm_lease(self.lease.next_deadline_ms)
+        if self._lease_driver is not None:
+            self._lease_driver.give(event)
+
+    def _carry_out_lease(self, effect: LeaseEffect) -> None:
+        match effect:
+            case Grant(until_ms):
+                self._replica.lease_granted(until_ms)
+            case Confirm(number):
+                leader = self.core.search.leader
+                if not self._confirming and leader is not None:
+                    self._confirming = True
+                    self._tasks.start(self._confirm(number, leader), name="confirm")
+            case Note():
+                self._log.note(effect)
+            case _:
+                unknown_effect(effect)
 
     async def _confirm(self, number: int, leader: str) -> None:
         """Have the leader say who is master; another one is taken for what 1008 says.
@@ -240,18 +245,6 @@ class ReplicasManager:
             body = SyncStateSet(found.broker_ids, epoch).encode()
             self.give(ev.Notified(answer.ext_fields, body))
 
-    def _arm_lease(self, due_ms: int | None) -> None:
-        """Only for the note of the loss: whoever writes looks at the clock."""
-        if self._lease_timer is None and due_ms is not None:
-            delay_ms = max(0, due_ms - self._clock.now_ms())
-            self._lease_timer = self._clock.call_later(delay_ms, self._lease_tick)
-
-    def _lease_tick(self) -> None:
-        self._lease_timer = None
-        self._lease(LeaseTicked())
-        if self.lease is not None and not self._closed:
-            self._arm_lease(self.lease.next_deadline_ms)
-
     # -- effects -----------------------------------------------------------------------------------
 
     def _carry_out(self, effect: Effect) -> None:  # noqa: C901 - one case an effect
@@ -280,25 +273,10 @@ class ReplicasManager:
             case Note():
                 self._log.note(effect)
             case _:
-                self._lane.append(effect)
-                if not self._lane_runs:
-                    self._lane_runs = True
-                    self._tasks.start(self._run_lane(), name="replicas lane")
+                self._lane.add(effect)
 
     async def _ask(self, effect: ev.Ask) -> None:
-        command = RemotingCommand(effect.code, ext_fields=effect.fields or None, body=effect.body)
-        try:
-            answer = await self._client.invoke(effect.address, command, effect.timeout_ms)
-        except (ConnectFailed, LocalProtocolError) as error:
-            self.give(ev.Unanswered(effect.token, sent=False, reason=str(error)))
-        except RmqhaError as error:
-            self.give(ev.Unanswered(effect.token, sent=True, reason=str(error)))
-        else:
-            self.give(
-                ev.Answered(
-                    effect.token, answer.code, answer.ext_fields, answer.body, answer.remark or ""
-                )
-            )
+        self.give(await ask(self._client, effect))
 
     def _beat(self, addresses: tuple[str, ...], fields: dict[str, str]) -> None:
         answered = self.lease is not None and self._reigns
@@ -327,14 +305,7 @@ class ReplicasManager:
         finally:
             self._beating[address] -= 1
 
-    async def _run_lane(self) -> None:
-        try:
-            while self._lane and not self._closed:
-                await self._wait_for(self._lane.popleft())
-        finally:
-            self._lane_runs = False
-
-    async def _wait_for(self, effect: Effect) -> None:
+    async def _wait_for(self, effect: LaneEffect) -> None:
         match effect:
             case WriteTemporary(identity):
                 await self._files.write_temporary(identity)
@@ -355,4 +326,4 @@ class ReplicasManager:
                 accepted = await self._replica.become_slave(epoch, master_id, master_address)
                 self.give(ev.RoleSettled(epoch, accepted))
             case _:
-                raise AssertionError(f"{effect} does not wait")
+                unknown_effect(effect)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rmqha.base.errors import ConnectFailed, LocalProtocolError, RmqhaError
+from rmqha.base.errors import RmqhaError
+from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note
-from rmqha.broker.membership.events import Answered, Ask, Beat, Unanswered
+from rmqha.broker.membership.aio.asking import ask
+from rmqha.broker.membership.events import Ask, Beat
 from rmqha.broker.membership.stall_page import StallPage
 from rmqha.broker.membership.stall_watch import (
     LOOK_MS,
@@ -17,12 +19,14 @@ from rmqha.broker.membership.stall_watch import (
     LowerFence,
     RaiseFence,
     StallWatch,
+    WatchEffect,
     WatchEvent,
     WatchSettings,
 )
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
+from rmqha.runtime.aio.driver import Driver
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.ports import Clock
 
@@ -44,6 +48,7 @@ class StallWatcher:
         tasks: Tasks, tell: Callable[[Note], None],
     ) -> None:  # fmt: skip
         self.core = StallWatch(settings)
+        self._driver: Driver[WatchEvent, WatchEffect] = Driver(self.core, clock, self._carry_out)
         self._page = page
         self._client = client
         self._clock = clock
@@ -55,40 +60,29 @@ class StallWatcher:
         """Look, for ever."""
         page = self._page
         while True:
-            self._give(Looked(page.facts, page.is_fenced, page.is_fence_seen))
+            self._driver.give(Looked(page.facts, page.is_fenced, page.is_fence_seen))
             await self._clock.sleep(LOOK_MS)
 
-    def _give(self, event: WatchEvent) -> None:
-        for effect in self.core.step(self._clock.now_ms(), event):
-            match effect:
-                case RaiseFence():
-                    self._page.raise_fence()
-                case LowerFence():
-                    self._page.lower_fence()
-                case Note():
-                    self._tell(effect)
-                case Ask():
-                    self._tasks.start(self._ask(effect), name=f"ask {effect.code}")
-                case Beat(addresses, fields):
-                    for address in addresses:
-                        if address not in self._beating:
-                            self._beating.add(address)
-                            self._tasks.start(self._beat(address, fields), name=f"beat {address}")
+    def _carry_out(self, effect: WatchEffect) -> None:
+        match effect:
+            case RaiseFence():
+                self._page.raise_fence()
+            case LowerFence():
+                self._page.lower_fence()
+            case Note():
+                self._tell(effect)
+            case Ask():
+                self._tasks.start(self._ask(effect), name=f"ask {effect.code}")
+            case Beat(addresses, fields):
+                for address in addresses:
+                    if address not in self._beating:
+                        self._beating.add(address)
+                        self._tasks.start(self._beat(address, fields), name=f"beat {address}")
+            case _:
+                unknown_effect(effect)
 
     async def _ask(self, effect: Ask) -> None:
-        command = RemotingCommand(effect.code, ext_fields=effect.fields or None, body=effect.body)
-        try:
-            answer = await self._client.invoke(effect.address, command, effect.timeout_ms)
-        except (ConnectFailed, LocalProtocolError) as error:
-            self._give(Unanswered(effect.token, sent=False, reason=str(error)))
-        except RmqhaError as error:
-            self._give(Unanswered(effect.token, sent=True, reason=str(error)))
-        else:
-            self._give(
-                Answered(
-                    effect.token, answer.code, answer.ext_fields, answer.body, answer.remark or ""
-                )
-            )
+        self._driver.give(await ask(self._client, effect))
 
     async def _beat(self, address: str, fields: dict[str, str]) -> None:
         command = RemotingCommand(RequestCode.BROKER_HEARTBEAT, flag=FLAG_ONEWAY, ext_fields=fields)
