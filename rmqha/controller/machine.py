@@ -55,10 +55,12 @@ from rmqha.controller.metadata.fields import broker_id_field
 from rmqha.controller.metadata.lanes import Lanes, Work
 from rmqha.controller.metadata.messages import (
     Committed,
+    Configured,
     ConnectionClosed,
     ControllerEffect,
     ControllerEvent,
     Effects,
+    HeartbeatHeard,
     LeadershipChanged,
     MachineSettings,
     Notify,
@@ -85,8 +87,8 @@ from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.heartbeat import Heartbeat
 
 __all__ = [
-    "Committed", "ConnectionClosed", "ControllerEffect", "ControllerEvent", "ControllerMachine",
-    "LeadershipChanged", "MachineSettings", "Notify", "ProposalDropped", "Propose", "Reply",
+    "Committed", "Configured", "ConnectionClosed", "ControllerEffect", "ControllerEvent",
+    "ControllerMachine", "HeartbeatHeard", "LeadershipChanged", "MachineSettings", "Notify", "ProposalDropped", "Propose", "Reply",
     "RequestReceived", "RouteFollowed", "RouteUnknown", "RouteUpdated", "SnapshotLoaded",
     "Ticked", "WatchRoute", "heartbeat_answer",
 ]  # fmt: skip
@@ -137,7 +139,9 @@ class ControllerMachine:
         self.liveness.timeout_ms_max = settings.heartbeat_timeout_ms_max
         self.digests.configure(settings.digest_every, self._applied_index)
 
-    def step(self, now_ms: int, event: ControllerEvent) -> list[ControllerEffect]:
+    def step(  # noqa: C901 - one case an event
+        self, now_ms: int, event: ControllerEvent
+    ) -> list[ControllerEffect]:
         """Take one event and return what the shell must do, in this order.
 
         Raises:
@@ -151,6 +155,11 @@ class ControllerMachine:
                 return self._committed(now_ms, event)
             case Ticked():
                 return self._ticked(now_ms)
+            case HeartbeatHeard(connection, beat):
+                return [*self.heartbeat(now_ms, connection, beat)]
+            case Configured(settings):
+                self.configure(settings)
+                return []
             case ConnectionClosed():
                 return self._connection_closed(now_ms, event.connection)
             case LeadershipChanged():
@@ -165,7 +174,10 @@ class ControllerMachine:
                 assert_never(event)
 
     def heartbeat(self, now_ms: int, connection: int, beat: Heartbeat) -> Effects:
-        """Take a 904 without the way through ``step``; seldom has anything to do."""
+        """Take a 904: what ``step`` does of ``HeartbeatHeard``, for who takes thousands a second.
+
+        Seldom has anything to do.
+        """
         broker = self.liveness.heartbeat(now_ms, connection, beat)
         return () if broker is None else self._after_heartbeat(now_ms, broker)
 
@@ -179,6 +191,7 @@ class ControllerMachine:
     ) -> Decision:
         """Answer 1004, 1006 or 1012 at once; reads need not wait for events in flight.
 
+        It is what ``step`` does of a ``RequestReceived``, for who takes thousands a second.
         The shell asks only while its read lease is valid. The answer's ``ext_fields`` is shared:
         nobody may change it.
         """
@@ -197,7 +210,7 @@ class ControllerMachine:
             return not_supported(code)
         return decide(self.state, self._context(now_ms), code, ext_fields, body)
 
-    def next_deadline_ms(self, now_ms: int) -> int | None:
+    def next_deadline_ms(self) -> int | None:
         """When to tick next, exact; None when nothing waits for time to pass."""
         deadlines = [self.liveness.next_deadline_ms()]
         if self._leader:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator
-from typing import assert_never
+from collections.abc import Callable, Iterator
 
 from rmqha.base.errors import DiskFailed
+from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note
 from rmqha.controller import machine as cm
 from rmqha.controller.aio.metrics import ControllerMetrics
@@ -40,7 +40,7 @@ from rmqha.remoting.frame import encode
 from rmqha.remoting.heartbeat import HEARTBEAT, beat_of, decode_heartbeat
 from rmqha.remoting.repeats import HeaderCache
 from rmqha.remoting.settings import RemotingSettings
-from rmqha.runtime.aio.earliest import EarliestTimer
+from rmqha.runtime.aio.driver import Driver
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, Network, Rng
@@ -107,6 +107,13 @@ class ControllerService:
             idle_timeout_ms=config.integer("serverChannelMaxIdleTimeSeconds") * 1000,
         )
         self.machine = cm.ControllerMachine(machine_settings(config))
+        self._driver: Driver[cm.ControllerEvent, cm.ControllerEffect] = Driver(
+            self.machine,
+            clock,
+            self._carry_out,
+            next_deadline_ms=self._next_deadline_ms,
+            on_due=self._on_timer,
+        )
         self.metrics = ControllerMetrics()
         self.elections = Elections()
         self._replayed_index = 0
@@ -130,7 +137,7 @@ class ControllerService:
         )
         self._client = RemotingClient(network, clock, remoting, connection_ids=connection_ids)
         self._notifier = Notifier(self._client, log)
-        self._routes = RouteWatch(self._client, clock, log, self._step)
+        self._routes = RouteWatch(self._client, clock, log, self._driver.give)
         self.server = RemotingServer(
             network,
             clock,
@@ -150,7 +157,6 @@ class ControllerService:
         self._note_second = 0
         self._note_counts: dict[str, int] = {}
         self._next_token = 0
-        self._timer = EarliestTimer(clock, self._on_timer)
         self._closing = False
 
     # -- life ------------------------------------------------------------------------------
@@ -178,13 +184,13 @@ class ControllerService:
     async def close(self) -> None:
         """Close without handing over."""
         self._closing = True
-        self._timer.cancel()
         await self.server.close()
         await self._notifier.close()
         await self._routes.close()
         await self._client.close()
         await self._tasks.close()
         await self.raft.close()
+        self._driver.close()
 
     def status(self) -> Status:
         """Plain figures of this node, for metrics and people."""
@@ -239,7 +245,7 @@ class ControllerService:
             connection.send_frames(frames)
         self.raft.flush()
         self.metrics.batch(len(commands))
-        self._arm(now_ms)
+        self._driver.arm()
 
     def _read(
         self, now_ms: int, connection: Connection, command: RemotingCommand, frames: list[bytes]
@@ -257,7 +263,7 @@ class ControllerService:
         """A connection ended: a peer's, a broker's or a tool's."""
         self.raft.peers.on_closed(connection.id)
         if not self._closing:
-            self._step(cm.ConnectionClosed(connection.id))
+            self._driver.give(cm.ConnectionClosed(connection.id))
 
     def _protocol_error(self, connection: Connection, error: Exception) -> None:
         self.metrics.protocol_errors += 1
@@ -269,7 +275,7 @@ class ControllerService:
         beat = beat_of(command)
         effects = self.machine.heartbeat(now_ms, connection.id, beat)
         if effects:
-            self._carry_out(now_ms, effects)
+            self._driver.carry_out(now_ms, effects)
         if not command.flag & FLAG_ONEWAY:
             frames.append(self._repeated.frame(command, cm.heartbeat_answer(beat)))
 
@@ -291,7 +297,7 @@ class ControllerService:
         request = cm.RequestReceived(
             token, connection.id, command.code, command.ext_fields or {}, command.body
         )
-        self._carry_out(now_ms, self.machine.step(now_ms, request))
+        self._driver.give_at(now_ms, request)
 
     def _other(self, connection: Connection, command: RemotingCommand) -> None:
         code = command.code
@@ -318,7 +324,7 @@ class ControllerService:
         if not answer.changed:
             connection.send(command.reply(answer.code, answer.remark))
             return
-        self.machine.configure(machine_settings(self.config))
+        self._driver.give(cm.Configured(machine_settings(self.config)))
         if self.raft.core is not None:
             self.raft.core.use_lease(not self.config.boolean("isProcessReadEvent"))
         self._tasks.start(self._store_config(connection, command), name="store config")
@@ -345,17 +351,14 @@ class ControllerService:
             proposal = self._proposed.pop(entry.data, None)
             if proposal is not None:
                 self.metrics.appended(now_ms - proposal[1])
-            committed = cm.Committed(entry.log_index, entry.data)
-            effects = self.machine.step(now_ms, committed)
-            if effects:
-                self._carry_out(now_ms, effects)
+            self._driver.give_at(now_ms, cm.Committed(entry.log_index, entry.data))
             if self._observer is not None:
                 self._observer.entry_applied(self.node_id, entry)
-        self._arm(now_ms)
+        self._driver.arm()
 
     def leader_ready(self, term: int) -> None:
         """Start to answer."""
-        self._step(cm.LeadershipChanged(is_leader=True, term=term))
+        self._driver.give(cm.LeadershipChanged(is_leader=True, term=term))
 
     def role_changed(self, role: str, term: int, leader_id: str | None) -> None:
         """Log it; stop answering when this node does not lead any more."""
@@ -369,7 +372,7 @@ class ControllerService:
         if self._observer is not None:
             self._observer.role_changed(self.node_id, role, term, last_index)
         if role != "leader" and self.machine.is_leader:
-            self._step(cm.LeadershipChanged(is_leader=False, term=term))
+            self._driver.give(cm.LeadershipChanged(is_leader=False, term=term))
 
     def reads_ready(self, tokens: tuple[int, ...]) -> None:
         """These requests may see the applied state now."""
@@ -392,7 +395,7 @@ class ControllerService:
             proposal = self._proposed.pop(record, None)
             if proposal is not None:
                 self.metrics.appends_failed += 1
-                self._step(cm.ProposalDropped(proposal[0]))
+                self._driver.give(cm.ProposalDropped(proposal[0]))
 
     def check_record(self, record: bytes) -> None:
         """Raise StoreCorrupted when the machine could not read it."""
@@ -411,7 +414,7 @@ class ControllerService:
         # Large ones take long to read: what was read to be checked is not read again.
         checked, self._checked = self._checked, None
         state = checked[1] if checked is not None and checked[0] is data else None
-        self._step(cm.SnapshotLoaded(index, data, state))
+        self._driver.give(cm.SnapshotLoaded(index, data, state))
 
     def fatal(self, error: Exception) -> None:
         """The node must stop."""
@@ -420,34 +423,28 @@ class ControllerService:
 
     # -- effects -----------------------------------------------------------------------------
 
-    def _step(self, event: cm.ControllerEvent) -> None:
-        now_ms = self._clock.now_ms()
-        self._carry_out(now_ms, self.machine.step(now_ms, event))
-        self._arm(now_ms)
-
-    def _carry_out(self, now_ms: int, effects: Iterable[cm.ControllerEffect]) -> None:
-        for effect in effects:
-            # Every request passes here twice: a match of fields costs more than what is done.
-            match effect:
-                case cm.Reply():
-                    waiting = self._requests.pop(effect.token, None)
-                    if waiting is not None:
-                        self._answer(now_ms, waiting, effect)
-                case cm.Propose():
-                    self._proposed[effect.record] = (effect.token, now_ms)
-                    self.raft.propose(effect.record)
-                case cm.Notify(address, ext_fields, body):
-                    self._notifier.notify(address, ext_fields, body)
-                case cm.WatchRoute():
-                    self._routes.watch(effect)
-                case Note():
-                    replayed = self.machine.applied_index <= self._replayed_index
-                    self.elections.noted(effect, None if replayed else self._clock.wall_ms())
-                    self._note(effect)
-                    if self._observer is not None:
-                        self._observer.noted(self.node_id, effect)
-                case _:
-                    assert_never(effect)
+    def _carry_out(self, effect: cm.ControllerEffect) -> None:
+        # Every request passes here twice: a match of fields costs more than what is done.
+        match effect:
+            case cm.Reply():
+                waiting = self._requests.pop(effect.token, None)
+                if waiting is not None:
+                    self._answer(self._driver.now_ms, waiting, effect)
+            case cm.Propose():
+                self._proposed[effect.record] = (effect.token, self._driver.now_ms)
+                self.raft.propose(effect.record)
+            case cm.Notify(address, ext_fields, body):
+                self._notifier.notify(address, ext_fields, body)
+            case cm.WatchRoute():
+                self._routes.watch(effect)
+            case Note():
+                replayed = self.machine.applied_index <= self._replayed_index
+                self.elections.noted(effect, None if replayed else self._clock.wall_ms())
+                self._note(effect)
+                if self._observer is not None:
+                    self._observer.noted(self.node_id, effect)
+            case _:
+                unknown_effect(effect)
 
     def _note(self, note: Note) -> None:
         """Log a transition; of a storm of one kind only as many as people can use.
@@ -482,10 +479,9 @@ class ControllerService:
 
     # -- time --------------------------------------------------------------------------------
 
-    def _arm(self, now_ms: int) -> None:
-        if not self._closing:
-            self._timer.arm(self.machine.next_deadline_ms(now_ms))
+    def _next_deadline_ms(self) -> int | None:
+        return None if self._closing else self.machine.next_deadline_ms()
 
     def _on_timer(self) -> None:
         if not self._closing:
-            self._step(cm.Ticked())
+            self._driver.give(cm.Ticked())

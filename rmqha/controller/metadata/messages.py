@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from rmqha.base.machine import Note
 from rmqha.controller.metadata.state import MetadataState
+from rmqha.remoting.heartbeat import Heartbeat
 
 
 class MachineSettings(Struct, frozen=True):
@@ -71,6 +72,19 @@ class RequestReceived(Struct, frozen=True):
     code: int
     ext_fields: dict[str, str]
     body: bytes = b""
+
+
+class HeartbeatHeard(Struct, frozen=True):
+    """A 904 came in; nobody waits for what ``step`` says to it."""
+
+    connection: int
+    beat: Heartbeat
+
+
+class Configured(Struct, frozen=True):
+    """An operator has changed settings; deadlines already running keep theirs."""
+
+    settings: MachineSettings
 
 
 class ConnectionClosed(Struct, frozen=True):
@@ -148,6 +162,8 @@ class RouteUnknown(Struct, frozen=True):
 
 ControllerEvent: TypeAlias = (
     RequestReceived
+    | HeartbeatHeard
+    | Configured
     | ConnectionClosed
     | Ticked
     | LeadershipChanged

@@ -136,7 +136,7 @@ class Driver:
         """Let time pass, ticking exactly when the machine asks to."""
         end_ms = self.now_ms + duration_ms
         for _ in range(100_000):
-            due_ms = self.machine.next_deadline_ms(self.now_ms)
+            due_ms = self.machine.next_deadline_ms()
             if due_ms is None or due_ms > end_ms:
                 break
             self.now_ms = max(due_ms, self.now_ms)
