@@ -7,7 +7,6 @@ fdatasync runs in a thread, behind the Disk port.
 from __future__ import annotations
 
 from collections import deque
-from typing import assert_never
 
 from rmqha.base.errors import (
     DiskFailed,
@@ -16,7 +15,7 @@ from rmqha.base.errors import (
     StoreCorrupted,
     StoreMismatch,
 )
-from rmqha.base.invariants import invariant
+from rmqha.base.invariants import invariant, unknown_effect
 from rmqha.base.machine import Note
 from rmqha.controller.aio.peers import Peers
 from rmqha.controller.aio.raft_store import SET_ASIDE, open_store
@@ -26,10 +25,12 @@ from rmqha.controller.aio.state_machine import StateMachine
 from rmqha.controller.aio.wal import Wal
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft.core import RaftCore
+from rmqha.controller.raft.held_sends import HeldSends
 from rmqha.controller.raft.messages import AppendRequest, Message, SnapshotRequest
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.controller.settings import Peer
 from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.driver import Driver
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, Network, Rng, TimerHandle
@@ -132,13 +133,13 @@ class RaftNode:
         )
         self.core: RaftCore | None = None
         self.applied_index = 0
-        self._events: deque[ev.Event] = deque()
-        self._stepping = False
+        self._driver: Driver[ev.Event, ev.Effect] | None = None
+        self._early: list[ev.Event] = []  # before there was a core
         self._proposals: list[bytes] = []
         self._flush_scheduled = False
         self._rounds: deque[tuple[int, int]] = deque()  # last index, and when it left
         self._overlap_timer: TimerHandle | None = None
-        self._held: deque[tuple[int, bool, list[ev.Effect]]] = deque()
+        self._held = HeldSends()
         self._timer: TimerHandle | None = None
         self._timer_at_ms = 0
         self._snapshotting = False
@@ -181,6 +182,15 @@ class RaftNode:
             snapshot=meta,
             seed=self._rng.randint(0, 1 << 30),
             now_ms=self._clock.now_ms(),
+        )
+        # Without the driver's timer: this one knows when it is late (``_on_timer``).
+        self._driver = Driver(
+            self.core,
+            self._clock,
+            self._carry_out,
+            on_error=self._broken,
+            after_step=self._step_ended,
+            settled=self._settled,
         )
         self._log.log(
             "info",
@@ -276,28 +286,31 @@ class RaftNode:
 
     def give(self, event: ev.Event) -> None:
         """Feed the core; effects may feed it again, which waits its turn."""
-        self._events.append(event)
-        if self._stepping or self.core is None or self._stopped:
+        if self._stopped:
             return
-        self._stepping = True
-        try:
-            while self._events:
-                effects = self.core.step(self._clock.now_ms(), self._events.popleft())
-                self._carry_out(effects)
-                self.peers.flush()
-        except InvariantBroken as error:
-            self._stopped = True
-            self._machine.fatal(error)
-        except Exception as error:
-            # Effects were lost half-way: what the core believes is not what was done.
-            self._stopped = True
-            self._machine.fatal(error)
-            raise
-        finally:
-            self._stepping = False
+        if self._driver is None:
+            self._early.append(event)
+        elif self._early:
+            early, self._early = self._early, []
+            self._driver.give(*early, event)
+        else:
+            self._driver.give(event)
+
+    def _step_ended(self) -> None:
+        self._held.step_ended()
+        self.peers.flush()
+
+    def _settled(self) -> None:
         if self._proposals and not self._flush_scheduled:
             self.flush()
         self._arm()
+
+    def _broken(self, error: Exception) -> None:
+        """Effects were lost half-way, or a rule broke: what the core believes was not done."""
+        self._stopped = True
+        self._machine.fatal(error)
+        if not isinstance(error, InvariantBroken):
+            raise error
 
     def _on_message(self, message: Message) -> None:
         if isinstance(message, AppendRequest) and message.entries:
@@ -361,37 +374,25 @@ class RaftNode:
 
     # -- effects out ---------------------------------------------------------------------------
 
-    def _carry_out(self, effects: list[ev.Effect]) -> None:
-        persisting: list[ev.Effect] | None = None
-        for effect in effects:
-            match effect:
-                case ev.Persist(seq, hard_state, _):
-                    persisting = []
-                    self._held.append((seq, hard_state is not None, persisting))
-                    # A leader's time is its group's time, and nobody waits for its own disk alone.
-                    self.wal.append(effect, may_block=not self.leads())
-                case ev.Send() | ev.SendSnapshot():
-                    self._hold_or_send(effect, persisting)
-                case _:
-                    self._local(effect)
-
-    def _hold_or_send(self, effect: ev.Effect, persisting: list[ev.Effect] | None) -> None:
-        if persisting is None and self._held:
-            # Nothing may leave while a term or a vote is not durable yet.
-            persisting = next((sends for _, hard, sends in reversed(self._held) if hard), None)
-        if persisting is None:
-            self._transmit(effect)
-        else:
-            persisting.append(effect)
+    def _carry_out(self, effect: ev.Effect) -> None:
+        match effect:
+            case ev.Persist(seq, hard_state, _):
+                self._held.persisting(seq, hard=hard_state is not None)
+                # A leader's time is its group's time, and nobody waits for its own disk alone.
+                self.wal.append(effect, may_block=not self.leads())
+            case ev.Send() | ev.SendSnapshot():
+                if self._held.may_leave(effect):
+                    self._transmit(effect)
+            case _:
+                self._local(effect)
 
     def _on_durable(self, seq: int) -> None:
         self._wrote_ms = self._clock.now_ms()
-        while self._held and self._held[0][0] <= seq:
-            for effect in self._held.popleft()[2]:
-                self._transmit(effect)
+        for send in self._held.durable(seq):
+            self._transmit(send)
         self.give(ev.Persisted(seq))
 
-    def _transmit(self, effect: ev.Effect) -> None:
+    def _transmit(self, effect: ev.Send | ev.SendSnapshot) -> None:
         match effect:
             case ev.Send(to, message):
                 self.peers.send(to, message)
@@ -404,9 +405,9 @@ class RaftNode:
                     )  # fmt: skip
                     self.peers.send(to, request)
             case _:
-                raise InvariantBroken(f"{effect} cannot be sent")
+                unknown_effect(effect)
 
-    def _local(self, effect: ev.Effect) -> None:  # noqa: C901 - one case an effect
+    def _local(self, effect: ev.LocalEffect) -> None:
         match effect:
             case ev.Apply(entries):
                 self.applied_index = entries[-1].log_index
@@ -429,10 +430,8 @@ class RaftNode:
                 self._tasks.start(self._compact(up_to_index), name="compact log")
             case Note():
                 self._log.note(effect)
-            case ev.Persist() | ev.Send() | ev.SendSnapshot():
-                raise InvariantBroken("not a local effect")
             case _:
-                assert_never(effect)
+                unknown_effect(effect)
 
     # -- snapshots -----------------------------------------------------------------------------
 

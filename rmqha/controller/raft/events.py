@@ -220,11 +220,8 @@ class CompactLog(NamedTuple):
     up_to_index: int
 
 
-Effect = (
-    Persist
-    | Send
-    | SendSnapshot
-    | Apply
+LocalEffect = (
+    Apply
     | RoleChanged
     | LeaderReady
     | ReadReady
@@ -234,3 +231,4 @@ Effect = (
     | CompactLog
     | Note
 )
+Effect = Persist | Send | SendSnapshot | LocalEffect
