@@ -7,9 +7,9 @@ here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import assert_never
 
 from rmqha.base.errors import DiskFailed, RmqhaError, StoreCorrupted
+from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note
 from rmqha.namesrv import messages as nm
 from rmqha.namesrv.aio.stored_files import StoredFile
@@ -22,6 +22,7 @@ from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer, unsupporte
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.driver import Driver
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, Network, TimerHandle
@@ -71,6 +72,9 @@ class NameServer:
             idle_timeout_ms=config.integer("serverChannelMaxIdleTimeSeconds") * 1000,
         )
         self.machine = NamesrvMachine(config, clock.now_ms(), masters)
+        self._driver: Driver[nm.NamesrvEvent, nm.NamesrvEffect] = Driver(
+            self.machine, clock, self._carry_out
+        )
         self.requests: dict[int, int] = {}
         self.protocol_errors = self.notifications_lost = 0
         self._tasks = Tasks(log)
@@ -162,7 +166,8 @@ class NameServer:
                     connection.send(unsupported(command))
                 continue
             self.requests[command.code] = self.requests.get(command.code, 0) + 1
-            self._carry_out(answer.effects)
+            if answer.effects:
+                self._driver.carry_out(now_ms, answer.effects)
             if answer.stored is not None:
                 self._store(connection, command, answer, answer.stored)
             elif not command.is_oneway:
@@ -202,7 +207,7 @@ class NameServer:
     def on_closed(self, connection: Connection, error: Exception | None) -> None:
         """A connection ended; its brokers leave at once."""
         if not self._closing:
-            self._step(nm.ConnectionClosed(connection.id))
+            self._driver.give(nm.ConnectionClosed(connection.id))
 
     def _protocol_error(self, connection: Connection, error: Exception) -> None:
         self.protocol_errors += 1
@@ -210,21 +215,17 @@ class NameServer:
 
     # -- effects -----------------------------------------------------------------------------
 
-    def _step(self, event: nm.NamesrvEvent) -> None:
-        self._carry_out(self.machine.step(self._clock.now_ms(), event))
-
-    def _carry_out(self, effects: list[nm.NamesrvEffect] | tuple[nm.NamesrvEffect, ...]) -> None:
-        for effect in effects:
-            match effect:
-                case nm.NotifyMinBrokerId(addresses, fields):
-                    for address in addresses:
-                        self._notify(address, fields)
-                case nm.CloseConnection(connection_id):
-                    self._close_connection(connection_id)
-                case Note():
-                    self._log.note(effect)
-                case _:
-                    assert_never(effect)
+    def _carry_out(self, effect: nm.NamesrvEffect) -> None:
+        match effect:
+            case nm.NotifyMinBrokerId(addresses, fields):
+                for address in addresses:
+                    self._notify(address, fields)
+            case nm.CloseConnection(connection_id):
+                self._close_connection(connection_id)
+            case Note():
+                self._log.note(effect)
+            case _:
+                unknown_effect(effect)
 
     def _close_connection(self, connection_id: int) -> None:
         for connection in self._server.connections:
@@ -259,7 +260,7 @@ class NameServer:
         if self._closing:
             return
         self._arm()
-        self._step(nm.Ticked())
+        self._driver.give(nm.Ticked())
 
 
 def _reply(command: RemotingCommand, answer: nm.Answer) -> RemotingCommand:
