@@ -129,12 +129,6 @@ class SetHeard(Struct, frozen=True):
     ids: frozenset[int]
 
 
-class ReplicasKnown(Struct, frozen=True):
-    """Broker ids that the controller has registered; before it any id may connect."""
-
-    ids: frozenset[int]
-
-
 class LeaseGranted(Struct, frozen=True):
     """The controllers elect nobody else before ``until_ms``, by this replica's clock.
 
@@ -269,7 +263,6 @@ Event = (
     | AlterRefused
     | AlterLost
     | SetHeard
-    | ReplicasKnown
     | LeaseGranted
     | PutWaited
     | Appended

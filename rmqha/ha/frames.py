@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from rmqha.base.errors import FrameTooLarge, HeaderMalformed, RemoteProtocolError
 from rmqha.ha.epochs import EpochEntry
@@ -155,22 +155,6 @@ _NEEDS = {
     int(ConnectionState.HANDSHAKE): _HANDSHAKE_REQUEST.size,
     int(ConnectionState.TRANSFER): _ACK.size,
 }
-
-
-class BodyParser(Protocol):
-    """What a slave's connection needs of a parser: exact reads, and no body bytes."""
-
-    body_pending: int
-
-    @property
-    def wanted(self) -> int:
-        """Header bytes to read next, at least 1; never reaches into a body."""
-
-    def feed(self, data: bytes) -> MasterFrame | None:
-        """Take at most :attr:`wanted` header bytes; a frame when they complete one."""
-
-    def body_received(self, size: int) -> None:
-        """So many bytes of the body have arrived."""
 
 
 class MasterFrameParser:

@@ -63,7 +63,6 @@ class HaCore:
         self._plan: roles.Plan | None = None
         self._plan_seq = 0
         self._commands: deque[ev.ChangedToMaster | ev.ChangedToSlave] = deque()
-        self._known_ids: frozenset[int] | None = None
         self._next_check_ms = now_ms
         self._same_master = False
 
@@ -174,8 +173,7 @@ class HaCore:
         | ev.SyncStateSetConfirmed
         | ev.AlterRefused
         | ev.AlterLost
-        | ev.SetHeard
-        | ev.ReplicasKnown,
+        | ev.SetHeard,
     ) -> None:
         members = self.members
         match event:
@@ -193,8 +191,6 @@ class HaCore:
                 members.sync_state_set.refused(now_ms, for_a_member=for_a_member)
             case ev.AlterLost():
                 members.sync_state_set.lost()
-            case ev.ReplicasKnown(ids):
-                self._known(ids)
             case _:
                 assert_never(event)
         if self.is_serving:
@@ -208,12 +204,6 @@ class HaCore:
                 self.client.master_found(now_ms, address)
             case ev.SetHeard(ids):
                 self.client.set_heard(now_ms, ids)
-
-    def _known(self, ids: frozenset[int]) -> None:
-        self._known_ids = ids
-        for session in self.sessions.values():
-            if session.slave_id is not None and session.slave_id not in ids:
-                session.close("the controller does not know this broker id")
 
     def _next_plan(self, now_ms: int) -> None:
         while self._plan is None and self._commands:
@@ -337,9 +327,7 @@ class HaCore:
                         self.members.changed(now_ms)
 
     def _presented(self, now_ms: int, session: MasterSession, frame: HandshakeRequest) -> None:
-        if self._known_ids is not None and frame.slave_id not in self._known_ids:
-            session.close("the controller does not know this broker id")
-        elif session.presented(now_ms, frame):
+        if session.presented(now_ms, frame):
             for other in self.sessions.values():
                 if other is not session and other.slave_id == session.slave_id:
                     other.close("a newer connection of the same slave", "info")

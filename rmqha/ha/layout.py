@@ -52,13 +52,3 @@ ACK = Struct(
     "state" / Const(2, Int32sb),
     "offset" / Int64sb,
 )
-
-CLASSIC_REPORT = Struct("offset" / Int64sb)
-"""Slave -> master without a controller."""
-
-CLASSIC_TRANSFER = Struct(
-    "offset" / Int64sb,
-    "body_size" / Int32sb,
-    "body" / Bytes(this.body_size),
-)
-"""Master -> slave without a controller."""

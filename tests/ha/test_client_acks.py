@@ -10,7 +10,7 @@ import pytest
 from rmqha.ha.aio import client
 from rmqha.ha.aio.client import ACK_DELAY_BYTES_MAX, FULL_BODY_BYTES_MIN, MasterConnection
 from rmqha.ha.events import BodyReceived
-from rmqha.ha.frames import MasterFrameParser, TransferHeader, encode_ack, encode_transfer_header
+from rmqha.ha.frames import TransferHeader, encode_ack, encode_transfer_header
 from tests.ha.memory_log import MemoryLog
 from tests.ha.test_loopback import until
 
@@ -23,9 +23,7 @@ class Line:
     def __init__(self) -> None:
         self.written: list[bytes] = []
         self.offset = 0
-        self.connection = MasterConnection(
-            self, 1, MemoryLog(1 << 26), MasterFrameParser(), encode_ack
-        )
+        self.connection = MasterConnection(self, 1, MemoryLog(1 << 26))
         self.connection.connection_made(cast(asyncio.Transport, self))
 
     def write(self, data: bytes) -> None:

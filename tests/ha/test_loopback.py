@@ -1,4 +1,4 @@
-"""The shells over real sockets: Python to Python, both protocols, and one strange peer."""
+"""The shells over real sockets: Python to Python, and one strange peer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import uvloop
 from rmqha.base.errors import DiskFailed
 from rmqha.ha import events as ev
 from rmqha.ha.aio.epoch_file import EpochFile
-from rmqha.ha.aio.service import AUTO_SWITCH, CLASSIC, HaService
-from rmqha.ha.classic import ClassicCore
+from rmqha.ha.aio.service import HaService
 from rmqha.ha.epochs import EpochEntry
-from rmqha.ha.events import PutStatus, Role
+from rmqha.ha.events import PutStatus
 from rmqha.ha.frames import HandshakeRequest, encode_ack, encode_handshake_request
 from rmqha.ha.ha_core import HaCore
 from rmqha.ha.settings import HaSettings
@@ -44,32 +43,26 @@ class Node:
         self.port = 0
         self.answers = True
 
-    async def start(self, role: Role | None = None, master: str | None = None) -> None:
+    async def start(self) -> None:
         facts = LogFacts(
             self.log.file_size, self.log.min_offset, self.log.max_offset, self.log.flushed_offset,
             self.log.confirm_offset,
         )  # fmt: skip
         clock = SystemClock()
-        core: HaCore | ClassicCore
-        if role is None:
-            epochs = (await self.epoch_file.load()).epochs
-            core = HaCore(
-                own_id=self.id, settings=self.settings, log=facts, epochs=epochs,
-                now_ms=clock.now_ms(),
-            )  # fmt: skip
-        else:
-            core = ClassicCore(role=role, settings=self.settings, log=facts, master_address=master)
-        self.core = core
+        epochs = (await self.epoch_file.load()).epochs
+        self.core = HaCore(
+            own_id=self.id, settings=self.settings, log=facts, epochs=epochs,
+            now_ms=clock.now_ms(),
+        )  # fmt: skip
         self.service = HaService(
-            core=core,
+            core=self.core,
             log=self.log,
-            epoch_file=self.epoch_file if role is None else None,
+            epoch_file=self.epoch_file,
             settings=self.settings,
             clock=clock,
             network=TcpNetwork(),
             listener=self,
             logger=Logger(broker=self.id),
-            wire=AUTO_SWITCH if role is None else CLASSIC,
         )
         self.port = await self.service.start("127.0.0.1", self.port)
 
@@ -274,19 +267,6 @@ async def test_acknowledging_only_flushed_data(nodes: Callable[..., Node]) -> No
     for number in range(20):
         assert await one.put(b"%d" % number) is PutStatus.PUT_OK
         assert two.log.flushed_offset == one.log.max_offset
-
-
-async def test_the_classic_protocol(nodes: Callable[..., Node]) -> None:
-    """Brokers without a controller: 8-byte reports, 12-byte headers."""
-    settings = HaSettings(in_sync_replicas=2)
-    one, two = nodes(1, settings, 50_000), nodes(2, settings, 50_000)
-    one.log.append(b"before")
-    await one.start(Role.MASTER)
-    await two.start(Role.SLAVE, one.address)
-    await until(lambda: two.log.max_offset == one.log.max_offset)
-    results = await asyncio.gather(*(one.put(bytes(3_000)) for _ in range(100)))
-    assert set(results) == {PutStatus.PUT_OK}
-    assert two.log.records() == one.log.records()
 
 
 async def test_the_epoch_file_and_its_backup(tmp_path: Path) -> None:

@@ -7,12 +7,11 @@ cleared and mapped by a fault before the first byte gets there (ADR 0014 has the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol, cast
 
 from rmqha.base.errors import DiskFailed, RemoteProtocolError
 from rmqha.ha.events import BodyReceived, MasterClosed, MasterConnected, MasterSent
-from rmqha.ha.frames import HEADER_BYTES_MAX, BodyParser, TransferHeader
+from rmqha.ha.frames import HEADER_BYTES_MAX, MasterFrameParser, TransferHeader, encode_ack
 from rmqha.ha.ports import ReplicatedLog
 
 RECEIVE_BUFFER_BYTES = 1024 * 1024
@@ -45,23 +44,13 @@ class MasterConnection(asyncio.BufferedProtocol):
         owner: the service.
         conn: the number that the core gave this connection.
         log: where bodies go.
-        parser: of AutoSwitch HA or of the classic protocol.
-        encode_ack: of the same.
     """
 
-    def __init__(
-        self,
-        owner: Owner,
-        conn: int,
-        log: ReplicatedLog,
-        parser: BodyParser,
-        encode_ack: Callable[[int], bytes],
-    ) -> None:
+    def __init__(self, owner: Owner, conn: int, log: ReplicatedLog) -> None:
         self._owner = owner
         self._conn = conn
         self._log = log
-        self._parser = parser
-        self._encode_ack = encode_ack
+        self._parser = MasterFrameParser()
         self._transport: asyncio.Transport | None = None
         self._buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self._header: TransferHeader | None = None
@@ -152,7 +141,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         offset, self._ack, self._ack_timer = self._ack, None, None
         if offset is not None and self._transport is not None:
             self._acked = offset
-            self._transport.write(self._encode_ack(offset))
+            self._transport.write(encode_ack(offset))
 
     def _take(self, data: memoryview) -> None:
         """Use up a chunk of the stream: headers and bodies in turn, the last perhaps in part."""

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol, cast
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.ha.events import SlaveClosed, SlaveConnected, SlaveSent, SlaveWritable
-from rmqha.ha.frames import SlaveFrame
-
-
-class FrameParser(Protocol):
-    """Reads a slave's frames; of AutoSwitch HA or of the classic protocol."""
-
-    def feed(self, data: bytes) -> list[SlaveFrame]:
-        """Take the stream's next bytes.
-
-        Raises:
-            RemoteProtocolError: the stream makes no sense.
-        """
+from rmqha.ha.frames import SlaveFrameParser
 
 
 class Owner(Protocol):
@@ -44,9 +32,9 @@ class SlaveConnection(asyncio.Protocol):
     more than its high-water mark: a slow slave costs no memory, a fast one starves nobody.
     """
 
-    def __init__(self, owner: Owner, parser: Callable[[], FrameParser]) -> None:
+    def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        self._parser = parser()
+        self._parser = SlaveFrameParser()
         self._transport: asyncio.Transport | None = None
         self._conn = 0
         self._paused = False

@@ -10,18 +10,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-from msgspec import Struct
-
 from rmqha.base.errors import ConnectFailed
 from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note
 from rmqha.ha import events as ev
 from rmqha.ha.aio.client import MasterConnection
-from rmqha.ha.aio.connection import FrameParser, SlaveConnection
+from rmqha.ha.aio.connection import SlaveConnection
 from rmqha.ha.aio.epoch_file import EpochFile
-from rmqha.ha.classic import ClassicFrameParser, ClassicReportParser, encode_report
 from rmqha.ha.events import Effect, Event, PutStatus
-from rmqha.ha.frames import BodyParser, MasterFrameParser, SlaveFrameParser, encode_ack
 from rmqha.ha.ports import ReplicatedLog
 from rmqha.ha.settings import HaSettings
 from rmqha.runtime.aio.driver import Driver, Lane
@@ -37,7 +33,7 @@ WALKED_BYTES = 8 << 20
 
 
 class Core(Protocol):
-    """The machine behind the service: ``HaCore`` or ``ClassicCore``."""
+    """The machine behind the service: ``HaCore``, or what a test wraps around it."""
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -63,30 +59,17 @@ class HaListener(Protocol):
         """The disk failed, or a safety rule broke: the process must stop."""
 
 
-class Wire(Struct, frozen=True):
-    """The protocol on the HA port."""
-
-    slave_frames: Callable[[], FrameParser]
-    master_frames: Callable[[], BodyParser]
-    encode_ack: Callable[[int], bytes]
-
-
-AUTO_SWITCH = Wire(SlaveFrameParser, MasterFrameParser, encode_ack)
-CLASSIC = Wire(ClassicReportParser, ClassicFrameParser, encode_report)
-
-
 class HaService:
     """One replica's replication.
 
     Args:
         core: the machine; it has been given what the store recovered.
         log: the same store.
-        epoch_file: of the same store; None for the classic protocol.
+        epoch_file: of the same store.
         settings: of the core.
         clock, network: ports.
         listener: the broker.
         logger: for notes.
-        wire: the protocol.
 
     Attributes:
         is_fenced: whether somebody may have another master elected right now, whatever lease was
@@ -98,13 +81,12 @@ class HaService:
         *,
         core: Core,
         log: ReplicatedLog,
-        epoch_file: EpochFile | None,
+        epoch_file: EpochFile,
         settings: HaSettings,
         clock: Clock,
         network: Network,
         listener: HaListener,
         logger: Logger,
-        wire: Wire = AUTO_SWITCH,
     ) -> None:
         self.core = core
         self.in_flight_bytes_max = settings.in_flight_bytes_max
@@ -114,7 +96,6 @@ class HaService:
         self._network = network
         self._listener = listener
         self._logger = logger
-        self._wire = wire
         self._driver: Driver[Event, Effect] = Driver(
             core,
             clock,
@@ -149,7 +130,7 @@ class HaService:
             OSError: the address cannot be used.
         """
         self._port = await self._network.listen(
-            host, port, cast(Any, lambda: SlaveConnection(self, self._wire.slave_frames))
+            host, port, cast(Any, lambda: SlaveConnection(self))
         )
         self._driver.arm()
         return self._port.port
@@ -355,10 +336,7 @@ class HaService:
 
     def _to_master(self, effect: ev.Connect | ev.SendToMaster | ev.CloseMaster) -> None:
         if isinstance(effect, ev.Connect):
-            parser = self._wire.master_frames()
-            connection = MasterConnection(
-                self, effect.conn, self._log, parser, self._wire.encode_ack
-            )
+            connection = MasterConnection(self, effect.conn, self._log)
             self._master = (effect.conn, connection)
             self._tasks.start(self._connect(effect, connection), name="connect to the master")
         elif self._master is not None and self._master[0] == effect.conn:
@@ -413,8 +391,7 @@ class HaService:
                 await log.truncate(offset)
                 self.give(ev.LogTruncated(seq, log.max_offset))
             case ev.WriteEpochs(seq, entries):
-                if self._epoch_file is not None:
-                    await self._epoch_file.write(entries)
+                await self._epoch_file.write(entries)
                 self.give(ev.EpochsWritten(seq))
             case ev.WaitDispatched(seq, offset):
                 await log.wait_dispatched(offset)
