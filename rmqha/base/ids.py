@@ -21,3 +21,6 @@ MasterEpoch = NewType("MasterEpoch", int)
 
 ConnectionId = NewType("ConnectionId", int)
 """A connection's number within one process; never reused."""
+
+MASTER_ID = 0
+"""Whom name servers list and clients ask as a set's master, whichever ``BrokerId`` it has."""

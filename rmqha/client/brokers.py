@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from rmqha.base.ids import MASTER_ID
 from rmqha.client.exchange import Exchange, NotFound, ask_any
-from rmqha.client.routes import MASTER_ID, TopicRoute
+from rmqha.client.routes import TopicRoute
 from rmqha.remoting.bodies import BrokerMemberGroup, ClusterInfo
 from rmqha.remoting.codes import RequestCode
 

@@ -17,8 +17,6 @@ from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import BrokerMemberGroup
 from rmqha.remoting.values import as_array, as_number, as_object, as_text
 
-MASTER_ID = 0
-
 
 class QueueKey(NamedTuple):
     """A message queue, in the order in which tables are sorted."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from rmqha.base.ids import MASTER_ID
 from rmqha.namesrv.machine import NamesrvMachine
-from rmqha.namesrv.messages import MASTER_ID
 from rmqha.namesrv.route_table import BrokerAddr
 
 

@@ -11,9 +11,6 @@ from msgspec import Struct, field
 from rmqha.base.machine import Note
 from rmqha.remoting.data_version import DataVersion
 
-MASTER_ID = 0
-PERM_WRITE, PERM_READ = 2, 4
-
 
 class QueueData(NamedTuple):
     """A topic's queues on one broker set."""

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rmqha.base.ids import MASTER_ID
 from rmqha.base.machine import Note
 from rmqha.namesrv.messages import (
-    MASTER_ID,
-    PERM_WRITE,
     ElectedMaster,
     NamesrvEffect,
     Registration,
 )
 from rmqha.namesrv.route_table import BrokerAddr, BrokerSet, LiveBroker, RouteTable, min_id_notice
 from rmqha.namesrv.settings import RouteSettings
+from rmqha.remoting.topic_names import PERM_WRITE
 
 
 class Registered(NamedTuple):

@@ -14,11 +14,9 @@ from typing import NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from rmqha.base.ids import MASTER_ID
 from rmqha.base.machine import Note
 from rmqha.namesrv.messages import (
-    MASTER_ID,
-    PERM_READ,
-    PERM_WRITE,
     MappingInfo,
     NamesrvEffect,
     NotifyMinBrokerId,
@@ -27,6 +25,7 @@ from rmqha.namesrv.messages import (
 from rmqha.namesrv.settings import RouteSettings
 from rmqha.remoting.data_version import DataVersion
 from rmqha.remoting.headers import ext_fields
+from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE
 
 TopicsKey = tuple[str, ...]
 """What a kept answer is about: its kind first, then a topic's name if it is about one."""

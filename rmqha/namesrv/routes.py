@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rmqha.namesrv.messages import MASTER_ID, PERM_WRITE, QueueData
+from rmqha.base.ids import MASTER_ID
+from rmqha.namesrv.messages import QueueData
 from rmqha.namesrv.route_table import BrokerAddr, BrokerSet, RouteTable
 from rmqha.remoting import fastjson
+from rmqha.remoting.topic_names import PERM_WRITE
 
 VERSION_4_9_4 = 401
 """From this release on clients read quoted number keys."""

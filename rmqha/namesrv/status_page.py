@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from rmqha.namesrv.messages import MASTER_ID
+from rmqha.base.ids import MASTER_ID
 from rmqha.namesrv.route_table import BrokerAddr, BrokerSet, RouteTable
 from rmqha.remoting.broker_figures import UNKNOWN, Figures
 from rmqha.web.document import BrokerSetView, NodeView, ReplicaView, StatusDocument, gaps

@@ -15,9 +15,9 @@ from rmqha.admin.spec import (
     need_name_servers,
 )
 from rmqha.base.errors import RmqhaError
+from rmqha.base.ids import MASTER_ID
 from rmqha.client.brokers import cluster_info, groups_in_cluster
 from rmqha.client.exchange import CONFIG_TIMEOUT_MS, Exchange, Refused, Unreachable, ask
-from rmqha.client.routes import MASTER_ID
 from rmqha.remoting.bodies import ClusterInfo
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand

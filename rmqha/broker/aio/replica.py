@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from rmqha.base.errors import DiskFailed, RmqhaError
+from rmqha.base.ids import MASTER_ID
 from rmqha.broker.admin.aio.admin_requests import AdminProcessor
 from rmqha.broker.admin.aio.config_text import ConfigText
 from rmqha.broker.aio.router import Router
@@ -35,7 +36,7 @@ from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.membership.stall_page import Facts
 from rmqha.broker.membership.stall_watch import WatchSettings
 from rmqha.broker.naming.aio.registration import NamesrvRegistration
-from rmqha.broker.naming.messages import MASTER_ID, MasterKnown, Registered
+from rmqha.broker.naming.messages import MasterKnown, Registered
 from rmqha.broker.pop.aio.pop_mode import PopParts
 from rmqha.broker.pull.aio.arrivals import Arrivals
 from rmqha.broker.pull.aio.filter_requests import FilterProcessor

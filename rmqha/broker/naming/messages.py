@@ -15,7 +15,6 @@ from rmqha.remoting import fastjson
 from rmqha.remoting.headers import ext_fields, text_field
 from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE
 
-MASTER_ID = 0
 _CRC_MASK = 0x7FFFFFFF
 
 

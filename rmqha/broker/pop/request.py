@@ -33,8 +33,6 @@ from rmqha.remoting.headers import (
 )
 from rmqha.remoting.topic_names import PERM_READ, RETRY_PREFIX
 
-POLLING_TIMEOUT = 210
-
 COUNT_MAX = 32
 """Messages of one pop: a check point has 32 bits."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from rmqha.base.ids import MASTER_ID
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.consumers import TAG, ConsumerGroup, Subscription, subscription
 from rmqha.broker.pull.filters import PARSE_FAILED, Matches, Selectors, unsupported
@@ -35,7 +36,6 @@ TRANSFER_BYTES_MAX = 8 << 20
 SCAN_MAX = 16_000
 """Units that one pull looks at before it answers, however few of them match."""
 
-MASTER_ID = 0
 _EMPTY = ("NO_MESSAGE_IN_QUEUE", "NO_MATCHED_LOGIC_QUEUE")
 
 

@@ -18,7 +18,6 @@ from rmqha.remoting.topic_names import RETRY_PREFIX, topic_error
 from rmqha.store import properties as props
 from rmqha.store.record import INNER_BATCH, PROPERTIES_MAX, TRANSACTION_MASK, Message
 
-SEND_BATCH_MESSAGE = 320
 _PAIR_END = 2
 
 MULTI_DISPATCH = b"INNER_MULTI_DISPATCH\x01"
@@ -38,7 +37,7 @@ _LONG = (
     "unitMode",
 )  # fmt: skip
 _SHORT = ("b", "c", "d", "e", "f", "g", "h", "i", "j", "m", "a", "l", "k")
-_LONG_CODES = frozenset({RequestCode.SEND_MESSAGE, 324})
+_LONG_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
 
 
 class SendRequest(NamedTuple):
@@ -133,7 +132,7 @@ def parse_any_send(code: int, fields: Mapping[str, str] | None) -> SendRequest |
         flag=int_field(fields, flag, 0),
         properties=text_field(fields, pairs, "").encode("utf-8", "replace"),
         reconsume_times=int_field(fields, times, 0),
-        batch=code == SEND_BATCH_MESSAGE or bool_field(fields, batch),
+        batch=code == RequestCode.SEND_BATCH_MESSAGE or bool_field(fields, batch),
         producer_group=text_field(fields, group, ""),
         max_reconsume_times=int_field(fields, most, None),
         unit_mode=bool_field(fields, unit),

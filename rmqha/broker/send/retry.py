@@ -18,7 +18,6 @@ from rmqha.remoting.topic_names import DLQ_PREFIX, RETRY_PREFIX
 from rmqha.store import properties as props
 from rmqha.store.record import Message, Record
 
-CONSUMER_SEND_MSG_BACK = 36
 FIRST_RETRY_LEVEL = 3
 UNIT_SUBSCRIBED = 0x2
 """topicSysFlag of a retry topic that a unit's consumer made."""

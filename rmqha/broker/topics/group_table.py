@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.base.ids import MASTER_ID
 from rmqha.broker.common.json_members import boolean, json_object, number, text
 from rmqha.broker.common.versioned_table import COUNT_MAX, VersionedTable
 from rmqha.broker.topics.topic_table import DataVersion
@@ -22,7 +23,7 @@ from rmqha.remoting.topic_names import RETRY_PREFIX
 GROUP_LENGTH_MAX = 120
 RETRY_QUEUES_MAX = 1024
 SYSTEM_PREFIX = "CID_RMQ_SYS_"
-MASTER_ID, FIRST_SLAVE_ID = 0, 1
+FIRST_SLAVE_ID = 1
 
 _GROUP = re.compile(r"[%|a-zA-Z0-9_-]+")
 _SYSTEM_GROUPS = (

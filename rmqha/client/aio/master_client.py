@@ -20,12 +20,13 @@ from rmqha.base.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
+from rmqha.base.ids import MASTER_ID
 from rmqha.client.aio.exchanges import ExchangeClient
 from rmqha.client.brokers import cluster_info, topic_route
 from rmqha.client.exchange import Exchange, Refused, Unreachable, ask_any
 from rmqha.client.offsets import Edge
 from rmqha.client.pull import Pulled, is_pulled, pull_request
-from rmqha.client.routes import MASTER_ID, QueueKey, TopicRoute, decode_names
+from rmqha.client.routes import QueueKey, TopicRoute, decode_names
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.bodies import EpochEntryCache
 from rmqha.remoting.codes import RequestCode, ResponseCode, request_name

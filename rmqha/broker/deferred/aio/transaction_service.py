@@ -31,7 +31,7 @@ from rmqha.broker.deferred.transactions import (
     renewed_half,
 )
 from rmqha.broker.groups.aio.ports import Broker
-from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.runtime.logs import Logger
@@ -39,7 +39,6 @@ from rmqha.store import properties as props
 from rmqha.store.aio.commit_log import AppendResult
 from rmqha.store.record import Message, Record, encode_into, encoded_size, pack_host
 
-CHECK_TRANSACTION_STATE = 39
 LOOK_MS = 100
 READABLE_MS = 5
 READ_MAX = 512
@@ -282,7 +281,9 @@ class TransactionService:
             body, 0, shown, size=len(body), queue_offset=queue_offset,
             physical_offset=physical_offset, store_timestamp=self._broker.clock.wall_ms(),
         )  # fmt: skip
-        command = RemotingCommand(CHECK_TRANSACTION_STATE, ext_fields=fields, body=bytes(body))
+        command = RemotingCommand(
+            RequestCode.CHECK_TRANSACTION_STATE, ext_fields=fields, body=bytes(body)
+        )
         self._broker.clients.oneway(client.connection, command)
 
 

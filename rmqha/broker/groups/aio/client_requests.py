@@ -35,7 +35,6 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields, text_field
 from rmqha.runtime.logs import Logger
 
-CONSUME_MSG_TIMEOUT = 207
 LOCK_QUEUES_MAX = 100_000
 PROXY_TIMEOUT_MS = 10_000
 """How long a consumer may take to answer what mqadmin asks it; Java's value."""
@@ -313,7 +312,7 @@ class ClientProcessor:
             answer = await self._broker.clients.invoke(client.connection, command, PROXY_TIMEOUT_MS)
         except RequestTimeout:
             remark = f"consumer <{client.client_id}> did not answer within {PROXY_TIMEOUT_MS} ms"
-            connection.send(request.reply(CONSUME_MSG_TIMEOUT, remark))
+            connection.send(request.reply(ResponseCode.CONSUME_MSG_TIMEOUT, remark))
         except (ConnectionLost, LocalProtocolError) as error:
             connection.send(request.reply(ResponseCode.SYSTEM_ERROR, str(error)))
         else:

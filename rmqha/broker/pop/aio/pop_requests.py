@@ -27,7 +27,6 @@ from rmqha.broker.pop.offsets import PopOffsets
 from rmqha.broker.pop.request import (
     FIRST_OF_QUEUE,
     ORDER_REVIVE_QUEUE,
-    POLLING_TIMEOUT,
     Handed,
     PopRequest,
     check_pop,
@@ -420,7 +419,9 @@ class PopProcessor:
         poll_ms = min(pop.poll_ms, self._poll_ms_max)
         key = self._held_key(pop)
         if poll_ms <= 0 or self._held.is_full(key):
-            self._nothing(asked, POLLING_TIMEOUT if poll_ms <= 0 else ResponseCode.POLLING_FULL)
+            self._nothing(
+                asked, ResponseCode.POLLING_TIMEOUT if poll_ms <= 0 else ResponseCode.POLLING_FULL
+            )
             return
         queues = [(topic.encode(), number) for topic, number in self._queues(pop, 0)]
         retry = retry_topic_of(pop.topic, pop.consumer_group)
@@ -462,7 +463,7 @@ class PopProcessor:
             asked.connection.send(asked.request.reply(refusal.code, refusal.remark))
         elif not self._look(held):
             self._drop(held)
-            self._nothing(held.asked, POLLING_TIMEOUT)
+            self._nothing(held.asked, ResponseCode.POLLING_TIMEOUT)
 
     def _tick(self) -> None:
         for held in self._held.due(self._broker.clock.now_ms()):

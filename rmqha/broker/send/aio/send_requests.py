@@ -16,7 +16,6 @@ from rmqha.broker.send.aio.plain_sends import PlainSends
 from rmqha.broker.send.aio.waiting_sends import Waiting, WaitingSends
 from rmqha.broker.send.plain_request import PlainSend
 from rmqha.broker.send.request import (
-    SEND_BATCH_MESSAGE,
     SendRequest,
     Stamps,
     build_message,
@@ -76,7 +75,7 @@ class SendProcessor:
         return {
             RequestCode.SEND_MESSAGE: self.send,
             RequestCode.SEND_MESSAGE_V2: self.send,
-            SEND_BATCH_MESSAGE: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send,
         }
 
     def send(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
