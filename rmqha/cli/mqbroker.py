@@ -6,10 +6,8 @@ cannot be used, 4 a port cannot be used.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -21,21 +19,22 @@ from msgspec.structs import replace
 from rmqha.base.errors import (
     ConfigInvalid,
     DiskFailed,
-    StoreCorrupted,
     StoreInUse,
-    StoreMismatch,
 )
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.common.settings import IMPORTANT, BrokerConfig, load_config
 from rmqha.cli import prometheus
 from rmqha.cli.process import (
-    EXIT_CONFIG,
     EXIT_FAILED,
     EXIT_PORT,
     EXIT_STORE,
-    callback_failed,
+    STORE_ERRORS,
+    Ending,
     collections_held,
+    complain,
+    configured,
     make_room,
+    print_config,
     read_properties,
     settle_memory,
 )
@@ -65,15 +64,9 @@ def main(
     config_file: str | None, namesrv: str | None, print_all: bool, print_important: bool
 ) -> None:
     """Run one replica of a RocketMQ broker set in controller mode."""
-    try:
-        config = read_config(config_file, namesrv)
-    except ConfigInvalid as error:
-        print(f"mqbroker: {error}", file=sys.stderr)
-        sys.exit(EXIT_CONFIG)
+    config = configured("mqbroker", lambda: read_config(config_file, namesrv))
     if print_all or print_important:
-        for key in sorted(config.values):
-            if print_all or key in IMPORTANT:
-                print(f"{key}={config.values[key]}")
+        print_config(config.values, lambda key: print_all or key in IMPORTANT)
         return
     configure_logs(level=config.values["logLevel"], style=config.values["logStyle"])
     sys.exit(run(serve(config, config_file)))
@@ -138,20 +131,12 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
     log = Logger(broker=config.broker_name, address=config.address)
     if config.unknown:
         log.log("info", "config_keys_unknown", keys=list(config.unknown))
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[int] = loop.create_future()
-
-    def end(code: int) -> None:
-        if not ended.done():
-            ended.set_result(code)
+    ending = Ending(log)
 
     def fatal(error: BaseException) -> None:
-        print(f"mqbroker: {error}", file=sys.stderr)
-        end(_exit_code(error))
+        complain("mqbroker", error)
+        ending.end(_exit_code(error))
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end, 0)
-    loop.set_exception_handler(lambda _, context: callback_failed(log, context, end))
     root = config.store.store_path_root_dir
     fitting = make_room(log, config.connections_max, ports=BROKER_PORTS, of_store=True)
     config = replace(config, connections_max=fitting)
@@ -173,7 +158,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
             watch=_watch(config, log),
         )
     except (StoreInUse, DiskFailed) as error:
-        print(f"mqbroker: {error}", file=sys.stderr)
+        complain("mqbroker", error)
         return EXIT_STORE
     code = await _started(config, replica)
     if code is None:
@@ -184,12 +169,12 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
             stop_page = await start_status_page(config.values, lambda: broker_page(replica), log)
         except OSError as error:
             where = where.format(**config.values)
-            print(f"mqbroker: cannot listen on {where}: {error}", file=sys.stderr)
+            complain("mqbroker", f"cannot listen on {where}: {error}")
             await replica.stop()
             return EXIT_PORT
         settle_memory()
         print(boot_line(config), flush=True)
-        code = await ended
+        code = await ending.wait()
         await stop_page()
         stop_metrics()
     await (replica.stop() if code == 0 else replica.close())
@@ -238,10 +223,10 @@ async def _started(config: BrokerConfig, replica: BrokerReplica) -> int | None:
     try:
         with collections_held():
             await replica.start()
-    except (StoreCorrupted, StoreMismatch, StoreInUse, DiskFailed, OSError) as error:
+    except (*STORE_ERRORS, OSError) as error:
         code = _exit_code(error)
         where = f"cannot listen on {config.address}: " if code == EXIT_PORT else ""
-        print(f"mqbroker: {where}{error}", file=sys.stderr)
+        complain("mqbroker", f"{where}{error}")
         return code
     return None
 
@@ -249,7 +234,7 @@ async def _started(config: BrokerConfig, replica: BrokerReplica) -> int | None:
 def _exit_code(error: BaseException) -> int:
     if isinstance(error, OSError):
         return EXIT_PORT
-    if isinstance(error, StoreCorrupted | StoreMismatch | StoreInUse | DiskFailed):
+    if isinstance(error, STORE_ERRORS):
         return EXIT_STORE
     return EXIT_FAILED
 

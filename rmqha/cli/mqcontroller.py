@@ -6,10 +6,8 @@ cannot be used, 4 the port cannot be used.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -19,19 +17,18 @@ import click
 
 from rmqha.base.errors import (
     ConfigInvalid,
-    DiskFailed,
-    StoreCorrupted,
-    StoreInUse,
-    StoreMismatch,
 )
 from rmqha.cli import prometheus
 from rmqha.cli.process import (
-    EXIT_CONFIG,
     EXIT_FAILED,
     EXIT_PORT,
     EXIT_STORE,
-    callback_failed,
+    STORE_ERRORS,
+    Ending,
+    complain,
+    configured,
     make_room,
+    print_config,
     read_properties,
     settle_memory,
 )
@@ -67,15 +64,9 @@ def main(
     config_file: str | None, print_all: bool, print_important: bool, namesrv: str | None
 ) -> None:
     """Run one controller of a RocketMQ cluster (RIP-44)."""
-    try:
-        config = read_config(config_file)
-    except ConfigInvalid as error:
-        print(f"mqcontroller: {error}", file=sys.stderr)
-        sys.exit(EXIT_CONFIG)
+    config = configured("mqcontroller", lambda: read_config(config_file))
     if print_all or print_important:
-        for key in sorted(config.values):
-            if print_all or key in IMPORTANT or key in MUTABLE:
-                print(f"{key}={config.values[key]}")
+        print_config(config.values, lambda key: print_all or key in IMPORTANT or key in MUTABLE)
         return
     configure_logs(level=config.values["logLevel"], style=config.values["logStyle"])
     sys.exit(run(serve(config)))
@@ -105,16 +96,7 @@ async def serve(config: ControllerConfig) -> int:
     log = Logger(node=config.self_id, group=config.group)
     if config.unknown:
         log.log("warning", "config_keys_unknown", keys=list(config.unknown))
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[int] = loop.create_future()
-
-    def end(code: int) -> None:
-        if not ended.done():
-            ended.set_result(code)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end, 0)
-    loop.set_exception_handler(lambda _, context: callback_failed(log, context, end))
+    ending = Ending(log)
     service = ControllerService(
         config,
         clock=SystemClock(),
@@ -122,7 +104,7 @@ async def serve(config: ControllerConfig) -> int:
         disk=MACHINE.disk(),
         network=MACHINE.network(),
         log=log,
-        on_fatal=lambda _: end(EXIT_FAILED),
+        on_fatal=lambda _: ending.end(EXIT_FAILED),
         connections_max=make_room(log, config.integer("connectionsMax")),
     )
     listening_on = f"{config.values['bindAddress']}:{config.this.port}"
@@ -135,17 +117,17 @@ async def serve(config: ControllerConfig) -> int:
         stop_page = await start_status_page(
             config.values, lambda: controller_page(service, log), log
         )
-    except (StoreCorrupted, StoreMismatch, StoreInUse, DiskFailed) as error:
-        print(f"mqcontroller: {error}", file=sys.stderr)
+    except STORE_ERRORS as error:
+        complain("mqcontroller", error)
         return EXIT_STORE
     except OSError as error:
-        print(f"mqcontroller: cannot listen on {listening_on}: {error}", file=sys.stderr)
+        complain("mqcontroller", f"cannot listen on {listening_on}: {error}")
         await service.close()
         return EXIT_PORT
     settle_memory()
     print(BOOT_LINE, flush=True)
     log.log("info", "controller_started", address=config.this.address, store=config.store_path)
-    code = await ended
+    code = await ending.wait()
     await stop_page()
     await (service.stop() if code == 0 else service.close())
     stop_metrics()

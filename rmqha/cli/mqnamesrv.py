@@ -6,9 +6,7 @@ controller's store cannot be used, 4 a port cannot be used.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -18,20 +16,19 @@ from msgspec import Struct
 
 from rmqha.base.errors import (
     ConfigInvalid,
-    DiskFailed,
-    StoreCorrupted,
-    StoreInUse,
-    StoreMismatch,
 )
 from rmqha.cli import prometheus
 from rmqha.cli.mqcontroller import controller_collector, controller_page
 from rmqha.cli.process import (
-    EXIT_CONFIG,
     EXIT_FAILED,
     EXIT_PORT,
     EXIT_STORE,
-    callback_failed,
+    STORE_ERRORS,
+    Ending,
+    complain,
+    configured,
     make_room,
+    print_config,
     read_properties,
     settle_memory,
 )
@@ -74,15 +71,10 @@ class Configs(Struct, frozen=True):
 @click.option("-n", "--namesrvAddr", "namesrv", help="Accepted as in Java, without effect.")
 def main(config_file: str | None, print_all: bool, namesrv: str | None) -> None:
     """Run one RocketMQ name server."""
-    try:
-        configs = read_configs(config_file)
-    except ConfigInvalid as error:
-        print(f"mqnamesrv: {error}", file=sys.stderr)
-        sys.exit(EXIT_CONFIG)
+    configs = configured("mqnamesrv", lambda: read_configs(config_file))
     if print_all:
-        values = {**(configs.controller.values if configs.controller else {})}
-        for key, value in sorted({**values, **configs.namesrv.values}.items()):
-            print(f"{key}={value}")
+        of_controller = configs.controller.values if configs.controller else {}
+        print_config({**of_controller, **configs.namesrv.values}, lambda _: True)
         return
     configure_logs(
         level=configs.namesrv.values["logLevel"], style=configs.namesrv.values["logStyle"]
@@ -122,21 +114,12 @@ async def serve(configs: Configs) -> int:
     log = Logger(name_server=f"{os.uname().nodename}:{configs.namesrv.values['listenPort']}")
     if configs.unknown:
         log.log("warning", "config_keys_unknown", keys=list(configs.unknown))
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[int] = loop.create_future()
-
-    def end(code: int) -> None:
-        if not ended.done():
-            ended.set_result(code)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end, 0)
-    loop.set_exception_handler(lambda _, context: callback_failed(log, context, end))
-    node = _Node(configs, log, lambda: end(EXIT_FAILED))
+    ending = Ending(log)
+    node = _Node(configs, log, lambda: ending.end(EXIT_FAILED))
     code = await node.start()
     if code is None:
         settle_memory()
-        code = await ended
+        code = await ending.wait()
     await node.stop(in_order=code == 0)
     log.log("info", "name_server_stopped", code=code)
     return code
@@ -193,11 +176,11 @@ class _Node:
                 self._stop_metrics = prometheus.serve(values, self._collectors())
             listening_on = "{statusPageHost}:{statusPagePort}".format(**values)
             self._stop_page = await start_status_page(values, self._page, self._log)
-        except (StoreCorrupted, StoreMismatch, StoreInUse, DiskFailed) as error:
-            print(f"mqnamesrv: {error}", file=sys.stderr)
+        except STORE_ERRORS as error:
+            complain("mqnamesrv", error)
             return EXIT_STORE
         except OSError as error:
-            print(f"mqnamesrv: cannot listen on {listening_on}: {error}", file=sys.stderr)
+            complain("mqnamesrv", f"cannot listen on {listening_on}: {error}")
             return EXIT_PORT
         return None
 

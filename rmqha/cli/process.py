@@ -1,4 +1,4 @@
-"""What the server processes have in common: exit codes, their file, and callbacks that fail.
+"""What the server processes have in common: exit codes, their file, how they start and end.
 
 Exit codes: 0 ended in order, 1 failed while it ran, 2 bad flags or configuration, 3 the store
 cannot be used, 4 a port cannot be used.
@@ -6,14 +6,24 @@ cannot be used, 4 a port cannot be used.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
+import signal
+import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from rmqha.base.errors import ConfigInvalid, InvariantBroken, StoreCorrupted
+from rmqha.base.errors import (
+    ConfigInvalid,
+    DiskFailed,
+    InvariantBroken,
+    StoreCorrupted,
+    StoreInUse,
+    StoreMismatch,
+)
 from rmqha.remoting.settings import CONNECTIONS_MAX
 from rmqha.runtime.aio import descriptors
 from rmqha.runtime.logs import Logger
@@ -27,6 +37,54 @@ DESCRIPTORS_FOR_FILES = 48
 """Kept for the files of a controller or name server, and for connections that it makes itself."""
 
 EXIT_FAILED, EXIT_CONFIG, EXIT_STORE, EXIT_PORT = 1, 2, 3, 4
+STORE_ERRORS = (StoreCorrupted, StoreMismatch, StoreInUse, DiskFailed)
+"""Why a process ends with ``EXIT_STORE``."""
+
+ConfigT = TypeVar("ConfigT")
+
+
+def complain(process: str, reason: object) -> None:
+    """Say on the terminal why a process does not go on."""
+    print(f"{process}: {reason}", file=sys.stderr)
+
+
+def configured(process: str, read: Callable[[], ConfigT]) -> ConfigT:
+    """The configuration; one that cannot be used ends the process with ``EXIT_CONFIG``."""
+    try:
+        return read()
+    except ConfigInvalid as error:
+        complain(process, error)
+        sys.exit(EXIT_CONFIG)
+
+
+def print_config(values: Mapping[str, str], is_shown: Callable[[str], bool]) -> None:
+    """What ``-p`` and ``-m`` print."""
+    for key in sorted(values):
+        if is_shown(key):
+            print(f"{key}={values[key]}")
+
+
+class Ending:
+    """How the process comes to its end: by a signal, or by a failure. The first one counts.
+
+    Made in the running loop; from then on signals and callbacks that fail come here.
+    """
+
+    def __init__(self, log: Logger) -> None:
+        loop = asyncio.get_running_loop()
+        self._code: asyncio.Future[int] = loop.create_future()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.end, 0)
+        loop.set_exception_handler(lambda _, context: callback_failed(log, context, self.end))
+
+    def end(self, code: int) -> None:
+        """End with this exit code."""
+        if not self._code.done():
+            self._code.set_result(code)
+
+    async def wait(self) -> int:
+        """The exit code, once there is a reason to end."""
+        return await self._code
 
 
 def read_properties(path: str | None, needed: str) -> dict[str, str]:
