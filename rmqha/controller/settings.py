@@ -16,6 +16,7 @@ from rmqha.base.errors import ConfigInvalid
 from rmqha.controller.raft.hello import SECRET_LENGTH_MIN
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.remoting.address import format_address, parse_address, split_addresses
+from rmqha.remoting.settings import SERVER_DEFAULTS
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
 from rmqha.web.settings import status_address
 
@@ -23,9 +24,8 @@ BLACK_LIST = ("configBlackList", "configStorePath", "rocketmqHome")
 
 # Defaults as Java prints them. Every key of this table is shown by 1010.
 DEFAULTS: dict[str, str] = {
-    "bindAddress": "0.0.0.0",
+    **SERVER_DEFAULTS,
     "configBlackList": "configBlackList;configStorePath",
-    "configStorePath": "",
     "controllerDLegerGroup": "",
     "controllerDLegerPeers": "",
     "controllerDLegerSelfId": "",
@@ -35,7 +35,6 @@ DEFAULTS: dict[str, str] = {
     "controllerType": "DLedger",
     "electMasterMaxRetryCount": "3",
     "enableElectUncleanMaster": "false",
-    "enableShutdownGracefully": "false",
     "isProcessReadEvent": "false",
     "jRaftControllerRPCAddr": "",
     "jRaftElectionTimeoutMs": "1000",
@@ -49,40 +48,16 @@ DEFAULTS: dict[str, str] = {
     "metricGrpcExporterIntervalInMills": "60000",
     "metricGrpcExporterTimeOutInMills": "3000",
     "metricLoggingExporterIntervalInMills": "10000",
-    "metricsExporterType": "DISABLE",
     "metricsGrpcExporterHeader": "",
     "metricsGrpcExporterTarget": "",
     "metricsInDelta": "false",
-    "metricsLabel": "",
-    "metricsPromExporterHost": "",
-    "metricsPromExporterPort": "5557",
     "notifyBrokerRoleChanged": "true",
-    "rocketmqHome": "",
     "scanInactiveMasterInterval": "5000",
-    "scanNotActiveBrokerInterval": "5000",
-    "serverAsyncSemaphoreValue": "64",
-    "serverCallbackExecutorThreads": "0",
-    "serverChannelMaxIdleTimeSeconds": "120",
-    "serverNettyWorkerGroupEnable": "true",
-    "serverOnewaySemaphoreValue": "256",
-    "serverPooledByteBufAllocatorEnable": "true",
-    "serverSelectorThreads": "3",
-    "serverSocketBacklog": "1024",
-    "serverSocketRcvBufSize": "0",
-    "serverSocketSndBufSize": "0",
-    "serverWorkerThreads": "8",
-    "shutdownWaitTimeSeconds": "30",
-    "useEpollNativeSelector": "false",
-    "writeBufferHighWaterMark": "0",
-    "writeBufferLowWaterMark": "0",
     # our own
     "adoptUnknownBrokers": "false",
     "brokerCloseGraceMs": "5",
     "coldStartGraceMs": "10000",
-    "connectionsMax": "65536",
     "heartbeatTimeoutMaxMs": "300000",
-    "logLevel": "info",
-    "logStyle": "auto",
     "raftBytesPerRequestMax": "262144",
     "raftDigestEveryEntries": "1000",
     "raftElectionMaxMs": "300",

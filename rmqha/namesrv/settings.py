@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX
+from rmqha.remoting.settings import SERVER_DEFAULTS
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
 from rmqha.web.settings import not_a_port
 
@@ -21,18 +22,16 @@ BLACK_LIST = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHom
 
 # Defaults as Java prints them. Every key of this table is shown by 319.
 DEFAULTS: dict[str, str] = {
-    "bindAddress": "0.0.0.0",
+    **SERVER_DEFAULTS,
     "clientRequestThreadPoolNums": "8",
     "clientRequestThreadPoolQueueCapacity": "50000",
     "clusterTest": "false",
     "configBlackList": "configBlackList;configStorePath;kvConfigPath",
-    "configStorePath": "",
     "defaultThreadPoolNums": "16",
     "defaultThreadPoolQueueCapacity": "10000",
     "deleteTopicWithBrokerRegistration": "false",
     "enableAllTopicList": "true",
     "enableControllerInNamesrv": "false",
-    "enableShutdownGracefully": "false",
     "enableTopicList": "true",
     "kvConfigPath": "",
     "listenPort": "9876",
@@ -41,36 +40,12 @@ DEFAULTS: dict[str, str] = {
     "orderMessageEnable": "false",
     "productEnvName": "center",
     "returnOrderTopicConfigToBroker": "true",
-    "rocketmqHome": "",
-    "scanNotActiveBrokerInterval": "5000",
-    "serverAsyncSemaphoreValue": "64",
-    "serverCallbackExecutorThreads": "0",
-    "serverChannelMaxIdleTimeSeconds": "120",
-    "serverNettyWorkerGroupEnable": "true",
-    "serverOnewaySemaphoreValue": "256",
-    "serverPooledByteBufAllocatorEnable": "true",
-    "serverSelectorThreads": "3",
-    "serverSocketBacklog": "1024",
-    "serverSocketRcvBufSize": "0",
-    "serverSocketSndBufSize": "0",
-    "serverWorkerThreads": "8",
-    "shutdownWaitTimeSeconds": "30",
     "supportActingMaster": "false",
     "unRegisterBrokerQueueCapacity": "3000",
-    "useEpollNativeSelector": "false",
     "waitSecondsForService": "45",
-    "writeBufferHighWaterMark": "0",
-    "writeBufferLowWaterMark": "0",
     # our own
     "brokersMax": "10000",
-    "connectionsMax": "65536",
     "kvBytesMax": "16777216",
-    "logLevel": "info",
-    "logStyle": "auto",
-    "metricsExporterType": "DISABLE",
-    "metricsLabel": "",
-    "metricsPromExporterHost": "",
-    "metricsPromExporterPort": "5557",
     "nameLengthMax": "512",
     "registrationBytesMax": "67108864",
     "routesMax": "1000000",

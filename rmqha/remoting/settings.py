@@ -1,4 +1,4 @@
-"""Named limits of the remoting layer. Whatever can grow has its maximum here."""
+"""Named limits of the remoting layer, where whatever can grow has its maximum; keys of servers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,39 @@ HEADER_BYTES_MAX = 262_144
 six each. 64 KiB would refuse legal messages; this never does."""
 
 CONNECTIONS_MAX = 65_536
+
+SERVER_DEFAULTS: dict[str, str] = {
+    "bindAddress": "0.0.0.0",
+    "configStorePath": "",
+    "enableShutdownGracefully": "false",
+    "metricsExporterType": "DISABLE",
+    "metricsLabel": "",
+    "metricsPromExporterHost": "",
+    "metricsPromExporterPort": "5557",
+    "rocketmqHome": "",
+    "scanNotActiveBrokerInterval": "5000",
+    "serverAsyncSemaphoreValue": "64",
+    "serverCallbackExecutorThreads": "0",
+    "serverChannelMaxIdleTimeSeconds": "120",
+    "serverNettyWorkerGroupEnable": "true",
+    "serverOnewaySemaphoreValue": "256",
+    "serverPooledByteBufAllocatorEnable": "true",
+    "serverSelectorThreads": "3",
+    "serverSocketBacklog": "1024",
+    "serverSocketRcvBufSize": "0",
+    "serverSocketSndBufSize": "0",
+    "serverWorkerThreads": "8",
+    "shutdownWaitTimeSeconds": "30",
+    "useEpollNativeSelector": "false",
+    "writeBufferHighWaterMark": "0",
+    "writeBufferLowWaterMark": "0",
+    # our own
+    "connectionsMax": str(CONNECTIONS_MAX),
+    "logLevel": "info",
+    "logStyle": "auto",
+}
+"""Keys of NettyServerConfig and of the process that controllers and name servers share, with Java's
+defaults. Those that size Java's thread pools and buffers have no effect here."""
 
 
 class RemotingSettings(Struct, frozen=True):
