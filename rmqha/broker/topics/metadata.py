@@ -11,8 +11,8 @@ copy that a slave takes; what was not passed is undone when the role ends.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -22,6 +22,8 @@ from rmqha.broker.topics.group_table import GroupConfig, GroupTable
 from rmqha.broker.topics.topic_table import TopicConfig, TopicTable
 from rmqha.remoting import fastjson
 from rmqha.remoting.topic_names import topic_error
+
+ItemT = TypeVar("ItemT", contravariant=True)
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -160,8 +162,8 @@ class Metadata:
         self._pending.append(one)
         self._by_end[end] = one
         self._ending.update(change.ended_topics)
-        _apply_topics(topics, change, wall_ms)
-        _apply_groups(groups, change, wall_ms)
+        _apply(topics, change.ended_topics, change.topics, wall_ms)
+        _apply(groups, change.ended_groups, change.groups, wall_ms)
 
     def settled(self, end: int) -> int:
         """All before ``end`` is as safe as the rule asks for; how many changes that makes final."""
@@ -193,9 +195,9 @@ class Metadata:
             return False
         self.last_end = max(self.last_end, end)
         if offset >= self.topics_from:
-            _apply_topics(self._topics.table, change, wall_ms)
+            _apply(self._topics.table, change.ended_topics, change.topics, wall_ms)
         if offset >= self.groups_from:
-            _apply_groups(self._groups.table, change, wall_ms)
+            _apply(self._groups.table, change.ended_groups, change.groups, wall_ms)
         return offset >= min(self.topics_from, self.groups_from)
 
     def undo(self, wall_ms: int) -> int:
@@ -254,21 +256,24 @@ class Metadata:
         return members
 
 
-def _apply_topics(table: TopicTable, change: Change, wall_ms: int) -> None:
-    for name in change.ended_topics:
+class _Table(Protocol[ItemT]):
+    """What the tables of topics and of groups have in common."""
+
+    def put(self, item: ItemT, wall_ms: int, /) -> Any:
+        """Make or replace one."""
+
+    def delete(self, name: str, wall_ms: int, /) -> Any:
+        """Forget one, if it is there."""
+
+
+def _apply(table: _Table[ItemT], ended: Iterable[str], made: Iterable[ItemT], wall_ms: int) -> None:
+    for name in ended:
         table.delete(name, wall_ms)
-    for topic in change.topics:
-        table.put(topic, wall_ms)
+    for item in made:
+        table.put(item, wall_ms)
 
 
-def _apply_groups(table: GroupTable, change: Change, wall_ms: int) -> None:
-    for name in change.ended_groups:
-        table.delete(name, wall_ms)
-    for group in change.groups:
-        table.put(group, wall_ms)
-
-
-def _restore(table: Any, before: Mapping[str, Any], wall_ms: int) -> None:
+def _restore(table: _Table[ItemT], before: Mapping[str, ItemT | None], wall_ms: int) -> None:
     for name, item in before.items():
         if item is None:
             table.delete(name, wall_ms)
