@@ -39,10 +39,6 @@ class RequestTimeout(RmqhaError):
     """No answer came within the deadline."""
 
 
-class NotLeader(RmqhaError):
-    """The node asked is not, or no longer, the leader of its group."""
-
-
 class StoreCorrupted(RmqhaError):
     """Stored bytes that were once durable cannot be read back; nothing was changed."""
 

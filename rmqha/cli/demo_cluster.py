@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from rmqha.cli.demo_show import Replica
+from rmqha.cli.demo_show import TOPIC, Replica
 from rmqha.testing.real import maven, wire
 from rmqha.testing.real.controllers import Controllers
 from rmqha.testing.real.java import CLUSTER_NAME, JavaBroker, NameServer
@@ -19,7 +19,6 @@ from rmqha.testing.real.producer import Producer, missing, read_back
 
 BROKERS = 3
 JOIN_TIMEOUT_S = 90.0
-TOPIC = "DemoTopic"
 # How soon a set is whole again matters more in a demo than in production.
 DEMO_BROKER = {
     "checkSyncStateSetPeriod": 1000,

@@ -10,14 +10,13 @@ import threading
 import time
 from pathlib import Path
 
-from rmqha.cli.demo_show import Replica, console, show_state, show_timeline, step
+from rmqha.cli.demo_show import TOPIC, Replica, console, show_state, show_timeline, step
 from rmqha.cli.demo_timeline import Timeline
 from rmqha.testing.client import Acked
 from rmqha.testing.cluster import RmqCluster, RunningWorkload
 from rmqha.testing.nodes import Node
 from rmqha.testing.workload import Ledger
 
-TOPIC = "DemoTopic"
 FIRST_ACKS = 500
 WRITES_BACK_TIMEOUT_S = 60.0
 DRAIN_S = 30.0

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from rmqha.cli.demo_timeline import Stage
 
+TOPIC = "DemoTopic"
 console = Console(highlight=False)
 
 

@@ -10,6 +10,7 @@ from rmqha.base.errors import ConfigInvalid
 from rmqha.cli.pipeline_exits import EXIT_FOUND, EXIT_USAGE, usage_errors, write_page
 from rmqha.pipeline import session
 from rmqha.pipeline.jobs import controller_history as job
+from rmqha.pipeline.jobs.report_page import REPORT
 
 
 @click.command("controller-history")
@@ -42,7 +43,7 @@ def history_command(
         job.named_stores(stores)
         spark = session("rmqha controller-history", master=master)
         found = job.run(spark, stores, out, at=at, between=between)
-    write_page(out, job.REPORT, job.report(stores, found))
+    write_page(out, REPORT, job.report(stores, found))
     _show(found)
     _show_unknown(found, at, between)
     if strict and found.damaged:

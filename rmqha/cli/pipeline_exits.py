@@ -12,6 +12,8 @@ from rmqha.base.errors import RmqhaError
 EXIT_FOUND = 1
 """Done, and something was found that must not be: damage, a difference, a loss."""
 EXIT_USAGE = 2
+LINES_MAX = 50
+"""Rows of a table that a job prints."""
 
 
 @contextmanager

@@ -8,12 +8,11 @@ from datetime import UTC, datetime
 import click
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.cli.pipeline_exits import usage_errors, write_page
+from rmqha.cli.pipeline_exits import LINES_MAX, usage_errors, write_page
 from rmqha.pipeline import session
 from rmqha.pipeline.jobs import controller_history
 from rmqha.pipeline.jobs import failover_report as job
-
-LINES_MAX = 50
+from rmqha.pipeline.jobs.report_page import REPORT
 
 
 @click.command("failover-report")
@@ -47,7 +46,7 @@ def failover_command(
                 raise ConfigInvalid(f"{controllers}: controller-history has not written it")
         spark = session("rmqha failover-report", master=master)
         found = job.run(spark, logs, out, histories=histories, entries=entries)
-    write_page(out, job.REPORT, job.report(logs, found))
+    write_page(out, REPORT, job.report(logs, found))
     for one in found.failovers:
         print(_line(one))
     for source, what in found.left_out:

@@ -6,11 +6,10 @@ import sys
 
 import click
 
-from rmqha.cli.pipeline_exits import EXIT_FOUND, usage_errors, write_page
+from rmqha.cli.pipeline_exits import EXIT_FOUND, LINES_MAX, usage_errors, write_page
 from rmqha.pipeline import session
 from rmqha.pipeline.jobs import history_check as job
-
-LINES_MAX = 50
+from rmqha.pipeline.jobs.report_page import REPORT
 
 
 @click.command("history-check")
@@ -42,7 +41,7 @@ def history_check_command(
         job.checked_files(files)
         spark = session("rmqha history-check", master=master)
         checked = job.run(spark, files, out, longer_than_ms=longer_than_ms)
-    write_page(out, job.REPORT, job.report(files, checked))
+    write_page(out, REPORT, job.report(files, checked))
     for one in checked.findings[:LINES_MAX]:
         print(_line(one))
     if sum(checked.counts.values()) > LINES_MAX:

@@ -9,6 +9,7 @@ import click
 from rmqha.cli.pipeline_exits import EXIT_FOUND, usage_errors, write_page
 from rmqha.pipeline import session
 from rmqha.pipeline.jobs import lag_latency as job
+from rmqha.pipeline.jobs.report_page import REPORT
 
 
 @click.command("lag-latency")
@@ -32,7 +33,7 @@ def lag_command(
     with usage_errors():
         job.checked_stores(stores)
         found = job.run(session("rmqha lag-latency", master=master), stores, out)
-    write_page(out, job.REPORT, job.report(stores, found))
+    write_page(out, REPORT, job.report(stores, found))
     for one in found.latencies:
         print(
             f"{one.replica} {one.topic:40} {one.day} {one.messages:>12} messages"

@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from rmqha.base.ids import BrokerId
 from rmqha.controller.live_room import HeardSets, LiveRoom
+from rmqha.controller.metadata.decide_register import NAME_LENGTH_MAX
 from rmqha.controller.metadata.registrations import Identity
 from rmqha.remoting.heartbeat import PRIORITY_LAST, Heartbeat
 
@@ -32,8 +33,6 @@ DEFAULT_TIMEOUT_MS = 10_000
 DEFAULT_PRIORITY = PRIORITY_LAST
 TIMEOUT_MS_MAX = 300_000
 CLOSE_GRACE_MS_MAX = 100
-NAME_LENGTH_MAX = 255
-"""Characters of a cluster's and of a broker's name; no others are registered."""
 STRANGERS_PER_CONNECTION = 256
 
 

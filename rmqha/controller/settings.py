@@ -15,7 +15,7 @@ from msgspec import Struct
 from rmqha.base.errors import ConfigInvalid
 from rmqha.controller.raft.hello import SECRET_LENGTH_MIN
 from rmqha.controller.raft.settings import RaftSettings
-from rmqha.remoting.address import format_address, parse_address, split_addresses
+from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
 from rmqha.remoting.settings import SERVER_DEFAULTS
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
 from rmqha.web.settings import status_address
@@ -97,7 +97,6 @@ MUTABLE = frozenset(
 ALIASES = {"processReadEvent": "isProcessReadEvent"}
 GRACE_MS_MAX = 100
 HEARTBEAT_TIMEOUT_MS_LEAST = 1_000
-PORT_MAX = 65535
 SNAPSHOT_SPREAD = 4
 """A node's snapshots come up to a quarter of the set number of entries later than the others'."""
 _PEERS_FORM = "; the form is n0-10.0.0.1:9878;n1-10.0.0.2:9878"

@@ -110,10 +110,6 @@ class EpochCache:
         """Drop ``epoch`` and newer ones; whether anything changed."""
         return self._keep([entry for entry in self._entries if entry.epoch < epoch])
 
-    def truncate_suffix_by_offset(self, offset: int) -> bool:
-        """Drop epochs that start at or after ``offset``; whether anything changed."""
-        return self._keep([entry for entry in self._entries if entry.start < offset])
-
     def drop_beyond(self, log_end: int) -> bool:
         """Drop epochs that start after the end of the log (G2); whether anything changed."""
         return self._keep([entry for entry in self._entries if entry.start <= log_end])

@@ -111,11 +111,6 @@ class SyncStateSet:
             return len(self.ids)  # every put asks
         return min(len(ids) for ids in self.possible)
 
-    @property
-    def synchronizing(self) -> bool:
-        """Java's flag: a change has been asked for and is not settled."""
-        return bool(self.asked)
-
     def confirmed(self, now_ms: int, ids: Iterable[int], epoch: int, settle_ms: int) -> bool:
         """The controller holds ``ids`` in ``epoch``.
 

@@ -13,6 +13,7 @@ import re
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.remoting.address import PORT_MAX
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX
 from rmqha.remoting.settings import SERVER_DEFAULTS
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
@@ -75,7 +76,6 @@ POSITIVE = (
 )  # fmt: skip
 # Java keeps these in a long, all other numbers in an int.
 LONGS = frozenset({"scanNotActiveBrokerInterval"})
-PORT_MAX = 65_535
 # int() alone would also take 1_000 and digits of other scripts.
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 

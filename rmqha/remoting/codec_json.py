@@ -18,9 +18,9 @@ from msgspec import Meta, Struct
 from rmqha.base.errors import HeaderMalformed, LocalProtocolError
 from rmqha.remoting.codes import LANGUAGE_CODES, LANGUAGE_UNKNOWN
 from rmqha.remoting.command import SERIALIZE_JSON, RemotingCommand
+from rmqha.remoting.headers import INT32_MAX
 
 INT32_MIN = -0x80000000
-INT32_MAX = 0x7FFFFFFF
 
 _Int32 = Annotated[int, Meta(ge=INT32_MIN, le=INT32_MAX)]
 

@@ -33,11 +33,6 @@ class ClientSession:
         self._closed = False
 
     @property
-    def pending_count(self) -> int:
-        """Requests that wait for an answer."""
-        return len(self._pending)
-
-    @property
     def next_deadline_ms(self) -> int | None:
         """When :meth:`expire` has something to do next; None while nothing waits."""
         deadlines = self._deadlines

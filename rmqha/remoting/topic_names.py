@@ -1,4 +1,4 @@
-"""Names of topics that mean something, what a name may be, and the bits of a queue's permission.
+"""Names of topics that mean something, what a name may be, permissions, and message models.
 
 Source: TopicValidator, PermName and MixAll of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.1).
 """
@@ -9,10 +9,14 @@ import re
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 AUTO_CREATE_TOPIC = "TBW102"
+TEMPLATE_QUEUES = 4
+"""Queues that clients ask for of a topic that a send makes."""
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 TOPIC_LENGTH_MAX = 127
 GROUP_TOPIC_LENGTH_MAX = 255
+BROADCASTING = "BROADCASTING"
+"""The message model of a group each of whose members gets every message."""
 
 NOT_FOR_PRODUCERS = frozenset(
     {

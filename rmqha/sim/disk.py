@@ -9,6 +9,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from rmqha.base.errors import DiskFailed, DiskFull
+from rmqha.controller.raft.wal_layout import SECTOR
 from rmqha.runtime.ports import Surveyed
 from rmqha.sim.pages import SimMappedFile, SimPages
 
@@ -52,7 +53,6 @@ class DiskMood(Struct):
 
 NO_SPACE = "simulated: no space left on the disk"
 RESERVE_STEP_BYTES = 3000
-SECTOR = 512
 
 
 class SimFile:

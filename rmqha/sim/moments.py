@@ -8,11 +8,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from rmqha.controller.aio.wal import SEGMENT_SUFFIX
 from rmqha.controller.raft.node import Node, Role
-from rmqha.controller.raft.wal_layout import ALIGNMENT
+from rmqha.controller.raft.wal_layout import ALIGNMENT, SECTOR, SEGMENT_SUFFIX
 from rmqha.sim.cluster import SimCluster
-from rmqha.sim.disk import SECTOR
 
 
 class Stage:

@@ -7,12 +7,12 @@ import random
 from typing import TYPE_CHECKING
 
 from rmqha.base.errors import InvariantBroken
+from rmqha.runtime.aio.mapped_file import ERASE_BYTES
 
 if TYPE_CHECKING:
     from rmqha.sim.disk import SimDisk
 
 PAGE = 4096
-ERASE_BYTES = 1 << 20
 
 
 class SimPages:

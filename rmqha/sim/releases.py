@@ -11,8 +11,6 @@ from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.node import VOTER
 from rmqha.sim.disk import SimDisk, SimFile
 
-SEGMENT_SUFFIX = ".wal"
-
 
 def to_format_1(disk: SimDisk, directory: str) -> bool:
     """Rewrite a controller's log as format 1 has it, which knows no standings.
@@ -27,7 +25,7 @@ def to_format_1(disk: SimDisk, directory: str) -> bool:
     segments = {
         path: file
         for path, file in sorted(disk.files.items())
-        if path.startswith(directory) and path.endswith(SEGMENT_SUFFIX)
+        if path.startswith(directory) and path.endswith(layout.SEGMENT_SUFFIX)
         if isinstance(file, SimFile)
     }
     standing = ""

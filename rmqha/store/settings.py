@@ -17,7 +17,6 @@ from rmqha.store.consume_queue import BATCH_UNIT, UNIT
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LEVEL = re.compile(r"([0-9]{1,9})([smhd])")
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-FILE_SIZE_MIN = 4096
 HOUR_MAX = 23
 PERCENT_MAX = 100
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from rmqha.remoting.bodies import ReplicasInfo
-from rmqha.testing.aio_cluster import SETTLE_S, AioCluster, Target
+from rmqha.testing.aio_cluster import SETTLE_S, TOPIC, AioCluster, Target
 from rmqha.testing.client import Acked, SetInfo
 from rmqha.testing.logs import merged_tail
 from rmqha.testing.loop_thread import LoopThread
@@ -24,7 +24,6 @@ from rmqha.testing.workload import Ledger, Workload
 T = TypeVar("T")
 START_TIMEOUT_S = 30.0
 TIMEOUT_S = 30.0
-TOPIC = "TestTopic"
 
 
 class RmqCluster:

@@ -12,10 +12,9 @@ from typing import Any
 import orjson
 
 from rmqha.base.machine import Note
-from rmqha.runtime.logs import Logger
+from rmqha.runtime.logs import LEVELS, Logger
 
 LINES_KEPT = 200
-LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class NodeLog(Logger):

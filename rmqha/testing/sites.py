@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
+from rmqha.broker.common.settings import FAST_PORT_DISTANCE
 from rmqha.testing.in_process import MODULES, InProcessNode
 from rmqha.testing.nodes import Node
 from rmqha.testing.processes import PROGRAMS, ProcessNode, launcher
 from rmqha.testing.real.processes import allocate_ports, free_ports
 from rmqha.testing.settings import Place, Plan
-from rmqha.testing.sockets import FAST_PORT_DISTANCE, Reserved
+from rmqha.testing.sockets import Reserved
 
 Settings = tuple[Mapping[str, object], Mapping[str, object], Mapping[str, object]]
 KINDS = ("controller", "namesrv", "broker")

@@ -11,6 +11,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 
+from rmqha.broker.common.settings import FAST_PORT_DISTANCE
 from rmqha.runtime.aio.net import BACKLOG, TcpNetwork
 from rmqha.runtime.ports import Listener
 from rmqha.testing.gates import Gate
@@ -19,8 +20,6 @@ from rmqha.testing.links import LinkedNetwork, Links
 
 LOOPBACK = "127.0.0.1"
 ATTEMPTS_MAX = 100
-FAST_PORT_DISTANCE = 2
-"""A broker's second port lies two below its first, as in Java."""
 
 
 def bind(port: int = 0, *, again: bool = False) -> socket.socket:

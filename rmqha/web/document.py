@@ -9,8 +9,6 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct, field
 
-ELECTIONS_SHOWN_MAX = 50
-
 
 class NodeView(Struct, frozen=True):
     """The node that serves the page.

@@ -109,12 +109,12 @@ def test_an_entrys_end_is_the_next_ones_start() -> None:
 def test_truncation_leaves_no_stale_end() -> None:
     """G8: after a cut the new last entry has no end."""
     cache = base()
-    assert cache.truncate_suffix_by_offset(350)
+    assert cache.drop_beyond(349)
     assert [one.epoch for one in cache.entries] == [1, 2]
     found = cache.find(10_000)
     assert found is not None
     assert found.epoch == 2
-    assert cache.truncate_suffix_by_offset(150)
+    assert cache.drop_beyond(149)
     assert (cache.get(1), cache.get(2)) == (EpochEntry(1, 100), None)
     assert not cache.truncate_prefix_by_offset(10_000)
 

@@ -229,7 +229,7 @@ def test_mutant_epoch_entry_dropped_on_reconnect(monkeypatch: pytest.MonkeyPatch
 
     def forgetful(self: SlaveSession, now_ms: int) -> None:
         self._reply = None
-        self._ha.epochs.truncate_suffix_by_offset(self._ha.log.max_offset)
+        self._ha.epochs.drop_beyond(self._ha.log.max_offset - 1)
         self._pending_epochs = []
         self._waiting_seq = None
         self._begin_transfer(now_ms)

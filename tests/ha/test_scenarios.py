@@ -166,12 +166,12 @@ def test_check_synchronizing_sync_state_set_flag() -> None:
     puts(cluster, 1, 10)
     cluster.run(1_000)
     members = cluster[1].core.members.sync_state_set
-    assert members.synchronizing
+    assert members.asked
     assert cluster[1].log.confirm_offset == 1580
     assert members.union == {1, 2}
     cluster.answer_alters = True
     cluster.settle()
-    assert not members.synchronizing
+    assert not members.asked
 
 
 def test_consume_queues_do_not_exceed_the_confirm_offset_after_a_restart() -> None:

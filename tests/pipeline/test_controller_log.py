@@ -42,6 +42,14 @@ STORY: tuple[Event | None, ...] = (
 """What entries 1 to 6 hold; the first one opens the term."""
 
 
+def _snapshot(group: str, index: int, term: int, data: bytes) -> bytes:
+    """A snapshot file, made at once."""
+    encoder = layout.SnapshotEncoder(group, index, term, data)
+    for _ in encoder.slices():
+        pass
+    return encoder.content()
+
+
 def frame(seq: int, *records: tuple[object, ...]) -> bytes:
     return layout.encode_frame(layout.WAL_MAGIC, seq, layout.encode_records(list(records)))
 
@@ -80,7 +88,7 @@ def state_at(index: int) -> MetadataState:
 def write_snapshot(folder: Path, index: int, state: MetadataState | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     data = to_snapshot(index, state_at(index) if state is None else state)
-    (folder / f"{index:020d}.snapshot").write_bytes(layout.encode_snapshot(GROUP, index, 1, data))
+    (folder / f"{index:020d}.snapshot").write_bytes(_snapshot(GROUP, index, 1, data))
 
 
 def rows(folder: Path) -> list[Row]:
@@ -236,7 +244,7 @@ def test_snapshot_when_damaged_then_told(tmp_path: Path) -> None:
     path.write_bytes(data)
     (bad,) = [one for one in rows(tmp_path) if one.corrupt]
     assert "damaged" in (bad.corrupt or "")
-    path.write_bytes(layout.encode_snapshot("other", 5, 1, to_snapshot(5, state_at(5))))
+    path.write_bytes(_snapshot("other", 5, 1, to_snapshot(5, state_at(5))))
     (bad,) = [one for one in rows(tmp_path) if one.corrupt]
     assert "group other" in (bad.corrupt or "")
 

@@ -59,7 +59,7 @@ def epoch_entry_dropped_on_reconnect(patch: pytest.MonkeyPatch) -> None:
     """Entries that start at the log's end go, and batches teach no epoch but the first (G23)."""
 
     def forget(self: EpochCache, master: Any, log_end: int) -> bool:
-        return self.truncate_suffix_by_offset(log_end)
+        return self.drop_beyond(log_end - 1)
 
     learn = SlaveSession._learn
 

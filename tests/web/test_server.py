@@ -111,7 +111,7 @@ async def test_events_when_two_watch_then_one_document_serves_both(
     assert feeder is not None
     async with asyncio.timeout(TIMEOUT_S):
         await feeder
-    assert server.watchers == 0
+    assert len(server._watchers) == 0
 
 
 async def test_events_when_too_many_watch_then_503_and_the_others_go_on(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rmqha.admin.bodies import ConsumerConnection
-from rmqha.admin.commands.topic_list import RETRY_PREFIX
 from rmqha.client.brokers import topic_route
 from rmqha.client.exchange import TIMEOUT_MS, Exchange, NotFound, Refused, Unreachable, ask
 from rmqha.client.offsets import ConsumeOffset, ConsumeStats
@@ -11,9 +10,9 @@ from rmqha.client.routes import QueueKey, TopicRoute
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
+from rmqha.remoting.topic_names import BROADCASTING, RETRY_PREFIX
 
 _STATS_TIMEOUT_MS = 3 * TIMEOUT_MS
-_BROADCASTING = "BROADCASTING"
 
 
 def stats_at(address: str, group: str, topic: str | None) -> Exchange[ConsumeStats]:
@@ -72,7 +71,7 @@ def _explain(name_servers: tuple[str, ...], group: str) -> Exchange[None]:
         _, connection = yield from consumer_connection(name_servers, group)
     except (Refused, Unreachable, NotFound) as error:
         raise NotFound(f"group {group} has no offsets and is not online") from error
-    if connection.message_model == _BROADCASTING:
+    if connection.message_model == BROADCASTING:
         raise NotFound(f"group {group} has no offsets: it consumes broadcasting")
 
 

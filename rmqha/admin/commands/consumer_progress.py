@@ -8,7 +8,7 @@ import click
 
 from rmqha.admin.bodies import ConsumerConnection
 from rmqha.admin.commands.consume_stats import consume_stats, consumer_connection
-from rmqha.admin.commands.topic_list import RETRY_PREFIX, all_topics
+from rmqha.admin.commands.topic_list import all_topics
 from rmqha.admin.java_text import clipped, hash_order, second_of
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
@@ -27,6 +27,7 @@ from rmqha.remoting import fastjson
 from rmqha.remoting.codes import VERSION_ORDINALS, RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
+from rmqha.remoting.topic_names import RETRY_PREFIX
 from rmqha.remoting.values import as_object
 
 _HEAD = "%-64s  %-32s  %-4s  %-20s  %-20s  %-20s %-20s%s\n"

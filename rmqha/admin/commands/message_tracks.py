@@ -15,10 +15,10 @@ from rmqha.admin.report import Report, Table
 from rmqha.base.errors import RmqhaError
 from rmqha.client.brokers import cluster_info, topic_route
 from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable
+from rmqha.remoting.topic_names import BROADCASTING
 
 _OFFLINE = 206
 _ACTIVELY, _PASSIVELY = "CONSUME_ACTIVELY", "CONSUME_PASSIVELY"
-_BROADCASTING = "BROADCASTING"
 
 
 class Track(NamedTuple):
@@ -113,7 +113,7 @@ def _track(name_servers: tuple[str, ...], message: StoredMessage, group: str) ->
             return Track(group, "PULL")
         if connection.consume_type != _PASSIVELY:
             return Track(group, "UNKNOWN")
-        if connection.message_model == _BROADCASTING:
+        if connection.message_model == BROADCASTING:
             return Track(group, "CONSUME_BROADCASTING")
         if not (yield from _is_consumed(name_servers, message, group)):
             return Track(group, "NOT_CONSUME_YET")

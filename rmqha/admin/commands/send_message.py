@@ -25,10 +25,9 @@ from rmqha.client.routes import TopicRoute
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import INT32_MAX, ext_fields, int_field, long_field
+from rmqha.remoting.topic_names import AUTO_CREATE_TOPIC, TEMPLATE_QUEUES
 from rmqha.store import properties as props
 
-_TEMPLATE = "TBW102"
-_TEMPLATE_QUEUES = 4
 _PERM_WRITE = 2
 _WAIT = "WAIT"
 _FORMAT = "%-32s  %-4s  %-20s    %s\n"
@@ -112,11 +111,11 @@ def _queues(
         if error.code != ResponseCode.TOPIC_NOT_EXIST:
             raise
         try:
-            route = yield from topic_route(name_servers, _TEMPLATE)
+            route = yield from topic_route(name_servers, AUTO_CREATE_TOPIC)
         except Refused:
             # No broker creates topics by itself: what was asked for is what is missing.
             raise error from None
-        most = _TEMPLATE_QUEUES
+        most = TEMPLATE_QUEUES
     living = dict(route.brokers())
     queues = [
         (queue.broker_name, number)
@@ -136,7 +135,7 @@ def _request(
     except MessageIllegal as error:
         raise click.UsageError(str(error)) from error
     fields = ext_fields(
-        a=message.group, b=message.topic, c=_TEMPLATE, d=_TEMPLATE_QUEUES, e=queue_id, f=0,
+        a=message.group, b=message.topic, c=AUTO_CREATE_TOPIC, d=TEMPLATE_QUEUES, e=queue_id, f=0,
         g=here.now_ms, h=message.flag, i=encoded, j=0, k=False, m=False, n=broker_name,
     )  # fmt: skip
     return RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=message.body)

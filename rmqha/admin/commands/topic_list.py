@@ -15,9 +15,8 @@ from rmqha.remoting.bodies import ClusterInfo
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
+from rmqha.remoting.topic_names import DLQ_PREFIX, RETRY_PREFIX
 
-RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
 _HEAD = "%-20s  %-48s  %-48s\n"
 _ROW = "%-20s  %-64s  %-64s\n"
 

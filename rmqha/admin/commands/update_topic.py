@@ -24,9 +24,9 @@ from rmqha.client.brokers import cluster_info, masters
 from rmqha.client.exchange import Exchange, NotFound, Refused, ask_any, ask_each
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.headers import INT32_MAX, FieldValue
+from rmqha.remoting.topic_names import AUTO_CREATE_TOPIC
 
 _ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
-_TEMPLATE = "TBW102"
 _QUEUES = 8
 _PERM_INHERIT, _PERM_WRITE, _PERM_READ = 1, 2, 4
 _PERM_MAX = 7
@@ -49,7 +49,7 @@ class TopicConfig(Struct, frozen=True):
         pairs = [f"{key}={value}" if value else key for key, value in self.attributes.items()]
         return {
             "topic": self.topic,
-            "defaultTopic": _TEMPLATE,
+            "defaultTopic": AUTO_CREATE_TOPIC,
             "readQueueNums": self.read_queue_nums,
             "writeQueueNums": self.write_queue_nums,
             "perm": self.perm,

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from rmqha.broker.common.latencies import Latencies
 
-SAMPLE_MS = 10_000
 SHORT, MEDIUM, LONG = 1, 6, 60
 """Samples that a rate looks back: 10 s, a minute, ten minutes."""
 
@@ -121,7 +120,7 @@ class Statistics:
         }  # fmt: skip
 
     def sample(self, now_ms: int, day: int) -> None:
-        """Remember the counts; to be called every ``SAMPLE_MS``.
+        """Remember the counts; to be called every ten seconds.
 
         Args:
             day: number of the local day.

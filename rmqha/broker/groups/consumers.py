@@ -21,11 +21,11 @@ from rmqha.broker.common.json_members import (
     whole_number,
 )
 from rmqha.broker.groups.memberships import Client, Memberships
+from rmqha.remoting.topic_names import BROADCASTING
 from rmqha.store import properties as props
 
 TAG = "TAG"
 ALL_TAGS = "*"
-BROADCASTING = "BROADCASTING"
 SUBSCRIPTIONS_MAX = 10_000
 """Topics of one group, and tags of one subscription."""
 

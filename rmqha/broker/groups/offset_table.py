@@ -137,10 +137,6 @@ class ConsumerOffsets:
             del self._reset[topic, group]
         return offset
 
-    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a reset waits for a pull."""
-        return queue_id in self._reset.get((topic, group), {})
-
     def each(self) -> Iterator[tuple[str, str, Mapping[int, int]]]:
         """Topic, group and offsets by queue, of all."""
         for (topic, group), queues in self._table.items():

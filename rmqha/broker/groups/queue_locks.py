@@ -67,11 +67,6 @@ class QueueLocks:
         if not leases:
             self._groups.pop(group, None)
 
-    def is_locked(self, now_ms: int, group: str, queue: MessageQueue) -> bool:
-        """Whether somebody consumes a queue in order now."""
-        lease = self._groups.get(group, {}).get(queue)
-        return lease is not None and not _is_over(lease, now_ms)
-
     def has_any(self, now_ms: int, group: str) -> bool:
         """Whether a group consumes any queue in order now."""
         leases = self._groups.get(group)

@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.json_members import MessageQueue, json_object, number, read_object, text
 from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.topics.topic_table import QUEUES_MAX
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import ResponseCode
-from rmqha.remoting.topic_names import RETRY_PREFIX
+from rmqha.remoting.topic_names import BROADCASTING, RETRY_PREFIX
 
 PULL, POP = "PULL", "POP"
-BROADCASTING = "BROADCASTING"
 ANY_QUEUE = -1
-QUEUES_MAX = 65_536
 
 ROUTE_QUEUES_MAX = 16_384
 """Of a topic on all brokers: anybody may register brokers at a name server."""

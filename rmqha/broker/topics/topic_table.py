@@ -28,7 +28,6 @@ from rmqha.remoting.topic_names import (
 from rmqha.store.metadata_records import METADATA_TOPIC
 
 QUEUES_MAX = 65_536
-JSON_DEPTH_MAX = 16
 
 
 class TopicConfig(Struct, frozen=True):

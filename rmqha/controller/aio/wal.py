@@ -16,9 +16,8 @@ from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.events import HardState, Persist, SnapshotMeta, Standing
 from rmqha.controller.raft.messages import Entry
 from rmqha.controller.raft.standing import standing_found
+from rmqha.controller.raft.wal_layout import SEGMENT_SUFFIX
 from rmqha.runtime.ports import AppendFile, Disk
-
-SEGMENT_SUFFIX = ".wal"
 
 
 class WalContent(Struct, frozen=True):

@@ -17,6 +17,7 @@ from rmqha.controller.metadata.state import BrokerSet, MetadataState, sync_state
 from rmqha.remoting.codes import ResponseCode
 
 NAME_LENGTH_MAX = 255
+"""Characters of a cluster's and of a broker's name; no others are registered."""
 ADDRESS_LENGTH_MAX = 512
 CHECK_CODE_LENGTH_MAX = 1024
 

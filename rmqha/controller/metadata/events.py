@@ -119,28 +119,8 @@ Said: TypeAlias = Event | StateMarked | StateCompared
 """What the data of an entry says."""
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_event = msgspec.msgpack.Decoder(Event).decode
 _decode_proposal = msgspec.msgpack.Decoder(_Proposal).decode
 _decode_entry = msgspec.msgpack.Decoder(_Proposal | StateMarked | StateCompared).decode
-
-
-def to_record(event: Event) -> bytes:
-    """Encode one event as ``[type, field, ...]``, fields in the order they are declared."""
-    return _encode(event)
-
-
-def from_record(record: bytes) -> Event:
-    """Decode one event.
-
-    Raises:
-        StoreCorrupted: an unknown type, a missing field or one of another kind. Skipping it
-            would let this node's state part from the others'.
-    """
-    try:
-        event: Event = _decode_event(record)
-        return event
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreCorrupted(f"a log record cannot be read: {error}") from error
 
 
 def to_proposal(term: int, token: int, event: Event) -> bytes:
@@ -152,7 +132,8 @@ def from_proposal(data: bytes) -> tuple[int, int, Event]:
     """Unwrap (term, token, event).
 
     Raises:
-        StoreCorrupted: when the bytes are no proposal of a known format.
+        StoreCorrupted: an unknown format or type, a missing field or one of another kind.
+            Skipping it would let this node's state part from the others'.
     """
     try:
         proposal = _decode_proposal(data)

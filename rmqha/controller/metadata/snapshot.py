@@ -11,18 +11,18 @@ from rmqha.base.errors import StoreCorrupted, StoreMismatch
 from rmqha.controller.metadata.packing import list_header, pack
 from rmqha.controller.metadata.state import MetadataState
 
-SNAPSHOT_FORMAT = 1
+STATE_FORMAT = 1
 
 
 def to_snapshot(index: int, state: MetadataState) -> bytes:
     """Encode the state up to log ``index``; the same bytes on every node."""
-    return pack([SNAPSHOT_FORMAT, index, state.to_snapshot()])
+    return pack([STATE_FORMAT, index, state.to_snapshot()])
 
 
 def join_snapshot(index: int, state: MetadataState) -> bytes:
     """The same bytes as ``to_snapshot``, joined of what has been packed after each change."""
     parts = state.packed.parts()
-    head = (list_header(3), pack(SNAPSHOT_FORMAT), pack(index), list_header(len(parts)))
+    head = (list_header(3), pack(STATE_FORMAT), pack(index), list_header(len(parts)))
     return b"".join((*head, *parts))
 
 
@@ -39,9 +39,9 @@ def from_snapshot(data: bytes) -> tuple[int, MetadataState]:
     """
     try:
         version, *fields = _decode_list(data)
-        if _decode_number(version) != SNAPSHOT_FORMAT:
+        if _decode_number(version) != STATE_FORMAT:
             raise StoreMismatch(
-                f"snapshot format {_decode_number(version)}, this is {SNAPSHOT_FORMAT}"
+                f"snapshot format {_decode_number(version)}, this is {STATE_FORMAT}"
             )
         index, sets = fields
         return _decode_number(index), MetadataState.from_packed(_decode_list(sets))

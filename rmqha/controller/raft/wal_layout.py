@@ -51,6 +51,7 @@ WAL_MAGIC = b"RQW2"
 WAL_MAGIC_1 = b"RQW1"
 SNAPSHOT_MAGIC = b"RQS1"
 SNAPSHOT_FORMAT = 1
+SEGMENT_SUFFIX = ".wal"
 HEADER = struct.Struct(">4sIIQ")
 HEADER_CRC = struct.Struct(">I8x")
 WHOLE_HEADER = struct.Struct(">4sIIQI8x")
@@ -467,14 +468,6 @@ def _bytes_header(size: int) -> bytes:
     if size < 1 << 16:
         return b"\xc5" + size.to_bytes(2, "big")
     return b"\xc6" + size.to_bytes(4, "big")
-
-
-def encode_snapshot(cluster: str, meta_index: int, meta_term: int, data: bytes) -> bytes:
-    """A snapshot file, made at once."""
-    encoder = SnapshotEncoder(cluster, meta_index, meta_term, data)
-    for _ in encoder.slices():
-        pass
-    return encoder.content()
 
 
 def decode_snapshot(name: str, content: bytes, cluster: str) -> tuple[int, int, bytes]:

@@ -19,13 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from rmqha.pipeline.commitlog.store_folder import CONSUME_QUEUE
+from rmqha.pipeline.commitlog.store_folder import CONSUME_QUEUE, NAME_DIGITS
 from rmqha.store.consume_queue import FILLER_SIZE, UNIT
 from rmqha.store.record import MIN_SIZE
 
 QUEUES_MAX = 4096
 """With more queues than this, asking each costs more than going through the log."""
-_NAME_DIGITS = 20
 _UNIT = np.dtype([("at", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 _PLACE = struct.Struct(">qi")
 _NEAR = 256
@@ -174,7 +173,7 @@ class _File(NamedTuple):
 def _file(entry: os.DirEntry[str]) -> _File | None:
     """None of what is no file of a queue, or has gone meanwhile."""
     name = entry.name
-    if len(name) != _NAME_DIGITS or not name.isdecimal() or int(name) % UNIT.size:
+    if len(name) != NAME_DIGITS or not name.isdecimal() or int(name) % UNIT.size:
         return None
     try:
         is_file, size = entry.is_file(), entry.stat().st_size

@@ -15,14 +15,13 @@ import numpy as np
 from msgspec import Struct
 
 from rmqha.base.errors import StoreCorrupted
-from rmqha.pipeline.commitlog.store_folder import CONSUME_QUEUE
+from rmqha.pipeline.commitlog.store_folder import CONSUME_QUEUE, NAME_DIGITS
 from rmqha.store.config_files import BACKUP_SUFFIX, decode_config
 from rmqha.store.consume_queue import FILLER_SIZE, UNIT
 
 OFFSET_FILE = os.path.join("config", "consumerOffset.json")
 SEPARATOR = "@"
 INT64_LIMIT = 1 << 63
-_NAME_DIGITS = 20
 _UNIT = np.dtype([("at", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 
 
@@ -89,7 +88,7 @@ def _queue_end(folder: str, replica: str, topic: str, queue_id: int) -> QueueEnd
     foreign: list[os.DirEntry[str]] = []
     for entry in _entries(folder):
         name = entry.name
-        whole = len(name) == _NAME_DIGITS and name.isdecimal() and int(name) % UNIT.size == 0
+        whole = len(name) == NAME_DIGITS and name.isdecimal() and int(name) % UNIT.size == 0
         (files if whole and entry.is_file() else foreign).append(entry)
     corrupt = f"{foreign[0].path}: no file of a queue" if foreign else None
     if not files:

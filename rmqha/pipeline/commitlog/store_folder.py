@@ -12,7 +12,7 @@ import os
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.ha.epochs import EpochCache, load_epochs
+from rmqha.ha.epochs import OFFSET_MAX, EpochCache, load_epochs
 from rmqha.store import checkpoint
 from rmqha.store.consume_queue import UNIT
 from rmqha.store.identity import FILE_NAME, Identity, decode_identity
@@ -21,8 +21,8 @@ COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 EPOCH_FILE = "epochFileCheckpoint"
 CHECKPOINT = "checkpoint"
-OFFSET_MAX = 2**63 - 1
-_NAME_DIGITS = 20
+NAME_DIGITS = 20
+"""A file's name is the offset of its first byte, in so many digits."""
 
 
 class LogFile(Struct, frozen=True):
@@ -101,7 +101,7 @@ def confirm_offset(root: str) -> int | None:
 
 def _is_log_file(entry: os.DirEntry[str]) -> bool:
     name = entry.name
-    is_number = len(name) == _NAME_DIGITS and name.isdecimal() and int(name) <= OFFSET_MAX
+    is_number = len(name) == NAME_DIGITS and name.isdecimal() and int(name) <= OFFSET_MAX
     return is_number and entry.is_file()
 
 
@@ -154,7 +154,7 @@ class Queues:
         if base is None:
             return False
         try:
-            with open(os.path.join(folder, f"{base:0{_NAME_DIGITS}d}"), "rb") as file:
+            with open(os.path.join(folder, f"{base:0{NAME_DIGITS}d}"), "rb") as file:
                 file.seek(position - base)
                 found = file.read(UNIT.size)
         except OSError:

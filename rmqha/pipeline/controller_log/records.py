@@ -24,7 +24,6 @@ from rmqha.controller.metadata import events
 from rmqha.controller.metadata.snapshot import from_snapshot
 from rmqha.controller.raft import wal_layout as layout
 
-SEGMENT_SUFFIX = ".wal"
 STORE_FOLDER = "rmqha"
 """What a controller makes in ``controllerStorePath``."""
 SNAPSHOT_SUFFIX = ".snapshot"
@@ -89,7 +88,7 @@ def find_store(root: str) -> str:
             return folder
     raise ConfigInvalid(
         f"{root}: no controller's store, for neither it nor {STORE_FOLDER} in it has"
-        f" *{SEGMENT_SUFFIX} or *{SNAPSHOT_SUFFIX}"
+        f" *{layout.SEGMENT_SUFFIX} or *{SNAPSHOT_SUFFIX}"
     )
 
 
@@ -107,7 +106,7 @@ def read_store(root: str, name: str) -> Iterator[Row]:
         # Files that compaction removes from here on can still be read.
         files = _open_all(root, stack)
         reader = _Reader(name)
-        segments = [one for one in files if one.endswith(SEGMENT_SUFFIX)]
+        segments = [one for one in files if one.endswith(layout.SEGMENT_SUFFIX)]
         for segment in segments:
             data = files[segment].read()
             yield from reader.segment(segment, data, is_last=segment == segments[-1])
@@ -118,7 +117,7 @@ def read_store(root: str, name: str) -> Iterator[Row]:
 
 def _is_ours(name: str) -> bool:
     stem, dot, suffix = name.rpartition(".")
-    return dot + suffix in (SEGMENT_SUFFIX, SNAPSHOT_SUFFIX) and stem.isdecimal()
+    return dot + suffix in (layout.SEGMENT_SUFFIX, SNAPSHOT_SUFFIX) and stem.isdecimal()
 
 
 def _open_all(root: str, stack: ExitStack) -> dict[str, BinaryIO]:

@@ -17,8 +17,8 @@ import orjson
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.verify.client_history import LINE_BYTES_MAX
 
-LINE_BYTES_MAX = 1 << 20
 LOOKED_AT_LINES = 200
 """So many lines of a file are looked at before it is said to be no log of ours."""
 TEXT_MAX = 200

@@ -25,7 +25,7 @@ from rmqha.pipeline.commitlog.compare import (
     records_of,
 )
 from rmqha.pipeline.commitlog.store_folder import StoreFolder, open_store
-from rmqha.pipeline.jobs.report_page import page, sentence, table
+from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
 from rmqha.pipeline.spark.worker import freeze_modules
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ RECORDS = (
     "replica int, epoch int, physical_offset bigint, size int, topic string, queue_id int,"
     " queue_offset bigint, checksum bigint, corrupt string"
 )
-SHOWN_MAX = 1000
 SEED_BYTES = 16
 TASKS_PER_CORE = 4
 

@@ -18,7 +18,7 @@ from msgspec.structs import astuple
 
 from rmqha.pipeline.controller_log.records import SNAPSHOT, TORN, find_store, read_store
 from rmqha.pipeline.controller_log.state import Known, facts
-from rmqha.pipeline.jobs.report_page import page, sentence, table
+from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches as table_batches
 from rmqha.pipeline.jobs.tables import named_paths, write_parts, write_whole
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ENTRIES, DAMAGE, STATE, DIFFERENCE = "entries", "_corrupt", "state", "difference"
-REPORT = "_report.html"
-SHOWN_MAX = 1000
 _ROWS = pa.schema(
     [
         ("replica", pa.string()), ("segment", pa.string()), ("position", pa.int64()),

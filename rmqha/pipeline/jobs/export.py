@@ -19,7 +19,7 @@ from rmqha.pipeline.commitlog.store_folder import (
     read_identity,
     split_store,
 )
-from rmqha.pipeline.jobs.report_page import page, sentence, table
+from rmqha.pipeline.jobs.report_page import REPORT, page, sentence, table
 from rmqha.pipeline.lake.files import open_lake
 from rmqha.pipeline.lake.layout import CELL_BYTES, SetName, refuse_replicas, set_name
 from rmqha.pipeline.lake.rows import damage, lake
@@ -28,7 +28,6 @@ from rmqha.pipeline.lake.write import DAMAGE, Exporter, SetExported
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-REPORT = "_report.html"
 
 __all__ = [
     "DAMAGE", "REPORT", "Exported", "SetExported", "checked", "damage", "lake", "report", "run",

@@ -33,15 +33,13 @@ from msgspec.structs import astuple
 from rmqha.pipeline.histories.clients import check_history
 from rmqha.pipeline.histories.failover_log import check_log, read_log
 from rmqha.pipeline.jobs import history_check
-from rmqha.pipeline.jobs.report_page import page, sentence, table
+from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches, named_paths, write_parts, write_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 FAILOVERS, DAMAGE = "failovers", "_corrupt"
-REPORT = "_report.html"
-SHOWN_MAX = 1000
 STAGES = (
     "lastWriteMs", "lostMs", "electedMs", "notifiedMs", "activeMs", "registeredMs", "listedMs",
     "routedMs", "slavesNotifiedMs", "slavesConnectedMs", "joinedMs", "firstWriteMs",

@@ -32,16 +32,14 @@ from rmqha.pipeline.histories.clients import (
     read_history,
     windows,
 )
-from rmqha.pipeline.jobs.report_page import page, sentence, table
+from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches, named_paths, write_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 EVENTS, FINDINGS, DAMAGE = "events", "findings", "_corrupt"
-REPORT = "_report.html"
 LONGER_THAN_MS = 1000
-SHOWN_MAX = 1000
 ROWS = (
     "history string, line bigint, op string, client string, n bigint, topic string, key string,"
     " attempt bigint, broker string, queue bigint, offset bigint, startMs bigint, endMs bigint,"

@@ -18,15 +18,13 @@ from msgspec.structs import astuple
 
 from rmqha.pipeline.commitlog.progress import group_offsets, queue_ends
 from rmqha.pipeline.commitlog.store_folder import open_replica
-from rmqha.pipeline.jobs.report_page import page, sentence, table
+from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches, named_paths, write_parts, write_whole
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 LATENCY, LAG, DAMAGE = "latency", "lag", "_corrupt"
-REPORT = "_report.html"
-SHOWN_MAX = 1000
 LOG = (
     "replica string, topic string, bornTimestamp timestamp, storeTimestamp timestamp,"
     " _corrupt string"

@@ -5,6 +5,10 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
+REPORT = "_report.html"
+"""The page's name, beside the tables of its job."""
+SHOWN_MAX = 1000
+"""Rows of a table that a page shows."""
 _PAGE = """<!doctype html><meta charset="utf-8"><title>rmqha {title}</title>
 <style>body{{font:14px sans-serif;margin:2em}}td,th{{padding:.2em 1em;text-align:left}}
 .n{{text-align:right}}</style>

@@ -35,12 +35,12 @@ from rmqha.pipeline.live.options import CONSUMER_GROUP, NAME, WriteOptions
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
+from rmqha.remoting.topic_names import AUTO_CREATE_TOPIC, TEMPLATE_QUEUES
 
 LOG = logging.getLogger("rmqha.pipeline.live")
 SENDS_AT_ONCE = 4
 _BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 """What Spark calls them among a task's properties."""
-_TEMPLATE, _TEMPLATE_QUEUES = "TBW102", 4
 _COLUMNS = ("body", "topic", "tags", "keys", "properties", "delayLevel")
 
 
@@ -198,7 +198,7 @@ class _Sender:
             lambda queue: RemotingCommand(
                 code,
                 ext_fields=ext_fields(
-                    a=self._options.producer_group, b=batch.topic, c=_TEMPLATE, d=_TEMPLATE_QUEUES,
+                    a=self._options.producer_group, b=batch.topic, c=AUTO_CREATE_TOPIC, d=TEMPLATE_QUEUES,
                     e=queue.queue_id, f=0, g=wall_ms, h=0, i=properties, j=0, k=False,
                     m=not batch.is_single, n=queue.broker_name,
                 ),

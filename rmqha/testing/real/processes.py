@@ -108,14 +108,6 @@ def free_ports(block: range) -> None:
             handle.close()
 
 
-def release_ports() -> None:
-    """Give every reserved block back."""
-    with _port_guard:
-        for handle in _port_locks.values():
-            handle.close()
-        _port_locks.clear()
-
-
 def port_is_open(port: int, host: str = "127.0.0.1") -> bool:
     """Tell whether something accepts connections on ``host:port``."""
     try:

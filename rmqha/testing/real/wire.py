@@ -35,7 +35,6 @@ NOT_LEADER = 2007
 TIMEOUT_S = 3.0
 MESSAGE_MAGIC_V1 = 0xDAA320A7
 MESSAGE_MAGIC_V2 = 0xDAA320AB
-BLANK_MAGIC = 0xCBD43194
 _MESSAGE_HEAD = struct.Struct(">IIIiiqqiq")  # size magic crc queue flag q-offset p-offset sys born
 # fastjson writes maps with Long keys without quotes: {0:"..."}; strings are stepped over.
 _UNQUOTED_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)')

@@ -54,11 +54,6 @@ class StatusServer:
         self._page = resources.files("rmqha.web").joinpath("page.html").read_bytes()
         self.port = 0
 
-    @property
-    def watchers(self) -> int:
-        """Event streams that are open."""
-        return len(self._watchers)
-
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port.
 
