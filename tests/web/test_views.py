@@ -9,7 +9,7 @@ from rmqha.base.machine import Note
 from rmqha.controller.metadata.elections import ELECTIONS_KEPT, Elections
 from rmqha.controller.metadata.status import BrokerSetStatus, ReplicaStatus, Status
 from rmqha.controller.settings import load_config
-from rmqha.controller.status_page import NodeFacts, addresses, document
+from rmqha.controller.status_document import NodeFacts, addresses, document
 from rmqha.remoting.broker_figures import UNKNOWN, Figures, read_figures
 
 FACTS = {

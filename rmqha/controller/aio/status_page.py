@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rmqha import __version__
 from rmqha.controller.aio.service import ControllerService
-from rmqha.controller.status_page import NodeFacts, addresses, document
-from rmqha.remoting.aio.broker_figures import BrokerFigures
+from rmqha.controller.status_document import NodeFacts, addresses, document
 from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.aio.figures_client import BrokerFigures
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Network

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from rmqha import __version__
 from rmqha.namesrv.aio.service import NameServer
-from rmqha.namesrv.status_page import NodeFacts, addresses, document
-from rmqha.remoting.aio.broker_figures import BrokerFigures
+from rmqha.namesrv.status_document import NodeFacts, addresses, document
 from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.aio.figures_client import BrokerFigures
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Network

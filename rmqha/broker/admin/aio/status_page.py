@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from rmqha import __version__
-from rmqha.broker.admin.status_page import NodeFacts, document
+from rmqha.broker.admin.status_document import NodeFacts, document
 from rmqha.broker.common.aio.ports import Broker
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.runtime.ports import Clock
