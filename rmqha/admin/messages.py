@@ -27,7 +27,7 @@ _FILE_NAME = re.compile(r"[0-9A-Za-z_-]{1,255}")
 
 
 class StoredMessage(Struct, frozen=True):
-    """One message.
+    """One message of the store, as commands show it.
 
     Attributes:
         stored: the record.
@@ -60,7 +60,7 @@ class StoredMessage(Struct, frozen=True):
 
     @property
     def tags(self) -> str | None:
-        """The tag."""
+        """The text of the message's tag."""
         return self.properties.get(props.TAGS)
 
     @property

@@ -89,7 +89,7 @@ class DemoCluster(ABC):
             child.kill()
 
     def children(self) -> list[Child]:
-        """Every process."""
+        """Every process of the demo."""
         return [*self.controllers.children, *self.brokers()]
 
     def logs(self) -> list[tuple[str, Path]]:
@@ -140,7 +140,7 @@ class DemoCluster(ABC):
         return (info.master_epoch, sorted(info.sync_state_set)) if info else (0, [])
 
     def kill_master(self) -> str:
-        """kill -9; who it was."""
+        """Kill the master with SIGKILL and say who it was."""
         master = next(row for row in self.replicas() if row.is_master)
         self._victim = self.brokers()[self.addresses().index(master.address)]
         self.killed_wall_s = time.time()
@@ -174,7 +174,7 @@ class AgentCluster(DemoCluster):
         return Child(f"agent {port}", command, store / "out.log")
 
     def brokers(self) -> list[Child]:
-        """The agents."""
+        """The scripted agents, where there are any."""
         return self._brokers
 
     def addresses(self) -> list[str]:

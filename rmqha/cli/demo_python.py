@@ -142,7 +142,7 @@ class PythonDemo:
     # -- what the timeline asks ----------------------------------------------------------------
 
     def logs(self) -> list[tuple[str, Path]]:
-        """Everybody's."""
+        """The log lines of all nodes."""
         return [(node.name, node.log) for node in self._cluster.nodes]
 
     def writes_are_back(self) -> bool:

@@ -25,7 +25,7 @@ class Replica(NamedTuple):
 
 
 def step(text: str) -> None:
-    """A headline."""
+    """Print one headline."""
     console.print(f"\n[bold]{text}[/bold]")
 
 

@@ -142,7 +142,7 @@ class ControllerConfig(Struct):
 
     @property
     def this(self) -> Peer:
-        """This node."""
+        """The peer that is this node."""
         return next(peer for peer in self.peers if peer.id == self.self_id)
 
     def integer(self, key: str) -> int:

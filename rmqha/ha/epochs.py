@@ -63,7 +63,7 @@ class EpochCache:
 
     @property
     def last(self) -> EpochEntry | None:
-        """The newest."""
+        """The newest of all epochs."""
         return self._entries[-1] if self._entries else None
 
     @property

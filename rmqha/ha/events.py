@@ -227,7 +227,7 @@ class SlaveClosed(Struct, frozen=True):
 
 
 class MasterConnected(Struct, frozen=True):
-    """``Connect`` worked."""
+    """``Connect`` reached the master."""
 
     conn: int
 

@@ -23,7 +23,7 @@ ROLE_COMMANDS_MAX = 64
 
 
 class HaCore:
-    """One replica.
+    """The core of one replica's replication.
 
     Args:
         own_id: the persistent controller id, from 1.

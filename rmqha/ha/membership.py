@@ -89,7 +89,7 @@ class Membership:
         return Bar(held, last.start if last is not None else 0)
 
     def move_confirm(self) -> None:
-        """Recompute confirmOffset."""
+        """Recompute where confirmOffset stands."""
         ha = self._ha
         offset = compute_confirm_offset(
             max_offset=ha.log.max_offset,

@@ -47,7 +47,7 @@ class Replica(Protocol):
         """Take the controller's SyncStateSet."""
 
     def move_confirm(self) -> None:
-        """Recompute confirmOffset."""
+        """Recompute where confirmOffset stands."""
 
 
 def refuses(ha: HaState, epoch: int) -> bool:

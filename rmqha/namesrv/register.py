@@ -196,7 +196,7 @@ def _list_live(
     key: BrokerAddr,
     broker: Registration,
 ) -> None:
-    """Step 10."""
+    """The tenth step lists the broker as alive."""
     live = LiveBroker(
         broker.broker_name, now_ms, broker.heartbeat_timeout_ms, broker.data_version,
         connection_id, broker.ha_address,

@@ -34,7 +34,7 @@ def as_array(value: object) -> list[Any]:
 
 
 def as_text(value: object) -> str:
-    """A text.
+    """Read a text from a body.
 
     Raises:
         RemoteProtocolError: something else than text.

@@ -42,7 +42,7 @@ class DiskUse(Protocol):
     """How full a disk is; calling it gives the share in use, 0.0 to 1.0."""
 
     def __call__(self) -> float:
-        """The share."""
+        """Draw the next share."""
 
     def space(self) -> tuple[int, int]:
         """All bytes of the disk, and the free ones."""

@@ -55,7 +55,7 @@ class _Bench(SimDisk):
             file.durable = data
 
     async def sync(self) -> None:
-        """At once."""
+        """Every sync is done at once."""
 
     async def open_append(self, path: str, reserve_bytes: int = 0) -> Any:
         """A file that takes everything at once."""
@@ -88,7 +88,7 @@ class _Findings(Logger):
     """Keeps what recovery has to say against a store."""
 
     def __init__(self) -> None:
-        """No stream."""
+        """There is no stream to write to."""
         self.damage = ""
 
     def log(self, level: str, event: str, **facts: object) -> None:

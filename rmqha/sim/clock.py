@@ -56,7 +56,7 @@ class SimClock:
         return self._loop.call_later(delay_ms / 1000 / self._rate, fire)
 
     async def sleep(self, delay_ms: float) -> None:
-        """Wait."""
+        """Wait in virtual time."""
         await asyncio.sleep(delay_ms / 1000 / self._rate)
 
 

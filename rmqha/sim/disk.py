@@ -230,7 +230,7 @@ class SimDisk:
         return file
 
     async def truncate(self, path: str, size: int) -> None:
-        """Cut, durably."""
+        """Cut the file, durably."""
         await self.sync()
         file = self._plain(path)
         file.durable, file.cached = file.content[:size], b""
@@ -249,7 +249,7 @@ class SimDisk:
         self.version += 1
 
     async def remove(self, path: str) -> None:
-        """Delete."""
+        """Delete the file, durably."""
         await self.sync()
         gone = self.files.pop(path, None)
         if self.mood.full and isinstance(gone, SimFile):
@@ -312,7 +312,7 @@ class SimDisk:
 
 
 class SimAppendFile:
-    """AppendFile port."""
+    """The simulated AppendFile port."""
 
     def __init__(self, disk: SimDisk, file: SimFile, reserve_bytes: int) -> None:
         self._disk = disk

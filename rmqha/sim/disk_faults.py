@@ -17,7 +17,7 @@ class DiskFaults(Faults):
     """Controllers' disks: slow, hung, full, broken, damaged, emptied."""
 
     def kinds(self) -> dict[str, Kind]:
-        """By name."""
+        """Faults by their names."""
         rng = self.rng
         return {
             "slow disk": Kind(

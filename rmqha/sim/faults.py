@@ -43,7 +43,7 @@ class ProcessFaults(Faults):
     """Processes that die, stand still, end in order, or hand over."""
 
     def kinds(self) -> dict[str, Kind]:
-        """By name."""
+        """Faults by their names."""
         cluster, story = self.cluster, self.story
 
         def living_controller() -> Args | None:
@@ -68,11 +68,11 @@ class ProcessFaults(Faults):
         }
 
     def kill(self, host: str) -> bool:
-        """kill -9."""
+        """Kill one process, as SIGKILL does."""
         return self.kill_all(host)
 
     def kill_all(self, *hosts: str) -> bool:
-        """kill -9 for several."""
+        """Kill several processes at one moment."""
         found = [host for host in hosts if host in self.cluster.clocks]
         for host in found:
             self.cluster.kill(host)
@@ -190,7 +190,7 @@ class NetworkFaults(Faults):
     """Cuts of many shapes, resets, and weather."""
 
     def kinds(self) -> dict[str, Kind]:
-        """By name."""
+        """Faults by their names."""
         story = self.story
         return {
             "cut off host": Kind(lambda: self.one_of(story.everyone()), self.cut_off),
@@ -329,7 +329,7 @@ class NetworkFaults(Faults):
         return True
 
     def draw_mute(self) -> Args | None:
-        """The leader."""
+        """Draw the leader, to be muted."""
         leader = self.cluster.leader()
         return None if leader is None else (leader,)
 
@@ -361,7 +361,7 @@ class ClockFaults(Faults):
     """Clocks that are set, and clocks that run fast or slow."""
 
     def kinds(self) -> dict[str, Kind]:
-        """By name."""
+        """Faults by their names."""
         rng = self.rng
         jumps = (-3_600_000, -500, 500, 3_600_000)
 

@@ -179,11 +179,11 @@ class SimListener:
 
     @property
     def port(self) -> int:
-        """The port."""
+        """The port that is listened on."""
         return self._key[1]
 
     def close(self) -> None:
-        """Stop accepting."""
+        """Stop accepting connections."""
         self._net.listeners.pop(self._key, None)
 
     async def wait_closed(self) -> None:

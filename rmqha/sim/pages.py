@@ -54,7 +54,7 @@ class SimPages:
 
 
 class SimMappedFile:
-    """MappedFile port."""
+    """The simulated MappedFile port."""
 
     def __init__(self, disk: SimDisk, path: str, pages: SimPages) -> None:
         self._disk = disk
@@ -69,7 +69,7 @@ class SimMappedFile:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The file's length in bytes."""
         return len(self._buffer)
 
     @property

@@ -104,7 +104,7 @@ class Story:
         self.advance(self.phase_ms)
 
     def begin(self) -> None:
-        """Start everybody."""
+        """Start everybody in the story."""
         for host in self.everyone():
             self.cluster.boot(host)
             if self.rng.random() < 0.3:

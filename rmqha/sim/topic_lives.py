@@ -60,7 +60,7 @@ class TopicLife:
                 await step(is_over)
 
     def _plan(self) -> list[Callable[[Callable[[], bool]], Awaitable[None]]]:
-        """One life."""
+        """One life of a topic's name."""
         middle = [self._put, self._put, self._commit, self._alter, self._make_group]
         steps = self._dice.choices(middle, k=self._dice.randint(1, LIFE_CHANGES))
         end = [self._end] if self._dice.random() < 0.7 else []

@@ -83,7 +83,7 @@ class IndexFile:
 
     @property
     def header(self) -> IndexHeader:
-        """The header."""
+        """The file's header as it stands now."""
         return IndexHeader._make(_HEADER.unpack_from(self._buffer, 0))
 
     def unit(self, number: int) -> IndexUnit | None:

@@ -104,7 +104,7 @@ class AioCluster:
             await self.wait_in_sync(None, timeout_s)
 
     async def close(self) -> None:
-        """End everything."""
+        """End everything that runs."""
         for workload in self._workloads:
             await workload.stop(drain_s=0)
         await self.client.close()
@@ -122,38 +122,38 @@ class AioCluster:
         return node
 
     async def shut_down(self, target: Target) -> Node:
-        """In order."""
+        """End a node in order."""
         node = self.node(target)
         await node.shut_down()
         return node
 
     async def restart(self, target: Target) -> Node:
-        """Start again."""
+        """Start a node again."""
         node = self.node(target)
         await node.start()
         await self._apply_cuts()
         return node
 
     async def stop(self, target: Target) -> Node:
-        """Hang."""
+        """Make a node hang."""
         node = self.node(target)
         await node.stop()
         return node
 
     async def cont(self, target: Target) -> Node:
-        """Go on."""
+        """Let a node go on."""
         node = self.node(target)
         await node.cont()
         return node
 
     async def slow_disk(self, target: Target, delay_ms: float = 100.0) -> Node:
-        """Slow down."""
+        """Make a disk slow."""
         node = self.node(target)
         await node.slow_disk(delay_ms)
         return node
 
     async def partition(self, a: Target | Sequence[Target], b: Target | Sequence[Target]) -> None:
-        """Cut links."""
+        """Cut links between nodes."""
         for one in self._names(a):
             for other in self._names(b):
                 if one == other:
@@ -183,7 +183,7 @@ class AioCluster:
                     yield from self.nodes[other].place.ports
 
     async def heal(self, *, restart: bool = True, timeout_s: float = TIMEOUT_S) -> None:
-        """Mend everything."""
+        """Mend every link and disk."""
         self._cut.clear()
         await self._apply_cuts()
         for node in self.nodes.values():

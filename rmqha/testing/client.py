@@ -112,7 +112,7 @@ class ClusterClient:
         body: bytes = b"",
         timeout_ms: int = ASK_TIMEOUT_MS,
     ) -> RemotingCommand:
-        """One request.
+        """Send one request and wait for its answer.
 
         Raises:
             RmqhaError: no answer.

@@ -86,7 +86,7 @@ class RmqCluster:
 
     @property
     def controllers(self) -> list[Node]:
-        """All controllers."""
+        """All controllers, whether or not they run."""
         return self._core.of_kind("controller")
 
     @property
@@ -96,7 +96,7 @@ class RmqCluster:
 
     @property
     def brokers(self) -> list[Node]:
-        """All replicas."""
+        """All replicas, whether or not they run."""
         return self._core.of_kind("broker")
 
     @property

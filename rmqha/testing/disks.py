@@ -256,7 +256,7 @@ class NodeAppendFile:
 
 
 class NodeMappedFile:
-    """MappedFile port."""
+    """A MappedFile port that a test can break."""
 
     def __init__(self, inner: MappedFile, disk: NodeDisk) -> None:
         self._inner = inner
@@ -270,7 +270,7 @@ class NodeMappedFile:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The file's length in bytes."""
         return self._inner.size
 
     @property
@@ -283,7 +283,7 @@ class NodeMappedFile:
         self._inner.write(position, data)
 
     def reserve(self, end: int) -> None:
-        """Get blocks."""
+        """Get the file's blocks from the disk."""
         self._inner.reserve(end)
 
     def is_cached(self, low: int, high: int) -> bool:

@@ -63,7 +63,7 @@ class InProcessNode(Node):
         return self._life is not None and not self._life.is_dead
 
     async def start(self) -> None:
-        """Start it.
+        """Start the node in this process.
 
         Raises:
             NodeFailed: its store or its configuration cannot be used.

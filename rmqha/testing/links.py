@@ -141,7 +141,7 @@ class Guard(asyncio.Protocol):
     # -- from the transport ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
+        """The connection to the peer is made."""
         self._real = cast(asyncio.Transport, transport)
         if self._protocol is None:  # killed meanwhile
             self._real.abort()
@@ -315,11 +315,11 @@ class GuardedTransport(asyncio.Transport):
         return self._guard.real.get_extra_info(name, default)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send."""
+        """Send bytes through the link."""
         self._guard.write(cast(bytes, data))
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Send several."""
+        """Send several pieces through the link."""
         guard = self._guard
         if guard.is_open and not guard.is_closing and not guard.held_bytes:
             guard.real.writelines(list_of_data)
@@ -335,7 +335,7 @@ class GuardedTransport(asyncio.Transport):
         self._guard.close(abort=False)
 
     def abort(self) -> None:
-        """Close now."""
+        """Close the connection now."""
         self._guard.close(abort=True)
 
     def pause_reading(self) -> None:
@@ -343,7 +343,7 @@ class GuardedTransport(asyncio.Transport):
         self._guard.want_pause(True)
 
     def resume_reading(self) -> None:
-        """Read again."""
+        """Read from the peer again."""
         self._guard.want_pause(False)
 
     def is_reading(self) -> bool:

@@ -228,13 +228,13 @@ class ProcessNode(Node):
             raise NodeFailed(f"{self.name} did not end within {END_TIMEOUT_S} s") from error
 
     async def stop(self) -> None:
-        """SIGSTOP."""
+        """Stop the process with SIGSTOP."""
         if self.is_alive:
             self.is_stopped = True
             await self._signal(signal.SIGSTOP)
 
     async def cont(self) -> None:
-        """SIGCONT."""
+        """Let the process go on with SIGCONT."""
         if self.is_stopped:
             self.is_stopped = False
             await self._signal(signal.SIGCONT)
@@ -246,7 +246,7 @@ class ProcessNode(Node):
             await self._tell_faults()
 
     async def cut(self, ports: Iterable[int]) -> None:
-        """As ``slow_disk``."""
+        """See the method ``slow_disk``."""
         cut = sorted(set(ports))
         if cut != self._cut:
             self._cut = cut

@@ -162,7 +162,7 @@ class ReservedListener:
 
     @property
     def port(self) -> int:
-        """The port."""
+        """The port that is listened on."""
         return self._port
 
     def _changed(self) -> None:

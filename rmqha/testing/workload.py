@@ -120,7 +120,7 @@ class Workload:
         self._is_ending = False
 
     def start(self) -> None:
-        """Begin."""
+        """Start the writers' tasks."""
         loop = asyncio.get_running_loop()
         self._sending = loop.create_task(self._send(), name="workload producer")
         self._reading = loop.create_task(self._read(), name="workload consumer")
@@ -135,7 +135,7 @@ class Workload:
         return next((a for a in recent if a.sent_ms >= moment_ms and a.address != not_by), None)
 
     async def wait_for_acks(self, more: int, timeout_s: float) -> None:
-        """See ``RunningWorkload``."""
+        """See ``RunningWorkload`` for what it does."""
         goal = self.ledger.acknowledged + more
 
         async def there() -> bool:

@@ -17,7 +17,7 @@ class OnDisk(Protocol):
 
     @property
     def term(self) -> int:
-        """Its term."""
+        """The term that it would stand in."""
 
     @property
     def vote(self) -> str | None:

@@ -19,7 +19,7 @@ State = tuple[int, ...] | None
 
 
 class NameLife(Struct):
-    """One name.
+    """What is known of one name.
 
     Attributes:
         known: what the last acknowledged change has made of it.

@@ -542,7 +542,7 @@ class BrokerReplica:
         self.manager.give(ev.AlterWanted(ids, epoch))
 
     def ha_failed(self, error: Exception) -> None:
-        """Replication broke."""
+        """Note that replication broke."""
         self._failed(error if isinstance(error, RmqhaError) else RmqhaError(repr(error)))
 
     # -- name servers ----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ _COUNTER_MAX = 0xFFFF_FFFF_FFFF
 
 
 class UniqueIds:
-    """Numbers messages.
+    """Gives messages their unique ids.
 
     Args:
         address: of the broker; ids of two brokers differ.

@@ -17,11 +17,11 @@ BYTES_MAX = 12 << 20
 
 
 class Named(Protocol):
-    """One entry."""
+    """One entry of a versioned table."""
 
     @property
     def name(self) -> str:
-        """Its key."""
+        """The key that it stands under."""
 
 
 ItemT = TypeVar("ItemT", bound=Named)

@@ -32,7 +32,7 @@ class Facts(NamedTuple):
 
 
 class StallPage:
-    """The page.
+    """The page that a broker shares with its watcher.
 
     Args:
         memory: ``PAGE_BYTES`` that both sides have.

@@ -34,7 +34,7 @@ _SYSTEM_GROUPS = (
 
 
 class GroupConfig(Struct, frozen=True):
-    """One group.
+    """The configuration of one subscription group.
 
     Attributes:
         broker_id: where the group reads while it keeps up; 0 is the master.

@@ -31,7 +31,7 @@ QUEUES_MAX = 65_536
 
 
 class TopicConfig(Struct, frozen=True):
-    """One topic."""
+    """The configuration of one topic."""
 
     name: str
     read_queue_nums: int = 8

@@ -112,7 +112,7 @@ class MasterClient:
         return self._runner.run(work)
 
     def sleep(self, delay_ms: float) -> None:
-        """Wait."""
+        """Wait for so many milliseconds."""
         self.call(self.clock.sleep(delay_ms))
 
     # -- name servers ------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ class MasterClient:
         return self.call(self.find_route(topic))
 
     async def find_route(self, topic: str) -> TopicRoute | None:
-        """As ``route``."""
+        """Find a route as ``route`` does."""
         try:
             route = await self._named(lambda: topic_route(self._name_servers, topic))
         except Refused as error:

@@ -66,7 +66,7 @@ class MasterConnection(asyncio.BufferedProtocol):
     # -- asyncio.BufferedProtocol ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Connected."""
+        """The connection to the master is made."""
         if self._ended:
             cast(asyncio.Transport, transport).abort()
             return

@@ -44,7 +44,7 @@ class SlaveConnection(asyncio.Protocol):
     # -- asyncio.Protocol ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Accepted."""
+        """A slave's connection is accepted."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._owner.in_flight_bytes_max)
         self._conn = self._owner.opened(self)
@@ -71,7 +71,7 @@ class SlaveConnection(asyncio.Protocol):
         self._wake()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Gone."""
+        """The slave's connection is gone."""
         self._end(str(exc) if exc is not None else "closed by the slave")
 
     # -- effects -----------------------------------------------------------------------------------

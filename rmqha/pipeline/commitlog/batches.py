@@ -34,7 +34,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 class Bounds(Struct, frozen=True):
-    """Inclusive."""
+    """Both bounds are inclusive."""
 
     low: int = INT64_MIN
     high: int = INT64_MAX
@@ -147,7 +147,7 @@ class _BatchMaker:
         self._epochs = pa.array([epoch for _, epoch in part.replica.epochs], pa.int32())
 
     def gap(self, gap: Gap) -> pa.RecordBatch:
-        """One row."""
+        """Add one row for a gap."""
         at = self._part.file.base + gap.start
         size = min(gap.stop - gap.start, SIZE_MAX)
         return self._batch({}, [at], [size], [gap.reason])

@@ -182,11 +182,11 @@ class Columns:
         return texts(self._slices(at, size))
 
     def born_times(self) -> pa.Array:
-        """``bornTimestamp``."""
+        """The column ``bornTimestamp`` in milliseconds."""
         return pa.array(self.number("bornTimestamp") * 1000).cast(MILLISECONDS)
 
     def store_times(self) -> pa.Array:
-        """``storeTimestamp``."""
+        """The column ``storeTimestamp`` in milliseconds."""
         return pa.array(self.store_timestamps() * 1000).cast(MILLISECONDS)
 
     def born_hosts(self) -> pa.Array:
@@ -194,7 +194,7 @@ class Columns:
         return self._hosts(self._born_at, self._born_v6)
 
     def store_hosts(self) -> pa.Array:
-        """As ``born_hosts``."""
+        """The column of store hosts, as ``born_hosts`` makes it."""
         return self._hosts(self._store_host_at, self._store_v6)
 
     def _hosts(self, at: Ints, v6: npt.NDArray[np.bool_]) -> pa.Array:

@@ -22,7 +22,7 @@ def page(title: str, *parts: str) -> str:
 
 
 def sentence(text: str) -> str:
-    """A paragraph."""
+    """One paragraph of HTML."""
     return f"<p>{html.escape(text)}</p>"
 
 

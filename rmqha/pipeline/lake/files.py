@@ -86,7 +86,7 @@ class LocalFiles:
         self._root.mkdir(parents=True, exist_ok=True)
 
     def topics(self, topics: Collection[str]) -> list[Found]:
-        """As ``LakeFiles``."""
+        """See the method of ``LakeFiles``."""
         names = sorted(one for one in os.listdir(self._root) if one.startswith(_TOPIC))
         return [
             found
@@ -96,7 +96,7 @@ class LocalFiles:
         ]
 
     def below(self, folder: str) -> list[Found]:
-        """As ``LakeFiles``."""
+        """See the method of ``LakeFiles``."""
         found = []
         for where, _, names in os.walk(self._root / folder):
             for name in names:
@@ -119,12 +119,12 @@ class LocalFiles:
         self._changed.update((path.parent, path.parent.parent, self._root))
 
     def delete(self, path: str) -> None:
-        """As ``LakeFiles``."""
+        """See the method of ``LakeFiles``."""
         (self._root / path).unlink(missing_ok=True)
         self._changed.add((self._root / path).parent)
 
     def settle(self) -> None:
-        """As ``LakeFiles``."""
+        """See the method of ``LakeFiles``."""
         for folder in sorted(self._changed):
             descriptor = os.open(folder, os.O_RDONLY)
             try:
@@ -149,7 +149,7 @@ class LocalFiles:
             yield
 
     def clear(self, folder: str) -> None:
-        """As ``LakeFiles``."""
+        """See the method of ``LakeFiles``."""
         rmtree(self._root / folder, ignore_errors=True)
 
 
@@ -178,7 +178,7 @@ class HadoopFiles:
         return self._path(f"{self.root}/{path}" if path else self.root)
 
     def topics(self, topics: Collection[str]) -> list[Found]:
-        """As ``LakeFiles``."""
+        """See the method of ``LakeFiles``."""
         if not self._system.exists(self._at("")):
             return []
         names = [one.getPath().getName() for one in self._system.listStatus(self._at(""))]
@@ -190,7 +190,7 @@ class HadoopFiles:
         ]
 
     def below(self, folder: str) -> list[Found]:
-        """As ``LakeFiles``."""
+        """See the method of ``LakeFiles``."""
         if not self._system.exists(self._at(folder)):
             return []
         listed = self._system.listFiles(self._at(folder), True)
@@ -208,7 +208,7 @@ class HadoopFiles:
         self._context.rename(self._at(source), self._at(target), self._overwrite)
 
     def delete(self, path: str) -> None:
-        """As ``LakeFiles``."""
+        """See the method of ``LakeFiles``."""
         self._system.delete(self._at(path), False)
 
     def settle(self) -> None:
@@ -219,5 +219,5 @@ class HadoopFiles:
         return nullcontext()
 
     def clear(self, folder: str) -> None:
-        """As ``LakeFiles``."""
+        """See the method of ``LakeFiles``."""
         self._system.delete(self._at(folder), True)

@@ -211,7 +211,7 @@ class _Said:
             )
 
     def text(self, name: str, default: Any) -> Any:
-        """Never blank."""
+        """Read an option whose text is never blank."""
         text = self._texts.get(name.lower())
         if text is None:
             return default
@@ -220,7 +220,7 @@ class _Said:
         return text.strip()
 
     def number(self, name: str, default: Any, low: int, high: int) -> Any:
-        """Within bounds."""
+        """Read a number and hold it within its bounds."""
         text = self.text(name, None)
         if text is None:
             return default

@@ -221,7 +221,7 @@ class _Patience:
         self._deadline_ms: int | None = None
 
     def renew(self) -> None:
-        """Something came."""
+        """Begin the time anew, for something came."""
         self._deadline_ms = None
 
     def wait(self) -> bool:

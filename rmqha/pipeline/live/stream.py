@@ -58,7 +58,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planner.placed(start, {}, {}, edges).encode()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """``maxOffsetsPerTrigger``."""
+        """The limit that ``maxOffsetsPerTrigger`` sets."""
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 

@@ -55,7 +55,7 @@ class BrokerFigures:
         return {one: fresh.get(one, UNKNOWN) for one in wanted}
 
     async def close(self) -> None:
-        """Stop asking."""
+        """Stop asking for figures."""
         await self._tasks.close()
 
     def _ask_if_old(self, now_ms: int, address: str) -> None:

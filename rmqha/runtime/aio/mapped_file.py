@@ -54,7 +54,7 @@ class SystemMappedFile:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The file's length in bytes."""
         return self._size
 
     @property

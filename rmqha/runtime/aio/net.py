@@ -35,7 +35,7 @@ class TcpListener:
         return self._port
 
     def close(self) -> None:
-        """Stop accepting."""
+        """Stop accepting connections."""
         for task in self._tasks:
             task.cancel()
 

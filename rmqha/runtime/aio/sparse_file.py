@@ -119,7 +119,7 @@ class SparseMappedFile:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """The file's length in bytes."""
         return self._size
 
     @property
@@ -233,7 +233,7 @@ class SparseMappedFile:
         return True
 
     async def fetch(self, low: int, high: int) -> None:
-        """Nothing."""
+        """There is nothing to fetch here."""
 
     async def sync(self) -> None:
         """Sync the file, and the first time its directory entry too, in a worker thread.

@@ -406,31 +406,31 @@ def _who(broker: int, **more: object) -> dict[str, str]:
 
 
 def apply_id(broker: int) -> Ask:
-    """1013."""
+    """Ask for a broker id (1013)."""
     fields = _who(broker, appliedBrokerId=broker, registerCheckCode=f"h:{broker};1")
     return Ask(f"1013 of broker {broker}", 1013, broker, fields)
 
 
 def register(broker: int, address: str) -> Ask:
-    """1003."""
+    """Register with an id (1003)."""
     return Ask(f"1003 of broker {broker}", 1003, broker, _who(broker, brokerAddress=address))
 
 
 def beat(broker: int) -> Ask:
-    """904."""
+    """Send a heartbeat (904)."""
     fields = _who(broker, brokerAddr=f"h:{broker}", epoch=1, maxOffset=broker * 10)
     return Ask(f"904 of broker {broker}", 904, broker, fields)
 
 
 def elect(broker: int, *, designate: bool = False) -> Ask:
-    """1002."""
+    """Ask for an election (1002)."""
     fields = _who(broker, designateElect=str(designate).lower())
     who = "an operator" if designate else "itself"
     return Ask(f"1002 for broker {broker} by {who}", 1002, 99 if designate else broker, fields)
 
 
 def alter(ids: tuple[int, ...], set_epoch: int, *, master: int = 1, master_epoch: int = 1) -> Ask:
-    """1001."""
+    """Ask for another SyncStateSet (1001)."""
     body = f'{{"syncStateSet":{list(ids)},"syncStateSetEpoch":{set_epoch}}}'.encode()
     fields = _who(master, masterBrokerId=master, masterEpoch=master_epoch)
     return Ask(f"1001 to {list(ids)} after epoch {set_epoch}", 1001, master, fields, body)

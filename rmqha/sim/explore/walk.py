@@ -19,7 +19,7 @@ class Kind(Protocol):
 
     @property
     def kind(self) -> str:
-        """What happens."""
+        """What happens in this move."""
 
 
 MoveT = TypeVar("MoveT", bound=Kind)
@@ -91,7 +91,7 @@ class Report(Struct, Generic[MoveT]):
 
 
 class Walk(Generic[MoveT]):
-    """One walk.
+    """One walk through a space of states.
 
     Args:
         space: what is walked.

@@ -459,7 +459,7 @@ class CommitLog:
         return self._reserved_end > self.max_offset
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the log's files."""
         self._tail = memoryview(b"")
         self._tail_start = self._room_end = self.max_offset
         self.files.close()

@@ -289,7 +289,7 @@ class ConsumeQueues:
         return {key: queue.max_offset for key, queue in self.queues.items()}
 
     def close(self) -> None:
-        """Unmap all."""
+        """Unmap the files of all queues."""
         for queue in self.queues.values():
             queue.close()
 

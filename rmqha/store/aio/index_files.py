@@ -274,7 +274,7 @@ class IndexFiles:
         return writer.end_timestamp
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the index's files."""
         self._writer = None
         for file in self._files:
             file.close()

@@ -296,7 +296,7 @@ class MessageStore:
 
     @property
     def file_size(self) -> int:
-        """``mappedFileSizeCommitLog``."""
+        """The setting ``mappedFileSizeCommitLog`` in bytes."""
         return self.commit_log.file_size
 
     @property

@@ -381,5 +381,5 @@ class QueueFiles:
         self._forget_live()
 
     def close(self) -> None:
-        """Unmap."""
+        """Unmap the files of this queue."""
         self.files.close()

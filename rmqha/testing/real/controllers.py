@@ -82,7 +82,7 @@ class Controllers:
 
     @property
     def children(self) -> list[Child]:
-        """The processes."""
+        """The processes of all controllers."""
         return self.nodes
 
     @property

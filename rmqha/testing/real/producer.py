@@ -66,7 +66,7 @@ class Producer:
         self._error: BaseException | None = None
 
     def start(self) -> Self:
-        """Start writing."""
+        """Start writing in a thread."""
         self._thread.start()
         return self
 

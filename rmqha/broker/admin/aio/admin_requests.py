@@ -36,7 +36,7 @@ class Asked(Broker, Protocol):
 
 
 class AdminProcessor:
-    """Answers mqadmin.
+    """Answers the requests of mqadmin.
 
     Args:
         file: keeps what 25 changes.
@@ -75,7 +75,7 @@ class AdminProcessor:
         }
 
     def config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """26."""
+        """Answer with the configuration (26)."""
         broker = self._broker
         version = fastjson.dumps(broker.topics.table.version.members()).decode()
         body = shown_properties(broker.config.values)
@@ -117,7 +117,7 @@ class AdminProcessor:
             connection.send(request.reply(code, remark))
 
     def runtime_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """28."""
+        """Answer with the runtime figures (28)."""
         table = runtime_table(self._facts(), self._broker.statistics)
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps({"table": table}))
 

@@ -13,7 +13,7 @@ from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 
 REASON_MAX = 1_000
-"""Characters."""
+"""Characters of a reason, at most."""
 
 
 class Answers:

@@ -13,7 +13,7 @@ from rmqha.remoting.data_version import DataVersion
 
 
 class DeferredProcessor:
-    """Answers slaves."""
+    """Answers slaves that copy delays and timers."""
 
     def __init__(self, broker: Broker, services: MasterServices) -> None:
         self._broker = broker

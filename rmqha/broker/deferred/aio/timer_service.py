@@ -63,7 +63,7 @@ class TimerMarkFile:
 
 
 class TimerService:
-    """Delivers timers.
+    """Delivers timers when they are due.
 
     Attributes:
         delivered_ms: by the wall clock; whatever was stored and due before it is delivered, and

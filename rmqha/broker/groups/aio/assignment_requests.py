@@ -55,7 +55,7 @@ class AssignmentProcessor:
         }
 
     def all_modes(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """402."""
+        """Answer with all modes (402)."""
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(self._modes.members()))
 
     def set_mode(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
@@ -93,7 +93,7 @@ class AssignmentProcessor:
             connection.send(answer)
 
     def query(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """400."""
+        """Answer which queues a client consumes (400)."""
         try:
             asked = AssignmentRequest.decode(bytes(request.body))
         except RemoteProtocolError as error:

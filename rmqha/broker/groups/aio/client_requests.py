@@ -136,7 +136,7 @@ class ClientProcessor:
         return group
 
     def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
-        """35."""
+        """Take a client off (35)."""
         broker, fields = self._broker, request.ext_fields
         producers = text_field(fields, "producerGroup", "")
         consumers = text_field(fields, "consumerGroup", "")
@@ -183,7 +183,7 @@ class ClientProcessor:
     # -- questions ---------------------------------------------------------------------------------
 
     def consumer_ids(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """38."""
+        """Answer with a group's client ids (38)."""
         group = text_field(request.ext_fields, "consumerGroup", "")
         ids = self._broker.consumers.client_ids(group)
         if not ids:
@@ -191,7 +191,7 @@ class ClientProcessor:
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps({"consumerIdList": ids}))
 
     def consumer_connections(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """203."""
+        """Answer with a group's consumers (203)."""
         name = text_field(request.ext_fields, "consumerGroup", "")
         group = self._broker.consumers.get(name)
         if group is None:
@@ -210,7 +210,7 @@ class ClientProcessor:
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
 
     def producer_connections(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """204."""
+        """Answer with a group's producers (204)."""
         name = text_field(request.ext_fields, "producerGroup", "")
         clients = self._broker.producers.clients(name)
         if not clients:
@@ -221,7 +221,7 @@ class ClientProcessor:
     # -- locks -------------------------------------------------------------------------------------
 
     def lock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """41."""
+        """Lock queues for a client (41)."""
         try:
             group, client_id, queues = _lock_body(request.body)
         except RemoteProtocolError as error:
@@ -232,7 +232,7 @@ class ClientProcessor:
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
 
     def unlock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """42."""
+        """Give a client's locks back (42)."""
         try:
             group, client_id, queues = _lock_body(request.body)
         except RemoteProtocolError as error:

@@ -77,7 +77,7 @@ class OffsetProcessor:
     # -- a group's offset in a queue ---------------------------------------------------------------
 
     def query(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """14."""
+        """Answer with a group's offset (14)."""
         broker, fields = self._broker, request.ext_fields
         topic, queue_id = _queue(request)
         group = text_field(fields, "consumerGroup", "")
@@ -98,7 +98,7 @@ class OffsetProcessor:
         return _offset(request, offset)
 
     def commit(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """15."""
+        """Take a group's offset (15)."""
         broker, fields = self._broker, request.ext_fields
         if broker.role is None:
             return request.reply(
@@ -152,11 +152,11 @@ class OffsetProcessor:
     # -- where a queue begins and ends -------------------------------------------------------------
 
     def max_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """30."""
+        """Answer with a queue's end (30)."""
         return _offset(request, self._broker.store.reader.max_offset(*_queue(request)))
 
     def min_offset(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """31."""
+        """Answer with a queue's beginning (31)."""
         return _offset(request, self._broker.store.reader.min_offset(*_queue(request)))
 
     def by_time(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -171,7 +171,7 @@ class OffsetProcessor:
         return _offset(request, max(after - 1, reader.min_offset(topic, queue_id)))
 
     def earliest(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """32."""
+        """Answer when the first message was stored (32)."""
         topic, queue_id = _queue(request)
         reader = self._broker.store.reader
         first = reader.min_offset(topic, queue_id)
@@ -184,7 +184,7 @@ class OffsetProcessor:
         return MessageQueue(topic, self._broker.config.broker_name, queue_id)
 
     def topic_stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """202."""
+        """Answer with the ends of a topic's queues (202)."""
         name = text_field(request.ext_fields, "topic", "")
         topic = self._broker.topics.table.get(name)
         if topic is None:
@@ -204,7 +204,7 @@ class OffsetProcessor:
         return request.reply(ResponseCode.SUCCESS, body=queue_table(rows, topicPutTps=tps))
 
     def consume_stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """208."""
+        """Answer how far a group is (208)."""
         broker, fields = self._broker, request.ext_fields
         group = text_field(fields, "consumerGroup", "")
         named = text_field(fields, "topic", "").strip()
@@ -282,7 +282,7 @@ class OffsetProcessor:
         }
 
     def groups_of_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """300."""
+        """Answer with the groups of a topic (300)."""
         topic = text_field(request.ext_fields, "topic", "")
         found = {
             *self._broker.consumers.groups_of_topic(topic),
@@ -292,13 +292,13 @@ class OffsetProcessor:
         return request.reply(ResponseCode.SUCCESS, body=body)
 
     def topics_of_group(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """343."""
+        """Answer with the topics of a group (343)."""
         group = text_field(request.ext_fields, "group", "")
         body = fastjson.dumps({"topicList": self._broker.offsets.table.topics_of(group)})
         return request.reply(ResponseCode.SUCCESS, body=body)
 
     def subscription(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """345."""
+        """Answer with a group's subscription (345)."""
         group = text_field(request.ext_fields, "group", "")
         topic = text_field(request.ext_fields, "topic", "")
         online = self._broker.consumers.get(group)

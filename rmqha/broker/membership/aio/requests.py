@@ -43,7 +43,7 @@ class ReplicationProcessor:
         return request.reply(ResponseCode.SUCCESS)
 
     def epochs(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """1007."""
+        """Answer with the epochs of this replica (1007)."""
         broker = self._broker
         if not broker.config.controllers:
             return request.reply(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode ")
@@ -54,7 +54,7 @@ class ReplicationProcessor:
         return request.reply(ResponseCode.SUCCESS, body=body)
 
     def status(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """907."""
+        """Answer how replication stands (907)."""
         broker = self._broker
         if broker.ha_core is None:
             return request.reply(ResponseCode.SYSTEM_ERROR, NOT_STARTED)

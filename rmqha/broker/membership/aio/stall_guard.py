@@ -39,7 +39,7 @@ class WatchPort(Protocol):
         """Whether there is a watcher."""
 
     def close(self) -> None:
-        """End it."""
+        """End the guard's thread."""
 
 
 class StallGuard:

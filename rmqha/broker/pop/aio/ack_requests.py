@@ -53,7 +53,7 @@ class AckProcessor:
     # -- requests ----------------------------------------------------------------------------------
 
     def ack(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """200051."""
+        """Acknowledge a popped message (200051)."""
         ack = self._parsed(request)
         if isinstance(ack, Refusal):
             return request.reply(ack.code, ack.remark)

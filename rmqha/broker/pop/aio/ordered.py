@@ -138,4 +138,4 @@ class OrderedPops:
 
 
 def _nobody(topic: str, queue_id: int) -> None:
-    """Nobody waits."""
+    """The callback where nobody waits."""

@@ -42,7 +42,7 @@ class PeekProcessor:
         return {RequestCode.PEEK_MESSAGE: self.peek}
 
     def peek(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """200052."""
+        """Show what a pop would bring (200052)."""
         pop = parse_pop(request.ext_fields)
         # What a pop would be refused for does not count here.
         pop = pop._replace(max_msg_nums=min(pop.max_msg_nums, COUNT_MAX), invisible_ms=0)

@@ -128,7 +128,7 @@ class PopProcessor:
     # -- requests ----------------------------------------------------------------------------------
 
     def pop(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """200050."""
+        """Hand out messages for a time (200050)."""
         return self._ask(connection, request, tells=False)
 
     def notification(

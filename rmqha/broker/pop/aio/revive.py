@@ -38,7 +38,7 @@ FIRST_POP_TIME = b"1ST_POP_TIME"
 
 
 class ReviveService:
-    """Revives messages.
+    """Revives messages that nobody acknowledged.
 
     Attributes:
         revived: how many since the start.

@@ -14,7 +14,7 @@ from rmqha.remoting.command import RemotingCommand
 
 
 class FilterProcessor:
-    """Answers consumers.
+    """Answers requests about a consumer's selectors.
 
     Args:
         selectors: of the consumers that filter by properties.

@@ -41,7 +41,7 @@ class QueryProcessor:
         }
 
     def query(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """12."""
+        """Find messages by a key (12)."""
         fields, store = request.ext_fields, self._broker.store
         limit = int_field(fields, "maxNum", 0)
         if bool_field(fields, UNIQUE_KEY_QUERY):
@@ -69,7 +69,7 @@ class QueryProcessor:
         return request.reply(ResponseCode.SUCCESS, None, answer, body)
 
     def view(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """33."""
+        """Answer with the message at a place (33)."""
         offset = long_field(request.ext_fields, "offset", -1)
         record = self._broker.store.reader.look(offset)
         if record is None:

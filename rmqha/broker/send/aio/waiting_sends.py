@@ -24,7 +24,7 @@ _HEADER_AT = 8
 
 
 class Waiting(Struct):
-    """One message.
+    """One message that is not yet answered.
 
     Attributes:
         ha: of the reign in which it was written.

@@ -51,7 +51,7 @@ class BrokerFiles:
         )  # fmt: skip
 
     async def load(self) -> None:
-        """Read them.
+        """Read the files of all tables.
 
         Raises:
             StoreCorrupted: a file and its backup cannot be read.

@@ -38,7 +38,7 @@ class GroupProcessor:
         return request.reply(ResponseCode.SYSTEM_ERROR, "groups are changed at the master only")
 
     def put(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """200."""
+        """Create or change a group (200)."""
         try:
             groups = [GroupConfig.of(read_object(request.body, "a subscription group"))]
         except RemoteProtocolError as error:
@@ -68,7 +68,7 @@ class GroupProcessor:
         return self._broker.metadata.change(connection, request, Change(groups=changed))
 
     def all_groups(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """201."""
+        """Answer with all groups (201)."""
         metadata = self._broker.metadata
         table = table_for(
             self._broker, request, applied=lambda: metadata.groups_applied,
@@ -79,7 +79,7 @@ class GroupProcessor:
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(table))
 
     def one(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """352."""
+        """Answer with one group (352)."""
         name = text_field(request.ext_fields, "group", "")
         group = self._broker.groups.find(name, may_write=self._broker.role is Role.MASTER)
         if group is None:
@@ -89,7 +89,7 @@ class GroupProcessor:
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(group.members()))
 
     def delete(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """207."""
+        """Delete a group (207)."""
         refused = self._refused(request)
         if refused is not None:
             return refused

@@ -170,7 +170,7 @@ class TopicProcessor:
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
 
     def one_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """351."""
+        """Answer with one topic (351)."""
         topic = self._broker.topics.table.get(text_field(request.ext_fields, "topic", ""))
         if topic is None:
             return request.reply(ResponseCode.TOPIC_NOT_EXIST, "the topic does not exist")
