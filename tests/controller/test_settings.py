@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -314,3 +315,18 @@ def test_jraft_ids_when_they_carry_index_and_priority_then_they_are_taken() -> N
     ids = "localhost:9880:0:100,localhost:9881:1,localhost:9882"
     config = load(JRAFT, jRaftInitConf=ids, jRaftServerId="localhost:9881:1")
     assert [peer.id for peer in config.peers] == ids.split(",")
+
+
+def test_settings_when_documented_then_name_and_default_are_right() -> None:
+    """Operators copy from docs/SETTINGS.md; a stale default is a cluster that times out otherwise."""
+    page = (Path(__file__).parents[2] / "docs" / "SETTINGS.md").read_text()
+    own = page[page.index("## Our own keys") : page.index("## Keys of Java")]
+    wrong = {}
+    for line in re.findall(r"^\| (`.*?) \| (.*?) \|", own, re.MULTILINE):
+        keys, texts = ([one.strip().strip("`") for one in cell.split(",")] for cell in line)
+        for key, text in zip(keys, texts, strict=True):
+            shown = "" if text in ("none", "off") else text
+            if DEFAULTS.get(key) != shown:
+                wrong[key] = (text, DEFAULTS.get(key))
+    assert wrong == {}
+    assert "raftElectionMaxMs" in own
