@@ -149,6 +149,7 @@ def transfer_if_caught_up(node: Node) -> None:
 def on_append_request(node: Node, now_ms: int, message: AppendRequest) -> None:
     """Take the leader's entries; answer only for what is durable here."""
     if message.term < node.term:
+        # Raft 5.1: a leader of an old term is told so, and steps down.
         node.late_leader_heard(now_ms, message.sender)
         node.send(
             message.sender,
@@ -163,6 +164,7 @@ def on_append_request(node: Node, now_ms: int, message: AppendRequest) -> None:
         there=message.sender,
     )
     if message.term > node.term or node.role is not Role.FOLLOWER:
+        # Raft 5.2: a candidate that hears the leader of its own term has lost.
         node.become_follower(now_ms, message.term, message.sender)
     node.heard_leader(now_ms, message.sender)
     if node.installing:
@@ -173,6 +175,8 @@ def on_append_request(node: Node, now_ms: int, message: AppendRequest) -> None:
         entries = tuple(entry for entry in entries if entry.log_index > node.log.base_index)
         prev = node.log.base_index
     elif node.log.term_at(prev) != message.prev_term:
+        # Raft 5.3, log matching: nothing is taken behind an entry that differs. The hint goes
+        # back by a whole term, so that a long conflict costs few round trips.
         hint = node.log.conflict_hint(prev)
         node.send(
             message.sender,
@@ -180,6 +184,7 @@ def on_append_request(node: Node, now_ms: int, message: AppendRequest) -> None:
         )
         return
     last = _merge(node, prev, _that_fit(node, entries))
+    # Raft 5.3: not beyond what agrees with this leader; what follows may be an old leader's.
     node.commit_to(min(message.commit_index, last))
     durable = last if node.new_entries else min(last, node.durable_index)
     node.send(message.sender, _response(node, message, success=True, match_index=durable))
@@ -216,7 +221,7 @@ def _merge(node: Node, prev: int, entries: tuple[Entry, ...]) -> int:
     for position, entry in enumerate(entries):
         term = node.log.term_at(entry.log_index)
         if term == entry.term:
-            continue
+            continue  # Raft 5.3: a late request must not cut what a newer one has brought
         if term is not None:
             node.truncate_from(entry.log_index)
         node.append_entries(entries[position:])

@@ -1,4 +1,10 @@
-"""The Raft core: one step, one list of effects. Every rule is in the files beside this one."""
+"""The Raft core: one step, one list of effects. Every rule is in the files beside this one.
+
+Begin with ``role_table.py``: the roles, which event leads from which to which, and what Raft
+promises. ``standing.py`` has who may vote at all, and why. Then each file is one rule: ``votes``
+(Raft 5.2, 5.4.1; dissertation 4.2.3, 9.6), ``append`` (Raft 5.3), ``reads`` (dissertation 6.4),
+``snapshots`` (Raft 7), ``log`` and ``progress`` (what a leader knows of a follower).
+"""
 
 from __future__ import annotations
 
@@ -233,7 +239,7 @@ class RaftCore:
                 return
             oldest_ms = node.round_started_ms[0][1] if node.round_started_ms else now_ms
             if node.peers and now_ms - oldest_ms > node.patience.quorum_ms:
-                # Check-quorum: a leader that cannot reach a majority makes room. Judged by the
+                # Check-quorum (dissertation 6.2): a leader that cannot reach a majority makes room. Judged by the
                 # oldest unanswered round, so that a process that got no processor time for a
                 # while asks again before it gives up.
                 node.note("raft_quorum_lost", "warning", term=node.term)

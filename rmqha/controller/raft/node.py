@@ -303,6 +303,7 @@ class Node:
         held = [self.durable_index, *(p.match_index for p in self.progress.values())]
         index = reached_by_majority(held)
         if index <= self.commit_index or self.log.term_at(index) != self.term:
+            # Figure 8: an older entry on a majority can still be cut by a leader that lacks it.
             return False
         self.commit_to(index)
         return True

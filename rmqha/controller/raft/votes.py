@@ -79,7 +79,7 @@ def on_pre_vote_request(node: Node, now_ms: int, message: PreVoteRequest) -> Non
     granted = (
         message.term > node.term
         and node.may_vote
-        and not hears_a_leader(node, now_ms)
+        and not hears_a_leader(node, now_ms)  # dissertation 9.6: as a vote would be refused
         and node.log.is_up_to_date(message.last_index, message.last_term)
         and not _gives_way(node, message)
     )
@@ -123,16 +123,20 @@ def on_pre_vote_response(node: Node, now_ms: int, message: PreVoteResponse) -> N
 def on_vote_request(node: Node, now_ms: int, message: VoteRequest) -> None:
     """One vote a term, for a log at least as new; refused while a leader is heard."""
     if message.term < node.term:
+        # Raft 5.1: who asks in an old term learns of the newer one.
         node.send(message.sender, VoteResponse(node.term, node.id, False))
         return
     if not message.transfer and hears_a_leader(node, now_ms):
+        # Dissertation 4.2.3: not even the higher term is taken, or a node that was cut off would
+        # end a leader that everybody hears. A leader that hands over has asked for it (3.10).
         return
     if message.term > node.term:
         node.become_follower(now_ms, message.term, None)
     granted = (
         node.role is not Role.LEADER
         and node.may_vote
-        and node.vote in (None, message.sender)
+        and node.vote in (None, message.sender)  # Raft 5.2: one vote a term
+        # Raft 5.4.1: whoever wins has every entry that a majority holds, and so all committed ones.
         and node.log.is_up_to_date(message.last_index, message.last_term)
     )
     if granted:
@@ -173,5 +177,6 @@ def on_peer_lost(node: Node, now_ms: int, peer: str) -> None:
 
 def _count(node: Node, now_ms: int, voter: str) -> None:
     node.votes.add(voter)
+    # Its own vote is among them only once it is durable: after a power cut it would vote again.
     if len(node.votes) >= majority(len(node.members)) and node.id in node.votes:
         node.become_leader(now_ms)
