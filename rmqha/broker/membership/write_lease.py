@@ -12,10 +12,12 @@ leader has said so in answer to a question sent after such promises, and put in 
 elections; from then on they need only follow each other without a gap, for nobody can be elected
 in between.
 
+``lease_table.py`` has the states, the bound and the invariants; tests hold it against this core.
+
 Without the lease a master may still write what every replica acknowledges that could be elected
 (``ha/membership.py``). See ADR 0016 for the bound and its limits.
 
-Source: pain #7017; decision 7 of the design page. Java has nothing like it.
+Source: #7017 and ADR 0016. Java has nothing like it.
 """
 
 from __future__ import annotations
@@ -146,6 +148,7 @@ class WriteLease:
             case Reigned():
                 self._reigns = True
             case Deposed():
+                # Promises were made to a master; one that reigns again needs newer ones.
                 self._reigns = False
                 self._vouched.clear()
             case Vouched(controller, sent_ms):
@@ -157,6 +160,7 @@ class WriteLease:
             case Led(controller):
                 self._leader = controller
             case Confirmed(number):
+                # An answer to an older question may speak of a time before the gap.
                 known = number == self._candidates and now_ms < self._candidate_until_ms
                 self._proved = self._proved or known
             case Fenced() | Unfenced():
