@@ -1,5 +1,9 @@
 """The whole of a replica's AutoSwitch HA as one machine: role, sessions, sets, offsets, waits.
 
+Begin with ``role_table.py``: the roles, what leads from one to the next, and what replication
+promises. ``role.py`` has each change as a plan, ``master_session`` and ``slave_session`` a
+connection's two ends, ``sync_state_set`` who is in sync, ``epochs`` where two logs part.
+
 Source: RIP-44; AutoSwitchHAService of RocketMQ 5.1.1 to 5.5.
 """
 
@@ -217,6 +221,7 @@ class HaCore:
             if self._same_master:
                 return roles.change_to_master_when_last_role_is_master(self, command)
             return roles.change_to_master(self, command)
+        # The master that is followed was elected again: its log goes on, and so does the session.
         same = command.master_id is not None and command.master_id == self.master_id
         if self.role is Role.SLAVE and self.client is not None and same:
             if command.master_address is not None:

@@ -52,6 +52,7 @@ class Replica(Protocol):
 
 def refuses(ha: HaState, epoch: int) -> bool:
     """Whether an election is older than what this log knows."""
+    # RIP-44, Master-slave relationship: epochs only grow, so what is older was overtaken.
     if epoch >= ha.epochs.last_epoch:
         return False
     ha.emit(RoleRefused(epoch, ha.epochs.last_epoch))
@@ -67,6 +68,8 @@ def change_to_master(replica: Replica, command: ChangedToMaster) -> Plan:
     replica.reign(command)
     replica.leave_slaves("a new master epoch begins")
     replica.leave_master("this replica becomes the master")
+    # RIP-44, Epoch file updates: first the log, then the epochs, or a crash between the two would
+    # leave bytes of one epoch under the number of another.
     yield ha.cut_invalid_tail()
     replica.role = Role.MASTER
     replica.move_confirm()
@@ -81,6 +84,7 @@ def change_to_master(replica: Replica, command: ChangedToMaster) -> Plan:
     ha.epochs.append(EpochEntry(epoch, ha.log.max_offset))
     ha.tail_may_be_lost = False
     yield ha.write_epochs()
+    # RIP-44, Switching process: queue offsets are given out from where the queues end.
     seq = ha.next_seq()
     ha.emit(WaitDispatched(seq, ha.log.confirm_offset))
     yield seq
