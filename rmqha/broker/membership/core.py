@@ -1,6 +1,7 @@
 """A broker's half of RIP-44: register, heartbeat, follow elections, keep the SyncStateSet reported.
 
-One machine with a few jobs. Each job has a time when it is due and at most one request under way;
+``place_table.py`` has the states, the invariants and their sources; tests hold it against this
+core. One machine with a few jobs. Each job has a time when it is due and at most one request under way;
 what fails comes back after a pause that grows. A role changes only to a higher master epoch, and
 nothing is served before the first role is complete.
 
@@ -57,6 +58,7 @@ class ReplicasCore:
         self.master_id: int | None = None
         self.master_address = ""
         self.master_ha_address = ""
+        # RIP-44, Switching process: until replication says that the role is complete, none is.
         self.is_settled = False
         self.refused_epoch = 0
         self._agenda = Agenda(settings)
@@ -389,11 +391,13 @@ class ReplicasCore:
         """
         master_id, epoch, address = master_of(fields)
         if master_id < 1 or epoch < 1 or epoch < self.master_epoch:
+            # RIP-44, Elect Master: epochs only grow, so this was said before what is known.
             return False
         if master_id == self.broker_id and epoch == self._lost_epoch:
             self._hand_over(now_ms, frozenset(found.broker_ids) - {master_id})
             return True
         if epoch == self.master_epoch:
+            # One epoch has one master: at most its address or its set is new.
             self._adopt_same(now_ms, master_id, address, found)
             return True
         self.master_epoch, self.master_id, self.master_address = epoch, master_id, address

@@ -1,0 +1,166 @@
+"""The table of a broker's place in its set against the core: every row happens, nothing else."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from rmqha.broker.membership import events as ev
+from rmqha.broker.membership.identity import RegisterState
+from rmqha.broker.membership.place_table import TABLE
+from rmqha.ha.events import Role
+from rmqha.remoting.bodies import SyncStateSet
+from rmqha.store.identity import Identity
+from tests.broker.driver import ADDRESS, CLUSTER, NAME, WALL_MS, Driver, mastership
+
+EPOCH = 5
+TEMPORARY = Identity(CLUSTER, NAME, 1, f"{ADDRESS};{WALL_MS}")
+FINAL = Identity(CLUSTER, NAME, 1)
+NOBODY = SyncStateSet((), 0).encode()
+REGISTRATION = {
+    RegisterState.INITIAL: "nameless",
+    RegisterState.CREATE_TEMP_METADATA_FILE_DONE: "applying",
+    RegisterState.CREATE_METADATA_FILE_DONE: "identified",
+    RegisterState.REGISTERED: "registered",
+}
+
+
+def state(driver: Driver) -> str:
+    """Which state of the table a broker is in."""
+    core = driver.core
+    if core.role is not None:
+        return "master" if core.role is Role.MASTER else "slave"
+    if core.master_id is None:
+        return REGISTRATION[core.registration.state]
+    return "refused" if core.refused_epoch == core.master_epoch else "changing"
+
+
+def unborn() -> Driver:
+    return Driver()
+
+
+def nameless() -> Driver:
+    driver = Driver()
+    driver.start()
+    driver.lead()
+    return driver
+
+
+def applying() -> Driver:
+    driver = nameless()
+    driver.answer(1012, 0, {"nextBrokerId": "1"})
+    driver.disk()
+    return driver
+
+
+def identified() -> Driver:
+    driver = Driver()
+    driver.register_as(1)
+    return driver
+
+
+def registered() -> Driver:
+    driver = identified()
+    driver.answer(1003, 0, {}, NOBODY)
+    return driver
+
+
+def assigned(master_id: int, accepted: bool | None) -> Callable[[], Driver]:
+    """A role of epoch 5, under way, refused or complete."""
+
+    def begin() -> Driver:
+        driver = identified()
+        body = SyncStateSet((master_id,), EPOCH).encode()
+        driver.answer(1003, 0, mastership(master_id, EPOCH), body)
+        if accepted is not None:
+            driver.give(ev.RoleSettled(EPOCH, accepted=accepted))
+        return driver
+
+    return begin
+
+
+def polling(begin: Callable[[], Driver]) -> Callable[[], Driver]:
+    """The same with a poll (1004) out."""
+
+    def later() -> Driver:
+        driver = begin()
+        driver.tick_until_asked(1004)
+        return driver
+
+    return later
+
+
+ROLES = [assigned(who, accepted) for who in (1, 2) for accepted in (None, False, True)]
+BEGINNINGS: tuple[Callable[[], Driver], ...] = (
+    unborn, nameless, applying, identified, registered, polling(registered), *ROLES,
+    *(polling(one) for one in ROLES),
+)  # fmt: skip
+
+
+def happenings(driver: Driver) -> list[tuple[str, ev.Event]]:
+    """Every event; answers to all that is asked, with every code and every master."""
+    found: list[tuple[str, ev.Event]] = []
+    masters = [mastership(who, epoch) for who in (1, 2) for epoch in (EPOCH - 1, EPOCH, EPOCH + 1)]
+    body = SyncStateSet((1, 2), EPOCH).encode()
+    for ask in [one for one in driver.effects if isinstance(one, ev.Ask)]:
+        name = f"Answered ({ask.code})"
+        for code in (0, 2, 2007, 2008, 2010, 2011, 2012, 2014):
+            for fields in ({}, {"nextBrokerId": "1"}, *masters):
+                found.append((name, ev.Answered(ask.token, code, fields, body)))
+        found.append(("Unanswered", ev.Unanswered(ask.token, sent=True)))
+    plain: list[ev.Event] = [
+        ev.Ticked(), ev.TemporaryWritten(TEMPORARY), ev.TemporaryRemoved(),
+        ev.IdentityWritten(FINAL), ev.ReplicationStarted(), ev.AlterWanted(frozenset({1, 2}), 1),
+        ev.NameServerAnswered("10.0.0.2:10911", "10.0.0.2:10912"),
+        *(ev.RoleSettled(one, accepted=yes) for one in (EPOCH - 1, EPOCH) for yes in (True, False)),
+        *(ev.Notified(fields, body) for fields in masters), ev.Notified({}, body),
+        *(ev.Started(WALL_MS, *files) for files in ((None, None), (None, TEMPORARY), (FINAL, None))),
+    ]  # fmt: skip
+    return found + [(type(one).__name__, one) for one in plain if belongs(driver, one)]
+
+
+def belongs(driver: Driver, event: ev.Event) -> bool:
+    """Whether the shell can say so: the disk answers what was asked, and a start comes once."""
+    registration = driver.core.registration.state
+    match event:
+        case ev.Started():
+            return driver.core.next_deadline_ms is None
+        case ev.TemporaryWritten():
+            return registration is RegisterState.INITIAL
+        case ev.TemporaryRemoved() | ev.IdentityWritten():
+            return registration is RegisterState.CREATE_TEMP_METADATA_FILE_DONE
+        case ev.RoleSettled():
+            return state(driver) == "changing"
+        case _:
+            return True
+
+
+def seen() -> set[tuple[str, str, str]]:
+    """Every change that the core makes, from every beginning."""
+    found = set()
+    for begin in BEGINNINGS:
+        for number in itertools.count():
+            driver = begin()
+            all_events = happenings(driver)
+            if number == len(all_events):
+                break
+            name, event = all_events[number]
+            before = state(driver)
+            driver.give(event)
+            if state(driver) != before:
+                found.add((before, name, state(driver)))
+    return found
+
+
+def test_place_when_every_event_comes_in_every_state_then_the_table_says_where_it_leads() -> None:
+    """A way to "master" that the table lacks is a second master, or one without a log."""
+    rows, found = {(row.state, row.event, row.to) for row in TABLE}, seen()
+    assert found - rows == set(), "the core does what the table lacks"
+    assert rows - found == set(), "the table says what the core never does"
+    assert len(rows) == len(TABLE), "a row stands twice"
+
+
+def test_master_when_looked_for_then_only_a_complete_role_change_leads_there() -> None:
+    """Nothing is served before replication has said that the role is complete."""
+    ways = [(row.state, row.event) for row in TABLE if row.to == "master"]
+    assert ways == [("changing", "RoleSettled")]
