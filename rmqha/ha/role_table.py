@@ -35,20 +35,21 @@ from rmqha.base.transitions import StateTable, Transition
 
 _NONE, _FOLLOWS, _CUTS = "unassigned", "following", "cutting"
 _RECORDS, _DISPATCHES, _MASTER, _RENEWS = "recording", "dispatching", "master", "renewing"
-_SWITCH = "RIP-44, Switching process"
 _EPOCHS = "RIP-44, Epoch file updates"
 _NEW = "the epoch is not older than the log's"
 
 TABLE: tuple[Transition, ...] = (
     Transition(_NONE, "ChangedToSlave", _FOLLOWS, _NEW, "RIP-44, Master-slave relationship"),
     Transition(_NONE, "ChangedToMaster", _CUTS, _NEW, "RIP-44, Master-slave relationship"),
-    Transition(_FOLLOWS, "ChangedToMaster", _CUTS, _NEW, _SWITCH),
+    Transition(_FOLLOWS, "ChangedToMaster", _CUTS, _NEW, "RIP-44, Switching process"),
     Transition(_CUTS, "TailCut", _RECORDS, "the log ends at a whole record", _EPOCHS),
     Transition(_RECORDS, "EpochsWritten", _DISPATCHES, "the new epoch is on the disk", _EPOCHS),
-    Transition(_DISPATCHES, "DispatchReached", _MASTER, "no command waits", _SWITCH),
+    Transition(
+        _DISPATCHES, "DispatchReached", _MASTER, "no command waits", "RIP-44, Switching process"
+    ),
     Transition(_DISPATCHES, "DispatchReached", _FOLLOWS, "another was elected meanwhile", "ours"),
     Transition(_DISPATCHES, "DispatchReached", _RENEWS, "it was elected again meanwhile", "ours"),
-    Transition(_MASTER, "ChangedToSlave", _FOLLOWS, _NEW, _SWITCH),
+    Transition(_MASTER, "ChangedToSlave", _FOLLOWS, _NEW, "RIP-44, Switching process"),
     Transition(
         _MASTER, "ChangedToMaster", _RENEWS, "it has written in its old epoch", "ours, #6344"
     ),

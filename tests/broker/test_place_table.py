@@ -17,6 +17,8 @@ EPOCH = 5
 TEMPORARY = Identity(CLUSTER, NAME, 1, f"{ADDRESS};{WALL_MS}")
 FINAL = Identity(CLUSTER, NAME, 1)
 NOBODY = SyncStateSet((), 0).encode()
+CODES = (0, 2, 2007, 2008, 2010, 2011, 2012, 2014)
+"""Success, busy, not the leader, and each refusal that a broker tells from others."""
 REGISTRATION = {
     RegisterState.INITIAL: "nameless",
     RegisterState.CREATE_TEMP_METADATA_FILE_DONE: "applying",
@@ -104,9 +106,8 @@ def happenings(driver: Driver) -> list[tuple[str, ev.Event]]:
     body = SyncStateSet((1, 2), EPOCH).encode()
     for ask in [one for one in driver.effects if isinstance(one, ev.Ask)]:
         name = f"Answered ({ask.code})"
-        for code in (0, 2, 2007, 2008, 2010, 2011, 2012, 2014):
-            for fields in ({}, {"nextBrokerId": "1"}, *masters):
-                found.append((name, ev.Answered(ask.token, code, fields, body)))
+        said = itertools.product(CODES, ({}, {"nextBrokerId": "1"}, *masters))
+        found += [(name, ev.Answered(ask.token, code, one, body)) for code, one in said]
         found.append(("Unanswered", ev.Unanswered(ask.token, sent=True)))
     plain: list[ev.Event] = [
         ev.Ticked(), ev.TemporaryWritten(TEMPORARY), ev.TemporaryRemoved(),

@@ -35,8 +35,8 @@ from rmqha.base.transitions import StateTable, Transition
 
 _SLAVE, _BARE, _ASKING, _HELD, _FENCED = "slave", "unpromised", "asking", "held", "fenced"
 _OVER = "the oldest promise that matters is over"
-_LEFT = "a connection ended, and too few promises are left"
-_LED = "another controller leads, and it has promised nothing"
+_LEFT = "a connection ended; too few promises are left"
+_LED = "the new leader has promised nothing"
 
 TABLE: tuple[Transition, ...] = (
     Transition(_SLAVE, "Reigned", _BARE, "too few controllers have promised", "ADR 0016"),
