@@ -76,6 +76,8 @@ DEFAULTS: dict[str, str] = {
     "slaveNotifyOpenMarginMs": "1000",
     "snapshotEveryEntries": "20000",
     **STATUS_PAGE_DEFAULTS,
+    "traceBytesMax": "268435456",
+    "traceFile": "",
     "walSegmentBytes": "16777216",
     "watchNameServerRoute": "true",
 }

@@ -60,12 +60,14 @@ from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
 from rmqha.ha.state import LogFacts
+from rmqha.ha.traced import HA_KIND, HaStart
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.repeats import HeaderCache
 from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.aio.trace_file import trace_file
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, DiskUse, Network, Rng
 from rmqha.store.aio.message_store import MessageStore
@@ -130,6 +132,7 @@ class BrokerReplica:
         self._followed_at = ""
         self.near_bytes = memory_bytes * config.integer("accessMessageInMemoryMaxRatio") // 100
         self.tasks = Tasks(log, self._failed)
+        self._trace = trace_file(config.values, config.store.path(""), disk, clock, log)
         self.answers = Answers(self.tasks, log)
         self.ha: HaService | None = None
         self.ha_core: HaCore | None = None
@@ -283,6 +286,9 @@ class BrokerReplica:
         self.tasks.start(self._registration.run(), name="name servers")
         self.tasks.start(self._slave_sync.run(), name="slave sync")
         self.tasks.start(self._position_sync.run(), name="position sync")
+        if self._trace is not None:
+            await self._trace.open()
+            self.manager.record(self._trace)
         await self.manager.start()
 
     async def stop(self) -> None:
@@ -306,6 +312,8 @@ class BrokerReplica:
         if self.ha is not None:
             await self.ha.close()
         await self._client.close()
+        if self._trace is not None:
+            await self._trace.close()
         await self._save_consumers()
         await self.store.close()
 
@@ -394,7 +402,7 @@ class BrokerReplica:
         loaded = await self._epoch_file.load()
         if loaded.damage is not None:
             self._log.log("warning", "epoch_file_restored", damage=loaded.damage)
-        self.ha_core = HaCore(
+        start = HaStart(
             own_id=broker_id,
             settings=self.config.ha,
             log=LogFacts(
@@ -404,10 +412,11 @@ class BrokerReplica:
                 flushed_offset=store.flushed_offset,
                 confirm_offset=store.confirm_offset,
             ),
-            epochs=loaded.epochs,
+            epochs=loaded.epochs.entries,
             now_ms=self.clock.now_ms(),
             tail_may_be_lost=self._tail_may_be_lost,
         )
+        self.ha_core = start.make()
         self.ha = HaService(
             core=self.ha_core,
             log=store,
@@ -418,6 +427,8 @@ class BrokerReplica:
             listener=self,
             logger=self._log,
         )
+        if self._trace is not None:
+            self.ha.record(self._trace.core(HA_KIND, start))
         if self.config.replicas.write_lease_ms:
             self.ha.granted(0)
         if self.guard is not None:

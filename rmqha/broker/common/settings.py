@@ -121,6 +121,8 @@ DEFAULTS: dict[str, str] = {
     "slaveStartOverEnable": "false",
     "syncSlaveMetadataPeriod": "3000",
     "timersInMemoryMax": "500000",
+    "traceBytesMax": "268435456",
+    "traceFile": "",
     "transactionsOpenMax": "100000",
     "writeLeaseEnable": "true",
     "writeLeaseMarginPercent": "20",

@@ -23,6 +23,7 @@ from rmqha.controller.aio.route_watch import RouteWatch
 from rmqha.controller.aio.state_machine import Observer
 from rmqha.controller.config_requests import config_text, metadata_info, update_config
 from rmqha.controller.machine_settings import machine_settings
+from rmqha.controller.metadata.answers import reply
 from rmqha.controller.metadata.decide import NOT_LEADER
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.elections import Elections
@@ -31,6 +32,7 @@ from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.metadata.status import Status
 from rmqha.controller.raft.messages import Entry
 from rmqha.controller.settings import ControllerConfig
+from rmqha.controller.traced import CONTROLLER_KIND
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer, unsupported
@@ -42,6 +44,7 @@ from rmqha.remoting.repeats import HeaderCache
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.driver import Driver
 from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.aio.trace_file import trace_file
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, Network, Rng
 from rmqha.runtime.properties import format_properties
@@ -114,6 +117,9 @@ class ControllerService:
             next_deadline_ms=self._next_deadline_ms,
             on_due=self._on_timer,
         )
+        self._trace = trace_file(
+            config.values, config.values["controllerStorePath"], disk, clock, log
+        )
         self.metrics = ControllerMetrics()
         self.elections = Elections()
         self._replayed_index = 0
@@ -168,6 +174,10 @@ class ControllerService:
             StoreCorrupted, StoreMismatch, DiskFailed: the store cannot be used.
             OSError: the port cannot be used.
         """
+        if self._trace is not None:
+            # Before the store is read: its snapshot is the machine's first event.
+            await self._trace.open()
+            self._driver.recorder = self._trace.core(CONTROLLER_KIND, self.machine.settings)
         await self.raft.open()
         if self.raft.core is not None:
             self._replayed_index = self.raft.core.node.log.last_index
@@ -191,6 +201,8 @@ class ControllerService:
         await self._tasks.close()
         await self.raft.close()
         self._driver.close()
+        if self._trace is not None:
+            await self._trace.close()
 
     def status(self) -> Status:
         """Plain figures of this node, for metrics and people."""
@@ -251,13 +263,19 @@ class ControllerService:
         self, now_ms: int, connection: Connection, command: RemotingCommand, frames: list[bytes]
     ) -> None:
         """Answer from the applied state, for which the lease must be valid."""
-        decision = self.machine.read(
-            now_ms, connection.id, command.code, command.ext_fields or NO_FIELDS, command.body
-        )
+        decision = self._look(now_ms, connection, command)
         if command.code == GET_REPLICA_INFO:
             frames.append(self._repeated.frame(command, decision))
         else:
             frames.append(encode(reply_to(command, decision)))
+
+    def _look(self, now_ms: int, connection: Connection, command: RemotingCommand) -> Decision:
+        code, fields = command.code, command.ext_fields or NO_FIELDS
+        decision = self.machine.read(now_ms, connection.id, code, fields, command.body)
+        if self._driver.recorder is not None:
+            asked = cm.RequestReceived(0, connection.id, code, fields, command.body)
+            self._driver.recorder.stepped(now_ms, asked, [reply(0, decision)])
+        return decision
 
     def on_closed(self, connection: Connection, error: Exception | None) -> None:
         """A connection ended: a peer's, a broker's or a tool's."""
@@ -273,8 +291,9 @@ class ControllerService:
         self, now_ms: int, connection: Connection, command: RemotingCommand, frames: list[bytes]
     ) -> None:
         beat = beat_of(command)
-        effects = self.machine.heartbeat(now_ms, connection.id, beat)
-        if effects:
+        if self._driver.recorder is not None:
+            self._driver.give_at(now_ms, cm.HeartbeatHeard(connection.id, beat))
+        elif effects := self.machine.heartbeat(now_ms, connection.id, beat):
             self._driver.carry_out(now_ms, effects)
         if not command.flag & FLAG_ONEWAY:
             frames.append(self._repeated.frame(command, cm.heartbeat_answer(beat)))
@@ -380,9 +399,7 @@ class ControllerService:
         for token in tokens:
             connection, command, arrived_ms = self._reads.pop(token)
             if command.code in READ_CODES:
-                decision = self.machine.read(
-                    now_ms, connection.id, command.code, command.ext_fields or {}, command.body
-                )
+                decision = self._look(now_ms, connection, command)
                 self._answer(now_ms, (connection, command, arrived_ms), decision)
             else:
                 self._decide(now_ms, connection, command, arrived_ms)

@@ -20,7 +20,7 @@ from rmqha.ha.aio.epoch_file import EpochFile
 from rmqha.ha.events import Effect, Event, PutStatus
 from rmqha.ha.ports import ReplicatedLog
 from rmqha.ha.settings import HaSettings
-from rmqha.runtime.aio.driver import Driver, Lane
+from rmqha.runtime.aio.driver import Driver, Lane, Recorder
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Listener, Network
@@ -134,6 +134,10 @@ class HaService:
         )
         self._driver.arm()
         return self._port.port
+
+    def record(self, recorder: Recorder[Event]) -> None:
+        """Have every event of the core recorded, from here on."""
+        self._driver.recorder = recorder
 
     async def close(self) -> None:
         """Close every connection and stop; what is in the log stays there."""

@@ -14,6 +14,7 @@ from rmqha.broker.membership.controller_requests import heartbeat_fields, master
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.membership.events import Effect, Event
 from rmqha.broker.membership.identity import RemoveTemporary, WriteIdentity, WriteTemporary
+from rmqha.broker.membership.traced import LEASE_KIND, REPLICAS_KIND, LeaseStart
 from rmqha.broker.membership.write_lease import (
     Confirm,
     Confirmed,
@@ -38,6 +39,7 @@ from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.remoting.headers import int_field
 from rmqha.runtime.aio.driver import Driver, Lane
 from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.aio.trace_file import TraceFile
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock
 from rmqha.store.aio.small_files import IdentityFiles
@@ -158,6 +160,14 @@ class ReplicasManager:
     def _reigns(self) -> bool:
         """This broker is the master of the newest epoch it knows, settled or not."""
         return self.core.master_id is not None and self.core.master_id == self.broker_id
+
+    def record(self, file: TraceFile) -> None:
+        """Have every event of both cores recorded; to be called before the first."""
+        self._driver.recorder = file.core(REPLICAS_KIND, self.core.settings)
+        if self._lease_driver is not None:
+            settings = self.core.settings
+            start = LeaseStart(settings.controllers, settings.write_lease_ms)
+            self._lease_driver.recorder = file.core(LEASE_KIND, start)
 
     async def start(self) -> None:
         """Read who this broker is, and begin; everything else happens in the background.

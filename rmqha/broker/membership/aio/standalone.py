@@ -10,6 +10,7 @@ from rmqha.broker.membership.aio.manager import Replica
 from rmqha.broker.membership.events import Event
 from rmqha.ha.events import Role
 from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.aio.trace_file import TraceFile
 
 OWN_ID = 1
 """For replication only; name servers list a master as 0."""
@@ -30,6 +31,9 @@ class StandaloneManager:
         self._replica = replica
         self._tasks = tasks
         self._closed = False
+
+    def record(self, file: TraceFile) -> None:
+        """There is no core: nothing is decided."""
 
     async def start(self) -> None:
         """Take up the role, in the background, as a set's member does."""
