@@ -41,8 +41,6 @@ LEFT: dict[str, set[str]] = {
     "dead_names": {
         # Types for ids that signatures do not use yet.
         "rmqha.base.ids.NodeId", "rmqha.base.ids.LogIndex", "rmqha.base.ids.MasterEpoch",
-        # Classic replication: its core is complete and tested, and no shell drives it.
-        "rmqha.ha.classic.ClassicCore", "rmqha.ha.aio.service.CLASSIC",
         # A trace's line for each event and effect.
         "rmqha.ha.events.describe",
         "rmqha.broker.pop.aio.revive.open_count",
@@ -74,6 +72,7 @@ TESTED_THROUGH = {
     "rmqha.broker.groups.aio.assignment_requests": "tests/broker/test_pop_in_simulator.py",
     "rmqha.broker.groups.aio.offset_file": "tests/broker/test_many_offsets.py",
     "rmqha.broker.groups.offset_rules": "tests/broker/test_consumer_requests.py",
+    "rmqha.broker.membership.aio.asking": "tests/broker/test_stalls_in_simulator.py",
     "rmqha.broker.membership.ha_status": "tests/broker/test_requests.py",
     "rmqha.broker.pop.aio.ack_requests": "tests/broker/test_pop_in_simulator.py",
     "rmqha.broker.pop.aio.collected": "tests/broker/test_pop_in_simulator.py",

@@ -25,7 +25,7 @@ from msgspec import Struct
 from rmqha.base.errors import RmqhaError
 from rmqha.base.machine import Machine
 
-VERSION = 1
+TRACE_VERSION = 1
 TEXT_LENGTH_MAX = 240
 """Characters that are kept of one effect for people."""
 
@@ -275,8 +275,8 @@ def read_records(data: bytes) -> Iterator[Record]:
             raise TraceUnreadable(f"no record at {start}: {error}") from error
         if first != isinstance(record, Opened):
             raise TraceUnreadable("a trace begins with what it is, once")
-        if isinstance(record, Opened) and record.version != VERSION:
-            raise TraceUnreadable(f"version {record.version}, this is {VERSION}")
+        if isinstance(record, Opened) and record.version != TRACE_VERSION:
+            raise TraceUnreadable(f"version {record.version}, this is {TRACE_VERSION}")
         first = False
         yield record
 
@@ -294,7 +294,7 @@ def replay(records: Iterable[Record], kinds: Mapping[str, Kind]) -> Replayed:
     Raises:
         TraceUnreadable: an event or a start cannot be read, or a kind is not known.
     """
-    opened, ended = Opened(VERSION, "", 0), ""
+    opened, ended = Opened(TRACE_VERSION, "", 0), ""
     cores: dict[int, tuple[Kind, dict[str, type], Machine[Any, Any]]] = {}
     counts: dict[str, int] = {}
     number = 0

@@ -81,7 +81,7 @@ def recorded(*numbers: int) -> list[trace.Record]:
     """The trace of a sum that began with 10."""
     core = Sum(10)
     records: list[trace.Record] = [
-        trace.Opened(trace.VERSION, "test", 0), trace.begun(1, KIND, 10),
+        trace.Opened(trace.TRACE_VERSION, "test", 0), trace.begun(1, KIND, 10),
     ]  # fmt: skip
     for now_ms, number in enumerate(numbers):
         event = Added(number)
@@ -98,7 +98,7 @@ def test_pack_when_any_value_goes_through_the_bytes_then_it_comes_back(value: ob
     """An event that comes back as another makes other effects, and the core looks guilty."""
     types = {one.__name__: one for one in (Colour, Place, Added)}
     record = trace.Begun(1, "any", trace.pack(value))
-    opened = trace.Opened(trace.VERSION, "test", 0)
+    opened = trace.Opened(trace.TRACE_VERSION, "test", 0)
     _, back = trace.read_records(trace.encode(opened) + trace.encode(record))
     assert isinstance(back, trace.Begun)
     found = trace.unpack(back.start, types)
@@ -132,7 +132,7 @@ def test_read_records_when_the_last_one_is_torn_then_the_others_are_read() -> No
 
 def test_read_records_when_the_version_is_another_then_it_is_refused() -> None:
     """Played by other rules, it would accuse a core that did nothing wrong."""
-    data = trace.encode(trace.Opened(trace.VERSION + 1, "later", 0))
+    data = trace.encode(trace.Opened(trace.TRACE_VERSION + 1, "later", 0))
     with pytest.raises(trace.TraceUnreadable, match="version"):
         list(trace.read_records(data))
     with pytest.raises(trace.TraceUnreadable):

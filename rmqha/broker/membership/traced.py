@@ -21,7 +21,7 @@ class LeaseStart(Struct, frozen=True):
     lease_ms: int
 
     def make(self) -> WriteLease:
-        """The core."""
+        """Make the core anew."""
         return WriteLease(self.controllers, self.lease_ms)
 
 

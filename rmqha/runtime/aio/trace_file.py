@@ -59,7 +59,9 @@ class TraceFile:
         except DiskFailed as error:
             self._give_up(str(error))
             return
-        self._put(trace.encode(trace.Opened(trace.VERSION, __version__, self._clock.wall_ms())))
+        self._put(
+            trace.encode(trace.Opened(trace.TRACE_VERSION, __version__, self._clock.wall_ms()))
+        )
         self._log.log("info", "trace_begun", path=self._path, bytes_max=self._bytes_max)
 
     def core(self, kind: trace.Kind, start: object) -> CoreTrace:
