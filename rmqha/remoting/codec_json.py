@@ -9,6 +9,7 @@ Source: RemotingSerializable (fastjson 1), RocketMQ remoting.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -16,8 +17,8 @@ import orjson
 from msgspec import Meta, Struct
 
 from rmqha.base.errors import HeaderMalformed, LocalProtocolError
-from rmqha.remoting.codes import LANGUAGE_CODES, LANGUAGE_UNKNOWN
-from rmqha.remoting.command import SERIALIZE_JSON, RemotingCommand
+from rmqha.remoting.codes import LANGUAGE_CODES, LANGUAGE_UNKNOWN, VERSION_CURRENT
+from rmqha.remoting.command import FLAG_RESPONSE, SERIALIZE_JSON, RemotingCommand
 from rmqha.remoting.headers import INT32_MAX
 
 INT32_MIN = -0x80000000
@@ -60,6 +61,30 @@ def encode_header(command: RemotingCommand) -> bytes:
         return orjson.dumps(header)
     except TypeError as error:
         raise LocalProtocolError(f"header of code {command.code}: {error}") from error
+
+
+def success_format(fields: Mapping[str, str | bytes]) -> bytes:
+    """The header of an answer of success, to be filled in with ``%``; the opaque comes last.
+
+    With everything filled in it is what :func:`encode_header` makes of the same answer.
+
+    Args:
+        fields: those of ``bytes`` are filled in: ``b"%d"`` by a number, ``b"%b"`` by text that JSON
+            need not escape.
+    """
+    members = [
+        _fixed(name) + b":" + (b'"%b"' % value if isinstance(value, bytes) else _fixed(value))
+        for name, value in fields.items()
+    ]
+    return (
+        b'{"code":0,"extFields":{' + b",".join(members) + b'},"flag":%d,"language":"PYTHON",'
+        b'"opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
+        % (FLAG_RESPONSE, VERSION_CURRENT)
+    )
+
+
+def _fixed(text: str) -> bytes:
+    return orjson.dumps(text).replace(b"%", b"%%")
 
 
 def decode_command(header: bytes, body: bytes) -> RemotingCommand:

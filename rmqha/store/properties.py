@@ -69,6 +69,21 @@ def find(data: bytes, name: bytes) -> bytes | None:
     return value or None
 
 
+def by_name(data: bytes) -> dict[bytes, bytes]:
+    """All values by their names, each as :func:`find` gives it; those without a value are not there.
+
+    For whoever asks for several of them: the bytes are read once.
+    """
+    values: dict[bytes, bytes] = {}
+    for pair in data.split(b"\x02"):
+        name, separator, value = pair.partition(b"\x01")
+        if value:
+            values[name] = value
+        elif separator:
+            values.pop(name, None)
+    return values
+
+
 def find_integer(data: bytes, name: bytes) -> int | None:
     """The value of a property that is a number; None when it is missing or none."""
     value = find(data, name)
@@ -94,6 +109,13 @@ def drop(data: bytes, name: bytes) -> bytes:
 def put(data: bytes, name: bytes, value: bytes) -> bytes:
     """The properties with one of them set; it comes last."""
     return joined(drop(data, name), name + b"\x01" + value + b"\x02")
+
+
+def put_all(data: bytes, pairs: Mapping[bytes, bytes]) -> bytes:
+    """The properties with several of them set; they come last, in their order."""
+    for name in pairs:
+        data = drop(data, name)
+    return joined(data, b"".join(b"%b\x01%b\x02" % pair for pair in pairs.items()))
 
 
 def joined(data: bytes, more: bytes) -> bytes:

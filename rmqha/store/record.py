@@ -14,6 +14,8 @@ from ipaddress import ip_address
 from typing import NamedTuple
 from zlib import crc32
 
+from msgspec import Struct
+
 from rmqha.base.errors import MessageIllegal
 from rmqha.store import properties as props
 
@@ -256,11 +258,23 @@ def encode_into(
         props.fill_crc(buffer, position, size)
 
 
-Plain = tuple[tuple[bytes, int], int, int, int, bytes, bytes, bytes]
-"""A message like most: its queue as topic and id, magic and topic as :func:`topic_field` gives them,
-sys flag and born timestamp before these, then body and properties. IPv4 hosts, no flag of the
-producer, never retried, of no transaction, and properties that are known to fit. In order: key, magic,
-sys flag, born timestamp, body, topic, properties."""
+class Plain(Struct, gc=False):
+    """A message like most: IPv4 hosts, no flag of the producer, never retried, of no transaction.
+
+    Attributes:
+        key: its queue, as encoded topic and id.
+        magic, topic: as :func:`topic_field` gives them, the topic with its size before it.
+        properties: encoded, and known to fit.
+    """
+
+    key: tuple[bytes, int]
+    magic: int
+    sys_flag: int
+    born_timestamp: int
+    body: bytes
+    topic: bytes
+    properties: bytes
+
 
 Place = tuple[int, int, int]
 """Where a record stands: its offset, its end and its queue offset."""
@@ -268,7 +282,7 @@ Place = tuple[int, int, int]
 
 def plain_size(message: Plain) -> int:
     """Bytes of the record of such a message."""
-    return _PLAIN_SIZE + len(message[4]) + len(message[5]) + len(message[6])
+    return _PLAIN_SIZE + len(message.body) + len(message.topic) + len(message.properties)
 
 
 def plain_records(
@@ -288,19 +302,20 @@ def plain_records(
     parts: list[bytes] = []
     places: list[Place] = []
     pack, pack_size = _HEAD_V4.pack, _I16.pack
-    for key, magic, sys_flag, born_timestamp, body, topic_bytes, properties in messages:
+    for one in messages:
+        key, body, topic, properties = one.key, one.body, one.topic, one.properties
         body_size, properties_size = len(body), len(properties)
-        size = _PLAIN_SIZE + body_size + len(topic_bytes) + properties_size
+        size = _PLAIN_SIZE + body_size + len(topic) + properties_size
         stop = offset + size
         if stop > end:
             break
         queue_offset = next_offsets.get(key, 0)
         next_offsets[key] = queue_offset + 1
         head = pack(
-            size, magic, crc32(body) & CRC_MASK, key[1], 0, queue_offset, offset, sys_flag,
-            born_timestamp, born_host, timestamp, store_host, 0, 0, body_size,
+            size, one.magic, crc32(body) & CRC_MASK, key[1], 0, queue_offset, offset,
+            one.sys_flag, one.born_timestamp, born_host, timestamp, store_host, 0, 0, body_size,
         )  # fmt: skip
-        parts += (head, body, topic_bytes, pack_size(properties_size), properties)
+        parts += (head, body, topic, pack_size(properties_size), properties)
         places.append((offset, stop, queue_offset))
         offset = stop
     return b"".join(parts), places

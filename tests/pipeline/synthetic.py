@@ -49,12 +49,14 @@ class SyntheticStore:
         """Append a record, and its unit when it is dispatched."""
         magic, encoded, topic_bytes = record.topic_field(topic)
         at = self._base + self._position
-        message = ((encoded, queue_id), magic, 0, BORN_MS + at, body, topic_bytes, PROPERTIES)
+        message = record.Plain(
+            (encoded, queue_id), magic, 0, BORN_MS + at, body, topic_bytes, PROPERTIES
+        )
         size = record.plain_size(message)
         if self._position + size + record.BLANK_SIZE > self._file_bytes:
             self._next_file()
             at = self._base + self._position
-            message = (*message[:3], BORN_MS + at, *message[4:])
+            message.born_timestamp = BORN_MS + at
         data, ((_, _, offset),) = record.plain_records(
             [message], self._next_offsets, offset=at, end=at + size, timestamp=BORN_MS + at,
             born_host=BORN, store_host=HOST,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmqha.base.errors import HeaderMalformed
 from rmqha.remoting import codec_json
-from rmqha.remoting.codec_json import decode_command, encode_header
+from rmqha.remoting.codec_json import decode_command, encode_header, success_format
 from rmqha.remoting.command import RemotingCommand
 
 
@@ -95,3 +95,18 @@ def test_reply_repeats_opaque_and_header_format() -> None:
     )  # fmt: skip
     assert reply.is_response
     assert not reply.is_oneway
+
+
+@given(
+    st.dictionaries(st.text(max_size=5), st.text(max_size=9), max_size=4),
+    st.integers(0, 2**63 - 1),
+    st.integers(-(2**31), 2**31 - 1),
+)
+def test_success_when_filled_into_its_format_then_as_it_is_encoded(
+    fields: dict[str, str], number: int, opaque: int
+) -> None:
+    """Messages that go the quick way would be answered otherwise than the others."""
+    places = {**fields, "queueOffset": b"%d", "transactionId": b"%b"}
+    values = {**fields, "queueOffset": str(number), "transactionId": "U1"}
+    answer = RemotingCommand(310, opaque).reply(0, None, values)
+    assert success_format(places) % (number, b"U1", opaque) == encode_header(answer)

@@ -226,6 +226,30 @@ def test_searching_a_property_equals_decoding_all(data: bytes, name: bytes) -> N
     assert found == (values[-1] or None if values else None)
 
 
+@given(
+    st.lists(st.sampled_from([b"TAGS", b"A", b"\x01", b"\x02", b"v"]), max_size=20).map(b"".join)
+)
+def test_values_when_read_by_name_then_each_as_the_search_gives_it(data: bytes) -> None:
+    """The broker's rules ask the one, services and the dispatcher the other."""
+    named = props.by_name(data)
+    for name in (b"TAGS", b"A", b"v", b"AA", b"TAGSA"):
+        assert named.get(name) == props.find(data, name)
+
+
+@given(
+    st.lists(st.sampled_from([b"TAGS", b"A", b"\x01", b"\x02", b"v"]), max_size=20).map(b"".join),
+    st.dictionaries(st.sampled_from([b"TAGS", b"A", b"v"]), st.sampled_from([b"1", b"A"])),
+)
+def test_properties_when_set_together_then_as_one_after_another(
+    data: bytes, pairs: dict[bytes, bytes]
+) -> None:
+    """A delayed record would differ from Java's by the order of its properties."""
+    single = data
+    for name, value in pairs.items():
+        single = props.put(single, name, value)
+    assert props.put_all(data, pairs) == single
+
+
 @pytest.mark.parametrize(
     ("text", "value"), [("", 0), ("TAG1", 2567159), ("polygenelubricants", -(1 << 31)), ("ü", 252),
                         ("\U0001f600", 1772899)]

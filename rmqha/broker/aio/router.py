@@ -10,7 +10,7 @@ from rmqha.broker.send.plain_request import PlainSend
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import unsupported
 from rmqha.remoting.codes import ResponseCode
-from rmqha.remoting.command import FLAG_RESPONSE, RemotingCommand
+from rmqha.remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rmqha.runtime.logs import Logger
 
 OnResponse = Callable[[Connection, RemotingCommand], None]
@@ -22,7 +22,8 @@ class Router:
     """The handler of both of a broker's ports.
 
     Args:
-        messages: takes the messages like most that stand next in a chunk, and says how many.
+        messages: takes the message that is there in a chunk, and those like most that stand behind
+            it; answers them and says how many.
         families: handlers by request code; of two for one code the later one counts.
         on_response: gets what clients answer to the broker's own requests.
         on_closed: told, in this order, of every connection that has ended.
@@ -49,16 +50,21 @@ class Router:
         count, at = len(commands), 0
         while at < count:
             request = commands[at]
-            if type(request) is PlainSend and (taken := self._messages(connection, commands, at)):
-                at += taken
-                continue
-            at += 1
             if request.flag & FLAG_RESPONSE:
+                at += 1
                 if self._on_response is not None:
                     self._on_response(connection, request)
                 continue
-            answer = self._handle(connection, request)
-            if answer is not None and not request.is_oneway:
+            if type(request) is PlainSend:
+                try:
+                    at += self._messages(connection, commands, at)
+                    continue
+                except RmqhaError as error:
+                    answer: RemotingCommand | None = self._failed(request, error)
+            else:
+                answer = self._handle(connection, request)
+            at += 1
+            if answer is not None and not request.flag & FLAG_ONEWAY:
                 connection.answer(request, answer)
 
     def _handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
@@ -67,11 +73,15 @@ class Router:
             return unsupported(request)
         try:
             return handler(connection, request)
-        except InvariantBroken:
-            raise
         except RmqhaError as error:
-            self._log.log("error", "request_failed", code=request.code, error=repr(error))
-            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+            return self._failed(request, error)
+
+    def _failed(self, request: RemotingCommand, error: RmqhaError) -> RemotingCommand:
+        """What a request is answered whose handler raised; a broken rule is for the process."""
+        if isinstance(error, InvariantBroken):
+            raise error
+        self._log.log("error", "request_failed", code=request.code, error=repr(error))
+        return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
 
     def on_closed(self, connection: Connection, error: Exception | None) -> None:
         """Tell everybody who keeps something of a connection."""

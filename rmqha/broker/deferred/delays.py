@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.topics.topic_table import QUEUES_MAX
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX, parse_number
-from rmqha.remoting.topic_names import NOT_FOR_PRODUCERS
+from rmqha.remoting.topic_names import NOT_FOR_PRODUCERS, RETRY_PREFIX
 from rmqha.remoting.topic_names import TIMER_TOPIC as TIMER_TOPIC  # rooms above take it from here
 from rmqha.store import properties as props
 from rmqha.store.record import Message, Record
@@ -52,25 +53,32 @@ class DelayRules(NamedTuple):
     delay_max_ms: int
 
 
-def delay_level(properties: bytes) -> int:
-    """DELAY as a number; 0 without one, and for what is no number."""
-    value = props.find(properties, _DELAY)
+def delay_level(named: Mapping[bytes, bytes]) -> int:
+    """DELAY of properties by name, as a number; 0 without one, and for what is no number."""
+    value = named.get(_DELAY)
     if value is None:
         return 0
     return parse_number(value.decode("utf-8", "replace"), INT32_MAX) or 0
 
 
-def place(message: Message, rules: DelayRules, wall_ms: int) -> Message | Refusal:
+def place(
+    message: Message, rules: DelayRules, wall_ms: int, named: Mapping[bytes, bytes] | None = None
+) -> Message | Refusal:
     """The message as it is stored: itself, or the one that waits for its time.
 
     A delay level wins over a timer, and a time that has passed means now.
+
+    Args:
+        named: the message's properties by name, where they have been read already.
     """
-    level = delay_level(message.properties)
+    if named is None:
+        named = props.by_name(message.properties)
+    level = delay_level(named)
     if level > 0:
         return _scheduled(message, level, rules)
     if message.topic == TIMER_TOPIC or b"TIMER_D" not in message.properties:
         return message
-    return _timed(message, rules, wall_ms)
+    return _timed(message, rules, wall_ms, named)
 
 
 def _scheduled(message: Message, level: int, rules: DelayRules) -> Message:
@@ -78,27 +86,26 @@ def _scheduled(message: Message, level: int, rules: DelayRules) -> Message:
     if b"TIMER_D" in properties:
         for name in (_DELAY_SEC, _DELAY_MS, _DELIVER_MS):
             properties = props.drop(properties, name)
+    pairs = _real_place_pairs(message)
     if level > rules.levels:
         level = max(1, rules.levels)
-        properties = props.put(properties, _DELAY, b"%d" % level)
+        pairs = {_DELAY: b"%d" % level, **pairs}
     return message._replace(
-        topic=SCHEDULE_TOPIC,
-        queue_id=level - 1,
-        properties=_with_place(properties, message),
+        topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=props.put_all(properties, pairs)
     )
 
 
-def _with_place(properties: bytes, message: Message) -> bytes:
-    """The properties with the place where the message really belongs."""
-    properties = props.put(properties, _REAL_TOPIC, message.topic.encode())
-    return props.put(properties, _REAL_QUEUE, b"%d" % message.queue_id)
+def _real_place_pairs(message: Message) -> dict[bytes, bytes]:
+    """Where the message really belongs."""
+    return {_REAL_TOPIC: message.topic.encode(), _REAL_QUEUE: b"%d" % message.queue_id}
 
 
-def _timed(message: Message, rules: DelayRules, wall_ms: int) -> Message | Refusal:
-    properties = message.properties
-    if props.find(properties, OUT_MS) is not None:
+def _timed(
+    message: Message, rules: DelayRules, wall_ms: int, named: Mapping[bytes, bytes]
+) -> Message | Refusal:
+    if OUT_MS in named:
         return message
-    wanted = _deliver_ms(properties, wall_ms)
+    wanted = _deliver_ms(named, wall_ms)
     if wanted is None:
         return message
     if not rules.timers:
@@ -109,21 +116,23 @@ def _timed(message: Message, rules: DelayRules, wall_ms: int) -> Message | Refus
             f"a timer may be at most {rules.delay_max_ms} ms ahead, and must be a number",
         )
     if wanted <= wall_ms:
-        if props.find(properties, DELETE_KEY) is not None:
+        if DELETE_KEY in named:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, "what is to be recalled is due already")
         return message
     step = rules.precision_ms
     out = wanted - step if wanted % step == 0 else wanted - wanted % step
-    properties = props.put(properties, OUT_MS, b"%d" % out)
+    pairs = {OUT_MS: b"%d" % out, **_real_place_pairs(message)}
     return message._replace(
-        topic=TIMER_TOPIC, queue_id=TIMER_QUEUE, properties=_with_place(properties, message)
+        topic=TIMER_TOPIC,
+        queue_id=TIMER_QUEUE,
+        properties=props.put_all(message.properties, pairs),
     )
 
 
-def _deliver_ms(properties: bytes, wall_ms: int) -> int | None:
+def _deliver_ms(named: Mapping[bytes, bytes], wall_ms: int) -> int | None:
     """When the producer wants it delivered; -1 when that is no number, None when it says nothing."""
     for name, unit_ms in ((_DELAY_SEC, 1000), (_DELAY_MS, 1), (_DELIVER_MS, 0)):
-        value = props.find(properties, name)
+        value = named.get(name)
         if value is not None:
             number = parse_number(value.decode("utf-8", "replace"), INT64_MAX)
             if number is None:
@@ -219,17 +228,23 @@ def decode_handle(text: str) -> RecallHandle | Refusal:
     return RecallHandle(parts[1], parts[2], parse_number(parts[3], INT64_MAX) or -1, parts[4])
 
 
-def handle_of(message: Message, broker_name: str) -> str | None:
-    """The handle that the producer of a timer is given; None for any other message."""
-    if message.topic != TIMER_TOPIC:
+def handle_of(
+    message: Message, placed: Message, named: Mapping[bytes, bytes], broker_name: str
+) -> str | None:
+    """The handle that the producer of a timer is given; None for any other message.
+
+    Args:
+        message, placed: as it came, and as :func:`place` has it stored.
+        named: properties of ``message`` by name.
+    """
+    if placed.topic != TIMER_TOPIC or message.topic.startswith(RETRY_PREFIX):
         return None
-    out, found = timer_out_ms(message.properties), real_place(message.properties)
-    key = props.find(message.properties, b"UNIQ_KEY")
-    if out is None or found is None or key is None or found[0].startswith("%RETRY%"):
+    out, key = timer_out_ms(placed.properties), named.get(b"UNIQ_KEY")
+    if out is None or key is None:
         return None
     # One more, so that rounding down leads to the same time again.
     return encode_handle(
-        RecallHandle(found[0], broker_name, out + 1, key.decode("utf-8", "replace"))
+        RecallHandle(message.topic, broker_name, out + 1, key.decode("utf-8", "replace"))
     )
 
 

@@ -53,23 +53,25 @@ OP_BLOCKS_MAX = 4096
 """Places among the op messages that are remembered, to begin there again."""
 
 
-def is_half(properties: bytes) -> bool:
-    """Whether a producer sent it as the first half of a transaction."""
-    value = props.find(properties, _PREPARED)
+def is_half(named: Mapping[bytes, bytes]) -> bool:
+    """Whether a producer sent it as the first half of a transaction, by its properties' names."""
+    value = named.get(_PREPARED)
     return value is not None and value.lower() == b"true"
 
 
-def half_message(message: Message) -> Message | Refusal:
+def half_message(message: Message, named: Mapping[bytes, bytes]) -> Message | Refusal:
     """A half message as it is stored; delays count from its commit.
 
     One that could not be stored once more is refused: nobody could ask about it.
+
+    Args:
+        named: its properties by name.
     """
-    properties = message.properties
-    key = props.find(properties, b"UNIQ_KEY")
-    if key is not None:
-        properties = props.put(properties, b"__transactionId__", key)
-    properties = props.put(properties, b"REAL_TOPIC", message.topic.encode())
-    properties = props.put(properties, b"REAL_QID", b"%d" % message.queue_id)
+    key = named.get(b"UNIQ_KEY")
+    pairs = {} if key is None else {b"__transactionId__": key}
+    pairs[b"REAL_TOPIC"] = message.topic.encode()
+    pairs[b"REAL_QID"] = b"%d" % message.queue_id
+    properties = props.put_all(message.properties, pairs)
     if len(properties) > PROPERTIES_MAX - RENEWAL_BYTES:
         most = PROPERTIES_MAX - RENEWAL_BYTES
         return Refusal(

@@ -41,7 +41,11 @@ _LONG_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAG
 
 
 class SendRequest(NamedTuple):
-    """One request's fields, whichever names they came under."""
+    """One request's fields, whichever names they came under.
+
+    Attributes:
+        named: the values of ``properties`` by name, read once for all rules.
+    """
 
     topic: str
     default_topic: str
@@ -51,6 +55,7 @@ class SendRequest(NamedTuple):
     born_timestamp: int
     flag: int
     properties: bytes
+    named: Mapping[bytes, bytes]
     reconsume_times: int
     batch: bool
     producer_group: str = ""
@@ -105,9 +110,10 @@ def _parse_usual(fields: Mapping[str, str]) -> SendRequest | None:
     if max(len(queues), len(queue), len(flags), len(flag), len(times)) > _INT_DIGITS:
         return None
     most = fields.get("l")
+    properties = fields.get("i", "").encode("utf-8", "replace")
     return SendRequest(
         topic, default, int(queues), int(queue), int(flags), int(born), int(flag),
-        fields.get("i", "").encode("utf-8", "replace"), int(times),
+        properties, props.by_name(properties), int(times),
         fields.get("m", "").lower() == "true", fields.get("a", ""),
         None if most is None else int_field(fields, "l", None),
         fields.get("k", "").lower() == "true",
@@ -122,6 +128,7 @@ def parse_any_send(code: int, fields: Mapping[str, str] | None) -> SendRequest |
         if name not in fields:
             return Refusal(1, f"the request has no field {name}")
     topic, default, queues, queue, flags, born, flag, pairs, times, batch, group, most, unit = names
+    properties = text_field(fields, pairs, "").encode("utf-8", "replace")
     return SendRequest(
         topic=text_field(fields, topic, ""),
         default_topic=text_field(fields, default, ""),
@@ -130,7 +137,8 @@ def parse_any_send(code: int, fields: Mapping[str, str] | None) -> SendRequest |
         sys_flag=int_field(fields, flags, 0),
         born_timestamp=long_field(fields, born, 0),
         flag=int_field(fields, flag, 0),
-        properties=text_field(fields, pairs, "").encode("utf-8", "replace"),
+        properties=properties,
+        named=props.by_name(properties),
         reconsume_times=int_field(fields, times, 0),
         batch=code == RequestCode.SEND_BATCH_MESSAGE or bool_field(fields, batch),
         producer_group=text_field(fields, group, ""),
@@ -177,7 +185,7 @@ def content_refusal(request: SendRequest, body_size: int, body_max: int) -> Refu
 
 def promise_refusal(topic: TopicConfig) -> Refusal | None:
     """Whether a topic promises of its messages what nobody here keeps."""
-    unserved = unserved_attribute(topic.attributes)
+    unserved = unserved_attribute(topic.attributes) if topic.attributes else None
     if unserved is None:
         return None
     remark = f"topic {topic.name} has {unserved}, which this broker does not serve"
@@ -245,11 +253,11 @@ def build_message(
     )  # fmt: skip
 
 
-def waits_for_store(properties: bytes) -> bool:
+def waits_for_store(properties: bytes, named: Mapping[bytes, bytes]) -> bool:
     """Whether the producer wants to know that replicas have it: WAIT is absent or "true"."""
-    if b"WAIT\x01true" in properties or b"WAIT" not in properties:
+    if b"WAIT\x01true" in properties:
         return True
-    value = props.find(properties, b"WAIT")
+    value = named.get(b"WAIT")
     return value is None or value.lower() == b"true"
 
 

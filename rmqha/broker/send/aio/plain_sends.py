@@ -24,11 +24,11 @@ from rmqha.broker.send.request import (
     waits_for_store,
 )
 from rmqha.broker.topics.topic_table import TopicConfig
-from rmqha.remoting.codec_json import encode_header
-from rmqha.remoting.codes import VERSION_CURRENT
-from rmqha.remoting.command import FLAG_RESPONSE, RemotingCommand
+from rmqha.remoting.codec_json import success_format
+from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.topic_names import RETRY_PREFIX
 from rmqha.store.aio.consume_queues import Key
+from rmqha.store.properties import by_name
 from rmqha.store.record import (
     BORN_HOST_V6,
     INNER_BATCH,
@@ -59,8 +59,6 @@ _FLAGS = {
 _SPECIAL = b"DELAY", b"TIMER_", b"TRAN_MSG", b"POP_CK", b"INNER_", b"\0"
 """Any property with one of these in its name may mean that a message goes somewhere else; one with a
 zero byte may be refused by the store."""
-_NUMBERS = ("/OFFSET/", "/QUEUE_OFFSET/", "/UNIQUE/")
-_OPAQUE = b'"opaque":0'
 _PREFIX = struct.Struct(">II")
 
 
@@ -80,6 +78,20 @@ class _Topic(Struct):
     encoded: bytes
     with_size: bytes
     queues: dict[str, _Queue]
+
+
+class Taken(Plain, gc=False):
+    """A message that goes the quick way: what is written of it, and what its answer needs.
+
+    Attributes:
+        kept: its topic.
+        answer, unique, opaque: the header of its answer, and what belongs there.
+    """
+
+    kept: _Topic
+    answer: bytes
+    unique: bytes
+    opaque: int
 
 
 class PlainSends:
@@ -105,14 +117,28 @@ class PlainSends:
         self._topics: dict[str, _Topic] = {}
         self._rests: set[bytes] = set()
 
-    def write_all(
-        self, commands: Sequence[RemotingCommand], begin: int, most: int, born_host: bytes
-    ) -> list[tuple[int, bytes]]:
-        """Write the messages like most that stand next in a chunk, up to any other request.
+    def take_all(self, commands: Sequence[RemotingCommand], begin: int, most: int) -> list[Taken]:
+        """The messages like most that stand next in a chunk, up to any other request.
 
         Args:
             commands, begin: the chunk, and where in it to begin.
-            most: messages to write at most.
+            most: messages to take at most.
+        """
+        found: list[Taken] = []
+        if not self._usable:
+            return found
+        for at in range(begin, min(len(commands), begin + most)):
+            request = commands[at]
+            taken = self._taken(request) if type(request) is PlainSend else None
+            if taken is None:
+                break
+            found.append(taken)
+        return found
+
+    def write_all(self, messages: Sequence[Taken], born_host: bytes) -> list[tuple[int, bytes]]:
+        """Write messages, one at least.
+
+        Args:
             born_host: the producer's address as records carry it.
 
         Returns:
@@ -122,73 +148,62 @@ class PlainSends:
         Raises:
             MessageIllegal, DiskFailed, LocalProtocolError: nothing was written.
         """
-        if not self._usable or len(born_host) != HOST_V4_SIZE:
-            return []
-        answers: list[tuple[_Topic, bytes, bytes, int]] = []
-        messages: list[Plain] = []
-        for at in range(begin, min(len(commands), begin + most)):
-            request = commands[at]
-            if type(request) is not PlainSend or not self._took(request, messages, answers):
-                break
-        if not messages:
+        if len(born_host) != HOST_V4_SIZE:
             return []
         places = self._append_all(messages, born_host, self._store_host)
         written: list[tuple[int, bytes]] = []
-        counted, count, size = answers[0][0], 0, 0
-        for (topic, answer, unique, opaque), (offset, end, queue_offset) in zip(
-            answers, places, strict=False
-        ):
-            if topic is not counted:
+        counted, count, size = messages[0].kept, 0, 0
+        for one, (offset, end, queue_offset) in zip(messages, places, strict=False):
+            if one.kept is not counted:
                 self._statistics.put(counted.name, count, size)
-                counted, count, size = topic, 0, 0
+                counted, count, size = one.kept, 0, 0
             count += 1
             size += end - offset
-            header = answer % (offset, queue_offset, unique, opaque)
+            header = one.answer % (offset, queue_offset, one.unique, one.opaque)
             length = len(header)
             written.append((end, _PREFIX.pack(length + 4, length) + header))
         self._statistics.put(counted.name, count, size)
         return written
 
-    def _took(
-        self, request: PlainSend, messages: list[Plain],
-        answers: list[tuple[_Topic, bytes, bytes, int]],
-    ) -> bool:  # fmt: skip
-        """Add a request's message and what its answer needs, if it is one like most."""
+    def _taken(self, request: PlainSend) -> Taken | None:
+        """A request's message, if it is one like most."""
         sent, body = request.sent, request.body
         if sent is None:
-            return False
+            return None
         topic = self._topics.get(sent.b)
         if topic is None or topic.config is not self._broker.topics.table.topics.get(sent.b):
             topic = self._look_at(sent.b)
             if topic is None:
-                return False
+                return None
         queue = topic.queues.get(sent.e) or self._queue(topic, sent.e)
         flags, born = _FLAGS.get(sent.f), sent.g
         plain = sent.h == "0" == sent.j and sent.m == "false" and born.isdigit() and born.isascii()
         if queue is None or flags is None or not plain or len(born) > BORN_DIGITS_MAX:
-            return False
+            return None
         properties = sent.i.encode("utf-8", "replace")
         at = properties.rfind(_UNIQUE)
         stop = properties.find(b"\x02", at)
         unique = properties[at + _UNIQUE_SIZE : stop]
         if at < 0 or stop < 0 or (at and properties[at - 1] != _PAIR_END) or not unique.isalnum():
-            return False
+            return None
         rest = properties[:at] + properties[stop:]
         if rest not in self._rests and not self._is_harmless(rest):
-            return False
+            return None
         # The key itself may be of any length.
         if len(properties) > self._properties_max or not 0 < len(body) <= self._body_max:
-            return False
+            return None
         stamps = self._stamps.encoded if properties[-1] == _PAIR_END else self._stamps_after
-        messages.append(
-            (queue.key, topic.magic, flags, int(born), body, topic.with_size, properties + stamps)
-        )
-        answers.append((topic, queue.answer, unique, request.opaque))
-        return True
+        return Taken(
+            queue.key, topic.magic, flags, int(born), body, topic.with_size, properties + stamps,
+            topic, queue.answer, unique, request.opaque,
+        )  # fmt: skip
 
     def _is_harmless(self, rest: bytes) -> bool:
         """Whether the properties beside UNIQ_KEY mean nothing to the broker."""
-        if any(word in rest for word in _SPECIAL) or not waits_for_store(rest):
+        if any(word in rest for word in _SPECIAL):
+            return False
+        waits = b"WAIT\x01true" in rest or b"WAIT" not in rest
+        if not waits and not waits_for_store(rest, by_name(rest)):
             return False
         if len(rest) <= REST_SIZE_MAX:
             if len(self._rests) >= RESTS_KEPT_MAX:
@@ -230,13 +245,8 @@ class PlainSends:
 
     def _answer(self, queue_id: int) -> bytes:
         """The header of the answer to a message of this queue, to be filled in with %."""
-        fields = stored_fields(_NUMBERS[0], queue_id, 0, _NUMBERS[2], self._stamps)
-        fields["queueOffset"] = _NUMBERS[1]
-        command = RemotingCommand(0, 0, FLAG_RESPONSE, "PYTHON", VERSION_CURRENT, None, fields, b"")
-        header = encode_header(command).replace(b"%", b"%%")
         host = self._store_host.hex().upper().encode()
-        for word, place in zip(_NUMBERS, (host + b"%016X", b"%d", b"%b"), strict=True):
-            header = header.replace(b'"' + word.encode() + b'"', b'"' + place + b'"')
-        # The fields come before the opaque, and no number in them is called so.
-        start, _, end = header.rpartition(_OPAQUE)
-        return start + b'"opaque":%d' + end
+        return success_format({
+            **stored_fields("", queue_id, 0, "", self._stamps),
+            "msgId": host + b"%016X", "queueOffset": b"%d", "transactionId": b"%b",
+        })  # fmt: skip

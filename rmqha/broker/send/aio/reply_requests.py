@@ -91,7 +91,7 @@ class ReplyProcessor:
     ) -> tuple[bytes, str | None]:
         """Ask the requester to take its reply (326); its properties, and what went wrong."""
         broker, properties = self._broker, parsed.properties
-        value = props.find(properties, b"REPLY_TO_CLIENT")
+        value = parsed.named.get(b"REPLY_TO_CLIENT")
         if value is None:
             return properties, "reply message properties[REPLY_TO_CLIENT] is null"
         client_id = value.decode("utf-8", "replace")

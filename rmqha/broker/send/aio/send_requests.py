@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rmqha.base.errors import DiskFailed, LocalProtocolError, MessageIllegal, RmqhaError
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.deferred.aio.master_services import MasterServices
-from rmqha.broker.deferred.delays import delay_level, handle_of, place
+from rmqha.broker.deferred.delays import TIMER_TOPIC, delay_level, handle_of, place
 from rmqha.broker.deferred.transactions import half_message, is_half
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send.aio.plain_sends import PlainSends
@@ -38,7 +38,7 @@ from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.remoting.topic_names import PERM_WRITE, RETRY_PREFIX
 from rmqha.store import properties as props
-from rmqha.store.record import Message, message_id, pack_host
+from rmqha.store.record import Message, pack_host
 
 NOT_SERVING = "this broker does not know its role yet, or is giving it up"
 SLAVE_REFUSES = "[REJECTREQUEST] this broker is a slave, messages go to its master"
@@ -56,6 +56,7 @@ class SendProcessor:
             config.cluster_name, config.values["regionId"], config.values["traceOn"].lower()
         )
         self._store_host = pack_host(config.host, config.port)
+        self._host_text = self._store_host.hex().upper()
         self._body_max = config.store.max_message_size
         self._in_flight_max = config.integer("sendsInFlightMax")
         self._waiting = WaitingSends(broker)
@@ -91,7 +92,7 @@ class SendProcessor:
         parsed = parse_send(request.code, request.ext_fields)
         if isinstance(parsed, Refusal):
             return _refused(request, parsed)
-        waits = waits_for_store(parsed.properties)
+        waits = waits_for_store(parsed.properties, parsed.named)
         status = ha.check_put(wait_store_ok=waits)
         if status is not PutStatus.PUT_OK:
             return request.reply(status.response_code, status.remark or NOT_SERVING)
@@ -109,22 +110,28 @@ class SendProcessor:
     def send_all(
         self, connection: Connection, commands: Sequence[RemotingCommand], begin: int
     ) -> int:
-        """Write the messages like most that stand next in a chunk and see to their answers.
+        """Write the message that is there in a chunk, and those like most behind it; answer them.
 
         Returns:
-            How many; the request after these goes the long way.
+            How many. One that is not like most goes the long way, alone.
         """
+        # First what the messages are: the long way asks the rest itself.
+        messages = self._plain.take_all(commands, begin, self._in_flight_max - len(self._waiting))
         ha = self._broker.ha
-        if ha is None or self._closed_for(ha) or ha.check_put() is not PutStatus.PUT_OK:
-            return 0
+        if (
+            not messages
+            or ha is None
+            or self._closed_for(ha)
+            or ha.check_put() is not PutStatus.PUT_OK
+        ):
+            return self._send_alone(connection, commands[begin])
         born_host = self._peers.get(connection.id) or self._peer(connection)
-        most = self._in_flight_max - len(self._waiting)
         try:
-            written = self._plain.write_all(commands, begin, most, born_host)
+            written = self._plain.write_all(messages, born_host)
         except (MessageIllegal, DiskFailed, LocalProtocolError):
-            return 0  # what is wrong comes up again there
+            written = []  # what is wrong comes up again there
         if not written:
-            return 0
+            return self._send_alone(connection, commands[begin])
         ha.appended()
         if self._alone and ha.is_leased:
             frames = [
@@ -137,6 +144,13 @@ class SendProcessor:
         for at, (end, frame) in enumerate(written, begin):
             self._waiting.add(Waiting(connection, commands[at], ha, end, frame))
         return len(written)
+
+    def _send_alone(self, connection: Connection, request: RemotingCommand) -> int:
+        """The long way of one message."""
+        answer = self.send(connection, request)
+        if answer is not None and not request.flag & FLAG_ONEWAY:
+            connection.answer(request, answer)
+        return 1
 
     @property
     def _may_write(self) -> bool:
@@ -174,21 +188,25 @@ class SendProcessor:
         if isinstance(found, Refusal):
             return found
         topic, queue_id = found
-        unique_key = self._unique_key(parsed.properties)
+        named, unique_key = parsed.named, ""
+        if b"UNIQ_KEY" not in named:
+            unique_key = self._unique_ids.next()
+            named = {**named, b"UNIQ_KEY": unique_key.encode()}
         message = build_message(
             parsed, queue_id, request.body, stamps=self._stamps,
-            unique_key=unique_key[1], topic=topic, store_host=self._store_host,
+            unique_key=unique_key, topic=topic, store_host=self._store_host,
             born_host=self._peers.get(connection.id) or self._peer(connection),
         )  # fmt: skip
         if parsed.topic.startswith(RETRY_PREFIX):
-            retried = self._retried(request, parsed, message)
-            if isinstance(retried, Refusal):
-                return retried
-            message = retried
+            dead = self._dead_letter(request, parsed, message)
+            if isinstance(dead, Refusal):
+                return dead
+            if dead is not None:
+                message, named = dead, {**named, b"DELAY": b"-1"}
         try:
             if parsed.batch:
-                return self._put_batch(message, unique_key[0])
-            return self._put(message, queue_id, unique_key[0])
+                return self._put_batch(message, named)
+            return self._put(message, queue_id, named)
         except MessageIllegal as error:
             self._broker.statistics.puts_failed += 1
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, str(error))
@@ -201,7 +219,7 @@ class SendProcessor:
     ) -> tuple[TopicConfig, int] | Refusal:
         """Topic and queue, after all checks in Java's order."""
         broker = self._broker
-        topic = broker.topics.table.get(parsed.topic)
+        topic = broker.topics.table.topics.get(parsed.topic)
         may_write = topic is None or not topic.order or self._may_write
         if not may_write:
             return Refusal(ResponseCode.NO_PERMISSION, "sending to this broker is forbidden")
@@ -237,18 +255,13 @@ class SendProcessor:
         end = broker.metadata.commit(Change(topics=(topic,)))
         return end if isinstance(end, Refusal) else topic
 
-    def _unique_key(self, properties: bytes) -> tuple[str, str]:
-        """UNIQ_KEY for the answer, and the one to add; empty where the producer gave one."""
-        value = props.find(properties, b"UNIQ_KEY")
-        if value is not None:
-            return value.decode("utf-8", "replace"), ""
-        key = self._unique_ids.next()
-        return key, key
-
-    def _retried(
+    def _dead_letter(
         self, request: RemotingCommand, parsed: SendRequest, message: Message
-    ) -> Message | Refusal:
-        """A consumer sends to its retry topic itself: too often, and it goes to the dead letters."""
+    ) -> Message | Refusal | None:
+        """What becomes of a message that a consumer has sent to its retry topic too often itself.
+
+        None for one that may be tried once more.
+        """
         broker = self._broker
         name = parsed.topic.removeprefix(RETRY_PREFIX)
         group = broker.groups.find(name, may_write=True)
@@ -257,7 +270,7 @@ class SendProcessor:
         most = reconsume_max(group.retry_max_times, parsed.max_reconsume_times, request.version)
         ordered = broker.locks.has_any(broker.clock.now_ms(), name)
         if parsed.reconsume_times <= most and not ordered:
-            return message
+            return None
         topic = dead_letter_topic(name)
         if broker.metadata.make_topic(topic) is None:
             return Refusal(ResponseCode.SYSTEM_BUSY, f"topic {topic.name} cannot be made now")
@@ -265,44 +278,47 @@ class SendProcessor:
         return message._replace(topic=topic.name, queue_id=0, properties=properties)
 
     def _put(
-        self, message: Message, queue_id: int, unique_key: str
+        self, message: Message, queue_id: int, named: Mapping[bytes, bytes]
     ) -> tuple[int, dict[str, str]] | Refusal:
-        properties = message.properties
-        if b"TRAN_MSG" in properties and self._is_half(message):
+        sent = message
+        if b"TRAN_MSG" in named and self._is_half(message, named):
             if self._broker.config.boolean("rejectTransactionMessage"):
                 return Refusal(ResponseCode.NO_PERMISSION, "this broker takes no transactions")
-            half = half_message(message)
+            half = half_message(message, named)
             if isinstance(half, Refusal):
                 return half
             message = half
-        elif b"DELAY" in properties or b"TIMER_D" in properties:
-            placed = place(message, self._rules, self._broker.clock.wall_ms())
+        elif b"DELAY" in message.properties or b"TIMER_D" in message.properties:
+            placed = place(message, self._rules, self._broker.clock.wall_ms(), named)
             if isinstance(placed, Refusal):
                 return placed
             message = placed
         result = self._broker.store.append(message)
         self._broker.statistics.put(message.topic, 1, result.size)
         fields = stored_fields(
-            message_id(self._store_host, result.offset), queue_id, result.queue_offset,
-            unique_key, self._stamps,
+            f"{self._host_text}{result.offset:016X}", queue_id, result.queue_offset,
+            named[b"UNIQ_KEY"].decode("utf-8", "replace"), self._stamps,
         )  # fmt: skip
-        if b"TIMER_OUT_MS" in message.properties:
-            handle = handle_of(message, self._broker.config.broker_name)
+        if message.topic == TIMER_TOPIC:
+            handle = handle_of(sent, message, named, self._broker.config.broker_name)
             if handle is not None:
                 fields["recallHandle"] = handle
         return result.offset + result.size, fields
 
     @staticmethod
-    def _is_half(message: Message) -> bool:
+    def _is_half(message: Message, named: Mapping[bytes, bytes]) -> bool:
         # Consumers of old clients send a committed message back with TRAN_MSG still in it.
-        again = message.reconsume_times > 0 and delay_level(message.properties) > 0
-        return is_half(message.properties) and not again
+        again = message.reconsume_times > 0 and delay_level(named) > 0
+        return is_half(named) and not again
 
-    def _put_batch(self, message: Message, unique_key: str) -> tuple[int, dict[str, str]]:
+    def _put_batch(
+        self, message: Message, named: Mapping[bytes, bytes]
+    ) -> tuple[int, dict[str, str]]:
         results = self._broker.store.append_batch(message)
         size = sum(result.size for result in results)
         self._broker.statistics.put(message.topic, len(results), size)
         ids = ",".join(result.msg_id for result in results)
+        unique_key = named[b"UNIQ_KEY"].decode("utf-8", "replace")
         fields = stored_fields(
             ids, message.queue_id, results[0].queue_offset, unique_key, self._stamps
         )
