@@ -1,6 +1,6 @@
 """What brokers answer to mqadmin besides routes and offsets: connections and tables.
 
-Source: ConsumerConnection and KVTable, RocketMQ remoting (reference broker-namesrv 8).
+Source: ConsumerConnection and KVTable, RocketMQ remoting.
 """
 
 from __future__ import annotations

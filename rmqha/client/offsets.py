@@ -1,7 +1,7 @@
 """How far queues reach, and groups in them, as brokers tell it.
 
 Source: TopicStatsTable, ConsumeStats and ResetOffsetBody, RocketMQ remoting; fastjson's maps with
-object keys (reference broker-namesrv 8).
+object keys.
 """
 
 from __future__ import annotations

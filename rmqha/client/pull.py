@@ -1,7 +1,6 @@
 """Request 11 as a client without a place of its own in the group sends it, and its answers.
 
-Source: PullMessageRequestHeader and PullMessageResponseHeader of RocketMQ 5.1.1 to 5.5 (reference
-broker-namesrv 2.4).
+Source: PullMessageRequestHeader and PullMessageResponseHeader of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

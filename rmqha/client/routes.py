@@ -3,7 +3,7 @@
 Each type reads what any Java peer writes; unknown members are ignored, a member of the wrong type
 makes the body malformed.
 
-Source: TopicRouteData and MessageQueue, RocketMQ remoting (reference broker-namesrv 1 and 8).
+Source: TopicRouteData and MessageQueue, RocketMQ remoting.
 """
 
 from __future__ import annotations

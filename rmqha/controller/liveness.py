@@ -13,7 +13,7 @@ Rules:
 - Brokers that are heard and not registered may be anybody: one connection carries so many of them
   at most, they take no registered broker's place, and nobody is believed to be silent for long.
 
-Source: Java 5.3.3 DefaultBrokerHeartbeatManager; decision 6 of the design page.
+Source: Java 5.3.3 DefaultBrokerHeartbeatManager.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which master wrote which part of the log: the epochs, and their text form on disk.
 
-An entry's end is the next entry's start and is never stored, so it cannot be stale (G8). Two
+An entry's end is the next entry's start and is never stored, so it cannot be stale. Two
 entries may start at the same offset: an epoch in which nothing was written stays, since slaves
-may know only that one (G6).
+may know only that one.
 
 Source: RIP-44, "Election Truncation Algorithm"; EpochFileCache of RocketMQ 5.1.1 to 5.5.
 """
@@ -111,13 +111,13 @@ class EpochCache:
         return self._keep([entry for entry in self._entries if entry.epoch < epoch])
 
     def drop_beyond(self, log_end: int) -> bool:
-        """Drop epochs that start after the end of the log (G2); whether anything changed."""
+        """Drop epochs that start after the end of the log; whether anything changed."""
         return self._keep([entry for entry in self._entries if entry.start <= log_end])
 
     def truncate_prefix_by_offset(self, offset: int) -> bool:
         """Drop epochs that end at or before ``offset``, never the last; whether any was.
 
-        An empty epoch that stands at ``offset`` itself stays (G6).
+        An empty epoch that stands at ``offset`` itself stays.
         """
         kept = [span for span in self.spans()[:-1] if span.end > offset or span.start >= offset]
         last = self._entries[-1:]
@@ -160,7 +160,7 @@ def find_consistent_point(
 
     From the newest local epoch down, the first one that the other side also has with the same
     start decides: the smaller of its two ends. Local epochs that start beyond the local log do
-    not count (G2), so the result is never greater than ``local_max``.
+    not count, so the result is never greater than ``local_max``.
 
     Args:
         local, remote: epochs, ascending.

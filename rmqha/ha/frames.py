@@ -76,14 +76,14 @@ MasterFrame = HandshakeReply | TransferHeader
 
 
 def encode_handshake_request(frame: HandshakeRequest) -> bytes:
-    """The 16 bytes; they must leave in one write (G1)."""
+    """The 16 bytes; they must leave in one write."""
     return _HANDSHAKE_REQUEST.pack(
         ConnectionState.HANDSHAKE, frame.sync_from_last_file, frame.async_learner, frame.slave_id
     )
 
 
 def encode_handshake_reply(frame: HandshakeReply) -> bytes:
-    """Header and epochs in one piece (G1)."""
+    """Header and epochs in one piece."""
     header = _HANDSHAKE_REPLY.pack(
         ConnectionState.HANDSHAKE,
         _EPOCH.size * len(frame.entries),

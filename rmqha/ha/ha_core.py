@@ -87,7 +87,7 @@ class HaCore:
         return self.members.is_leased(now_ms)
 
     def check_put(self, *, wait_store_ok: bool = True, now_ms: int | None = None) -> PutStatus:
-        """What a put would meet before anything is written (reference 3.6).
+        """What a put would meet before anything is written.
 
         Args:
             wait_store_ok: the message's property WAIT is absent or "true".

@@ -1,9 +1,9 @@
 """The master's half of replication, for one connection: whom it serves, from where, how much.
 
 What it does and Java does not: it waits for all 16 bytes of a handshake and answers once, in one
-write (G1); it looks the epoch up for every batch, so that each is labelled with the epoch its
-bytes belong to (G5); it believes no acknowledgement of bytes that were never sent (G10); it
-starts an empty slave at a file's beginning only (G24).
+write; it looks the epoch up for every batch, so that each is labelled with the epoch its
+bytes belong to; it believes no acknowledgement of bytes that were never sent; it
+starts an empty slave at a file's beginning only.
 
 Source: RIP-44, "Replication solution"; AutoSwitchHAConnection of RocketMQ 5.1.1 to 5.5.
 """
@@ -78,7 +78,7 @@ class MasterSession:
 
         Returns:
             Whether this was the connection's first, so that an older connection of the same
-            slave has to go (G11).
+            slave has to go.
         """
         if self.slave_id is not None:
             if request.slave_id != self.slave_id:
@@ -107,7 +107,7 @@ class MasterSession:
     # -- acknowledgements ----------------------------------------------------------------------
 
     def acked(self, now_ms: int, offset: int) -> bool:
-        """Take an acknowledgement if it can be true (G10, #3015).
+        """Take an acknowledgement if it can be true (#3015).
 
         Returns:
             Whether it was taken; otherwise the connection is closed.
@@ -180,7 +180,7 @@ class MasterSession:
             return
         span = self._ha.epochs.find(start)
         if span is None:
-            self.close(f"no epoch covers {start} (G5)", "error")
+            self.close(f"no epoch covers {start}", "error")
             return
         end = min(log.max_offset, log.file_end(start), span.end)
         size = min(end - start, self._ha.settings.transfer_body_bytes, self._allowance(now_ms))
@@ -206,7 +206,7 @@ class MasterSession:
         )
 
     def _choose_start(self) -> None:
-        """Where an empty slave begins: always at a file's beginning (G24)."""
+        """Where an empty slave begins: always at a file's beginning."""
         log = self._ha.log
         if log.is_empty:
             return

@@ -40,7 +40,7 @@ class Membership:
         self._held = 0
 
     def acks(self) -> dict[int, int]:
-        """What each slave that may be in the set holds, by its id: one number a slave (G11)."""
+        """What each slave that may be in the set holds, by its id: one number a slave."""
         return {
             session.slave_id: session.ack_offset
             for session in self._sessions.values()

@@ -45,7 +45,7 @@ class ReplicatedLog(Protocol):
         """Where received bytes of ``[offset, offset + length)`` go; within one file.
 
         An empty log begins at a multiple of ``file_size``, for recovery reads its first file from
-        the start (G24). Otherwise ``offset`` is at or after ``max_offset``: bytes of one
+        the start. Otherwise ``offset`` is at or after ``max_offset``: bytes of one
         frame may arrive in pieces before ``received`` counts them.
 
         Raises:

@@ -43,7 +43,7 @@ def acked_level(
         own_id: this master.
         max_offset: the end of its log.
         possible: the sets.
-        acks: by slave id, one a slave (G11).
+        acks: by slave id, one a slave.
     """
     level = max_offset
     for members in possible:

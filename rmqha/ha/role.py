@@ -4,8 +4,7 @@ A plan is a generator. It emits effects, yields the ``seq`` of the one it has to
 resumed when that has ended. Epochs change only after the log has, and a role is announced only
 when its epoch is durable.
 
-Source: RIP-44, "Master-slave relationship"; AutoSwitchHAService of RocketMQ 5.1.1 to 5.5
-(reference 2.8).
+Source: RIP-44, "Master-slave relationship"; AutoSwitchHAService of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def change_to_master(replica: Replica, command: ChangedToMaster) -> Plan:
         # What is written now must not pass for the tail that slaves may still hold.
         ha.epochs.truncate_suffix_by_epoch(epoch)
     # An epoch in which nothing was written keeps its entry, with the same start: slaves may
-    # know only that one, and another master may have written under its number (G6). A master
+    # know only that one, and another master may have written under its number. A master
     # that restarted within its epoch goes on in it: Java begins it anew at the end of the log,
     # so that its slaves throw away all that they have of it, acknowledged records included.
     ha.epochs.append(EpochEntry(epoch, ha.log.max_offset))

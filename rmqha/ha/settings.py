@@ -1,6 +1,6 @@
 """What an operator can set for replication: Java's property names and defaults, and a few of ours.
 
-Source: MessageStoreConfig and BrokerConfig of RocketMQ 5.1.1 to 5.5 (reference section 8).
+Source: MessageStoreConfig and BrokerConfig of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

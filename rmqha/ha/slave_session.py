@@ -1,8 +1,8 @@
 """The slave's half of replication: follow one master, cut what it does not have, acknowledge.
 
-What it does and Java does not: the first acknowledgement leaves right after the handshake
-(G20), a duplicate handshake reply does no harm (G1), an epoch is recorded only when the log has
-reached its start (G2), and the master's epochs are taken anew at each connection (G23).
+What it does and Java does not: the first acknowledgement leaves right after the handshake,
+a duplicate handshake reply does no harm, an epoch is recorded only when the log has
+reached its start, and the master's epochs are taken anew at each connection.
 
 Source: RIP-44, "Replication solution" and "Epoch file updates and corrections"; AutoSwitchHAClient
 of RocketMQ 5.1.1 to 5.5.
@@ -69,12 +69,12 @@ class SlaveSession:
     # -- connecting ------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Before each connection: a log that ends at a whole record (G4)."""
+        """Before each connection: a log that ends at a whole record."""
         self._retry_at_ms = None
         self._waiting_seq = self._ha.cut_invalid_tail()
 
     def tail_cut(self, now_ms: int, seq: int) -> None:
-        """The log ends at a whole record; epochs beyond its end are no longer true (G2)."""
+        """The log ends at a whole record; epochs beyond its end are no longer true."""
         if seq != self._waiting_seq:
             return
         self._waiting_seq = None
@@ -161,7 +161,7 @@ class SlaveSession:
             case HandshakeReply():
                 if self.state is ConnectionState.HANDSHAKE:
                     self._handshake(now_ms, frame)
-                # else a duplicate: Java repeats it when it is asked twice (G1)
+                # else a duplicate: Java repeats it when it is asked twice
             case TransferHeader():
                 if self.state is ConnectionState.TRANSFER:
                     self._transfer(now_ms, frame)
@@ -279,7 +279,7 @@ class SlaveSession:
             self._fail(now_ms, f"frame at {offset} of {size} bytes crosses a file")
             return
         if size and log.is_empty and offset % log.file_size:
-            self._fail(now_ms, f"an empty log cannot start inside a file, at {offset} (G24)")
+            self._fail(now_ms, f"an empty log cannot start inside a file, at {offset}")
             return
         self._delay_ms = settings.reconnect_delay_ms
         self._learn(header)
@@ -314,7 +314,7 @@ class SlaveSession:
             self._report(now_ms)
 
     def _learn(self, header: TransferHeader) -> None:
-        """Remember an epoch until the log reaches its start; the cache never runs ahead (G2)."""
+        """Remember an epoch until the log reaches its start; the cache never runs ahead."""
         entry = EpochEntry(header.epoch, header.epoch_start)
         known = self._pending_epochs[-1] if self._pending_epochs else self._ha.epochs.last
         newer = known is None or (entry.epoch > known.epoch and entry.start >= known.start)

@@ -1,6 +1,6 @@
 """Key-value configuration by namespace: the only thing that a name server keeps on disk.
 
-Source: KVConfigManager and KVConfigSerializeWrapper, RocketMQ namesrv (reference 1.5).
+Source: KVConfigManager and KVConfigSerializeWrapper, RocketMQ namesrv.
 """
 
 from __future__ import annotations

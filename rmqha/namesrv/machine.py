@@ -1,7 +1,6 @@
 """The name server's core: a request in, an answer and effects out.
 
-Source: DefaultRequestProcessor and ClientRequestProcessor, RocketMQ namesrv
-(reference broker-namesrv 1.1).
+Source: DefaultRequestProcessor and ClientRequestProcessor, RocketMQ namesrv.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What a registration changes, and what it is answered.
 
-Refusals are decided before anything changes. The steps are numbered as in the reference
-(broker-namesrv 1.2); the order is Java's.
+Refusals are decided before anything changes. The order of the steps is Java's.
 
 Source: RouteInfoManager.registerBroker, RocketMQ namesrv.
 """
@@ -75,7 +74,7 @@ def register(
 def _refusal(
     table: RouteTable, settings: RouteSettings, key: BrokerAddr, broker: Registration
 ) -> str | None:
-    """Step 6, and what is beyond the limits of this name server."""
+    """Why a registration is refused; None when it is not. Limits are ours, the first rule Java's."""
     one = table.sets.get(broker.broker_name)
     if len(broker.topics) == 1 and (one is None or broker.broker_id not in one.addrs):
         # News of one topic must follow a whole registration.
@@ -101,7 +100,7 @@ def _leave_old_name(
 
 
 def _is_stale(table: RouteTable, one: BrokerSet, broker: Registration) -> bool:
-    """Step 5: another address has this id, with a larger epoch."""
+    """Whether another address has this id, with a larger epoch."""
     holder = one.addrs.get(broker.broker_id)
     if holder is None or holder == broker.address:
         return False
@@ -196,7 +195,7 @@ def _list_live(
     key: BrokerAddr,
     broker: Registration,
 ) -> None:
-    """The tenth step lists the broker as alive."""
+    """Note that the broker lives, and what it says of itself."""
     live = LiveBroker(
         broker.broker_name, now_ms, broker.heartbeat_timeout_ms, broker.data_version,
         connection_id, broker.ha_address,
@@ -217,7 +216,7 @@ def _list_live(
 def _master_for(
     table: RouteTable, one: BrokerSet, broker: Registration, elected: ElectedMaster | None
 ) -> tuple[str, str] | None:
-    """Step 11: where a slave finds its master.
+    """Where a slave finds its master.
 
     An embedded controller knows the master before it has registered here. Its word counts unless
     this slave or a registered master knows a larger epoch (the controller may be behind the others

@@ -4,7 +4,7 @@ What is read here has been checked; anything else is a RemoteProtocolError that 
 and the registration is refused as a whole.
 
 Source: RegisterBrokerRequestHeader, RegisterBrokerBody, TopicConfig and TopicQueueMappingInfo,
-RocketMQ remoting (reference broker-namesrv 1.2).
+RocketMQ remoting.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The rules of registering are in ``register``, those of leaving here; ``routes`` makes the answers
 and keeps them until a change here forgets them.
 
-Source: RouteInfoManager, RocketMQ namesrv (reference broker-namesrv 1.2, 1.3).
+Source: RouteInfoManager, RocketMQ namesrv.
 """
 
 from __future__ import annotations

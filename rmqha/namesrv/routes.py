@@ -3,8 +3,7 @@
 Compact, members sorted, null members left out: Go cuts ``brokerAddrs`` by hand on commas and on the
 first colon. Number keys are quoted for who can read JSON and bare for everybody else.
 
-Source: RouteInfoManager, ClientRequestProcessor, ZoneRouteRPCHook, RocketMQ namesrv
-(reference broker-namesrv 1.4).
+Source: RouteInfoManager, ClientRequestProcessor, ZoneRouteRPCHook, RocketMQ namesrv.
 """
 
 from __future__ import annotations

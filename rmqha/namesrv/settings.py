@@ -1,6 +1,6 @@
 """The name server's configuration: Java's property keys, and our own limits beside them.
 
-Source: NamesrvConfig and NettyServerConfig of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 1.5).
+Source: NamesrvConfig and NettyServerConfig of RocketMQ 5.1.1 to 5.5.
 Keys that size Java's thread pools and buffers are known, shown and without effect here, but for
 ``defaultThreadPoolQueueCapacity``, the requests that may wait for a file. Keys that nobody knows are kept and shown, for a file may serve several processes.
 """

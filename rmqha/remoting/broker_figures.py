@@ -1,6 +1,6 @@
 """A few figures of the table with which a broker answers request 28.
 
-Source: AdminBrokerProcessor.prepareRuntimeInfo of RocketMQ 5.1.1 to 5.5 (broker-namesrv 2.9).
+Source: AdminBrokerProcessor.prepareRuntimeInfo of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Names of topics that mean something, what a name may be, permissions, and message models.
 
-Source: TopicValidator, PermName and MixAll of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.1).
+Source: TopicValidator, PermName and MixAll of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A client batch becomes one record a message; an inner batch stays one record that counts for
 INNER_NUM offsets of its queue.
 
-Source: protocol fact (ha-store 5.5); the client's framing is the MessageDecoder of RocketMQ's
+Source: RocketMQ's protocol as observed; the client's framing is the MessageDecoder of RocketMQ's
 clients: total size, magic, CRC, flag (i32 each), body (i32 + n), properties (i16 + n).
 """
 

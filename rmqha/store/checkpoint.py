@@ -5,7 +5,7 @@ own: the exact offset before which the commit log was durable, sealed by a CRC o
 longs and itself. Once a Java broker has written its longs anew, the seal no longer fits and the
 mark counts as absent.
 
-Source: protocol fact (ha-store 5.8).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bodies as their producers had them: zlib, and where pyarrow is installed lz4 and zstd, too.
 
-Source: protocol fact (CompressionType and MessageSysFlag, RocketMQ 5.3.3): bit 0 of a record's flags
+Source: RocketMQ's protocol as observed (CompressionType and MessageSysFlag, RocketMQ 5.3.3): bit 0 of a record's flags
 says that the body is compressed, bits 8 to 10 with what; lz4 and zstd bodies are whole frames.
 """
 

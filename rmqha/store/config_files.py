@@ -1,6 +1,6 @@
 """``config/*.json`` as bytes: pretty JSON that Java reads, and Java's own with its bare keys.
 
-Source: protocol fact (ha-store 5.9).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

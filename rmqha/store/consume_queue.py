@@ -3,7 +3,7 @@
 Both kinds of queue begin each unit with the record's physical offset and size, so the rules are
 shared; only the unit's length differs.
 
-Source: protocol fact (ha-store 5.7).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which commit-log files may go: whole files from the oldest on, never the one in use.
 
-Source: protocol fact (ha-store 5.11).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

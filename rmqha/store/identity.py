@@ -1,10 +1,9 @@
 """A broker's identity files as text: who it is for good, and who it is about to be.
 
 Final: ``cluster#broker#id``. Temporary: the same and ``#registerCheckCode``. Unlike Java a damaged
-file is an error: applying for a new id would leave the old replica in the SyncStateSet for ever
-(ha-store G21).
+file is an error: applying for a new id would leave the old replica in the SyncStateSet for ever.
 
-Source: persistent-broker-id design; protocol fact (ha-store 6).
+Source: persistent-broker-id design; RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

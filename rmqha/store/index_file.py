@@ -3,7 +3,7 @@
 Offsets are hints: the record found there must be compared with the key, since only hashes are kept
 and nothing is cut with the log.
 
-Source: protocol fact (ha-store 5.7); IndexFile, IndexHeader and IndexService of RocketMQ 5.1.1 to 5.5.
+Source: RocketMQ's protocol as observed; IndexFile, IndexHeader and IndexService of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

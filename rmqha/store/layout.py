@@ -3,7 +3,7 @@
 ``record.py``, ``consume_queue.py``, ``index_file.py`` and ``checkpoint.py`` read the same layouts
 with struct; property tests hold the two equal in both directions. Integers are big-endian.
 
-Source: protocol fact (ha-store 5.2, 5.4, 5.7, 5.8).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

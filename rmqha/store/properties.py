@@ -1,6 +1,6 @@
 """The property string at a record's end: encode, decode, search, and the property CRC.
 
-Source: protocol fact (ha-store 5.2, 5.5, 5.7).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

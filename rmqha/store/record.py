@@ -2,7 +2,7 @@
 
 No file, no clock: the caller names queue offset, physical offset and store timestamp.
 
-Source: protocol fact (ha-store 5.2 to 5.6); the drawing is ``layout.RECORD``.
+Source: RocketMQ's protocol as observed; the drawing is ``layout.RECORD``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Message(NamedTuple):
     Attributes:
         topic, queue_id, body, flag, born_timestamp (ms), reconsume_times: as sent.
         properties: encoded, see ``properties.encode``.
-        sys_flag: bits of ha-store 5.3; the host bits are set by the encoder.
+        sys_flag: bits of; the host bits are set by the encoder.
         born_host, store_host: packed by :func:`pack_host`, 8 or 20 bytes.
         prepared_transaction_offset: physical offset of the half message, COMMIT and ROLLBACK.
     """
@@ -138,7 +138,7 @@ class Record(NamedTuple):
 
     @property
     def message_id(self) -> str:
-        """The offset message id (ha-store 5.6)."""
+        """The offset message id."""
         return message_id(self.store_host, self.physical_offset)
 
     def message(self) -> Message:
@@ -338,7 +338,7 @@ def check_record(
     """Check the record at ``position`` of a buffer whose usable bytes end at ``end``.
 
     It checks magic, lengths, that the record knows itself at ``offset`` (bytes of a cut tail may
-    survive in place, ha-store G3). When asked, it also checks the CRC of the body, and that no
+    survive in place). When asked, it also checks the CRC of the body, and that no
     page of what the CRC leaves out is missing. Never raises: any bytes may come.
 
     Returns:

@@ -11,13 +11,13 @@ The rule for the place where whole records end (``check_stop``):
   queues' end say how far the log went. After an unclean one, a later whole record older than
   ``physicMsgTimestamp`` less 3 s was durable, so the bytes before it were as well.
 * After a clean stop any later whole record that is not older than the last good one shows a hole:
-  StoreDamaged. Older ones are the remains of a tail that Java cut without erasing (ha-store G3).
+  StoreDamaged. Older ones are the remains of a tail that Java cut without erasing.
 * Everything else is a tail that the power cut tore: it is cut, and erased.
 
 A mark is at most one checkpoint period (1 s) older than the newest flush; within that second
 after a power cut a bad sector cannot be told from a torn tail.
 
-Source: protocol fact (ha-store 5.10), ha-store G3.
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ else, and anything that looks wrong in whatever way, ends the run, and ``record.
 that one record. So this file needs to be strict only, never to explain; a property test holds
 what it accepts equal to what the slow path accepts.
 
-Source: protocol fact (ha-store 5.2, 5.7).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Names and floors of files that are cut from one long row of bytes.
 
-Source: protocol fact (ha-store 5.1).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

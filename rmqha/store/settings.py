@@ -1,6 +1,6 @@
 """The store's settings: Java's MessageStoreConfig keys, and our own limits beside them.
 
-Source: protocol fact (ha-store 8).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

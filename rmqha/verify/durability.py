@@ -3,7 +3,7 @@
 Note every record whose put was answered with PUT_OK; at any later moment the master of the
 newest epoch must hold all of them, at the same offsets.
 
-Source: RIP-44, "A solution without losing messages"; decision 7 of the design page.
+Source: RIP-44, "A solution without losing messages".
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Two looks at the same promise. From inside: at the moment of an election nobody 
 write lease. From outside: a put that was sent after an election and acknowledged by another than
 the elected master is on the elected master too (every replica that could be elected has it).
 
-Source: pain #7017; ADR 0016.
+Source: #7017; ADR 0016.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def check_confirmed(snapshots: Sequence[LogSnapshot]) -> None:
 
 
 def check_epochs(snapshot: LogSnapshot) -> None:
-    """Epochs ascend, their starts too, and none begins beyond the log (G2).
+    """Epochs ascend, their starts too, and none begins beyond the log.
 
     Raises:
         InvariantBroken: they do not.

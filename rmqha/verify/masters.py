@@ -3,7 +3,7 @@
 Feed it what any node says about a broker set; it raises at the first observation that breaks a
 rule. Nodes lag behind each other, so "going back" is judged by observer.
 
-Source: RIP-44; decision 7 of the design page.
+Source: RIP-44.
 """
 
 from __future__ import annotations

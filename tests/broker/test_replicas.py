@@ -1,4 +1,4 @@
-"""The ReplicasManager's decisions, one at a time (reference ha-store 7.1 to 7.4)."""
+"""The ReplicasManager's decisions, one at a time."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_find_consistent_point(
 def test_a_consistent_point_is_never_beyond_the_local_log(
     one: Starts, other: Starts, local_max: int, master_max: int
 ) -> None:
-    """G2: Java's can be, and then acknowledges data that the slave does not have."""
+    """Java's can be, and then acknowledges data that the slave does not have."""
     caches = [EpochCache(), EpochCache()]
     for cache, starts in zip(caches, (one, other), strict=True):
         for entry in entries(sorted(starts)):
@@ -107,7 +107,7 @@ def test_an_entrys_end_is_the_next_ones_start() -> None:
 
 
 def test_truncation_leaves_no_stale_end() -> None:
-    """G8: after a cut the new last entry has no end."""
+    """After a cut the new last entry has no end."""
     cache = base()
     assert cache.drop_beyond(349)
     assert [one.epoch for one in cache.entries] == [1, 2]
@@ -173,7 +173,7 @@ def test_golden_epoch_files_are_read_and_written_again() -> None:
     ],
 )
 def test_a_damaged_file_is_named_and_its_backup_serves(text: bytes) -> None:
-    """G21: half a file must neither crash Java-style nor pass for the whole."""
+    """Half a file must neither crash Java-style nor pass for the whole."""
     with pytest.raises(StoreCorrupted):
         parse_epochs(text)
     loaded = load_epochs(text, format_epochs(entries([(1, 0)])))

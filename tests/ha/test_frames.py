@@ -85,7 +85,7 @@ def test_struct_equals_construct(
 
 @given(st.lists(st.one_of(REPLIES, HEADERS), max_size=6), st.lists(st.integers(0, 999)))
 def test_a_masters_stream_is_read_in_any_chunks(frames: list[MasterFrame], cuts: list[int]) -> None:
-    """G1: a reply comes in pieces, and bodies begin anywhere in a segment."""
+    """A reply comes in pieces, and bodies begin anywhere in a segment."""
     found, bodies = read_master(b"".join(encode(frame) for frame in frames), cuts)
     assert found == frames
     sizes = [frame.body_size for frame in frames if isinstance(frame, TransferHeader)]
@@ -96,7 +96,7 @@ def test_a_masters_stream_is_read_in_any_chunks(frames: list[MasterFrame], cuts:
 def test_a_slaves_stream_is_read_in_any_chunks(
     frames: list[HandshakeRequest | Ack], chunk: int
 ) -> None:
-    """G1: Java takes 12 bytes of a handshake for the whole."""
+    """Java takes 12 bytes of a handshake for the whole."""
     data = b"".join(
         encode_ack(one.offset) if isinstance(one, Ack) else encode_handshake_request(one)
         for one in frames
@@ -147,7 +147,7 @@ def test_the_largest_body_is_taken() -> None:
 
 @pytest.mark.parametrize("size", [-12, 13, (EPOCH_ENTRIES_MAX + 1) * 12])
 def test_epochs_of_a_broken_size_end_the_connection(size: int) -> None:
-    """G9: the number of epochs is bounded."""
+    """The number of epochs is bounded."""
     header = bytearray(encode_handshake_reply(HandshakeReply(0, 0, ())))
     header[4:8] = size.to_bytes(4, "big", signed=True)
     with pytest.raises(RemoteProtocolError):

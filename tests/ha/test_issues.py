@@ -151,7 +151,7 @@ def test_9942_elections_without_writes_leave_epoch_files_that_agree() -> None:
 
 
 def test_6505_two_masters_of_equal_start_do_not_share_an_epoch() -> None:
-    """G6: both wrote from the same offset; the old one's bytes go, though its epoch is known."""
+    """Both wrote from the same offset; the old one's bytes go, though its epoch is known."""
     cluster = Cluster(2)
     cluster.elect(1)
     cluster.run(6_000)
@@ -336,7 +336,7 @@ def test_8875_ten_thousand_reconnects_leave_one_session() -> None:
 
 
 def test_g4_a_slave_that_was_cut_off_inside_a_record_continues_at_its_start() -> None:
-    """G4, G1: what arrived of a body counts, the incomplete record at its end does not."""
+    """What arrived of a body counts, the incomplete record at its end does not."""
     cluster = Cluster(2)
     cluster.elect(1)
     cluster.run(500)

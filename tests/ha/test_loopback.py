@@ -205,7 +205,7 @@ async def test_a_master_that_restarts_is_found_again(nodes: Callable[..., Node])
 
 
 async def test_g10_a_port_scanner_moves_nothing(nodes: Callable[..., Node]) -> None:
-    """G10, #3015: bytes that make no sense, an early and an impossible acknowledgement."""
+    """#3015: bytes that make no sense, an early and an impossible acknowledgement."""
     one, _ = await pair(nodes)
     await one.put(b"a")
     hello = encode_handshake_request(HandshakeRequest(7))
@@ -270,7 +270,7 @@ async def test_acknowledging_only_flushed_data(nodes: Callable[..., Node]) -> No
 
 
 async def test_the_epoch_file_and_its_backup(tmp_path: Path) -> None:
-    """CheckpointFileTest on a real disk; without entries both files go (G7)."""
+    """CheckpointFileTest on a real disk; without entries both files go."""
     path = tmp_path / "epochFileCheckpoint"
     file = EpochFile(SystemDisk(), str(path))
     first, second = EpochEntry(7, 7000), EpochEntry(8, 8000)

@@ -225,7 +225,7 @@ def test_mutant_acknowledge_before_append(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_mutant_epoch_entry_dropped_on_reconnect(monkeypatch: pytest.MonkeyPatch) -> None:
-    """G23: new data under an old epoch's number; the epoch files no longer agree."""
+    """New data under an old epoch's number; the epoch files no longer agree."""
 
     def forgetful(self: SlaveSession, now_ms: int) -> None:
         self._reply = None

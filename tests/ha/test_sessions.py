@@ -83,7 +83,7 @@ def closed(effects: list[ev.Effect]) -> list[int]:
 
 
 def test_g5_every_batch_is_labelled_with_the_epoch_of_its_bytes() -> None:
-    """G5: no batch crosses an epoch or a file, and none carries the next epoch's number."""
+    """No batch crosses an epoch or a file, and none carries the next epoch's number."""
     core = reigning()
     sent = batches(joined(core, 1, 2, 500))
     while more := batches(core.step(0, ev.SlaveWritable(1))):
@@ -108,13 +108,13 @@ def test_3664_batches_follow_each_other_without_acknowledgements() -> None:
 
 @pytest.mark.parametrize(("last_file", "start"), [(False, 0), (True, 2_000)])
 def test_g24_an_empty_slave_begins_at_a_files_beginning(last_file: bool, start: int) -> None:
-    """G24: its first file is filled from the beginning."""
+    """Its first file is filled from the beginning."""
     core = reigning(max_offset=3_900)
     assert batches(joined(core, 1, 2, 0, sync_from_last_file=last_file))[0][0] == start
 
 
 def test_g11_a_newer_connection_closes_the_older_and_counts_once() -> None:
-    """G11: two connections of one slave are one replica."""
+    """Two connections of one slave are one replica."""
     core = reigning(HaSettings(in_sync_replicas=3))
     joined(core, 1, 2, 4_000)
     core.step(0, ev.SlaveConnected(2, "peer"))
@@ -125,7 +125,7 @@ def test_g11_a_newer_connection_closes_the_older_and_counts_once() -> None:
 
 @pytest.mark.parametrize("offset", [-1, 4_001, 1 << 60])
 def test_g10_an_impossible_acknowledgement_ends_the_connection(offset: int) -> None:
-    """G10, #3015: it would complete puts that no slave holds."""
+    """#3015: it would complete puts that no slave holds."""
     core = reigning()
     assert closed(joined(core, 1, 2, offset)) == [1]
     assert core.members.acks() == {}
@@ -150,7 +150,7 @@ def test_g10_only_ids_of_others_are_served(slave_id: int) -> None:
 
 
 def test_g1_a_handshake_is_answered_once_in_one_write() -> None:
-    """G1: a second reply would find a Java slave in TRANSFER and cost 5 s."""
+    """A second reply would find a Java slave in TRANSFER and cost 5 s."""
     core = reigning()
     core.step(0, ev.SlaveConnected(1, "peer"))
     (reply,) = core.step(0, ev.SlaveSent(1, HandshakeRequest(2)))
@@ -233,7 +233,7 @@ def follow(core: HaCore) -> int:
 
 
 def test_g20_the_cut_comes_first_then_the_epochs_then_the_acknowledgement() -> None:
-    """G20, G22: and it leaves at once."""
+    """And it leaves at once."""
     core = replica(own_id=2)
     conn = follow(core)
     reply = HandshakeReply(3_000, 7, (EpochEntry(1, 0), EpochEntry(2, 1_580), EpochEntry(7, 1_590)))
@@ -270,7 +270,7 @@ def test_g1_a_duplicate_reply_in_transfer_does_no_harm() -> None:
 def test_a_frame_that_does_not_fit_the_log_ends_the_connection(
     max_offset: int, header: TransferHeader
 ) -> None:
-    """A gap, an overlap, a file's end crossed, an empty log begun inside a file (G24)."""
+    """A gap, an overlap, a file's end crossed, an empty log begun inside a file."""
     core = replica(own_id=2, max_offset=max_offset)
     conn = follow(core)
     finish(core, core.step(0, ev.MasterSent(conn, HandshakeReply(4_000, 4, tuple(EPOCHS)))))

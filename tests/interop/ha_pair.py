@@ -114,7 +114,7 @@ Epochs = tuple[tuple[int, int], ...]
 
 
 def with_bytes(epochs: Epochs, end: int) -> Epochs:
-    """The epochs in which something was written: Java cannot hold two with the same start (G6)."""
+    """The epochs in which something was written: Java cannot hold two with the same start."""
     ends = [start for _, start in epochs[1:]] + [end]
     return tuple(one for one, stop in zip(epochs, ends, strict=True) if one[1] < stop)
 

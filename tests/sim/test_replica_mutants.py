@@ -56,7 +56,7 @@ def confirm_offset_from_connected_slaves_only(patch: pytest.MonkeyPatch) -> None
 
 
 def epoch_entry_dropped_on_reconnect(patch: pytest.MonkeyPatch) -> None:
-    """Entries that start at the log's end go, and batches teach no epoch but the first (G23)."""
+    """Entries that start at the log's end go, and batches teach no epoch but the first."""
 
     def forget(self: EpochCache, master: Any, log_end: int) -> bool:
         return self.drop_beyond(log_end - 1)

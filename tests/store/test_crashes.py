@@ -221,7 +221,7 @@ def test_a_power_cut_takes_only_what_was_not_flushed(block: int, bounded: bool) 
 
 
 def test_a_cut_whose_erasure_is_skipped_is_found_out() -> None:
-    """The crash test sees the mistake that Java makes (ha-store G3): its checks can fail."""
+    """The crash test sees the mistake that Java makes: its checks can fail."""
     failures = 0
     for seed in range(40):
         loop, disk, model = SimLoop(), new_disk(seed), Model(random.Random(seed))

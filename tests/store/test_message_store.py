@@ -287,7 +287,7 @@ async def test_received_bytes_go_straight_into_the_file(tmp_path: Path) -> None:
 
 
 async def test_an_empty_replica_begins_at_a_file_of_its_master(tmp_path: Path) -> None:
-    """After expiry the master's first byte is not 0 (ha-store G24); queues begin with fillers."""
+    """After expiry the master's first byte is not 0; queues begin with fillers."""
     source = real_store(tmp_path / "a", file_reserved_time=0, delete_when=tuple(range(24)))
     await source.open()
     for number in range(400):
@@ -350,7 +350,7 @@ async def test_a_queue_that_a_cut_empties_begins_at_zero(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("extra", [0, 60])
 async def test_a_cut_is_gone_for_good(tmp_path: Path, extra: int) -> None:
-    """On a record's start and within one: zeros follow, queues and offsets agree (G3, G4)."""
+    """On a record's start and within one: zeros follow, queues and offsets agree."""
     store = real_store(tmp_path)
     await store.open()
     for number in range(300):

@@ -156,7 +156,7 @@ def test_a_damaged_record_is_named(at: int, reason: str) -> None:
 
 
 def test_records_of_another_place_are_no_records() -> None:
-    """Bytes of a cut tail, still in the file, must not come back (ha-store G3)."""
+    """Bytes of a cut tail, still in the file, must not come back."""
     assert rec.check_record(encode(message(), offset=158), 0, 158, 0, check_crc=True).size == -1
 
 

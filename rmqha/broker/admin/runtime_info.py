@@ -1,7 +1,6 @@
 """What a broker tells people of itself: the table of request 28, and its configuration (25).
 
-Source: AdminBrokerProcessor.prepareRuntimeInfo and StoreStatsService of RocketMQ 5.1.1 to 5.5
-(reference broker-namesrv 2.9).
+Source: AdminBrokerProcessor.prepareRuntimeInfo and StoreStatsService of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A body that is not what its request needs raises ``RemoteProtocolError`` before anything is changed.
 
 Source: HeartbeatData, LockBatchRequestBody, TopicStatsTable, ConsumeStats and ResetOffsetBody of
-RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.4, 2.5, 8).
+RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ Keys of the store and of replication are read by those rooms from the same prope
 keys are kept and named once in the log: files written for Java brokers hold many that size its
 threads and buffers.
 
-Source: BrokerConfig, MessageStoreConfig and NettyServerConfig of RocketMQ 5.1.1 to 5.5 (reference
-ha-store 8).
+Source: BrokerConfig, MessageStoreConfig and NettyServerConfig of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

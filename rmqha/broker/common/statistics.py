@@ -3,8 +3,7 @@
 A rate is what was counted between now and some samples ago; samples are taken every ten seconds by
 whoever owns the clock.
 
-Source: StoreStatsService and BrokerStatsManager of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv
-2.9).
+Source: StoreStatsService and BrokerStatsManager of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

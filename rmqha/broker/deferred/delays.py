@@ -4,8 +4,7 @@ A delayed message is stored under a topic of the broker's own with its real topi
 its properties, and written once more when it is due. The second record keeps the properties of
 the first: Java's consumers find DELAY, REAL_TOPIC and REAL_QID there, too.
 
-Source: HookUtils, ScheduleMessageService, TimerMessageStore and RecallMessageHandle of RocketMQ 5.0 to 5.5
-(reference broker-namesrv 2.7).
+Source: HookUtils, ScheduleMessageService, TimerMessageStore and RecallMessageHandle of RocketMQ 5.0 to 5.5.
 """
 
 from __future__ import annotations

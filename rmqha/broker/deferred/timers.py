@@ -8,7 +8,7 @@ before ``read_ms``, were delivered; so a restart reads the log from the first ti
 Order is (time, queue offset), so every "how far" is one point of it. A timer that is read when it is
 due already may lie before a point that was passed; those that wait are listed in the mark.
 
-Source: our own; Java keeps a wheel and a timer log (reference broker-namesrv 2.7).
+Source: our own; Java keeps a wheel and a timer log.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Everything is in the log: a half message waits in a topic of the broker's own, a
 that it is committed or rolled back. So any replica that becomes master can go on from there.
 
 Source: TransactionalMessageBridge, TransactionalMessageServiceImpl and EndTransactionProcessor of
-RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.8).
+RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

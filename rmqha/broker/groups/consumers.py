@@ -1,7 +1,6 @@
 """Consumer groups: who belongs to them, what they subscribe to, and when members must be told.
 
-Source: ConsumerManager, ConsumerGroupInfo and SubscriptionData of RocketMQ 5.1.1 to 5.5 (reference
-broker-namesrv 2.4).
+Source: ConsumerManager, ConsumerGroupInfo and SubscriptionData of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The body of request 34, read whole before any of it counts.
 
-Source: HeartbeatData and ClientManageProcessor of RocketMQ 5.1.1 to 5.5 (reference
-broker-namesrv 2.4).
+Source: HeartbeatData and ClientManageProcessor of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ A membership lives as long as its connection, and at most ``CHANNEL_EXPIRED_MS``
 heartbeat. What the members of a group are for is decided next door (``producers.py``,
 ``consumers.py``).
 
-Source: ClientChannelInfo, ProducerManager and ConsumerManager of RocketMQ 5.1.1 to 5.5 (reference
-broker-namesrv 2.4).
+Source: ClientChannelInfo, ProducerManager and ConsumerManager of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

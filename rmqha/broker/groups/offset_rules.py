@@ -1,7 +1,6 @@
 """Rules about offsets: where a group without one begins, and what an operator's reset names.
 
-Source: ConsumerManageProcessor and AdminBrokerProcessor of RocketMQ 5.1.1 to 5.5 (reference
-broker-namesrv 2.5).
+Source: ConsumerManageProcessor and AdminBrokerProcessor of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Besides what is stored there are two tables in memory: where the last pull of a group ended (for
 people), and the offsets that an operator has reset and the next pull will be told.
 
-Source: ConsumerOffsetManager of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.5).
+Source: ConsumerOffsetManager of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

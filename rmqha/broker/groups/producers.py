@@ -1,6 +1,6 @@
 """Producer groups and their live channels: who can be asked what became of a transaction.
 
-Source: ProducerManager of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.4).
+Source: ProducerManager of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

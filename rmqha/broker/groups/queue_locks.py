@@ -3,7 +3,7 @@
 The locks live in memory, as in Java: after a failover the first who asks gets them, and the client
 that held one before notices within its own 30 seconds.
 
-Source: RebalanceLockManager of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.0).
+Source: RebalanceLockManager of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

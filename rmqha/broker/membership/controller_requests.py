@@ -1,6 +1,6 @@
 """The fields of requests to controllers, and what their refusals mean.
 
-Source: protocol fact (controller-wire 2.4 to 2.11).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

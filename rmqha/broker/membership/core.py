@@ -5,7 +5,7 @@ core. One machine with a few jobs. Each job has a time when it is due and at mos
 what fails comes back after a pause that grows. A role changes only to a higher master epoch, and
 nothing is served before the first role is complete.
 
-Source: RIP-44; ReplicasManager of RocketMQ 5.1.1 to 5.5 (reference ha-store 7.1 to 7.4).
+Source: RIP-44; ReplicasManager of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

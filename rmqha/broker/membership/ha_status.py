@@ -1,7 +1,6 @@
 """Answers about replication: 907 (HA status), 1007 (epochs), 906 (the master's HA address).
 
-Source: HARuntimeInfo, EpochEntryCache and ExchangeHAInfoResponseHeader of RocketMQ 5.1.1 to 5.5
-(reference ha-store 7.6).
+Source: HARuntimeInfo, EpochEntryCache and ExchangeHAInfoResponseHeader of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

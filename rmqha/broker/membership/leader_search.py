@@ -1,6 +1,6 @@
 """Which controller leads: asked of all at once, believed most from the leader itself.
 
-Source: RIP-44, "Controller"; protocol fact (controller-wire 2.5).
+Source: RIP-44, "Controller"; RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

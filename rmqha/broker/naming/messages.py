@@ -1,7 +1,6 @@
 """What a broker tells a name server (103, 104) and learns from it.
 
-Source: RegisterBrokerRequestHeader, RegisterBrokerBody and BrokerOuterAPI of RocketMQ 5.1.1 to 5.5
-(reference broker-namesrv 1.2, 4).
+Source: RegisterBrokerRequestHeader, RegisterBrokerBody and BrokerOuterAPI of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

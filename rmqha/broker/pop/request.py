@@ -5,7 +5,7 @@ delivers again what nobody acknowledges within the invisible time. What identifi
 its way back is a text of eight parts, the message's POP_CK.
 
 Source: PopMessageRequestHeader, ExtraInfoUtil, KeyBuilder and PopMessageProcessor of RocketMQ 5.0
-to 5.5 (reference broker-namesrv 2.9).
+to 5.5.
 """
 
 from __future__ import annotations

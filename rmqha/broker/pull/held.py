@@ -1,6 +1,6 @@
 """Pulls that wait for a message: found by queue when one comes, by time when none does.
 
-Source: PullRequestHoldService of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.3).
+Source: PullRequestHoldService of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Reading for consumers: the fields of requests 11 and 361, who may pull what, and the answer's code.
 
-Source: PullMessageRequestHeader and PullMessageProcessor of RocketMQ 5.1.1 to 5.5 (reference
-broker-namesrv 2.3).
+Source: PullMessageRequestHeader and PullMessageProcessor of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Request 310 with all members of the types that clients give them: msgspec reads its header into
 :class:`SendFields` without a dictionary between. Any other header is read as all are.
 
-Source: SendMessageRequestHeaderV2 of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.1).
+Source: SendMessageRequestHeaderV2 of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a broker says to a message: the fields of requests 10, 310 and 320, checks, and answers.
 
 Source: SendMessageRequestHeader(V2), SendMessageProcessor and AbstractSendMessageProcessor of
-RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.1).
+RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

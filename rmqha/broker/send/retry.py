@@ -1,7 +1,6 @@
 """Messages that a consumer could not handle: once more later, or to the dead letters.
 
-Source: AbstractSendMessageProcessor and SendMessageProcessor of RocketMQ 5.1.1 to 5.5 (reference
-broker-namesrv 2.7).
+Source: AbstractSendMessageProcessor and SendMessageProcessor of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

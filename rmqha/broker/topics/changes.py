@@ -1,7 +1,7 @@
 """Changes of topics that people ask for (17, 18): fields, checks, and the attributes' little language.
 
 Source: CreateTopicRequestHeader, AdminBrokerProcessor, AttributeParser, AttributeUtil and
-TopicAttributes of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.2).
+TopicAttributes of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

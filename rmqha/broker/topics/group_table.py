@@ -1,7 +1,6 @@
 """Subscription groups: what a group may do, kept in ``config/subscriptionGroup.json``.
 
-Source: SubscriptionGroupManager and SubscriptionGroupConfig of RocketMQ 5.1.1 to 5.5 (reference
-broker-namesrv 2.5).
+Source: SubscriptionGroupManager and SubscriptionGroupConfig of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The topics of a broker, their version, and the rules by which new ones come to be.
 
-Source: TopicConfigManager, TopicConfig, DataVersion and TopicValidator of RocketMQ 5.1.1 to 5.5
-(reference broker-namesrv 1.2, 2.1, 2.2).
+Source: TopicConfigManager, TopicConfig, DataVersion and TopicValidator of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

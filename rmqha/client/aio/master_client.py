@@ -4,7 +4,7 @@ Every request goes to the master of its broker set, whoever that is; while there
 just taking over, it is asked again until ``failover_timeout_ms`` have passed. The event loop stands
 still between two calls, so that a Spark worker needs no thread for it.
 
-Source: protocol fact (reference broker-namesrv 1 and 2: 105, 106, 206, 304, 11, 29 to 31, 1007).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

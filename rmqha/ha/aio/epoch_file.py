@@ -1,4 +1,4 @@
-"""``epochFileCheckpoint`` and its ``.bak`` on disk: each is whole, whatever happens (G21)."""
+"""``epochFileCheckpoint`` and its ``.bak`` on disk: each is whole, whatever happens."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class EpochFile:
     async def write(self, entries: Iterable[EpochEntry]) -> None:
         """Keep the old text as the backup, then replace the file; durable on return.
 
-        Without entries both files go: Java would read an empty file's backup (G7).
+        Without entries both files go: Java would read an empty file's backup.
 
         Raises:
             DiskFailed: the store must stop.

@@ -4,7 +4,7 @@ A queue's units stand in the log's order, so a range of the log is a range of ea
 bisection and read on from there. Nothing is believed here: a damaged queue only yields fewer or
 wrong claims, and who uses them looks at the log (``claim_coverage``, ``claimed_records``).
 
-Source: protocol fact (ha-store 5.7): units of 20 bytes, files named by the position of their first.
+Source: RocketMQ's protocol as observed: units of 20 bytes, files named by the position of their first.
 """
 
 from __future__ import annotations

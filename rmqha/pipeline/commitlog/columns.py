@@ -2,7 +2,7 @@
 
 The columns are those of ``SCHEMA``; a caller names which it wants, and only these are made.
 
-Source: protocol fact (ha-store 5.2 to 5.4).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

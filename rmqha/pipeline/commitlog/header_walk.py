@@ -3,7 +3,7 @@
 A *run* is a row of records that stand one behind the other. Where no record can begin, a *gap*
 begins; it ends where a record is found again that cannot be a body's invention (``splits``).
 
-Source: protocol fact (ha-store 5.2): size, magic, ..., the record's own physical offset at 28.
+Source: RocketMQ's protocol as observed: size, magic, ..., the record's own physical offset at 28.
 """
 
 from __future__ import annotations

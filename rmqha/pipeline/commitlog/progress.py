@@ -3,7 +3,7 @@
 Reads only, and nothing is locked. What cannot be read is told by a row with ``corrupt``, and the
 rest goes on.
 
-Source: protocol fact (ha-store 5.7, 5.9; broker-namesrv 2.5).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Properties of many records to Arrow: ``name \\x01 value \\x02`` and so on, without a loop.
 
-Source: protocol fact (ha-store 5.4); the last \\x02 may be missing.
+Source: RocketMQ's protocol as observed; the last \\x02 may be missing.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Reads only, and nothing is locked: a directory may belong to a running broker.
 
-Source: protocol fact (ha-store 5.1, 5.7, 6).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rows to messages and messages to requests: properties, limits, batches by topic, turns. Pure.
 
-Source: protocol fact (reference broker-namesrv 2.1): request 320's body is one message behind the
+Source: RocketMQ's protocol as observed: request 320's body is one message behind the
 other, each as size, magic, checksum, flag, body and properties.
 """
 

@@ -73,7 +73,7 @@ def lock_first_byte(path: str) -> int:
     """Keep every other process, Java brokers included, out of a store by its ``lock`` file.
 
     Java locks the byte range [0, 1) of ``<storePathRootDir>/lock`` and writes the word "lock"
-    into it (protocol fact, ha-store 5.1).
+    into it (RocketMQ's protocol as observed).
 
     Returns:
         The descriptor that holds the lock until it is closed.

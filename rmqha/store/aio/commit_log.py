@@ -1,6 +1,6 @@
 """The commit log in its mapped files: append, receive, read, cut. Waits for nothing but a cut.
 
-Source: protocol fact (ha-store 5.2, 5.4, 2.7).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """All consume queues of a store, and the table of next queue offsets.
 
-Source: protocol fact (ha-store 5.7, 2.9).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class ConsumeQueues:
                 del self.next_offsets[key]
 
     def rebuild_next_offsets(self, log: CommitLog, dispatched: int) -> None:
-        """Each queue's end, raised by the records that wait for the dispatcher (ha-store 2.9)."""
+        """Each queue's end, raised by the records that wait for the dispatcher."""
         table = self._ends()
         for _ in raised(log, table, dispatched):
             pass

@@ -1,6 +1,6 @@
 """From the commit log into the queues: whole records up to the limit, and nothing beyond it.
 
-Source: protocol fact (ha-store 2.7, 2.8 step 7, 3.1); Java calls its position reputFromOffset.
+Source: RocketMQ's protocol as observed; Java calls its position reputFromOffset.
 """
 
 from __future__ import annotations

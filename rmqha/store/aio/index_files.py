@@ -3,7 +3,7 @@
 Keys are for people who look for a message, so the index may trail; what it lacks after a crash is
 read from the log again. It follows the dispatcher, so it knows confirmed messages only.
 
-Source: IndexService of RocketMQ 5.1.1 to 5.5 (ha-store 5.7, 5.8).
+Source: IndexService of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Opening a store: the order of loading, recovery after a clean and an unclean stop, the cut.
 
-Source: protocol fact (ha-store 5.10); what may be cut is decided by ``store/recovery.py``.
+Source: RocketMQ's protocol as observed; what may be cut is decided by ``store/recovery.py``.
 """
 
 from __future__ import annotations

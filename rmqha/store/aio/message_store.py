@@ -324,7 +324,7 @@ class MessageStore:
         """What consumers may see ends here.
 
         In controller mode it is what :meth:`set_confirm_offset` set; else everything that is
-        stored: the flushed log with SYNC_FLUSH, the written one without (ha-store 3.1).
+        stored: the flushed log with SYNC_FLUSH, the written one without.
         """
         return self.limit()
 

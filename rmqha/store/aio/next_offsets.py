@@ -1,6 +1,6 @@
 """The next queue offsets, from what the dispatcher has not come to yet.
 
-Source: protocol fact (ha-store 2.9).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

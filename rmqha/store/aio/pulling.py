@@ -2,7 +2,7 @@
 
 The filter looks at the queue's units only, so that what nobody wants is never touched in the log.
 
-Source: DefaultMessageStore.getMessage of RocketMQ 5.1.1 to 5.5 (ha-store 3.1, 5.7).
+Source: DefaultMessageStore.getMessage of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One consume queue, or one batch consume queue, in its mapped files.
 
-Source: protocol fact (ha-store 5.7).
+Source: RocketMQ's protocol as observed.
 """
 
 from __future__ import annotations

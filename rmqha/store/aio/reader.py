@@ -1,6 +1,6 @@
 """Reading messages: by queue offset, by physical offset, by time and by key. Nothing is copied.
 
-Source: protocol fact (ha-store 3.1, 5.6, 5.7); status words are Java's GetMessageStatus.
+Source: RocketMQ's protocol as observed; status words are Java's GetMessageStatus.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Identity and configuration files on a disk: replaced whole, with a copy to fall back to.
 
-Source: protocol fact (ha-store 5.9, 6); unlike Java every write is atomic (ha-store G21).
+Source: RocketMQ's protocol as observed; unlike Java every write is atomic.
 """
 
 from __future__ import annotations

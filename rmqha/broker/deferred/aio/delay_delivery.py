@@ -3,7 +3,7 @@
 It runs while this broker is a serving master. Units of SCHEDULE_TOPIC_XXXX say when their messages
 are due; they exist for confirmed messages only, so nothing beyond the confirm offset is delivered.
 
-Source: ScheduleMessageService of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.7).
+Source: ScheduleMessageService of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

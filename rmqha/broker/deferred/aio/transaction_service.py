@@ -1,7 +1,7 @@
 """Transactions on a serving master: ends them (37), and asks about those that nobody ended (39).
 
 Source: EndTransactionProcessor, TransactionalMessageCheckService and AbstractTransactionalMessageCheckListener
-of RocketMQ 5.1.1 to 5.5 (reference broker-namesrv 2.8).
+of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

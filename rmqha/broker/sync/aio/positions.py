@@ -6,8 +6,7 @@ asks for the end of the master's log *after* it has asked for the positions, and
 once its own log is confirmed that far. A master that dies before has told nothing: what it had
 delivered comes once more.
 
-Java's slaves take positions at once (ADR 0021). Source: SlaveSynchronize of RocketMQ 5.1.1 to 5.5
-(reference ha-store 7.5).
+Java's slaves take positions at once (ADR 0021). Source: SlaveSynchronize of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ From a master of this kind it takes the tables once, when its own are those of n
 from then on the log has every change (ADR 0022). A master of Java's has no such records: its tables
 are copied every few seconds, as Java's slaves do.
 
-Source: SlaveSynchronize of RocketMQ 5.1.1 to 5.5 (reference ha-store 7.5).
+Source: SlaveSynchronize of RocketMQ 5.1.1 to 5.5.
 """
 
 from __future__ import annotations
