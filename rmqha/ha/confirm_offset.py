@@ -39,10 +39,12 @@ def compute_confirm_offset(
     others = [member for member in union if member != own_id]
     if not all_ack or not others:
         return max_offset
+    # RIP-44, "ConfirmOffset": the smallest end of all replicas in the set.
     smallest = max_offset
     for member in others:
         ack = acks.get(member, 0)
         if ack <= 0:
+            # It may be elected and hold nothing of what would be shown to consumers.
             return confirm_offset
         smallest = min(smallest, ack)
     return max(confirm_offset, smallest)

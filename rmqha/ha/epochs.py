@@ -169,11 +169,16 @@ def find_consistent_point(
     Returns:
         A physical offset, or -1 when no epoch is common.
     """
+    # RIP-44, "Election Truncation Algorithm". An epoch has one master and so one history: if both
+    # logs have it from the same offset on, the shorter of the two is the beginning of the longer.
+    # The same number with another start is another history: two masters began at different ends
+    # of the log, and one of them was never heard by the other side.
     theirs = {span.epoch: span for span in spans(remote, remote_max)}
     mine = spans((entry for entry in local if entry.start <= local_max), local_max)
     for span in reversed(mine):
         other = theirs.get(span.epoch)
         if other is not None and other.start == span.start:
+            # Not the larger end: behind the smaller one the other log is in its next epoch.
             return min(span.end, other.end)
     return -1
 

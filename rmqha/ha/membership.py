@@ -71,6 +71,8 @@ class Membership:
         wished = members.wish(now_ms, slaves, bar, lag_ms_max)
         if ha.settings.all_ack_in_sync_state_set and len(wished) == 1:
             members.let_join(now_ms, slaves, bar)
+        # RIP-44, "AlterSyncStateSet": the master reports, the controller decides. From here on both
+        # sets count, the old and the new one, until an answer settles which it is.
         if members.ask(now_ms, wished):
             ha.emit(AlterSyncStateSet(wished, members.epoch))
             ha.note("sync_state_set_asked", ids=sorted(wished), before=sorted(members.ids))
@@ -85,6 +87,7 @@ class Membership:
         if ha.settings.all_ack_in_sync_state_set:
             held = ha.log.confirm_offset
         elif ha.settings.in_sync_replicas > 1:
+            # What some replicas have acknowledged stays acknowledged when they leave.
             held = self._held = max(self._held, self._level(now_ms))
         return Bar(held, last.start if last is not None else 0)
 

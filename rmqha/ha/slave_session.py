@@ -179,6 +179,8 @@ class SlaveSession:
             return
         point = self._consistent_point(reply)
         if point < 0 or (0 < point < log.min_offset):
+            # Nothing in common, or it has expired here: a cut would throw away what may be the
+            # only copy of something, so a person decides.
             ha.note(
                 "ha_no_consistent_point",
                 "error",
@@ -191,6 +193,7 @@ class SlaveSession:
             self._delay_ms = ha.settings.reconnect_delay_max_ms
             self._fail(now_ms, "no consistent point: manual handling is needed")
             return
+        # Kept until the cut is durable: epochs must not name bytes that are still to go.
         self._reply = reply
         self._start_over.is_proven = log.is_empty or len(ha.epochs) > 0
         self.state = ConnectionState.SUSPEND
@@ -231,6 +234,8 @@ class SlaveSession:
             return
         self._reply = None
         before = ha.epochs.entries
+        # RIP-44, "Epoch file updates and corrections": the master's view is taken anew at each
+        # connection, since an epoch in which nothing was written never came with a batch.
         if log.is_empty:
             ha.epochs = EpochCache()
         ha.epochs.drop_beyond(log.max_offset)
@@ -263,6 +268,8 @@ class SlaveSession:
         self.state = ConnectionState.TRANSFER
         self._start_over.waits_since(now_ms)
         ha.note("ha_transfer_started", address=self.address, offset=ha.log.max_offset)
+        # The first acknowledgement leaves at once. Java's comes with its heartbeat, 5 s later, and
+        # so long the master does not know how far this slave is and sends nothing.
         offset = 0 if ha.log.is_empty else ha.log.max_offset
         if ha.settings.ack_flushed_data and offset > ha.log.flushed_offset:
             self._report(now_ms)
@@ -273,6 +280,7 @@ class SlaveSession:
         log, settings = self._ha.log, self._ha.settings
         size, offset = header.body_size, header.offset
         if not log.is_empty and offset != log.max_offset:
+            # A gap would be read as damage, an overlap would change bytes that were acknowledged.
             self._fail(now_ms, f"frame at {offset}, log ends at {log.max_offset}")
             return
         if size and (offset < 0 or offset % log.file_size + size > log.file_size):
@@ -333,6 +341,7 @@ class SlaveSession:
             ha.write_epochs()
 
     def _follow_confirm(self, header: TransferHeader) -> None:
+        # RIP-44, "ConfirmOffset": the smaller of the master's and of what is here.
         if header.confirm_offset >= 0:
             self._ha.set_confirm(min(header.confirm_offset, self._ha.log.max_offset))
 
@@ -382,6 +391,7 @@ class SlaveSession:
         """Acknowledge if the log has advanced, its epochs are durable, and so is it if asked."""
         ha, log = self._ha, self._ha.log
         if not ha.epochs_durable or log.is_empty:
+            # Acknowledged bytes whose epoch a crash forgets would be cut at the next handshake.
             return
         offset = log.max_offset
         if ha.settings.ack_flushed_data:

@@ -96,6 +96,8 @@ class SyncStateSet:
     @property
     def possible(self) -> tuple[frozenset[int], ...]:
         """Every set that the controller may hold now, or is about to be asked for."""
+        # A request whose answer was lost may have been applied: the controller may elect from that
+        # set as well as from the one that was confirmed last.
         joining = (self.ids | self.joining,) if self.joining else ()
         return (self.ids, *self.asked, *joining)
 
@@ -121,7 +123,7 @@ class SyncStateSet:
             Whether anything changed.
         """
         if epoch < self.epoch:
-            return False
+            return False  # the controller has said something newer since
         settled = epoch > self.epoch or now_ms - self._asked_ms >= settle_ms
         if not settled and (self.awaiting or self.asked):
             return False
@@ -147,6 +149,7 @@ class SyncStateSet:
         self.awaiting = False
         newcomers = self.asked[-1] - self.ids
         if not self._asked_before:
+            # Nothing of this set is on its way any more, so it cannot be applied later.
             self.asked = self.asked[:-1]
         if not for_a_member:
             return
@@ -181,6 +184,7 @@ class SyncStateSet:
                 self._caught_up_ms[slave.slave_id] = max(known, slave.caught_up_ms)
             seen = self._caught_up_ms.get(slave.slave_id)
             if slave.learner or seen is None or now_ms - seen > lag_ms_max:
+                # RIP-44, "SyncStateSet": who is behind for so long leaves; a learner never joins.
                 continue
             if slave.slave_id in self.ids:
                 wished.add(slave.slave_id)

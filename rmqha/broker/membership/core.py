@@ -288,6 +288,7 @@ class ReplicasCore:
         else:
             self._note("controller_silent", "warning", job=job.value, reason=reason)
             if job is Job.ALTER:
+                # What was sent may be applied although nothing is heard of it (#5663).
                 self._effects.append(ev.EndAlter(refused=not sent and token == self._alter_token))
                 job = Job.POLL
             self._leader_lost(now_ms, job)
@@ -435,6 +436,7 @@ class ReplicasCore:
 
     def _adopt_same(self, now_ms: int, master_id: int, address: str, found: SyncStateSet) -> None:
         if master_id != self.master_id:
+            # It cannot be; nothing is changed, so that whoever is wrong changes nothing here.
             self._note("two_masters_reported", "error", epoch=self.master_epoch, other=master_id)
         elif master_id == self.broker_id:
             if self.is_settled and found.broker_ids:

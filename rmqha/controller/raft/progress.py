@@ -60,6 +60,7 @@ class Progress(Struct):
             self.in_flight.popleft()
         self.next_index = max(self.next_index, index + 1)
         if self.recovering:
+            # It has forgotten votes: what it holds is noted, and counts for no commit.
             self.held_index = max(self.held_index, index)
             return False
         if index <= self.match_index:
@@ -73,6 +74,7 @@ class Progress(Struct):
         self.waiting = False
         self.in_flight.clear()
         self.snapshot = None
+        # Never below what it has acknowledged: that is durable there (Raft 5.3).
         self.next_index = max(index, self.match_index + 1)
 
     def connection_lost(self, last_index: int) -> None:

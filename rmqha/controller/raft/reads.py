@@ -21,7 +21,7 @@ def lease_valid(node: Node, now_ms: int) -> bool:
     return (
         node.ready
         and node.settings.lease_reads
-        and not node.lease_given_up
+        and not node.lease_given_up  # the successor's voters ignore the guard (dissertation 3.10)
         and node.quorum_round > 0
         and now_ms - node.quorum_round_ms < node.settings.lease_ms
     )
@@ -38,6 +38,7 @@ def open_round(node: Node, now_ms: int) -> None:
 def round_answered(node: Node, now_ms: int, progress: Progress, number: int) -> None:
     """A follower has answered a request of this round."""
     if number <= progress.acked_round or progress.recovering:
+        # A node that lost its store may have promised its vote to somebody before.
         return
     progress.acked_round = number
     reached = reached_by_majority([node.round, *(p.acked_round for p in node.progress.values())])
@@ -56,6 +57,7 @@ def _quorum_reached(node: Node, now_ms: int, number: int) -> None:
 def release(node: Node) -> None:
     """Let the reads go whose round a quorum has answered."""
     if not node.ready:
+        # Dissertation 6.4, step 1: before its no-op is committed a leader does not know what is.
         return
     tokens: list[int] = []
     while node.reads and node.reads[0][0] <= node.quorum_round:
@@ -72,6 +74,7 @@ def request(node: Node, now_ms: int, token: int) -> bool:
     if lease_valid(node, now_ms):
         node.immediate.append(ReadReady((token,)))
         return False
+    # Dissertation 6.4: the round must begin after the question, so one under way is not enough.
     node.reads.append((node.round + 1, token))
     return True
 

@@ -135,7 +135,8 @@ def installed(node: Node, meta: SnapshotMeta) -> None:
     node.incoming = None
     node.incoming_offset = 0
     if meta.last_index <= node.commit_index:
-        return
+        return  # entries have overtaken it: nothing that was applied is taken back
+    # Raft 7: what the log holds behind the snapshot stays if the two agree, else all of it goes.
     if node.log.term_at(meta.last_index) == meta.term:
         node.log.compact_to(meta.last_index)
     else:
