@@ -40,7 +40,7 @@ CALLING_DECORATORS = {"command", "fixture", "hookimpl", "group"}
 LEFT: dict[str, set[str]] = {
     "dead_names": {
         # Types for ids that signatures do not use yet.
-        "rmqha.base.ids.NodeId", "rmqha.base.ids.LogIndex", "rmqha.base.ids.MasterEpoch",
+        "rmqha.base.ids.NodeId", "rmqha.base.ids.LogIndex",
         # A trace's line for each event and effect.
         "rmqha.ha.events.describe",
         "rmqha.broker.pop.aio.revive.open_count",
@@ -58,7 +58,7 @@ LEFT: dict[str, set[str]] = {
         # Rooms beside each other, and the pipeline, which sees only the cores of the store.
         "BACKUP_SUFFIX", "CHECKPOINT", "INT64_LIMIT", "PORT_MAX", "SEPARATOR",
         # Codes and masks that several rooms spell out.
-        "CRC_MASK", "MASTER_ID", "NONE", "OFFLINE", "PAIR_END", "RETRY_FIRST_EVERY",
+        "CRC_MASK", "OFFLINE", "PAIR_END", "RETRY_FIRST_EVERY",
     },
 }  # fmt: skip
 """What is known and stays for now: the subject of the complaint, with the reason above it."""
@@ -70,7 +70,6 @@ TESTED_THROUGH = {
     "rmqha.admin.commands.message_tracks": "tests/admin/test_cluster_texts.py",
     "rmqha.broker.admin.status_document": "tests/web/test_page.py",
     "rmqha.broker.groups.aio.assignment_requests": "tests/broker/test_pop_in_simulator.py",
-    "rmqha.broker.groups.aio.offset_file": "tests/broker/test_many_offsets.py",
     "rmqha.broker.groups.offset_rules": "tests/broker/test_consumer_requests.py",
     "rmqha.broker.membership.aio.asking": "tests/broker/test_stalls_in_simulator.py",
     "rmqha.broker.membership.ha_status": "tests/broker/test_requests.py",
@@ -79,8 +78,6 @@ TESTED_THROUGH = {
     "rmqha.broker.pop.aio.ordered": "tests/broker/test_pop_order_in_simulator.py",
     "rmqha.broker.pop.aio.peek_requests": "tests/broker/test_pop_in_simulator.py",
     "rmqha.broker.pop.aio.pop_requests": "tests/broker/test_pop_in_simulator.py",
-    "rmqha.broker.send.aio.plain_sends": "tests/broker/test_plain_send.py",
-    "rmqha.broker.send.aio.waiting_sends": "tests/broker/test_replicas.py",
     "rmqha.broker.topics.aio.group_file": "tests/broker/test_metadata_in_simulator.py",
     "rmqha.broker.topics.aio.topic_file": "tests/broker/test_metadata_in_simulator.py",
     "rmqha.cli.broker_agent": "tests/cli/test_demo.py",
