@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.pop.offsets import Key
+from rmqha.broker.pop.queue_choice import known_offset, queues_in_turn
 from rmqha.broker.pop.request import COUNT_MAX, PopRequest, check_pop, parse_pop
 from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.pull.aio.pull_requests import FENCED, SLAVE_REFUSES
@@ -16,10 +17,9 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
-from rmqha.remoting.topic_names import PERM_READ, RETRY_PREFIX, retry_topic_of
+from rmqha.remoting.topic_names import PERM_READ, retry_topic_of
 from rmqha.store.aio.pulling import Pulling
 
-RETRY_FIRST_EVERY = 5
 _MOVED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY")
 
 
@@ -103,23 +103,13 @@ class PeekProcessor:
         return found.parts, found.messages, found.size
 
     def _queues(self, pop: PopRequest) -> Iterator[tuple[str, int]]:
-        table = self._broker.topics.table
-        retry = table.get(retry_topic_of(pop.topic, pop.consumer_group))
-        retries = [] if retry is None else [(retry.name, n) for n in range(retry.read_queue_nums)]
-        if pop.topic.startswith(RETRY_PREFIX):
-            retries = []
-        topic = table.get(pop.topic)
-        nums = 0 if topic is None else topic.read_queue_nums
-        queues = [pop.queue_id] if pop.queue_id >= 0 else range(nums)
-        first = retries if self._turn % RETRY_FIRST_EVERY == 0 else []
-        yield from first
-        for step in range(len(queues)):
-            yield pop.topic, queues[(self._turn + step) % len(queues)]
-        yield from [] if first else retries
+        topics = self._broker.topics.table.topics
+        retry = topics.get(retry_topic_of(pop.topic, pop.consumer_group))
+        return queues_in_turn(pop, topics.get(pop.topic), retry, self._turn, in_order=False)
 
     def _offset(self, group: str, topic: str, queue_id: int) -> int:
         kept = self._broker.offsets.table.query(group, topic, queue_id)
-        popped = self._popped((group, topic, queue_id))
-        if kept is None and popped is None:
+        known = known_offset(self._popped((group, topic, queue_id)), kept)
+        if known is None:
             return max(0, self._broker.store.reader.min_offset(topic, queue_id))
-        return max(kept or 0, popped or 0)
+        return max(0, known)

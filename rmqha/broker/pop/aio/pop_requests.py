@@ -17,15 +17,19 @@ from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delays import place
 from rmqha.broker.groups.consumers import Subscription
-from rmqha.broker.groups.offset_rules import starts_at_zero
 from rmqha.broker.pop.aio.collected import Taken, records_of, shown_as
 from rmqha.broker.pop.aio.ordered import OrderedPops
 from rmqha.broker.pop.check_points import CheckPoint
 from rmqha.broker.pop.held import HeldPops
 from rmqha.broker.pop.offsets import Key as OffsetKey
 from rmqha.broker.pop.offsets import PopOffsets
+from rmqha.broker.pop.queue_choice import (
+    begins_with_oldest,
+    known_offset,
+    newest_start,
+    queues_in_turn,
+)
 from rmqha.broker.pop.request import (
-    FIRST_OF_QUEUE,
     ORDER_REVIVE_QUEUE,
     Handed,
     PopRequest,
@@ -43,15 +47,12 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
-from rmqha.remoting.topic_names import PERM_READ, RETRY_PREFIX, REVIVE_TOPIC, retry_topic_of
+from rmqha.remoting.topic_names import PERM_READ, REVIVE_TOPIC, retry_topic_of
 from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.store.aio.pulling import Pulled, Pulling
 from rmqha.store.record import pack_host
 
 SLAVE_REFUSES = "[REJECTREQUEST]system busy, start flow control for a while: pop at the master"
-RETRY_FIRST_EVERY = 5
-"""One pop in so many looks for messages to retry before others; Java's 20 %."""
-
 SETTLE_PAUSE_MS = 50
 _MOVED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY", "NO_MATCHED_LOGIC_QUEUE")
 
@@ -193,23 +194,9 @@ class PopProcessor:
     # -- one pop -----------------------------------------------------------------------------------
 
     def _queues(self, pop: PopRequest, turn: int) -> Iterator[tuple[str, int]]:
-        """The queues to look at, in this pop's order."""
-        table = self._broker.topics.table
-        retry = table.get(retry_topic_of(pop.topic, pop.consumer_group))
-        retries = [] if retry is None else [(retry.name, n) for n in range(retry.read_queue_nums)]
-        if pop.order or pop.topic.startswith(RETRY_PREFIX):
-            retries = []
-        topic = table.get(pop.topic)
-        nums = 0 if topic is None else topic.read_queue_nums
-        if turn % RETRY_FIRST_EVERY == 0:
-            yield from retries
-        if pop.queue_id >= 0:
-            yield pop.topic, pop.queue_id
-        else:
-            for step in range(nums):
-                yield pop.topic, (turn + step) % nums
-        if turn % RETRY_FIRST_EVERY:
-            yield from retries
+        topics = self._broker.topics.table.topics
+        retry = topics.get(retry_topic_of(pop.topic, pop.consumer_group))
+        return queues_in_turn(pop, topics.get(pop.topic), retry, turn, in_order=pop.order)
 
     def _serve(self, asked: Asked) -> bool:
         """Answer if there is something; raises MessageIllegal, DiskFailed."""
@@ -358,29 +345,23 @@ class PopProcessor:
             self._orders.forget((topic, group, queue_id))
             self._keep(key, moved)
             return moved
-        kept = table.query(group, topic, queue_id)
-        popped = self._offsets.at(key)
-        if popped is not None:
-            return max(popped, kept or 0)
-        if kept is not None:
-            return kept
+        known = known_offset(self._offsets.at(key), table.query(group, topic, queue_id))
+        if known is not None:
+            return known
         first = self._first(topic, queue_id, init_mode)
         self._keep(key, first)
         return first
 
     def _first(self, topic: str, queue_id: int, init_mode: int) -> int:
-        """Where a group begins that has no offset; Java's rule, "the last one" included."""
+        """Where a group begins that has no offset."""
         store = self._broker.store
         low = max(0, store.reader.min_offset(topic, queue_id))
-        if init_mode == FIRST_OF_QUEUE or topic.startswith(RETRY_PREFIX):
+        if begins_with_oldest(topic, init_mode):
             return low
         place_of_first = self._pulling.place(topic, queue_id, 0)
         lag = None if place_of_first is None else store.max_offset - place_of_first
-        if starts_at_zero(
-            wanted=True, min_offset=low, first_lag=lag, near_bytes=self._broker.near_bytes
-        ):
-            return 0
-        return max(low, store.reader.max_offset(topic, queue_id) - 1)
+        high = store.reader.max_offset(topic, queue_id)
+        return newest_start(low, high, lag, self._broker.near_bytes)
 
     def _keep(self, key: OffsetKey, offset: int) -> None:
         offsets = self._broker.offsets

@@ -1,0 +1,78 @@
+"""Which queues a pop looks at, in which order, and where a group begins in one of them.
+
+Source: PopMessageProcessor and PeekMessageProcessor of RocketMQ 5.1.1 to 5.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rmqha.broker.groups.offset_rules import starts_at_zero
+from rmqha.broker.pop.request import FIRST_OF_QUEUE, PopRequest
+from rmqha.broker.topics.topic_table import TopicConfig
+from rmqha.remoting.topic_names import RETRY_PREFIX
+
+RETRY_FIRST_EVERY = 5
+"""One pop in so many looks for messages to retry before others; Java's 20 %."""
+
+
+def queues_in_turn(
+    pop: PopRequest, topic: TopicConfig | None, retry: TopicConfig | None, turn: int,
+    *, in_order: bool,
+) -> Iterator[tuple[str, int]]:  # fmt: skip
+    """Topics and ids of the queues to look at, one after another.
+
+    Each turn begins with another queue, so that the first one's messages are not always first.
+
+    Args:
+        topic, retry: what is popped, and the group's retry topic of it; None where there is none.
+        turn: counts the pops.
+        in_order: nothing is retried: what is not acknowledged stays where it is.
+    """
+    retries: list[tuple[str, int]] = []
+    if retry is not None and not in_order and not pop.topic.startswith(RETRY_PREFIX):
+        retries = [(retry.name, number) for number in range(retry.read_queue_nums)]
+    if turn % RETRY_FIRST_EVERY == 0:
+        yield from retries
+    if pop.queue_id >= 0:
+        yield pop.topic, pop.queue_id
+    elif topic is not None:
+        count = topic.read_queue_nums
+        for step in range(count):
+            yield pop.topic, (turn + step) % count
+    if turn % RETRY_FIRST_EVERY:
+        yield from retries
+
+
+def known_offset(popped: int | None, kept: int | None) -> int | None:
+    """Where the next pop of a queue begins; None for a group that has no offset there.
+
+    Args:
+        popped: what was popped and may not be kept yet.
+        kept: the group's offset. It is larger where somebody has set it meanwhile.
+    """
+    if popped is None:
+        return kept
+    return popped if kept is None else max(popped, kept)
+
+
+def begins_with_oldest(topic: str, init_mode: int) -> bool:
+    """Whether a group without an offset begins with the oldest message there is.
+
+    Messages to retry are all for this group.
+    """
+    return init_mode == FIRST_OF_QUEUE or topic.startswith(RETRY_PREFIX)
+
+
+def newest_start(min_offset: int, max_offset: int, first_lag: int | None, near_bytes: int) -> int:
+    """Where a group begins that wants the newest: Java's rule, "the last one" included.
+
+    Args:
+        min_offset, max_offset: of the queue.
+        first_lag, near_bytes: as of ``starts_at_zero``: a fresh queue is read from its start.
+    """
+    if starts_at_zero(
+        wanted=True, min_offset=min_offset, first_lag=first_lag, near_bytes=near_bytes
+    ):
+        return 0
+    return max(min_offset, max_offset - 1)

@@ -1,0 +1,91 @@
+"""Which queues a pop looks at, and where a group begins: the rules alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqha.broker.pop.queue_choice import (
+    RETRY_FIRST_EVERY,
+    begins_with_oldest,
+    known_offset,
+    newest_start,
+    queues_in_turn,
+)
+from rmqha.broker.pop.request import FIRST_OF_QUEUE, PopRequest, parse_pop
+from rmqha.broker.topics.topic_table import TopicConfig
+
+TOPIC, RETRY = TopicConfig("T", 3, 3), TopicConfig("%RETRY%g_T", 2, 2)
+RETRIES = [("%RETRY%g_T", 0), ("%RETRY%g_T", 1)]
+
+
+def _pop(topic: str = "T", queue_id: int = -1) -> PopRequest:
+    return parse_pop({"consumerGroup": "g", "topic": topic, "queueId": str(queue_id)})
+
+
+@pytest.mark.parametrize("turn", range(2 * RETRY_FIRST_EVERY))
+def test_queues_when_any_will_do_then_each_once_and_another_first_each_turn(turn: int) -> None:
+    """Else the first queue's messages would always come first, or a queue would be left out."""
+    found = list(queues_in_turn(_pop(), TOPIC, RETRY, turn, in_order=False))
+    of_topic = [("T", (turn + step) % 3) for step in range(3)]
+    first = turn % RETRY_FIRST_EVERY == 0
+    assert found == (RETRIES + of_topic if first else of_topic + RETRIES)
+
+
+def test_queues_when_one_is_named_then_it_and_the_retries() -> None:
+    """A consumer that has its queues assigned must still get what is to be retried."""
+    assert list(queues_in_turn(_pop(queue_id=2), TOPIC, RETRY, 1, in_order=False)) == [
+        ("T", 2), *RETRIES,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("topic", "config", "retry", "in_order"),
+    [
+        ("T", TOPIC, RETRY, True),
+        ("T", TOPIC, None, False),
+        ("%RETRY%g_T", TopicConfig("%RETRY%g_T", 3, 3), RETRY, False),
+    ],
+    ids=["in order", "no retry topic", "the retry topic itself"],
+)
+def test_queues_when_nothing_is_retried_then_those_of_the_topic_alone(
+    topic: str, config: TopicConfig, retry: TopicConfig | None, in_order: bool
+) -> None:
+    """In order a retried message would overtake; of a retry topic it would come twice."""
+    for turn in range(RETRY_FIRST_EVERY):
+        found = list(queues_in_turn(_pop(topic), config, retry, turn, in_order=in_order))
+        assert sorted(found) == [(topic, number) for number in range(3)]
+
+
+def test_queues_when_there_is_no_topic_then_the_retries_alone() -> None:
+    """A topic that was deleted while a pop waited must not fail it."""
+    assert list(queues_in_turn(_pop(), None, RETRY, 1, in_order=False)) == RETRIES
+
+
+@pytest.mark.parametrize(
+    ("popped", "kept", "offset"),
+    [(None, None, None), (None, 4, 4), (7, None, 7), (7, 4, 7), (4, 7, 7), (0, None, 0)],
+)
+def test_offset_when_popped_and_kept_then_the_larger(
+    popped: int | None, kept: int | None, offset: int | None
+) -> None:
+    """The smaller would hand out twice what was popped, or what somebody has skipped."""
+    assert known_offset(popped, kept) == offset
+
+
+def test_group_when_new_then_the_oldest_for_those_who_ask_and_for_retries() -> None:
+    """What is in a retry topic was read by the group already, and failed."""
+    newest = FIRST_OF_QUEUE + 1
+    assert begins_with_oldest("T", FIRST_OF_QUEUE)
+    assert begins_with_oldest("%RETRY%g_T", newest)
+    assert not begins_with_oldest("T", newest)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "lag", "start"),
+    [(0, 9, 100, 0), (0, 9, 101, 8), (0, 9, None, 8), (5, 9, 100, 8), (5, 5, None, 5), (0, 0, None, 0)],
+)  # fmt: skip
+def test_group_when_it_wants_the_newest_then_the_last_or_a_fresh_queue_s_first(
+    low: int, high: int, lag: int | None, start: int
+) -> None:
+    """Java's rule; whoever subscribes to a fresh topic wants its first messages."""
+    assert newest_start(low, high, lag, 100) == start
