@@ -5,7 +5,6 @@ Everything reaches the machine through ports, so the same replica runs in the si
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
@@ -29,6 +28,7 @@ from rmqha.broker.groups.queue_locks import QueueLocks
 from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.aio.boot_file import BOOT_FILE, lost_power
 from rmqha.broker.membership.aio.manager import ReplicasManager
+from rmqha.broker.membership.aio.replication import Replication
 from rmqha.broker.membership.aio.requests import ReplicationProcessor
 from rmqha.broker.membership.aio.stall_guard import StallGuard, WatchPort
 from rmqha.broker.membership.aio.standalone import StandaloneManager
@@ -55,12 +55,9 @@ from rmqha.broker.sync.aio.tables import SlaveSync
 from rmqha.broker.topics.aio.group_requests import GroupProcessor
 from rmqha.broker.topics.aio.topic_requests import TopicProcessor
 from rmqha.ha import events as ha_ev
-from rmqha.ha.aio.epoch_file import EpochFile
 from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
-from rmqha.ha.state import LogFacts
-from rmqha.ha.traced import HA_KIND, HaStart
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer
 from rmqha.remoting.codes import RequestCode
@@ -150,8 +147,12 @@ class BrokerReplica:
         self.offsets = self.files.offsets
         self.metadata = MetadataLog(self, log)
         self.metadata.on_lost = self._copy_again
-        self._epoch_file = EpochFile(disk, config.epoch_path)
         self._tail_may_be_lost = False
+        self._replication = Replication(
+            config=config, store=self.store, disk=disk, clock=clock, network=network, log=log,
+            want_set=lambda ids, epoch: self.manager.give(ev.AlterWanted(ids, epoch)),
+            on_failed=self._ha_failed, trace=self._trace,
+        )  # fmt: skip
         remoting = config.remoting
         self._client = RemotingClient(
             network, clock, remoting, on_lost=lambda address: self.manager.lost(address),
@@ -168,6 +169,7 @@ class BrokerReplica:
                 log=log,
                 tasks=self.tasks,
                 replica=self,
+                replication=self._replication,
             )
         else:
             self.manager = StandaloneManager(replica=self, tasks=self.tasks)
@@ -309,8 +311,7 @@ class BrokerReplica:
             self.guard.close()
         for server in self._servers.values():
             await server.close(CLOSE_GRACE_MS)
-        if self.ha is not None:
-            await self.ha.close()
+        await self._replication.close()
         await self._client.close()
         if self._trace is not None:
             await self._trace.close()
@@ -338,6 +339,9 @@ class BrokerReplica:
         if self._on_fatal is not None:
             self._on_fatal(error)
 
+    def _ha_failed(self, error: Exception) -> None:
+        self._failed(error if isinstance(error, RmqhaError) else RmqhaError(repr(error)))
+
     async def _watch_clients(self) -> None:
         """Look for clients that have fallen silent, for ever."""
         while True:
@@ -348,8 +352,7 @@ class BrokerReplica:
             self.statistics.sample(self.clock.now_ms(), day)
 
     def _prefix_cut(self, min_offset: int) -> None:
-        if self.ha is not None:
-            self.ha.give(ha_ev.Trimmed(min_offset))
+        self._replication.give(ha_ev.Trimmed(min_offset))
 
     # -- what processors see -------------------------------------------------------------------------
 
@@ -397,50 +400,16 @@ class BrokerReplica:
             StoreCorrupted, DiskFailed: the epoch file cannot be used.
             OSError: the HA port cannot be used.
         """
-        store = self.store
-        await self._disk.make_dirs(os.path.dirname(self.config.epoch_path))
-        loaded = await self._epoch_file.load()
-        if loaded.damage is not None:
-            self._log.log("warning", "epoch_file_restored", damage=loaded.damage)
-        start = HaStart(
-            own_id=broker_id,
-            settings=self.config.ha,
-            log=LogFacts(
-                file_size=store.file_size,
-                min_offset=store.min_offset,
-                max_offset=store.max_offset,
-                flushed_offset=store.flushed_offset,
-                confirm_offset=store.confirm_offset,
-            ),
-            epochs=loaded.epochs.entries,
-            now_ms=self.clock.now_ms(),
-            tail_may_be_lost=self._tail_may_be_lost,
-        )
-        self.ha_core = start.make()
-        self.ha = HaService(
-            core=self.ha_core,
-            log=store,
-            epoch_file=self._epoch_file,
-            settings=self.config.ha,
-            clock=self.clock,
-            network=self._network,
-            listener=self,
-            logger=self._log,
-        )
-        if self._trace is not None:
-            self.ha.record(self._trace.core(HA_KIND, start))
-        if self.config.replicas.write_lease_ms:
-            self.ha.granted(0)
-        if self.guard is not None:
-            self.ha.is_fenced = self.guard.is_fenced
-        await self.ha.start(self.config.values["bindAddress"], self.config.ha_port)
+        replication = self._replication
+        lost_epoch = await replication.load(broker_id, tail_may_be_lost=self._tail_may_be_lost)
+        # Plain attributes: every put looks at them.
+        self.ha, self.ha_core = replication.service, replication.core
+        if self.ha is not None:
+            if self.guard is not None:
+                self.ha.is_fenced = self.guard.is_fenced
+            await self.ha.start(self.config.values["bindAddress"], self.config.ha_port)
         self._log.log("info", "broker_identified", broker_id=broker_id)
-        # Slaves may hold records of that epoch that this log lacks: others in their place would
-        # make two histories of it. Where slaves must acknowledge, any of them may take over.
-        ha = self.config.ha
-        promised = ha.all_ack_in_sync_state_set or ha.in_sync_replicas > 1
-        lost = self._tail_may_be_lost and promised
-        return loaded.epochs.last_epoch if lost else 0
+        return lost_epoch
 
     async def become_master(self, epoch: int, ids: frozenset[int], set_epoch: int) -> bool:
         """Reign; a master that is elected once more goes on serving meanwhile."""
@@ -487,23 +456,7 @@ class BrokerReplica:
             await self.clock.sleep(FIRST_COPY_RETRY_MS)
 
     def _connect(self, ha_address: str) -> None:
-        if self.ha is not None:
-            self.ha.give(ha_ev.MasterFound(ha_address))
-
-    def hear_set(self, ids: frozenset[int]) -> None:
-        """The controller's SyncStateSet, while this broker is a slave."""
-        if self.ha is not None:
-            self.ha.give(ha_ev.SetHeard(ids))
-
-    def confirm_set(self, ids: frozenset[int], set_epoch: int) -> None:
-        """The controller's SyncStateSet."""
-        if self.ha is not None:
-            self.ha.give(ha_ev.SyncStateSetConfirmed(ids, set_epoch))
-
-    def end_alter(self, *, refused: bool, for_a_member: bool) -> None:
-        """The controller did not take a set, or nobody knows."""
-        if self.ha is not None:
-            self.ha.give(ha_ev.AlterRefused(for_a_member) if refused else ha_ev.AlterLost())
+        self._replication.give(ha_ev.MasterFound(ha_address))
 
     def serve_as(self, role: Role, epoch: int) -> None:
         """The role is complete: serve, and tell the name servers by a newer topic version."""
@@ -523,11 +476,6 @@ class BrokerReplica:
         if self._on_role is not None:
             self._on_role(role, epoch)
 
-    def lease_granted(self, until_ms: int) -> None:
-        """The controllers elect nobody else until then."""
-        if self.ha is not None:
-            self.ha.granted(until_ms)
-
     def log_fields(self) -> dict[str, str]:
         """What a heartbeat says of the log; the election looks at it."""
         said = self._said()
@@ -545,16 +493,6 @@ class BrokerReplica:
             0, self.manager.broker_id or 0, self.store.writes.oldest_begun_ms or 0, epoch,
             self.store.max_offset, self.store.confirm_offset,
         )  # fmt: skip
-
-    # -- what replication asks (service.HaListener) ------------------------------------------------------
-
-    def alter_sync_state_set(self, ids: frozenset[int], epoch: int) -> None:
-        """Ask the controller for a set."""
-        self.manager.give(ev.AlterWanted(ids, epoch))
-
-    def ha_failed(self, error: Exception) -> None:
-        """Note that replication broke."""
-        self._failed(error if isinstance(error, RmqhaError) else RmqhaError(repr(error)))
 
     # -- name servers ----------------------------------------------------------------------------------------
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from rmqha.broker.membership.power_loss import is_tail_doubtful
 from rmqha.runtime.ports import Disk
 
 BOOT_FILE = "rmqhaBoot"
 
 
 async def lost_power(disk: Disk, path: str, boot_id: str, *, clean: bool) -> bool:
-    """Whether what was written before may be gone although nothing says so.
+    """Whether what was written before may be gone although nothing says so; see ``power_loss``.
 
-    After a crash of the process the page cache still has everything. After a crash of the
-    machine only what was flushed is there, and slaves may hold more than this log: with
-    SYNC_FLUSH too, for records go out to slaves while the disk is still at work.
+    This boot's id is written down for the next start.
 
     Args:
         path: of the file that holds the last boot id.
@@ -28,5 +27,4 @@ async def lost_power(disk: Disk, path: str, boot_id: str, *, clean: bool) -> boo
         before = ""
     if before != boot_id or not before:
         await disk.write_atomic(path, boot_id.encode())
-    same = bool(before) and before == boot_id
-    return not clean and not same
+    return is_tail_doubtful(before, boot_id, closed_in_order=clean)

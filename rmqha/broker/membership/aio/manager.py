@@ -10,6 +10,7 @@ from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note
 from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.aio.asking import ask
+from rmqha.broker.membership.aio.replication import Replication
 from rmqha.broker.membership.controller_requests import heartbeat_fields, master_of, who_fields
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.membership.events import Effect, Event
@@ -31,6 +32,7 @@ from rmqha.broker.membership.write_lease import (
     WriteLease,
 )
 from rmqha.broker.membership.write_lease import Ticked as LeaseTicked
+from rmqha.ha import events as ha_ev
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.bodies import SyncStateSet
@@ -60,20 +62,8 @@ class Replica(Protocol):
     def follow_master(self, ha_address: str) -> None:
         """The master's HA address."""
 
-    def hear_set(self, ids: frozenset[int]) -> None:
-        """The controller's SyncStateSet, for a slave."""
-
-    def confirm_set(self, ids: frozenset[int], set_epoch: int) -> None:
-        """The controller's SyncStateSet."""
-
-    def end_alter(self, *, refused: bool, for_a_member: bool) -> None:
-        """An alteration brought nothing."""
-
     def serve_as(self, role: Role, epoch: int) -> None:
         """The role is complete."""
-
-    def lease_granted(self, until_ms: int) -> None:
-        """The controllers elect nobody else until then."""
 
     def log_fields(self) -> dict[str, str]:
         """``epoch``, ``maxOffset`` and ``confirmOffset`` of a heartbeat."""
@@ -103,6 +93,7 @@ class ReplicasManager:
         log: for notes.
         tasks: owns what runs in the background.
         replica: the broker.
+        replication: of the broker; told what the controllers say of the set.
 
     Attributes:
         lease: a master's; None where masters never stop writing.
@@ -118,6 +109,7 @@ class ReplicasManager:
         log: Logger,
         tasks: Tasks,
         replica: Replica,
+        replication: Replication,
     ) -> None:
         self.core = core
         self._files = files
@@ -126,6 +118,7 @@ class ReplicasManager:
         self._log = log
         self._tasks = tasks
         self._replica = replica
+        self._replication = replication
         self._driver: Driver[Event, Effect] = Driver(
             core,
             clock,
@@ -216,7 +209,7 @@ class ReplicasManager:
     def _carry_out_lease(self, effect: LeaseEffect) -> None:
         match effect:
             case Grant(until_ms):
-                self._replica.lease_granted(until_ms)
+                self._replication.granted(until_ms)
             case Confirm(number):
                 leader = self.core.search.leader
                 if not self._confirming and leader is not None:
@@ -269,11 +262,13 @@ class ReplicasManager:
             case ev.FollowMaster(ha_address):
                 self._replica.follow_master(ha_address)
             case ev.TellSet(ids):
-                self._replica.hear_set(ids)
+                self._replication.give(ha_ev.SetHeard(ids))
             case ev.ConfirmSet(ids, set_epoch):
-                self._replica.confirm_set(ids, set_epoch)
+                self._replication.give(ha_ev.SyncStateSetConfirmed(ids, set_epoch))
             case ev.EndAlter(refused, for_a_member):
-                self._replica.end_alter(refused=refused, for_a_member=for_a_member)
+                self._replication.give(
+                    ha_ev.AlterRefused(for_a_member) if refused else ha_ev.AlterLost()
+                )
             case ev.ServeAs(role, epoch):
                 self._replica.serve_as(role, epoch)
                 if role is Role.MASTER:

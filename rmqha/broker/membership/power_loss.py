@@ -1,0 +1,39 @@
+"""What a replica may do whose machine lost its memory: pure, from what the disk still says.
+
+After a crash of the process the page cache still has everything. After a crash of the machine only
+what was flushed is there, and slaves may hold more than this log: with SYNC_FLUSH too, for records
+go out to slaves while the disk is still at work. Were such a replica to reign on in its epoch,
+others would stand in the place of the records that it lost: two histories of one epoch.
+"""
+
+from __future__ import annotations
+
+from rmqha.ha.settings import HaSettings
+
+
+def is_tail_doubtful(boot_before: str, boot_now: str, *, closed_in_order: bool) -> bool:
+    """Whether the end of the log may be gone although nothing says so.
+
+    Args:
+        boot_before: the boot in which the store was last open; empty when nobody wrote it down.
+        boot_now: this one; empty where nobody can tell.
+        closed_in_order: everything was flushed at the end.
+    """
+    same_boot = bool(boot_before) and boot_before == boot_now
+    return not closed_in_order and not same_boot
+
+
+def epoch_given_up(settings: HaSettings, last_epoch: int, *, tail_may_be_lost: bool) -> int:
+    """The epoch that this replica must not reign in again; 0 for none.
+
+    Only where slaves must acknowledge are there messages that somebody was promised and this log
+    may lack, and there any of those slaves may take over. Elsewhere the promise was this log's
+    alone, and another master would have no more of it.
+
+    Args:
+        settings: of replication.
+        last_epoch: the newest that the log knows.
+        tail_may_be_lost: see :func:`is_tail_doubtful`.
+    """
+    promised = settings.all_ack_in_sync_state_set or settings.in_sync_replicas > 1
+    return last_epoch if tail_may_be_lost and promised else 0
