@@ -25,6 +25,7 @@ from rmqha.store.aio.index_files import IndexFiles
 from rmqha.store.aio.loading import Loaded, Loader
 from rmqha.store.aio.metadata_reader import dispatched_since
 from rmqha.store.aio.plain_appends import PlainAppends
+from rmqha.store.aio.pulling import Pulling
 from rmqha.store.aio.reader import Reader
 from rmqha.store.aio.writes import Writes
 from rmqha.store.consume_queue import topic_key
@@ -48,8 +49,9 @@ class MessageStore:
         used_ratio: share of the disk in use, 0 to 1; None leaves the disk's use out of account.
 
     Attributes:
-        commit_log, queues, flusher, dispatcher, plain, reader: the parts; ``reader`` is the way to
-            read, ``plain`` the quick way to write what most messages are.
+        commit_log, queues, flusher, dispatcher, plain, reader, pulling: the parts; ``reader`` is
+            the way to read, ``pulling`` that of consumers, ``plain`` the quick way to write what
+            most messages are.
         writes: what waits for the disk, and for how long.
         loaded: what :meth:`open` found.
         failed: what stopped the store, or None.
@@ -102,8 +104,12 @@ class MessageStore:
             clock, disk, self.commit_log, settings,
             limit=lambda: self.dispatcher.offset, on_full=self._index_full,
         )  # fmt: skip
-        self.plain = PlainAppends(self)
+        self.plain = PlainAppends(
+            self.commit_log, self.queues, check_alive=self.check_alive,
+            on_appended=None if self._bounded else self.dispatcher.wake,
+        )  # fmt: skip
         self.reader = Reader(self.commit_log, self.queues, self.indexes, self.limit)
+        self.pulling = Pulling(self.commit_log, self.queues, self.limit)
 
     # -- life
 
@@ -222,6 +228,7 @@ class MessageStore:
         if self.failed is not None:
             return
         self.failed = error
+        self.plain.has_stopped = True
         self._log.log("error", "store_failed", error=str(error))
         if self._on_failed is not None:
             self._on_failed(error)

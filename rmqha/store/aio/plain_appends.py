@@ -6,24 +6,39 @@ It writes the same bytes as ``MessageStore.append``; the caller knows that the m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from rmqha.base.errors import DiskFailed, MessageIllegal
+from rmqha.store.aio.commit_log import CommitLog
+from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.record import Place, Plain
-
-if TYPE_CHECKING:
-    from rmqha.store.aio.message_store import MessageStore
 
 
 class PlainAppends:
-    """Of one store."""
+    """Of one store.
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-        self._log = store.commit_log
-        self._queues = store.queues
-        self._dispatcher = None if store.settings.confirm_bounded else store.dispatcher
+    Args:
+        log, queues: of the store.
+        check_alive: raises once the store has stopped.
+        on_appended: told after each write; None where others say what may be dispatched.
+
+    Attributes:
+        has_stopped: set when the store stops, so that a write need not ask.
+    """
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        *,
+        check_alive: Callable[[], None],
+        on_appended: Callable[[], None] | None,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._check_alive = check_alive
+        self._on_appended = on_appended
+        self.has_stopped = False
 
     def append_all(
         self, messages: Sequence[Plain], born_host: bytes, store_host: bytes
@@ -34,8 +49,8 @@ class PlainAppends:
             MessageIllegal, DiskFailed, LocalProtocolError: as ``MessageStore.append``, of the
                 first message; nothing was written.
         """
-        if self._store.failed is not None:
-            self._store.check_alive()
+        if self.has_stopped:
+            self._check_alive()
         table = self._queues.next_offsets
         places = self._log.append_plains(messages, table, born_host, store_host)
         while len(places) < len(messages):
@@ -45,6 +60,6 @@ class PlainAppends:
                 )
             except (MessageIllegal, DiskFailed):
                 break  # whoever sends the next one again meets it
-        if self._dispatcher is not None:
-            self._dispatcher.wake()
+        if self._on_appended is not None:
+            self._on_appended()
         return places

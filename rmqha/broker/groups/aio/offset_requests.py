@@ -29,7 +29,6 @@ from rmqha.remoting.headers import (
     parse_number,
     text_field,
 )
-from rmqha.store.aio.pulling import Pulling
 
 SINCE_FIELD = "rmqhaSince"
 """Of request 43: ``CHANGES_MEMBER`` of the answer before, ``SINCE_EVER`` the first time."""
@@ -52,7 +51,7 @@ class OffsetProcessor:
         self._broker = broker
         self._life = f"{broker.config.address}/{broker.clock.wall_ms()}"
         store = broker.store
-        self._pulling = Pulling(store.commit_log, store.queues, store.limit)
+        self._pulling = store.pulling
         self._resets = broker.config.boolean("useServerSideResetOffset")
 
     def handlers(self) -> Handlers:

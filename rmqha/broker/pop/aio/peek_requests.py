@@ -18,7 +18,6 @@ from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.remoting.topic_names import PERM_READ, retry_topic_of
-from rmqha.store.aio.pulling import Pulling
 
 _MOVED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY")
 
@@ -34,7 +33,7 @@ class PeekProcessor:
         store = broker.store
         self._broker = broker
         self._popped = popped
-        self._pulling = Pulling(store.commit_log, store.queues, store.limit)
+        self._pulling = store.pulling
         self._turn = 0
 
     def handlers(self) -> Handlers:

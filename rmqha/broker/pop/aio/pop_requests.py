@@ -49,7 +49,7 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.remoting.topic_names import PERM_READ, REVIVE_TOPIC, retry_topic_of
 from rmqha.runtime.aio.earliest import EarliestTimer
-from rmqha.store.aio.pulling import Pulled, Pulling
+from rmqha.store.aio.pulling import Pulled
 from rmqha.store.record import pack_host
 
 SLAVE_REFUSES = "[REJECTREQUEST]system busy, start flow control for a while: pop at the master"
@@ -78,7 +78,7 @@ class PopProcessor:
         self._held: HeldPops[Asked] = HeldPops(
             config.integer("popPollingMapSize"), config.integer("popPollingSize")
         )
-        self._pulling = Pulling(store.commit_log, store.queues, store.limit)
+        self._pulling = store.pulling
         self._told = self._arrived
         self._orders = orders
         orders.on_free = lambda topic, queue_id: self._arrived([(topic.encode(), queue_id)])

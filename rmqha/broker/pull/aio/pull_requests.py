@@ -30,7 +30,7 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.remoting.topic_names import PERM_READ
 from rmqha.runtime.aio.earliest import EarliestTimer
-from rmqha.store.aio.pulling import COLD_BYTES, Pulled, Pulling
+from rmqha.store.aio.pulling import COLD_BYTES, Pulled
 
 OFFSET_RESET = "OFFSET_RESET"
 FENCED = "this broker does not know its role yet"
@@ -57,7 +57,7 @@ class PullProcessor:
         self._broker = broker
         config, store = broker.config, broker.store
         self._held: HeldPulls[Asked] = HeldPulls(config.integer("heldPullsMax"))
-        self._pulling = Pulling(store.commit_log, store.queues, store.limit)
+        self._pulling = store.pulling
         self._arrivals = broker.arrivals
         # One object for watching and for ending it.
         self._told = self._arrived
