@@ -14,14 +14,20 @@ from rmqha.controller.metadata.messages import Notify
 from rmqha.ha.events import SetConfirmOffset
 from rmqha.ha.ha_core import HaCore
 from rmqha.runtime.trace import Kind, Replayed, read_records, replay
+from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.plugin import Factory
 
 TRACE = {"traceFile": "cores.trace"}
 
 
-def recorded_in(folder: Path) -> list[Path]:
-    """Every trace below a cluster's folder, those of earlier lives too."""
-    return sorted(folder.rglob("cores.trace*"))
+def recorded_by(cluster: RmqCluster) -> list[Path]:
+    """Every trace of a cluster, those of earlier lives too; it is ended in order.
+
+    What a node that is killed gathered last is gone.
+    """
+    for node in reversed(cluster.nodes):
+        cluster.shut_down(node)
+    return sorted(cluster.folder.rglob("cores.trace*"))
 
 
 def play(path: Path, **altered: Kind) -> Replayed:
@@ -41,9 +47,7 @@ def traces(rmq_cluster_factory: Factory) -> list[Path]:
     cluster.produce(5)
     cluster.restart(old)
     cluster.wait_in_sync(2)
-    folder = cluster.folder
-    cluster.close()
-    return recorded_in(folder)
+    return recorded_by(cluster)
 
 
 def played_events(traces: list[Path]) -> dict[str, int]:
@@ -144,9 +148,7 @@ def test_recording_when_the_maximum_is_reached_then_the_cluster_goes_on_and_the_
     )
     cluster.produce(50)
     cluster.assert_nothing_lost()
-    folder = cluster.folder
-    cluster.close()
-    for path in recorded_in(folder):
+    for path in recorded_by(cluster):
         assert path.stat().st_size < bytes_max + 200
         played = play(path)
         assert played.difference is None
