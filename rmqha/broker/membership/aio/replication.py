@@ -134,5 +134,5 @@ class Replication:
         self._want_set(ids, epoch)
 
     def ha_failed(self, error: Exception) -> None:
-        """Replication broke."""
+        """Stop the broker: replication broke."""
         self._on_failed(error)
