@@ -26,9 +26,18 @@ from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.sim.clock import SimClock
-from rmqha.sim.cluster import CONTROLLER_PORT, SimCluster, SimOptions
+from rmqha.sim.cluster import SimCluster, SimOptions
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import HOST
+from rmqha.sim.replica_options import (
+    NAME,
+    PORT,
+    QUEUES,
+    TOPIC,
+    ReplicaOptions,
+    properties_of,
+    send_fields,
+)
 from rmqha.sim.stalls import SimWatch
 from rmqha.sim.topic_lives import TopicLife, tables_of
 from rmqha.verify.client_history import Ack, Consume, End, Fail, HistoryWriter, Send
@@ -37,63 +46,12 @@ from rmqha.verify.leases import Leased, LeaseProperty
 from rmqha.verify.logs import ConfirmProperty, LogSnapshot, check_confirmed, check_epochs
 from rmqha.verify.topic_lives import check_same
 
-NAME = "broker-a"
-TOPIC = "Orders"
-QUEUES = 2
-PORT = 10911
 PRODUCER = "10.0.2.1"
 BODY_AT = 88
 """Where a record's body begins, behind IPv4 hosts."""
-LOG_FILE_BYTES = 8192
 WATCH_MS = 200
-STALL_MS = 500
-"""Well before the lease ends."""
-
 SEND_TIMEOUT_MS = 1500
 SEND_CODE = int(RequestCode.SEND_MESSAGE_V2)
-
-
-class ReplicaOptions(Struct, frozen=True):
-    """What kind of broker set.
-
-    Attributes:
-        replicas: how many.
-        sync_flush: an acknowledged message is on every counted replica's disk. Without it power
-            may not fail, or what only page caches held is gone with good reason.
-        all_ack: ``allAckInSyncStateSet``; else ``in_sync`` counts.
-        in_sync: ``inSyncReplicas`` and ``minInSyncReplicas``. With 1, Java's default, nobody waits
-            for slaves, and a failover may lose what was acknowledged.
-        producers: sending at a time.
-        topics: that come and go meanwhile.
-        lease: nobody waits for slaves, so only the write lease keeps a master that is cut off
-            from acknowledging what nobody else has.
-        learners: of the replicas, that never join the SyncStateSet (``asyncLearner``).
-        min_in_sync: ``minInSyncReplicas``, beside ``all_ack``.
-        watched: each replica has a watcher, which acts while it stands still.
-    """
-
-    replicas: int = 3
-    sync_flush: bool = False
-    all_ack: bool = True
-    in_sync: int = 2
-    producers: int = 2
-    topics: int = 2
-    lease: bool = False
-    learners: int = 0
-    min_in_sync: int = 1
-    watched: bool = False
-
-    @property
-    def survives(self) -> bool:
-        """Whether what is acknowledged outlives every failover."""
-        return not self.lease and (self.all_ack or self.in_sync > 1)
-
-    @property
-    def holders(self) -> int:
-        """How many that may be elected hold a message before it is acknowledged, whatever fails."""
-        if self.lease:
-            return 1
-        return self.min_in_sync if self.all_ack else self.in_sync
 
 
 class Acked(Struct, frozen=True):
@@ -181,40 +139,9 @@ class ReplicaCluster(SimCluster):
         setattr(replica.store, "set_confirm_offset", moved)  # noqa: B010 - methods cannot be assigned
 
     def _properties(self, host: str) -> dict[str, str]:
-        kind = self.set
-        wait = {"allAckInSyncStateSet": "true"}
-        if kind.min_in_sync > 1:
-            wait["minInSyncReplicas"] = str(kind.min_in_sync)
-        if kind.lease:
-            wait = {}
-        elif not kind.all_ack:
-            wait = dict.fromkeys(("inSyncReplicas", "minInSyncReplicas"), str(kind.in_sync))
-        if host in self.learner_hosts:
-            wait["asyncLearner"] = "true"
-        if kind.watched:
-            wait["diskStallMs"] = str(STALL_MS)
-        return {
-            "enableControllerMode": "true",
-            "brokerName": NAME,
-            "brokerIP1": host,
-            "listenPort": str(PORT),
-            "controllerAddr": ";".join(f"{h}:{CONTROLLER_PORT}" for h in self.controller_hosts),
-            "storePathRootDir": "/store",
-            "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
-            "mappedFileSizeConsumeQueue": "2000",
-            "maxHashSlotNum": "50",
-            "maxIndexNum": "200",
-            "flushDiskType": "SYNC_FLUSH" if kind.sync_flush else "ASYNC_FLUSH",
-            "brokerHeartbeatInterval": "300",
-            "controllerHeartBeatTimeoutMills": "2000",
-            "syncBrokerMetadataPeriod": "1000",
-            "syncControllerMetadataPeriod": "2000",
-            "haMaxTimeSlaveNotCatchup": "3000",
-            "slaveTimeout": "1000",
-            "haHousekeepingInterval": "4000",
-            "haSendHeartbeatInterval": "1000",
-            **wait,
-        }
+        return properties_of(
+            self.set, host, self.controller_hosts, is_learner=host in self.learner_hosts
+        )
 
     def _replica_failed(self, host: str, error: BaseException) -> None:
         self.trace.say(host, "stops itself", reason=repr(error))
@@ -519,13 +446,3 @@ def snapshot(host: str, replica: BrokerReplica) -> LogSnapshot:
         epochs=[(entry.epoch, entry.start) for entry in entries],
         read=read,
     )
-
-
-def send_fields(number: int) -> dict[str, str]:
-    """The fields of a 310 request as a Java client sends them."""
-    return {
-        "a": "PG", "b": TOPIC, "c": "TBW102", "d": str(QUEUES), "e": str(number % QUEUES),
-        "f": "0", "g": "1700000000000", "h": "0",
-        "i": f"UNIQ_KEY\x01U{number}\x02WAIT\x01true\x02",
-        "j": "0", "k": "false", "m": "false", "n": NAME,
-    }  # fmt: skip

@@ -6,7 +6,8 @@ import random
 
 from rmqha.base.invariants import invariant
 from rmqha.sim.faults import WEATHERS, kinds_of
-from rmqha.sim.replica_cluster import ReplicaCluster, ReplicaOptions, snapshot
+from rmqha.sim.replica_cluster import ReplicaCluster, snapshot
+from rmqha.sim.replica_options import ReplicaOptions
 from rmqha.sim.stalls import stall
 from rmqha.sim.story import Outcome, Story, plain, tell
 from rmqha.verify.client_history import HistoryWriter

@@ -20,7 +20,8 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.sim.clock import SimClock
 from rmqha.sim.loop import HOST
-from rmqha.sim.replica_cluster import NAME, PORT, ReplicaCluster, ReplicaOptions
+from rmqha.sim.replica_cluster import ReplicaCluster
+from rmqha.sim.replica_options import NAME, PORT, ReplicaOptions
 from rmqha.sim.replica_swarm import ReplicaSwarm
 from rmqha.sim.service_lives import LEVELS, PRODUCERS, TIMER_PRECISION_MS, Process, ServiceLives
 from rmqha.sim.story import Outcome, tell

@@ -13,7 +13,7 @@ from rmqha.ha.epochs import EpochCache
 from rmqha.ha.events import SendAck
 from rmqha.ha.frames import TransferHeader
 from rmqha.ha.slave_session import SlaveSession
-from rmqha.sim.replica_cluster import ReplicaOptions
+from rmqha.sim.replica_options import ReplicaOptions
 from rmqha.sim.replica_swarm import run_replica_seed
 from rmqha.store.aio.mapped_files import MappedFiles
 
