@@ -119,7 +119,6 @@ class BrokerReplica:
         self.config = config
         self.clock = clock
         self._disk = disk
-        self._network = network
         self._log = log
         self._boot_id = boot_id
         self._on_fatal = on_fatal
@@ -147,15 +146,54 @@ class BrokerReplica:
         self.offsets = self.files.offsets
         self.metadata = MetadataLog(self, log)
         self.metadata.on_lost = self._copy_again
+        self._join_set(network, connection_ids, watch)
+        self._register()
+        unique_ids = UniqueIds(config.address, clock.wall_ms() + rng.randint(0, 1000))
+        memberships_max = config.integer("clientMembershipsMax")
+        self.producers = ProducerTable(memberships_max)
+        self.consumers = ConsumerTable(memberships_max)
+        self.selectors = Selectors()
+        self.statistics = Statistics(config.integer("statisticsNamesMax"))
+        self.locks = QueueLocks(config.integer("queueLocksMax"))
+        self.clients = ClientConnections(clock, config.integer("clientRequestsPendingMax"))
+        self._clients = ClientProcessor(self, log)
+        self.services = MasterServices(self, disk, unique_ids, log, self._failed)
+        self.pop = PopParts(self, self.services, self._client, disk, log)
+        self._copy_from_master()
+        self._send = SendProcessor(self, self.services, unique_ids)
+        self._pull = PullProcessor(self)
+        self.admin = AdminProcessor(
+            self, log, ConfigText(disk, config_path), disk_use=used_ratio, services=self.services,
+            held_pulls=lambda: self._pull.held_count,
+            waiting_sends=lambda: (self._send.waiting_count, self._send.oldest_wait_ms),
+        )  # fmt: skip
+        router = self._route()
+        headers = HeaderCache(decode_message=decode_message)
+        self._servers = {
+            port: RemotingServer(
+                network,
+                clock,
+                config.remoting,
+                router,
+                connection_ids=connection_ids,
+                headers=headers,
+            )
+            for port in (config.port, config.fast_port)
+        }
+
+    def _join_set(
+        self, network: Network, connection_ids: Iterator[int], watch: WatchPort | None
+    ) -> None:
+        """The place in the set: replication, the controllers, and who acts during a stall."""
+        config, clock, disk, log = self.config, self.clock, self._disk, self._log
         self._tail_may_be_lost = False
         self._replication = Replication(
             config=config, store=self.store, disk=disk, clock=clock, network=network, log=log,
             want_set=lambda ids, epoch: self.manager.give(ev.AlterWanted(ids, epoch)),
             on_failed=self._ha_failed, trace=self._trace,
         )  # fmt: skip
-        remoting = config.remoting
         self._client = RemotingClient(
-            network, clock, remoting, on_lost=lambda address: self.manager.lost(address),
+            network, clock, config.remoting, on_lost=lambda address: self.manager.lost(address),
             connection_ids=connection_ids,
         )  # fmt: skip
         self.replicas = ReplicasCore(config.replicas)
@@ -179,11 +217,15 @@ class BrokerReplica:
                 watch, WatchSettings(config.replicas, config.stall_ms), clock, log,
                 facts=self._said, on_fence=lambda is_up: self.manager.fence(is_up=is_up),
             )  # fmt: skip
+
+    def _register(self) -> None:
+        """What name servers are told."""
+        config = self.config
         self._registration = NamesrvRegistration(
             servers=config.name_servers,
             client=self._client,
-            clock=clock,
-            log=log,
+            clock=self.clock,
+            log=self._log,
             who=self._registered_as,
             table=lambda: self.topics.table,
             permission=lambda: self.config.integer("brokerPermission"),
@@ -191,23 +233,16 @@ class BrokerReplica:
             timeout_ms=config.integer("registerBrokerTimeoutMills"),
             on_master=self._master_known,
         )
-        unique_ids = UniqueIds(config.address, clock.wall_ms() + rng.randint(0, 1000))
-        memberships_max = config.integer("clientMembershipsMax")
-        self.producers = ProducerTable(memberships_max)
-        self.consumers = ConsumerTable(memberships_max)
-        self.selectors = Selectors()
-        self.statistics = Statistics(config.integer("statisticsNamesMax"))
-        self.locks = QueueLocks(config.integer("queueLocksMax"))
-        self.clients = ClientConnections(clock, config.integer("clientRequestsPendingMax"))
-        self._clients = ClientProcessor(self, log)
-        self.services = MasterServices(self, disk, unique_ids, log, self._failed)
-        self.pop = PopParts(self, self.services, self._client, disk, log)
+
+    def _copy_from_master(self) -> None:
+        """What a slave takes from its master beside the log."""
+        log = self._log
 
         def followed() -> str | None:
             return self.replicas.master_address if self.role is Role.SLAVE else None
 
         questions = MasterQuestions(self._client, log, followed)
-        period_ms = config.integer("syncSlaveMetadataPeriod")
+        period_ms = self.config.integer("syncSlaveMetadataPeriod")
         self._slave_sync = SlaveSync(
             broker=self, metadata=self.metadata, questions=questions, log=log,
             period_ms=period_ms,
@@ -216,24 +251,20 @@ class BrokerReplica:
             ),
         )  # fmt: skip
         self._position_sync = PositionSync(
-            questions=questions, clock=clock, log=log, store=self.store, offsets=self.offsets,
+            questions=questions, clock=self.clock, log=log, store=self.store, offsets=self.offsets,
             ended=self.metadata, services=self.services, period_ms=period_ms,
         )  # fmt: skip
-        self._send = SendProcessor(self, self.services, unique_ids)
-        self._pull = PullProcessor(self)
-        self.admin = AdminProcessor(
-            self, log, ConfigText(disk, config_path), disk_use=used_ratio, services=self.services,
-            held_pulls=lambda: self._pull.held_count,
-            waiting_sends=lambda: (self._send.waiting_count, self._send.oldest_wait_ms),
-        )  # fmt: skip
-        router = Router(
-            log,
+
+    def _route(self) -> Router:
+        """Who answers which request."""
+        return Router(
+            self._log,
             self._send.send_all,
             self.admin.handlers(),
             ReplicationProcessor(self).handlers(),
             TopicProcessor(self, self._registration.told).handlers(),
             DeferredProcessor(self, self.services).handlers(),
-            FilterProcessor(config, self.selectors).handlers(),
+            FilterProcessor(self.config, self.selectors).handlers(),
             self._send.handlers(),
             ProducerProcessor(self, self.services).handlers(),
             ReplyProcessor(self, self.services).handlers(),
@@ -248,13 +279,6 @@ class BrokerReplica:
                 self._clients.closed, self._pull.closed, self.pop.pops.closed, self._send.closed,
             ),
         )  # fmt: skip
-        headers = HeaderCache(decode_message=decode_message)
-        self._servers = {
-            port: RemotingServer(
-                network, clock, remoting, router, connection_ids=connection_ids, headers=headers
-            )
-            for port in (config.port, config.fast_port)
-        }
 
     # -- life --------------------------------------------------------------------------------------
 
