@@ -111,12 +111,9 @@ class ControllerService:
         )
         self.machine = cm.ControllerMachine(machine_settings(config))
         self._driver: Driver[cm.ControllerEvent, cm.ControllerEffect] = Driver(
-            self.machine,
-            clock,
-            self._carry_out,
-            next_deadline_ms=self._next_deadline_ms,
-            on_due=self._on_timer,
-        )
+            self.machine, clock, self._carry_out,
+            next_deadline_ms=self._next_deadline_ms, on_due=self._on_timer,
+        )  # fmt: skip
         self._trace = trace_file(
             config.values, config.values["controllerStorePath"], disk, clock, log
         )
@@ -145,14 +142,10 @@ class ControllerService:
         self._notifier = Notifier(self._client, log)
         self._routes = RouteWatch(self._client, clock, log, self._driver.give)
         self.server = RemotingServer(
-            network,
-            clock,
-            remoting,
-            self,
-            on_protocol_error=self._protocol_error,
+            network, clock, remoting, self, on_protocol_error=self._protocol_error,
             connection_ids=connection_ids,
             headers=HeaderCache(decode_beat=decode_heartbeat),
-        )
+        )  # fmt: skip
         self._tasks = Tasks(log)
         self._storing_config = asyncio.Lock()
         self._requests: dict[int, tuple[Connection, RemotingCommand, int]] = {}
