@@ -7,24 +7,23 @@ from typing import Any
 import pytest
 
 from rmqha.controller.aio import raft_node
-from rmqha.controller.aio.raft_node import RaftNode
 from rmqha.controller.raft import append, core, events, log, node, progress, reads, votes
 from rmqha.controller.raft.core import RaftCore
+from rmqha.controller.raft.held_sends import HeldSends
 from rmqha.controller.raft.messages import AppendResponse, VoteRequest, VoteResponse
 from rmqha.controller.raft.quorum import reached_by_majority
 from tests.sim.mutants.mutant import Mutant
 
 
 def _sent_at_once(patch: pytest.MonkeyPatch, kind: type) -> None:
-    honest = RaftNode._hold_or_send
+    honest = HeldSends.may_leave
 
-    def hasty(self: RaftNode, effect: Any, persisting: Any) -> None:
-        if isinstance(effect, events.Send) and isinstance(effect.message, kind):
-            self._transmit(effect)
-        else:
-            honest(self, effect, persisting)
+    def hasty(self: HeldSends, send: Any) -> bool:
+        if isinstance(send, events.Send) and isinstance(send.message, kind):
+            return True
+        return honest(self, send)
 
-    patch.setattr(RaftNode, "_hold_or_send", hasty)
+    patch.setattr(HeldSends, "may_leave", hasty)
 
 
 def vote_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
