@@ -23,8 +23,8 @@ from rmqha.base.errors import (
 from rmqha.runtime.aio.disk import lock_first_byte
 from rmqha.store import properties as props
 from rmqha.store.aio import reader as words
-from rmqha.store.record import INNER_BATCH, MAGIC_BLANK, Message
-from tests.store.harness import BORN_MS, TOPIC, bodies, message, real_store
+from rmqha.store.record import INNER_BATCH, MAGIC_BLANK, Message, Plain, topic_field
+from tests.store.harness import BORN, BORN_MS, HOST, TOPIC, bodies, message, real_store
 
 SIZE = 158
 
@@ -401,6 +401,10 @@ async def test_a_failed_sync_stops_the_store(
     assert all(isinstance(result, DiskFailed) for result in results), results
     with pytest.raises(DiskFailed, match="has stopped"):
         store.append(message(9))
+    magic, topic, with_size = topic_field(TOPIC)
+    plain = Plain((topic, 0), magic, 0, 0, b"body", with_size, b"")
+    with pytest.raises(DiskFailed, match="has stopped"):
+        store.plain.append_all([plain], BORN, HOST)
     assert len(told) == 1
     monkeypatch.undo()
     await store.close()
