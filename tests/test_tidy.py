@@ -91,6 +91,9 @@ TESTED_THROUGH = {
     "rmqha.remoting.aio.figures_client": "tests/web/test_page.py",
     "rmqha.sim.autopsy": "tests/sim/test_seeds.py",
     "rmqha.sim.disk_faults": "tests/sim/test_seeds.py",
+    "rmqha.sim.topic_lives": "tests/sim/test_topic_mutants.py",
+    "rmqha.verify.leases": "tests/sim/test_leases.py",
+    "rmqha.verify.topic_lives": "tests/sim/test_topic_mutants.py",
     "rmqha.testing.in_process": "tests/testing/test_failover.py",
     "rmqha.verify.services": "tests/sim/test_service_mutants.py",
 }
