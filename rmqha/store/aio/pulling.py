@@ -29,6 +29,7 @@ from rmqha.store.transfer import Transfer
 READS_MAX = 2
 """Of places far behind the log's end, at a time."""
 
+NEVER = 1 << 63
 COLD_BYTES = 64 << 20
 """So near to the log's end nothing has left the memory yet."""
 
@@ -115,6 +116,10 @@ class Pulling:
             return Pulled(status, [], 0, 0, 0, 0, 0)
         return Pulled(OFFSET_OVERFLOW_BADLY, [], 0, 0, high, low, high)
 
+    def is_cached(self, found: Pulled) -> bool:
+        """Whether what was found can be sent without waiting for the disk."""
+        return all(self._log.is_cached(begin, end) for begin, end in found.runs)
+
     async def fetch(self, found: Pulled) -> bool:
         """Bring what was found into memory if it is not there; whether anybody had to wait.
 
@@ -153,12 +158,15 @@ class Pulling:
         low, high = queue.min_offset(self._log.min_offset), queue.max_offset
         limit, start = self._limit(), offset
         near_from = self._log.max_offset - bounds.near_bytes
+        count_max, bytes_max = bounds.far_count, bounds.far_size
         runs: list[list[int]] = []
         count = size_sum = last_end = 0
         units = islice(_units(queue, offset, self._log.min_offset), scan_max)
         for physical, size, code, following in units:
-            is_near = physical >= near_from
-            if count >= (bounds.near_count if is_near else bounds.far_count):
+            if physical >= near_from:
+                # Whatever follows in a queue is further on in the log.
+                near_from, count_max, bytes_max = NEVER, bounds.near_count, bounds.near_size
+            if count >= count_max:
                 break
             if size != FILLER_SIZE:
                 if physical + size > limit:
@@ -166,7 +174,6 @@ class Pulling:
                 if (hashes is None or code in hashes) and (
                     matches is None or matches(self._slice(physical, physical + size))
                 ):
-                    bytes_max = bounds.near_size if is_near else bounds.far_size
                     if count and size_sum + size > bytes_max:
                         break
                     if runs and runs[-1][1] == physical and self._same_file(runs[-1][0], physical):

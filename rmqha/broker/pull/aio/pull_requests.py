@@ -152,7 +152,7 @@ class PullProcessor:
         found = self._read(asked, pull.queue_offset)
         if pull.commits and pull.may_suspend and pull.commit_offset >= 0:
             self._commit(pull)
-        if found.lag_bytes > COLD_BYTES:
+        if found.lag_bytes > COLD_BYTES and not self._pulling.is_cached(found):
             work = self._answer_cold(asked, found)
             self._broker.answers.start(work, connection, request, name="cold pull")
         elif not self._hold(asked, found):
