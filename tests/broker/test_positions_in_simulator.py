@@ -6,11 +6,15 @@ SyncStateSet may be behind. What it has of a message is then all that is promise
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from rmqha.broker.aio.replica import BrokerReplica
+from rmqha.broker.deferred.delay_offsets import DelayOffsets
+from rmqha.broker.deferred.delays import SCHEDULE_TOPIC
+from rmqha.broker.deferred.timers import TimerMark
 from rmqha.ha.events import Role
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.test_pop_in_simulator import pop
@@ -113,3 +117,30 @@ def test_positions_when_the_log_has_caught_up_then_they_are_the_masters(
         assert one.offsets.table.page(0).members["offsetTable"].keys() == (
             master.offsets.table.page(0).members["offsetTable"].keys()
         )
+
+
+def test_positions_when_the_log_loses_its_tail_then_they_end_where_it_does(
+    cluster: ReplicaCluster,
+) -> None:
+    """Elected before it was told others, it would pass over what took the tail's place; so would one
+    that reads its files at the next start."""
+    assert send(cluster, 1, "DELAY\x012\x02").code == 0
+    wait_for_logs(cluster)
+    slave = slaves(cluster)[0]
+    services, store = slave.services, slave.store
+    cluster.until(lambda: store.reader.max_offset(SCHEDULE_TOPIC, 1) == 1, "its queue")
+    services.delay_offsets.offsets = DelayOffsets({1: 7, 2: 9})
+    services.timer_mark.mark = TimerMark(5, 9, 8, 7, (3,))
+
+    async def cut() -> None:
+        assert store.on_truncated is not None
+        await store.on_truncated(store.max_offset, store.max_offset)
+
+    task = cluster.loop.create_task(cut())
+    cluster.until(task.done, "the cut", limit_ms=250)
+    task.result()
+    assert services.delay_offsets.offsets.kept == {1: 0, 2: 1}
+    assert services.timer_mark.mark == TimerMark(5, 0, 0, 0)
+    files = cluster.disks[cluster.host_of(slave)].files
+    (written,) = [one for path, one in files.items() if path.endswith("/delayOffset.json")]
+    assert json.loads(written.content)["offsetTable"] == {"1": 0, "2": 1}

@@ -158,6 +158,7 @@ class BrokerReplica:
         self.clients = ClientConnections(clock, config.integer("clientRequestsPendingMax"))
         self._clients = ClientProcessor(self, log)
         self.services = MasterServices(self, disk, unique_ids, log, self._failed)
+        self.metadata.on_cut = self.services.cut
         self.pop = PopParts(self, self.services, self._client, disk, log)
         self._copy_from_master()
         self._send = SendProcessor(self, self.services, unique_ids)

@@ -9,7 +9,7 @@ Source: ScheduleMessageService and DelayOffsetSerializeWrapper of RocketMQ 5.1.1
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rmqha.base.errors import RemoteProtocolError
@@ -56,6 +56,16 @@ class DelayOffsets:
         self.kept.update(changed)
         self.version = self.version.next(wall_ms, state_version)
         return True
+
+    def cut(self, end_of: Callable[[int], int]) -> bool:
+        """The log has lost its tail; whether any level went further than what is left.
+
+        Args:
+            end_of: where a level's queue ends now.
+        """
+        kept = {level: min(offset, end_of(level)) for level, offset in self.kept.items()}
+        changed, self.kept = kept != self.kept, kept
+        return changed
 
     def members(self) -> dict[str, Any]:
         """The JSON members."""

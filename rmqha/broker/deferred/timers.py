@@ -75,6 +75,15 @@ class TimerMark(NamedTuple):
     same_ms_to: int = 0
     late: tuple[int, ...] = ()
 
+    def cut(self, end: int) -> TimerMark:
+        """What is left of it when the log has lost its tail, and the timers' queue ends there."""
+        return self._replace(
+            read_to=min(self.read_to, end),
+            first=min(self.first, end),
+            same_ms_to=min(self.same_ms_to, end),
+            late=tuple(offset for offset in self.late if offset < end),
+        )
+
     def members(self) -> dict[str, Any]:
         """The JSON members."""
         return {

@@ -6,6 +6,7 @@ The files that these services keep belong to slaves, too: a slave has those of i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -16,7 +17,7 @@ from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.deferred.aio.delay_delivery import DelayDelivery, DelayOffsetFile
 from rmqha.broker.deferred.aio.timer_service import TimerMarkFile, TimerService
 from rmqha.broker.deferred.aio.transaction_service import TransactionService
-from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, DelayRules
+from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, TIMER_QUEUE, TIMER_TOPIC, DelayRules
 from rmqha.broker.deferred.timers import TimerFigures
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.runtime.aio.tasks import Tasks
@@ -131,6 +132,22 @@ class MasterServices:
     async def keep_files(self) -> None:
         """Write the files after changes, for ever, whatever the role is."""
         await asyncio.gather(self.delay_offsets.file.run(), self.timer_mark.file.run())
+
+    async def cut(self) -> None:
+        """The log has lost its tail: what will stand in its place has not been delivered.
+
+        By an election the queues may have grown again, and a position of the old tail would pass
+        over new messages.
+        """
+        reader = self._broker.store.reader
+        if self.delay_offsets.offsets.cut(
+            lambda level: max(0, reader.max_offset(SCHEDULE_TOPIC, level - 1))
+        ):
+            self.delay_offsets.file.changed()
+        end = max(0, reader.max_offset(TIMER_TOPIC, TIMER_QUEUE))
+        self.timer_mark.mark = self.timer_mark.mark.cut(end)
+        with contextlib.suppress(DiskFailed):  # told by the files, which are written again
+            await self.save()
 
     async def save(self) -> None:
         """Write now what has changed; raises DiskFailed."""

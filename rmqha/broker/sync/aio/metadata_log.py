@@ -38,6 +38,7 @@ class MetadataLog:
         is_known: the tables are those of a moment of the log. A store that is new, or comes from
             Java or an older release, takes them from its first master; so does one whose log has
             lost a record.
+        on_cut: brings other positions back to what is left of the log.
         on_lost: takes the tables from the master that cut the log, for as long as it is followed.
         set_aside: records of the internal topic that no broker of this kind has written.
         ended_topics, ended_groups: which ended since whoever asks for positions has cleared these.
@@ -56,6 +57,7 @@ class MetadataLog:
         self._offsets_from = 0
         self.is_known = False
         self.on_lost: Callable[[], Awaitable[None]] = nothing
+        self.on_cut: Callable[[], Awaitable[None]] = nothing
         self.set_aside = 0
         self.ended_topics: set[str] = set()
         self.ended_groups: set[str] = set()
@@ -114,6 +116,7 @@ class MetadataLog:
         await broker.offsets.cut(broker.store.queues.next_offsets, self._log)
         with contextlib.suppress(DiskFailed):  # told by the file, which is written again
             await broker.offsets.file.save()
+        await self.on_cut()
         self._offsets_from = min(self._offsets_from, offset)
         if self._state.cut(offset) and (offset or not before):
             return
