@@ -154,7 +154,7 @@ MUTANTS = (
     (offsets_run_ahead, 3, "messages came in another order than they were sent"),
     (learners_join, 8, "a learner is in the SyncStateSet"),
     (the_least_is_looked_at_before_only, 26, "fewer hold a message than its rule asks for"),
-    (offsets_outlive_the_tail, 58, "a group passed over an acknowledged message"),
+    (offsets_outlive_the_tail, 58, "a message that nobody acknowledged is popped no more"),
 )
 
 
