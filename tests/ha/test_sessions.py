@@ -313,6 +313,21 @@ def test_slave_when_its_log_is_cut_by_the_same_master_then_it_flushes_what_comes
     assert ev.SendAck(conn, 3_500) in core.step(9_000, ev.Flushed(3_500))
 
 
+def test_slave_when_a_half_record_is_cut_off_its_end_then_it_flushes_what_comes_after() -> None:
+    """A connection may break inside a record; what is left is asked for anew."""
+    core = replica(HaSettings(ack_flushed_data=True), own_id=2, flushed_offset=2_000)
+    conn = follow(core)
+    finish(core, core.step(0, ev.MasterSent(conn, HandshakeReply(4_000, 4, tuple(EPOCHS)))))
+    core.step(0, ev.MasterClosed(conn, "reset"))
+    (cut,) = [one for one in core.step(9_000, ev.Ticked()) if isinstance(one, ev.CutInvalidTail)]
+    effects = finish(core, core.step(9_000, ev.TailCut(cut.seq, 3_900)), 9_000)
+    (connect,) = [one for one in effects if isinstance(one, ev.Connect)]
+    core.step(9_000, ev.MasterConnected(connect.conn))
+    reply = HandshakeReply(4_000, 4, tuple(EPOCHS))
+    effects = finish(core, core.step(9_000, ev.MasterSent(connect.conn, reply)), 9_000)
+    assert [one.offset for one in effects if isinstance(one, ev.Flush)] == [3_900]
+
+
 def test_slave_when_its_tail_is_not_flushed_then_it_names_no_earlier_place_to_begin_at() -> None:
     """The first acknowledgement says where the master goes on: a frame inside the log ends it."""
     core = replica(HaSettings(ack_flushed_data=True), own_id=2, flushed_offset=2_000)
