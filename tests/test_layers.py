@@ -18,7 +18,7 @@ FLOORS: list[set[str]] = [
     {"base"},
     {"runtime", "verify"},
     {"remoting", "web"},
-    {"store", "ha", "controller"},
+    {"store", "ha", "controller", "statictopic"},
     {"client"},
     {"namesrv", "broker", "admin"},
     {"sim", "pipeline"},

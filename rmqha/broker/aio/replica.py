@@ -142,8 +142,8 @@ class BrokerReplica:
             config, disk, clock, log, make_group=lambda group: self.metadata.make_group(group)
         )
         self.troubles = self.files.troubles
-        self.topics, self.groups = self.files.topics, self.files.groups
-        self.offsets = self.files.offsets
+        self.topics, self.mappings = self.files.topics, self.files.mappings
+        self.groups, self.offsets = self.files.groups, self.files.offsets
         self.metadata = MetadataLog(self, log)
         self.metadata.on_lost = self._copy_again
         self._join_set(network, connection_ids, watch)

@@ -1,4 +1,5 @@
-"""The files of a broker's ``config`` folder that every replica keeps: topics, groups and offsets."""
+"""The files of a broker's ``config`` folder that every replica keeps: topics, their mappings, groups and
+offsets."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from rmqha.broker.common.aio.config_file import FileTroubles
 from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.groups.aio.offset_file import OffsetFile
 from rmqha.broker.topics.aio.group_file import GroupFile
+from rmqha.broker.topics.aio.mapping_file import MappingFile
 from rmqha.broker.topics.aio.topic_file import TopicFile
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.topic_table import system_topics
@@ -24,7 +26,7 @@ class BrokerFiles:
 
     Attributes:
         troubles: which files cannot be written now, those of other parts included.
-        topics, groups, offsets: the tables and their files.
+        topics, mappings, groups, offsets: the tables and their files.
     """
 
     def __init__(
@@ -40,6 +42,9 @@ class BrokerFiles:
         self._config = config
         self.troubles = FileTroubles(log)
         self.topics = TopicFile(disk, clock, path("config", "topics.json"), self.troubles)
+        self.mappings = MappingFile(
+            disk, clock, path("config", "topicQueueMapping.json"), self.troubles
+        )
         self.groups = GroupFile(
             disk, clock, path("config", "subscriptionGroup.json"), self.troubles,
             auto_create=lambda: config.boolean("autoCreateSubscriptionGroup"), make=make_group,
@@ -67,17 +72,20 @@ class BrokerFiles:
                 timers=config.boolean("timerWheelEnable"),
             )
         )
+        await self.mappings.load()
         await self.groups.load()
         await self.offsets.load()
 
     def run(self, tasks: Tasks) -> None:
         """Write them after changes, for as long as ``tasks`` go on."""
         tasks.start(self.topics.file.run(), name="topics file")
+        tasks.start(self.mappings.file.run(), name="mappings file")
         tasks.start(self.groups.file.run(), name="groups file")
         tasks.start(self.offsets.file.run(), name="offsets file")
 
     async def save(self) -> None:
         """Write now what has changed; raises DiskFailed."""
         await self.topics.save()
+        await self.mappings.file.save()
         await self.groups.file.save()
         await self.offsets.file.save()

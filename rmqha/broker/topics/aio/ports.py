@@ -9,6 +9,7 @@ from rmqha.broker.common.aio import ports
 from rmqha.broker.common.aio.config_file import APPLIED_OFFSET
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.topics.aio.group_file import GroupFile
+from rmqha.broker.topics.aio.mapping_file import MappingFile
 from rmqha.broker.topics.aio.topic_file import TopicFile
 from rmqha.broker.topics.metadata import Change
 from rmqha.broker.topics.topic_table import TopicConfig
@@ -66,10 +67,12 @@ class Broker(ports.Broker, Protocol):
     """The floor of topics.
 
     Attributes:
+        mappings: the logical queues of static topics.
         groups: what a group may do.
     """
 
     topics: TopicFile
+    mappings: MappingFile
     groups: GroupFile
 
     @property
