@@ -36,7 +36,7 @@ FORBIDDEN_IN_CORES = {
 CORE_EXCEPTIONS = {"runtime/ports.py": {"asyncio"}}
 
 BROKER_ROOMS = [
-    "common", "membership", "topics", "groups", "naming", "deferred", "send", "pull", "sync",
+    "common", "membership", "topics", "groups", "naming", "logical", "deferred", "send", "pull", "sync",
     "pop", "admin", "aio",
 ]  # fmt: skip
 """Each imports only those before it; ``aio`` puts the broker together."""

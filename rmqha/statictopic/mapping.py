@@ -59,6 +59,11 @@ class LogicQueueMappingItem(Struct, frozen=True):
         """Whether offsets of this segment can be translated."""
         return self.logic_offset >= 0
 
+    @property
+    def delta(self) -> int:
+        """What is added to a physical offset; consumers are told it as ``offsetDelta``."""
+        return self.logic_offset - self.start_offset
+
     def logical(self, physical: int) -> int:
         """The logical offset of a physical one, which may lie before the start; needs a decision."""
         return self.logic_offset + max(0, physical - self.start_offset)

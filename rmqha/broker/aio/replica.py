@@ -25,6 +25,9 @@ from rmqha.broker.groups.aio.offset_requests import OffsetProcessor
 from rmqha.broker.groups.consumers import ConsumerTable
 from rmqha.broker.groups.producers import ProducerTable
 from rmqha.broker.groups.queue_locks import QueueLocks
+from rmqha.broker.logical.aio.forwarding import Forwarding
+from rmqha.broker.logical.aio.offset_requests import LogicalOffsets
+from rmqha.broker.logical.aio.segments import SegmentAccess
 from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.aio.boot_file import BOOT_FILE, lost_power
 from rmqha.broker.membership.aio.manager import ReplicasManager
@@ -35,6 +38,7 @@ from rmqha.broker.membership.aio.standalone import StandaloneManager
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.membership.stall_page import Facts
 from rmqha.broker.membership.stall_watch import WatchSettings
+from rmqha.broker.naming.aio.other_sets import OtherSets
 from rmqha.broker.naming.aio.registration import NamesrvRegistration
 from rmqha.broker.naming.messages import MasterKnown, Registered
 from rmqha.broker.pop.aio.pop_mode import PopParts
@@ -161,8 +165,10 @@ class BrokerReplica:
         self.metadata.on_cut = self.services.cut
         self.pop = PopParts(self, self.services, self._client, disk, log)
         self._copy_from_master()
-        self._send = SendProcessor(self, self.services, unique_ids)
-        self._pull = PullProcessor(self)
+        sets = OtherSets(self._client, clock, config.name_servers, config.cluster_name)
+        self._segments, self._forwarding = SegmentAccess(self, sets), Forwarding(self, sets)
+        self._send = SendProcessor(self, self.services, unique_ids, self._forwarding)
+        self._pull = PullProcessor(self, self._segments, self._forwarding)
         self.admin = AdminProcessor(
             self, log, ConfigText(disk, config_path), disk_use=used_ratio, services=self.services,
             held_pulls=lambda: self._pull.held_count,
@@ -258,6 +264,7 @@ class BrokerReplica:
 
     def _route(self) -> Router:
         """Who answers which request."""
+        offsets = OffsetProcessor(self).handlers()
         return Router(
             self._log,
             self._send.send_all,
@@ -273,7 +280,8 @@ class BrokerReplica:
             self._pull.handlers(),
             self.pop.handlers(),
             self._clients.handlers(),
-            OffsetProcessor(self).handlers(),
+            offsets,
+            LogicalOffsets(self, self._segments, self._forwarding, offsets).handlers(),
             GroupProcessor(self).handlers(),
             on_response=self.clients.on_response,
             on_closed=(
@@ -329,6 +337,7 @@ class BrokerReplica:
         self._serving = None
         await self.services.close()
         self.manager.close()
+        self._send.close()
         self._pull.close()
         self.pop.pops.close()
         await self.tasks.close()

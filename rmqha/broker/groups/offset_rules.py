@@ -12,6 +12,9 @@ from rmqha.remoting.headers import bool_field, int_field, long_field, text_field
 
 BOUNDARY_UPPER = "UPPER"
 
+NOWHERE = -1
+"""Stored for a segment of a logical queue that a group has left for an older one."""
+
 
 def starts_at_zero(
     *, wanted: bool, min_offset: int, first_lag: int | None, near_bytes: int

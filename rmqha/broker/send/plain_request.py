@@ -40,12 +40,14 @@ class SendFields(Struct, gc=False):
     k: str = "false"
     l: str | None = None  # noqa: E741 - the name on the wire
     m: str = "false"
+    lo: str | None = None
 
     def members(self) -> dict[str, str]:
         """As the header had them; what was absent has its default, which means the same."""
         named: dict[str, str] = msgspec.structs.asdict(self)
-        if self.l is None:
-            del named["l"]
+        for name in ("l", "lo"):
+            if named[name] is None:
+                del named[name]
         return named
 
 

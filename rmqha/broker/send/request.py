@@ -15,6 +15,8 @@ from rmqha.broker.topics.topic_table import TopicConfig, is_for_services, unserv
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.headers import bool_field, int_field, long_field, text_field
 from rmqha.remoting.topic_names import RETRY_PREFIX, topic_error
+from rmqha.statictopic.mapping import LogicQueueMappingItem, TopicQueueMappingDetail
+from rmqha.statictopic.translate import led_by, not_leader
 from rmqha.store import properties as props
 from rmqha.store.record import INNER_BATCH, PROPERTIES_MAX, TRANSACTION_MASK, Message
 
@@ -217,6 +219,35 @@ def choose_queue(topic: TopicConfig, queue_id: int, turn: int) -> int | Refusal:
     if queue_id >= 0:
         return queue_id
     return turn % topic.write_queue_nums if topic.write_queue_nums else 0
+
+
+class LogicalQueue(NamedTuple):
+    """Where a message of a static topic goes.
+
+    Attributes:
+        logical_id: as producers know the queue.
+        leader: the segment that takes it.
+    """
+
+    logical_id: int
+    leader: LogicQueueMappingItem
+
+
+def choose_logical(
+    mapping: TopicQueueMappingDetail, queue_id: int, turn: int
+) -> LogicalQueue | Refusal:
+    """The queue that was asked for, or for a negative one the led queue whose turn it is."""
+    if queue_id < 0:
+        # One whose first offset is being decided has to wait.
+        open_ids = [one for one in mapping.curr_id_map if mapping.hosted_queues[one][-1].is_decided]
+        led = open_ids or list(mapping.curr_id_map)
+        if not led:
+            return Refusal(ResponseCode.NOT_LEADER_FOR_QUEUE, not_leader(mapping, queue_id))
+        queue_id = led[turn % len(led)]
+    segments = led_by(mapping, queue_id)
+    if segments is None:
+        return Refusal(ResponseCode.NOT_LEADER_FOR_QUEUE, not_leader(mapping, queue_id))
+    return LogicalQueue(queue_id, segments[-1])
 
 
 def build_message(

@@ -10,6 +10,7 @@ from rmqha.broker.common.json_members import MessageQueue, queue_table
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.groups.offset_rules import (
     BOUNDARY_UPPER,
+    NOWHERE,
     ResetRequest,
     queues_to_reset,
     starts_at_zero,
@@ -81,7 +82,7 @@ class OffsetProcessor:
         topic, queue_id = _queue(request)
         group = text_field(fields, "consumerGroup", "")
         offset = broker.offsets.table.query(group, topic, queue_id)
-        if offset is None:
+        if offset is None or offset == NOWHERE:
             reader = broker.store.reader
             first = self._pulling.place(topic, queue_id, 0)
             zero = starts_at_zero(
@@ -270,7 +271,9 @@ class OffsetProcessor:
         reader, offsets = self._broker.store.reader, self._broker.offsets.table
         broker_offset = max(0, reader.max_offset(topic, queue_id))
         stored = offsets.query(group, topic, queue_id)
-        consumed = 0 if stored is None else max(0, stored)
+        # Of a static topic there may be nothing here because it is in another segment.
+        nothing = NOWHERE if topic in self._broker.mappings.table.items else 0
+        consumed = nothing if stored is None else max(nothing, stored)
         pulled = offsets.pull_offset(group, topic, queue_id)
         stamp = reader.store_timestamp(topic, queue_id, consumed - 1) if consumed > 0 else 0
         return {

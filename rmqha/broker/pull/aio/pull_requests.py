@@ -9,6 +9,10 @@ from typing import NamedTuple
 
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.logical.aio.forwarding import Forwarding
+from rmqha.broker.logical.aio.segments import SegmentAccess
+from rmqha.broker.logical.place import mapping_for
+from rmqha.broker.pull.aio.logical_pulls import LogicalPulls, Place, answer_fields, is_read_through
 from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.pull.filters import Matches
 from rmqha.broker.pull.held import Held, HeldPulls, Key
@@ -27,9 +31,9 @@ from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.headers import ext_fields
 from rmqha.remoting.topic_names import PERM_READ
 from rmqha.runtime.aio.earliest import EarliestTimer
+from rmqha.statictopic.translate import PullAnswer, logical_answer
 from rmqha.store.aio.pulling import COLD_BYTES, Pulled
 
 OFFSET_RESET = "OFFSET_RESET"
@@ -48,13 +52,16 @@ class Asked(NamedTuple):
     group: GroupConfig
     hashes: frozenset[int] | None
     matches: Matches | None
+    place: Place | None
 
 
 class PullProcessor:
     """Serves consumers from the queues."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, access: SegmentAccess, forwarding: Forwarding) -> None:
         self._broker = broker
+        self._logical = LogicalPulls(broker, access, forwarding, self._at)
+        broker.mappings.on_changed.append(self._remapped)
         config, store = broker.config, broker.store
         self._held: HeldPulls[Asked] = HeldPulls(config.integer("heldPullsMax"))
         self._pulling = store.pulling
@@ -125,10 +132,28 @@ class PullProcessor:
     def pull(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Take a pull."""
         broker = self._broker
+        pull = parse_pull(request.ext_fields)
+        mapping = mapping_for(broker.mappings.table, pull.topic, request.ext_fields)
+        if mapping is not None:
+            return self._logical.pull(connection, request, pull)
+        return self._at(connection, request, pull, None)
+
+    def _at(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        pull: PullRequest,
+        place: Place | None,
+    ) -> RemotingCommand | None:
+        """Read a physical queue.
+
+        Args:
+            place: which segment of a logical queue that is; None for an ordinary one.
+        """
+        broker = self._broker
         refusal = self._closed()
         if refusal is not None:
             return request.reply(refusal.code, refusal.remark)
-        pull = parse_pull(request.ext_fields)
         is_master = broker.role is Role.MASTER
         group = broker.groups.find(pull.consumer_group, may_write=is_master)
         topic = broker.topics.table.get(pull.topic)
@@ -145,11 +170,13 @@ class PullProcessor:
         )  # fmt: skip
         if isinstance(matches, Refusal):
             return request.reply(matches.code, matches.remark)
-        asked = Asked(connection, request, pull, group, wanted.hashes, matches)
+        asked = Asked(connection, request, pull, group, wanted.hashes, matches, place)
         moved = self._take_reset(asked)
         if moved is not None:
             return moved
         found = self._read(asked, pull.queue_offset)
+        if place is not None and is_read_through(place, pull.queue_offset, found):
+            return self._logical.go_on(connection, request, place)
         if pull.commits and pull.may_suspend and pull.commit_offset >= 0:
             self._commit(pull)
         if found.lag_bytes > COLD_BYTES and not self._pulling.is_cached(found):
@@ -182,12 +209,13 @@ class PullProcessor:
         if offset is None:
             return None
         reader = self._broker.store.reader
-        fields = ext_fields(
-            suggestWhichBrokerId=0,
-            nextBeginOffset=offset,
-            minOffset=reader.min_offset(pull.topic, pull.queue_id),
-            maxOffset=reader.max_offset(pull.topic, pull.queue_id),
+        answer = PullAnswer(
+            ResponseCode.PULL_OFFSET_MOVED,
+            offset,
+            reader.min_offset(pull.topic, pull.queue_id),
+            reader.max_offset(pull.topic, pull.queue_id),
         )
+        fields = answer_fields(0, _logically(asked, answer), asked.place)
         return asked.request.reply(ResponseCode.PULL_OFFSET_MOVED, OFFSET_RESET, fields)
 
     def _commit(self, pull: PullRequest) -> None:
@@ -229,12 +257,8 @@ class PullProcessor:
         if not is_master and code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED):
             # A slave may not have what its master has, so it corrects nobody.
             code, next_offset, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, pull.queue_offset, 0
-        fields = ext_fields(
-            suggestWhichBrokerId=suggested,
-            nextBeginOffset=next_offset,
-            minOffset=found.min_offset,
-            maxOffset=found.max_offset,
-        )
+        told = _logically(asked, PullAnswer(code, next_offset, found.min_offset, found.max_offset))
+        code, fields = told.code, answer_fields(suggested, told, asked.place)
         group, topic, queue_id = pull.consumer_group, pull.topic, pull.queue_id
         broker.offsets.table.pulled(group, topic, queue_id, next_offset)
         if asked.request.is_oneway:
@@ -306,7 +330,26 @@ class PullProcessor:
             return
         self._answer(asked, self._read(asked, asked.pull.queue_offset))
 
+    def _remapped(self, topics: frozenset[str]) -> None:
+        """Queues have moved: whoever waits for one of them may find what he wants elsewhere."""
+        for held in self._held.all():
+            connection, request, pull, *_, place = held.asked
+            if place is None or pull.topic not in topics:
+                continue
+            self._drop(held)
+            answer = self._logical.pull(connection, request, place.wanted)
+            if answer is not None:
+                connection.send(answer)
+
     def _tick(self) -> None:
         for held in self._held.due(self._broker.clock.now_ms()):
             self._answer_now(held)
         self._timer.arm(self._held.next_deadline_ms)
+
+
+def _logically(asked: Asked, answer: PullAnswer) -> PullAnswer:
+    """The answer in the offsets that the consumer knows."""
+    place = asked.place
+    if place is None:
+        return answer
+    return logical_answer(place.segments, place.item, asked.pull.queue_offset, answer)

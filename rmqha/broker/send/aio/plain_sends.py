@@ -27,6 +27,8 @@ from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codec_json import success_format
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.topic_names import RETRY_PREFIX
+from rmqha.statictopic.mapping import TopicQueueMappingDetail
+from rmqha.statictopic.translate import led_by
 from rmqha.store.aio.consume_queues import Key
 from rmqha.store.properties import by_name
 from rmqha.store.record import (
@@ -63,16 +65,27 @@ _PREFIX = struct.Struct(">II")
 
 
 class _Queue(Struct, gc=False):
-    """One queue of a topic: its key, and the answer's header with places for four numbers."""
+    """One queue of a topic, by the number that producers have for it.
+
+    Attributes:
+        answer: its header, with places for four numbers.
+        delta: from the physical offset to the one that is answered.
+    """
 
     key: Key
     answer: bytes
+    delta: int
 
 
 class _Topic(Struct):
-    """A topic that takes plain messages, as long as its configuration is this very one."""
+    """A topic that takes plain messages, as long as its configuration is this very one.
+
+    Attributes:
+        mapping: of a static topic, whose queues are logical ones; None for any other.
+    """
 
     config: TopicConfig
+    mapping: TopicQueueMappingDetail | None
     name: str
     magic: int
     encoded: bytes
@@ -85,11 +98,11 @@ class Taken(Plain, gc=False):
 
     Attributes:
         kept: its topic.
-        answer, unique, opaque: the header of its answer, and what belongs there.
+        queue, unique, opaque: the queue with its answer's header, and what belongs there.
     """
 
     kept: _Topic
-    answer: bytes
+    queue: _Queue
     unique: bytes
     opaque: int
 
@@ -159,7 +172,8 @@ class PlainSends:
                 counted, count, size = one.kept, 0, 0
             count += 1
             size += end - offset
-            header = one.answer % (offset, queue_offset, one.unique, one.opaque)
+            queue = one.queue
+            header = queue.answer % (offset, queue_offset + queue.delta, one.unique, one.opaque)
             length = len(header)
             written.append((end, _PREFIX.pack(length + 4, length) + header))
         self._statistics.put(counted.name, count, size)
@@ -170,8 +184,12 @@ class PlainSends:
         sent, body = request.sent, request.body
         if sent is None:
             return None
-        topic = self._topics.get(sent.b)
-        if topic is None or topic.config is not self._broker.topics.table.topics.get(sent.b):
+        topic, broker = self._topics.get(sent.b), self._broker
+        if (
+            topic is None
+            or topic.config is not broker.topics.table.topics.get(sent.b)
+            or topic.mapping is not broker.mappings.table.items.get(sent.b)
+        ):
             topic = self._look_at(sent.b)
             if topic is None:
                 return None
@@ -179,6 +197,8 @@ class PlainSends:
         flags, born = _FLAGS.get(sent.f), sent.g
         plain = sent.h == "0" == sent.j and sent.m == "false" and born.isdigit() and born.isascii()
         if queue is None or flags is None or not plain or len(born) > BORN_DIGITS_MAX:
+            return None
+        if sent.lo is not None and topic.mapping is not None:
             return None
         properties = sent.i.encode("utf-8", "replace")
         at = properties.rfind(_UNIQUE)
@@ -195,7 +215,7 @@ class PlainSends:
         stamps = self._stamps.encoded if properties[-1] == _PAIR_END else self._stamps_after
         return Taken(
             queue.key, topic.magic, flags, int(born), body, topic.with_size, properties + stamps,
-            topic, queue.answer, unique, request.opaque,
+            topic, queue, unique, request.opaque,
         )  # fmt: skip
 
     def _is_harmless(self, rest: bytes) -> bool:
@@ -227,19 +247,29 @@ class PlainSends:
         if len(self._topics) >= TOPICS_KEPT_MAX:
             self._topics.clear()
         magic, encoded, with_size = topic_field(name)
-        topic = _Topic(config, name, magic, encoded, with_size, {})
+        mapping = self._broker.mappings.table.items.get(name)
+        topic = _Topic(config, mapping, name, magic, encoded, with_size, {})
         self._topics[name] = topic
         return topic
 
     def _queue(self, topic: _Topic, text: str) -> _Queue | None:
         """A queue by the text of its number, if that is how the number is written."""
-        queues = max(topic.config.read_queue_nums, topic.config.write_queue_nums)
+        config, mapping = topic.config, topic.mapping
+        queues = max(config.read_queue_nums, config.write_queue_nums)
+        if mapping is not None:
+            queues = mapping.total_queues
         if not text.isdecimal() or len(text) > len(str(queues)) or not int(text) < queues:
             return None
         if text != str(int(text)):
             return None
-        number = int(text)
-        queue = _Queue((topic.encoded, number), self._answer(number))
+        number = physical = int(text)
+        delta = 0
+        if mapping is not None:
+            segments = led_by(mapping, number)
+            if segments is None or not segments[-1].is_decided:
+                return None
+            physical, delta = segments[-1].queue_id, segments[-1].delta
+        queue = _Queue((topic.encoded, physical), self._answer(number), delta)
         topic.queues[text] = queue
         return queue
 

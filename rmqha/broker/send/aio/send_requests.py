@@ -12,13 +12,18 @@ from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delays import TIMER_TOPIC, delay_level, handle_of, place
 from rmqha.broker.deferred.transactions import half_message, is_half
 from rmqha.broker.groups.aio.ports import Broker
+from rmqha.broker.logical.aio.forwarding import Forwarding
+from rmqha.broker.logical.place import mapping_for
 from rmqha.broker.send.aio.plain_sends import PlainSends
+from rmqha.broker.send.aio.undecided_sends import UndecidedSends
 from rmqha.broker.send.aio.waiting_sends import Waiting, WaitingSends
 from rmqha.broker.send.plain_request import PlainSend
 from rmqha.broker.send.request import (
+    LogicalQueue,
     SendRequest,
     Stamps,
     build_message,
+    choose_logical,
     choose_queue,
     content_refusal,
     name_refusal,
@@ -47,8 +52,15 @@ SLAVE_REFUSES = "[REJECTREQUEST] this broker is a slave, messages go to its mast
 class SendProcessor:
     """Takes messages while the broker is master."""
 
-    def __init__(self, broker: Broker, services: MasterServices, unique_ids: UniqueIds) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        services: MasterServices,
+        unique_ids: UniqueIds,
+        forwarding: Forwarding,
+    ) -> None:
         self._broker = broker
+        self._forwarding = forwarding
         self._rules = services.rules
         self._unique_ids = unique_ids
         config = broker.config
@@ -60,6 +72,8 @@ class SendProcessor:
         self._body_max = config.store.max_message_size
         self._in_flight_max = config.integer("sendsInFlightMax")
         self._waiting = WaitingSends(broker)
+        self._held = UndecidedSends(broker.clock, self._send_alone, self._in_flight_max)
+        broker.mappings.on_changed.append(self._held.remapped)
         self._turn = 0
         self._peers: dict[int, bytes] = {}
         self._plain = PlainSends(broker, self._store_host, self._stamps)
@@ -92,6 +106,31 @@ class SendProcessor:
         parsed = parse_send(request.code, request.ext_fields)
         if isinstance(parsed, Refusal):
             return _refused(request, parsed)
+        mapping = mapping_for(self._broker.mappings.table, parsed.topic, request.ext_fields)
+        if mapping is None:
+            return self._send(connection, request, parsed, ha, None)
+        self._turn += parsed.queue_id < 0
+        queue = choose_logical(mapping, parsed.queue_id, self._turn)
+        if isinstance(queue, Refusal):
+            return self._forwarding.pass_on(connection, request, mapping, parsed.queue_id)
+        if not queue.leader.is_decided:
+            return self._held.hold(connection, request, parsed.topic, queue.logical_id)
+        parsed = parsed._replace(queue_id=queue.leader.queue_id)
+        return self._send(connection, request, parsed, ha, queue)
+
+    def _send(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        parsed: SendRequest,
+        ha: HaService,
+        queue: LogicalQueue | None,
+    ) -> RemotingCommand | None:
+        """Write a message to a physical queue.
+
+        Args:
+            queue: the logical one that it is of; None for an ordinary topic.
+        """
         waits = waits_for_store(parsed.properties, parsed.named)
         status = ha.check_put(wait_store_ok=waits)
         if status is not PutStatus.PUT_OK:
@@ -100,6 +139,9 @@ class SendProcessor:
         if isinstance(written, Refusal):
             return _refused(request, written)
         end, fields = written
+        if queue is not None:
+            offset = queue.leader.logical_or_bound(int(fields["queueOffset"]))
+            fields |= {"queueId": str(queue.logical_id), "queueOffset": str(offset)}
         ha.appended()
         # Looked at once more: between the check and here the lease may have run out.
         if (self._alone or not waits) and ha.is_leased:
@@ -158,16 +200,21 @@ class SendProcessor:
 
     @property
     def waiting_count(self) -> int:
-        """Messages that wait for the disk or for replicas."""
-        return len(self._waiting)
+        """Messages that wait for the disk, for replicas, or for a remap's end."""
+        return len(self._waiting) + len(self._held)
 
     @property
     def oldest_wait_ms(self) -> int:
         """How long the oldest of these has waited."""
         return self._waiting.oldest_ms
 
+    def close(self) -> None:
+        """Forget what is held; connections are closing."""
+        self._held.close()
+
     def closed(self, connection: Connection) -> None:
         """A connection has ended."""
+        self._held.closed(connection)
         self._peers.pop(connection.id, None)
 
     def _closed_for(self, ha: HaService | None) -> Refusal | None:

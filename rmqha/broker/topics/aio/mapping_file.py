@@ -21,6 +21,7 @@ class MappingFile:
         file: of the table.
         members: what the file holds.
         mark: see ``TopicFile``.
+        on_changed: told the topics whose mappings have changed.
         found: whether there was a file; a store of an older release has none.
     """
 
@@ -28,6 +29,7 @@ class MappingFile:
         self.table = MappingTable()
         self.mark: int | None = None
         self.found = False
+        self.on_changed: list[Callable[[frozenset[str]], None]] = []
         self.members: Callable[[], dict[str, Any]] = lambda: self.table.members()
         self.file = ConfigFile(disk, clock, path, content_of(lambda: self.members()), troubles)
 

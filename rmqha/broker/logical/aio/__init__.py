@@ -1,0 +1,1 @@
+"""Answers about logical queues, and the way to other broker sets."""

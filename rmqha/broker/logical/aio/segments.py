@@ -1,0 +1,110 @@
+"""What a segment of a logical queue has, wherever it is: here, or at another broker set."""
+
+from __future__ import annotations
+
+from rmqha.base.errors import RmqhaError
+from rmqha.broker.groups.aio.ports import Broker
+from rmqha.broker.groups.offset_rules import NOWHERE
+from rmqha.broker.logical.place import LOGICAL_FIELD
+from rmqha.broker.naming.aio.other_sets import OtherSets
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import FieldValue, ext_fields, long_field
+from rmqha.statictopic.mapping import LogicQueueMappingItem
+
+FORWARD_TIMEOUT_MS = 3_000
+"""Java's ``forwardTimeout``."""
+
+
+class SegmentRefused(RmqhaError):
+    """Another broker set has refused a request about its segment.
+
+    Attributes:
+        code, remark: of its answer.
+    """
+
+    def __init__(self, broker_name: str, code: int, remark: str | None) -> None:
+        super().__init__(f"{broker_name}: {remark or f'code {code}'}")
+        self.code = code
+        self.remark = remark
+
+
+class SegmentAccess:
+    """Reads queues, and groups' offsets in them. All offsets are physical.
+
+    Every method raises ``SetUnreachable`` or ``SegmentRefused`` for a segment that is elsewhere.
+    """
+
+    def __init__(self, broker: Broker, sets: OtherSets) -> None:
+        self._broker = broker
+        self._sets = sets
+        self._name = broker.config.broker_name
+
+    def is_here(self, item: LogicQueueMappingItem) -> bool:
+        """Whether a segment is one of this broker set."""
+        return item.broker_name == self._name
+
+    async def ask(
+        self, item: LogicQueueMappingItem, code: int, topic: str, **fields: FieldValue
+    ) -> RemotingCommand:
+        """Ask a segment's set for something about it; whatever it answers."""
+        return await self._sets.ask(
+            item.broker_name,
+            code,
+            {
+                **ext_fields(topic=topic, queueId=item.queue_id, bname=item.broker_name, **fields),
+                LOGICAL_FIELD: "false",
+            },
+            timeout_ms=FORWARD_TIMEOUT_MS,
+        )
+
+    async def _number(
+        self, item: LogicQueueMappingItem, code: int, topic: str, name: str, **fields: FieldValue
+    ) -> int:
+        answer = await self.ask(item, code, topic, **fields)
+        value = long_field(answer.ext_fields, name, None)
+        if answer.code != ResponseCode.SUCCESS or value is None:
+            raise SegmentRefused(item.broker_name, answer.code, answer.remark)
+        return value
+
+    async def min_offset(self, topic: str, item: LogicQueueMappingItem) -> int:
+        """The first offset that can be read."""
+        if self.is_here(item):
+            return self._broker.store.reader.min_offset(topic, item.queue_id)
+        return await self._number(item, RequestCode.GET_MIN_OFFSET, topic, "offset")
+
+    async def max_offset(self, topic: str, item: LogicQueueMappingItem) -> int:
+        """The offset behind the last message."""
+        if self.is_here(item):
+            return self._broker.store.reader.max_offset(topic, item.queue_id)
+        return await self._number(item, RequestCode.GET_MAX_OFFSET, topic, "offset")
+
+    async def offset_by_time(self, topic: str, item: LogicQueueMappingItem, moment_ms: int) -> int:
+        """The first offset at or after a moment; the end where there is none."""
+        if self.is_here(item):
+            return self._broker.store.reader.offset_by_time(topic, item.queue_id, moment_ms)
+        code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+        return await self._number(item, code, topic, "offset", timestamp=moment_ms)
+
+    async def earliest_ms(self, topic: str, item: LogicQueueMappingItem) -> int:
+        """When the first message was stored; -1 without one."""
+        if self.is_here(item):
+            reader = self._broker.store.reader
+            first = reader.min_offset(topic, item.queue_id)
+            return reader.store_timestamp(topic, item.queue_id, first)
+        return await self._number(item, RequestCode.GET_EARLIEST_MSG_STORETIME, topic, "timestamp")
+
+    async def group_offset(self, topic: str, item: LogicQueueMappingItem, group: str) -> int | None:
+        """How far a group is; None where it has stored nothing."""
+        if self.is_here(item):
+            stored = self._broker.offsets.table.query(group, topic, item.queue_id)
+            return None if stored == NOWHERE else stored
+        code = RequestCode.QUERY_CONSUMER_OFFSET
+        try:
+            return await self._number(
+                item, code, topic, "offset", consumerGroup=group, setZeroIfNotFound=False
+            )
+        except SegmentRefused as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise

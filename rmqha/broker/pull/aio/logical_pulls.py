@@ -1,0 +1,208 @@
+"""Pulls from logical queues: which segment is read, also at another broker set, and where it goes on.
+
+Source: PullMessageProcessor.rewriteRequestForStaticTopic of RocketMQ 5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rmqha.base.errors import RmqhaError
+from rmqha.broker.logical.aio.forwarding import Forwarding
+from rmqha.broker.logical.aio.segments import SegmentAccess
+from rmqha.broker.logical.place import LOGICAL_FIELD
+from rmqha.broker.pull.aio.ports import Broker
+from rmqha.broker.pull.request import (
+    FLAG_COMMIT,
+    FLAG_SUBSCRIPTION,
+    FLAG_SUSPEND,
+    PullRequest,
+)
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import ext_fields, long_field
+from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments
+from rmqha.statictopic.translate import (
+    PullAnswer,
+    led_by,
+    logical_answer,
+    next_decided,
+    segment_at,
+)
+from rmqha.store.aio.pulling import Pulled
+
+_PULL_CODES = frozenset({
+    ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+})  # fmt: skip
+
+
+class Place(NamedTuple):
+    """A segment of a logical queue that is read.
+
+    Attributes:
+        wanted: the pull as its consumer sent it, or as it goes on behind a segment: logically.
+    """
+
+    segments: Segments
+    item: LogicQueueMappingItem
+    wanted: PullRequest
+
+
+Local = Callable[[Connection, RemotingCommand, PullRequest, Place | None], RemotingCommand | None]
+
+
+def is_read_through(place: Place, physical: int, found: Pulled) -> bool:
+    """Whether a segment has nothing more, and it is known where the next one begins."""
+    if found.messages or physical < found.max_offset:
+        return False
+    return next_decided(place.segments, place.item) is not None
+
+
+def answer_fields(suggested: int, answer: PullAnswer, place: Place | None) -> dict[str, str]:
+    """The fields of an answer; a consumer adds ``offsetDelta`` to the offsets of its messages."""
+    fields = ext_fields(
+        suggestWhichBrokerId=suggested,
+        nextBeginOffset=answer.next_offset,
+        minOffset=answer.min_offset,
+        maxOffset=answer.max_offset,
+    )
+    if place is not None:
+        fields["offsetDelta"] = str(place.item.delta)
+    return fields
+
+
+class LogicalPulls:
+    """Of a broker.
+
+    Args:
+        local: reads a physical queue of this broker.
+    """
+
+    def __init__(
+        self, broker: Broker, access: SegmentAccess, forwarding: Forwarding, local: Local
+    ) -> None:
+        self._broker = broker
+        self._access = access
+        self._forwarding = forwarding
+        self._local = local
+
+    def pull(
+        self, connection: Connection, request: RemotingCommand, pull: PullRequest
+    ) -> RemotingCommand | None:
+        """Serve a pull by the mapping of this moment."""
+        mapping = self._broker.mappings.table.items.get(pull.topic)
+        if mapping is None:
+            # The topic was deleted while the pull was held, or read elsewhere.
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST, f"topic[{pull.topic}] not exist")
+        segments = led_by(mapping, pull.queue_id)
+        if segments is None:
+            wait_ms = pull.suspend_timeout_ms if pull.may_suspend else 0
+            return self._forwarding.pass_on(
+                connection, request, mapping, pull.queue_id, wait_ms=wait_ms
+            )
+        if pull.commits and pull.may_suspend and pull.commit_offset >= 0:
+            self._commit(connection, request, pull, segments)
+        item = segment_at(segments, pull.queue_offset)
+        if item is None:
+            answer = PullAnswer(ResponseCode.PULL_NOT_FOUND, pull.queue_offset, 0, 0)
+            return request.reply(answer.code, None, answer_fields(0, answer, None))
+        place = Place(segments, item, pull._replace(sys_flag=pull.sys_flag & ~FLAG_COMMIT))
+        if not self._access.is_here(item):
+            work = self._there(connection, request, place)
+            self._broker.answers.start(work, connection, request, name="pull elsewhere")
+            return None
+        physical = place.wanted._replace(
+            queue_id=item.queue_id, queue_offset=item.physical(pull.queue_offset)
+        )
+        return self._local(connection, request, physical, place)
+
+    def go_on(
+        self, connection: Connection, request: RemotingCommand, place: Place
+    ) -> RemotingCommand | None:
+        """A segment is read through: the consumer need not ask again for the next one."""
+        following = next_decided(place.segments, place.item)
+        offset = place.wanted.queue_offset if following is None else following.logic_offset
+        return self.pull(connection, request, place.wanted._replace(queue_offset=offset))
+
+    def _commit(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        pull: PullRequest,
+        segments: Segments,
+    ) -> None:
+        """The offset that comes with a pull is stored where its segment is."""
+        item = segment_at(segments, pull.commit_offset)
+        if item is None:
+            return
+        group, topic, offsets = pull.consumer_group, pull.topic, self._broker.offsets
+        physical = max(0, item.physical(pull.commit_offset))
+        if not self._access.is_here(item):
+            work = self._commit_there(item, topic, group, physical)
+            self._broker.answers.start(work, connection, request, name="commit elsewhere")
+        elif offsets.table.commit(
+            group, topic, item.queue_id, physical, self._broker.clock.wall_ms()
+        ):
+            offsets.changed()
+
+    async def _commit_there(
+        self, item: LogicQueueMappingItem, topic: str, group: str, physical: int
+    ) -> None:
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        with contextlib.suppress(RmqhaError):  # the next pull says it again
+            await self._access.ask(item, code, topic, consumerGroup=group, commitOffset=physical)
+
+    async def _there(self, connection: Connection, request: RemotingCommand, place: Place) -> None:
+        """Read a segment of another broker set, and go on behind it."""
+        pull, item = place.wanted, place.item
+        physical = item.physical(pull.queue_offset)
+        fields = self._forwarded_fields(request, pull) | {
+            "queueOffset": str(physical), "sysFlag": str(self._forwarded_flags(pull)),
+        }  # fmt: skip
+        answer = await self._access.ask(item, request.code, pull.topic, **fields)
+        told = answer.ext_fields or {}
+        if answer.code not in _PULL_CODES:
+            connection.send(request.reply(answer.code, answer.remark, told, answer.body))
+            return
+        found = PullAnswer(
+            answer.code, long_field(told, "nextBeginOffset", 0),
+            long_field(told, "minOffset", 0), long_field(told, "maxOffset", 0),
+        )  # fmt: skip
+        is_through = answer.code != ResponseCode.SUCCESS and physical >= found.max_offset
+        if is_through and next_decided(place.segments, item) is not None:
+            reply = self.go_on(connection, request, place)
+        else:
+            found = logical_answer(place.segments, item, physical, found)
+            # A consumer goes on asking here, not at the replica that the other set suggests.
+            fields = told | answer_fields(0, found, place)
+            reply = request.reply(found.code, answer.remark, fields, answer.body)
+        if reply is not None and not request.is_oneway:
+            connection.send(reply)
+
+    def _subscription(self, pull: PullRequest) -> dict[str, str]:
+        """What the group wants, which another set may not have been told yet."""
+        online = self._broker.consumers.get(pull.consumer_group)
+        wanted = None if online is None else online.subscriptions.get(pull.topic)
+        if pull.sys_flag & FLAG_SUBSCRIPTION or wanted is None:
+            return {}
+        return ext_fields(
+            subscription=wanted.sub_string,
+            subVersion=wanted.sub_version,
+            expressionType=wanted.expression_type,
+        )
+
+    def _forwarded_fields(self, request: RemotingCommand, pull: PullRequest) -> dict[str, str]:
+        kept = {
+            name: value
+            for name, value in (request.ext_fields or {}).items()
+            if name not in ("topic", "queueId", "bname", "commitOffset", LOGICAL_FIELD)
+        }
+        return kept | {"commitOffset": "0"} | self._subscription(pull)
+
+    def _forwarded_flags(self, pull: PullRequest) -> int:
+        flags = pull.sys_flag & ~(FLAG_COMMIT | FLAG_SUSPEND)
+        return flags | FLAG_SUBSCRIPTION if self._subscription(pull) else flags

@@ -1,0 +1,98 @@
+"""Messages for a logical queue that has just come here, while its first offset is being decided.
+
+The old leader may still be writing then. Whoever is answered now would be before what it writes, or
+would be told an offset of -1, as Java does. They are held for as long as a remap takes; where
+nobody decides, producers are sent away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.aio.earliest import EarliestTimer
+from rmqha.runtime.ports import Clock
+
+HELD_MS = 2_000
+"""Clients wait 3 s; a remap of many queues takes a fraction of a second."""
+
+UNDECIDED = "where logical queue {}-{} begins is being decided: try again"
+
+
+class _Held(NamedTuple):
+    connection: Connection
+    request: RemotingCommand
+    topic: str
+    logical_id: int
+    until_ms: int
+
+
+class UndecidedSends:
+    """Of one broker, in the order in which they came.
+
+    Args:
+        send: takes a message once more.
+        held_max: at a time.
+    """
+
+    def __init__(
+        self, clock: Clock, send: Callable[[Connection, RemotingCommand], object], held_max: int
+    ) -> None:
+        self._clock = clock
+        self._send = send
+        self._max = held_max
+        self._held: list[_Held] = []
+        self._timer = EarliestTimer(clock, self._tick)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(
+        self, connection: Connection, request: RemotingCommand, topic: str, logical_id: int
+    ) -> RemotingCommand | None:
+        """Keep a message; the answer if it cannot be kept."""
+        if len(self._held) >= self._max:
+            return request.reply(ResponseCode.SYSTEM_BUSY, UNDECIDED.format(topic, logical_id))
+        until_ms = self._clock.now_ms() + HELD_MS
+        self._held.append(_Held(connection, request, topic, logical_id, until_ms))
+        self._timer.arm(self._held[0].until_ms)
+        return None
+
+    def remapped(self, topics: frozenset[str]) -> None:
+        """Mappings have changed: messages for these topics are taken once more, in their order."""
+        found = [one for one in self._held if one.topic in topics]
+        if not found:
+            return
+        self._held = [one for one in self._held if one.topic not in topics]
+        for one in found:
+            if not one.connection.is_closing:
+                self._send(one.connection, one.request)
+        self._arm()
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended: its messages are for nobody to answer, and are not written."""
+        self._held = [one for one in self._held if one.connection is not connection]
+        self._arm()
+
+    def close(self) -> None:
+        """Forget all; their connections are closing."""
+        self._held.clear()
+        self._timer.cancel()
+
+    def _arm(self) -> None:
+        if self._held:
+            self._timer.arm(self._held[0].until_ms)
+        else:
+            self._timer.cancel()
+
+    def _tick(self) -> None:
+        now_ms = self._clock.now_ms()
+        while self._held and self._held[0].until_ms <= now_ms:
+            one = self._held.pop(0)
+            if not one.request.is_oneway:
+                remark = UNDECIDED.format(one.topic, one.logical_id)
+                one.connection.send(one.request.reply(ResponseCode.SYSTEM_BUSY, remark))
+        self._arm()

@@ -1,0 +1,165 @@
+"""Logical queues on whole replicas of two broker sets, time and network simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker.broker_sets import GROUP, STATIC, SetsCluster, segment
+from tests.broker.replicas import send_fields
+
+
+@pytest.fixture
+def two() -> Iterator[SetsCluster]:
+    """Two sets of one replica; logical queue 0 is led by the first, as its physical queue 2."""
+    with SetsCluster(seed=31) as one:
+        one.boot_all()
+        one.tell("broker-a", 1_000, {0: [segment(0, 2, "broker-a", 0)]}, total=1, physical=3)
+        one.tell("broker-b", 1_000, {}, total=1, physical=0)
+        yield one
+
+
+def remap(cluster: SetsCluster, at: int | None = 10_000, epoch: int = 2_000) -> None:
+    """Move the queue to the second set, as its physical queue 1; None leaves it undecided."""
+    old = segment(0, 2, "broker-a", 0)
+    for offset in (-1,) if at is None else (-1, at):
+        queues = {0: [old, segment(1, 1, "broker-b", offset)]}
+        cluster.tell("broker-b", epoch, queues, total=1, physical=2)
+        cluster.tell("broker-a", epoch, queues, total=1, physical=3)
+
+
+def test_message_when_sent_to_a_logical_queue_then_it_lies_in_the_physical_one(
+    two: SetsCluster,
+) -> None:
+    """Producers see the logical number alone, by the quick way and by the long one."""
+    for number, more in enumerate(({}, {"h": "7"}, {"lo": "true"})):
+        answer = two.put("broker-a", number, 0, **more)
+        assert answer.code == 0, answer.remark
+        assert answer.ext_fields is not None
+        assert answer.ext_fields["queueId"] == "0"
+        assert answer.ext_fields["queueOffset"] == str(number)
+    master = two.master_of("broker-a")
+    assert master is not None
+    assert master.store.reader.max_offset(STATIC, 2) == 3
+    assert two.consume("broker-a", 0) == [(n, b"body-%d" % n) for n in range(3)]
+
+
+def test_message_when_sent_to_a_queue_that_nobody_knows_then_501(two: SetsCluster) -> None:
+    """A broker set that was told of no such queue is asked by mistake."""
+    assert two.put("broker-b", 1, 0).code == 501
+    assert two.put("broker-a", 1, 1).code == 501
+
+
+def test_queue_when_remapped_then_it_is_read_through_both_segments(two: SetsCluster) -> None:
+    """The new leader gives the old segment's messages as well, and skips the gap."""
+    for number in range(3):
+        assert two.put("broker-a", number, 0).code == 0
+    remap(two)
+    answer = two.put("broker-b", 3, 0)
+    assert answer.code == 0, answer.remark
+    assert (answer.ext_fields or {})["queueOffset"] == "10000"
+    expected = [(n, b"body-%d" % n) for n in range(3)] + [(10_000, b"body-3")]
+    assert two.consume("broker-b", 0) == expected
+    # Behind the old segment no answer is spent on the gap.
+    behind = two.pull("broker-b", 0, 3)
+    assert behind.code == 0
+    assert (behind.ext_fields or {})["nextBeginOffset"] == "10001"
+
+
+def test_queue_when_remapped_then_those_who_do_not_know_are_served_all_the_same(
+    two: SetsCluster,
+) -> None:
+    """A client asks the old leader until its next look at the route; it passes requests on."""
+    assert two.put("broker-a", 0, 0).code == 0
+    remap(two)
+    answer = two.put("broker-a", 1, 0)
+    assert answer.code == 0, answer.remark
+    assert (answer.ext_fields or {})["queueOffset"] == "10000"
+    assert two.consume("broker-a", 0) == [(0, b"body-0"), (10_000, b"body-1")]
+    fields = {"topic": STATIC, "queueId": "0"}
+    assert (two.ask(two.address("broker-a"), 30, fields).ext_fields or {})["offset"] == "10001"
+
+
+def test_message_when_its_queue_is_undecided_then_it_waits_for_the_decision(
+    two: SetsCluster,
+) -> None:
+    """Whoever were answered now could stand before what the old leader still writes."""
+    remap(two, at=None)
+    with_no_decision = two.put("broker-b", 1, 0)
+    assert with_no_decision.code == 2
+    assert "being decided" in (with_no_decision.remark or "")
+    master = two.master_of("broker-b")
+    assert master is not None
+    fields = send_fields(2, STATIC) | {"e": "0"}
+    two.ask_later(two.address("broker-b"), 310, fields, b"late")
+    two.run_for(100)
+    assert master.store.reader.max_offset(STATIC, 1) == 0
+    remap(two)
+    assert two.consume("broker-b", 0) == [(10_000, b"late")]
+
+
+def test_pull_when_held_at_the_old_leader_then_the_remap_wakes_it(two: SetsCluster) -> None:
+    """It goes on at the new leader, where it waits on."""
+    fields = {
+        "consumerGroup": GROUP, "topic": STATIC, "queueId": "0", "queueOffset": "0",
+        "maxMsgNums": "32", "sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "9000",
+        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+    }  # fmt: skip
+    answers = two.collect(two.address("broker-a"), 11, fields)
+    two.run_for(200)
+    remap(two)
+    assert two.put("broker-b", 7, 0).code == 0
+    two.until(lambda: answers, "an answer", limit_ms=2_000)
+    assert answers[0].code == 0
+    assert (answers[0].ext_fields or {})["nextBeginOffset"] == "10001"
+
+
+@pytest.mark.parametrize("asked", ["broker-a", "broker-b"])
+def test_offsets_when_a_queue_has_two_segments_then_they_are_logical(
+    two: SetsCluster, asked: str
+) -> None:
+    """Ends, times and what groups have stored, whichever broker set is asked."""
+    for number in range(3):
+        assert two.put("broker-a", number, 0).code == 0
+    two.run_for(1_000)
+    remap(two)
+    first_new_ms = two.wall_ms()
+    assert two.put("broker-b", 3, 0).code == 0
+    queue = {"topic": STATIC, "queueId": "0"}
+    address = two.address(asked)
+
+    def ask(code: int, **fields: str) -> tuple[int, int | None]:
+        answer = two.ask(address, code, queue | fields)
+        value = (answer.ext_fields or {}).get("offset")
+        return answer.code, None if value is None else int(value)
+
+    assert ask(30) == (0, 10_001)
+    assert ask(31) == (0, 0)
+    assert ask(29, timestamp="0") == (0, 0)
+    assert ask(29, timestamp=str(first_new_ms)) == (0, 10_000)
+    assert ask(29, timestamp=str(first_new_ms - 1), boundaryType="UPPER") == (0, 2)
+    group = {"consumerGroup": GROUP}
+    assert ask(14, **group) == (22, None)
+    for offset in (2, 10_000, 10_001, 1, 10_001):
+        assert ask(15, **group, commitOffset=str(offset))[0] == 0
+        assert ask(14, **group) == (0, offset)
+
+
+def test_queue_when_moved_away_and_back_then_all_three_segments_are_read(
+    two: SetsCluster,
+) -> None:
+    """Two of them lie on one broker set, as different physical queues."""
+    assert two.put("broker-a", 0, 0).code == 0
+    remap(two)
+    assert two.put("broker-b", 1, 0).code == 0
+    items = [
+        segment(0, 2, "broker-a", 0), segment(1, 1, "broker-b", 10_000),
+        segment(2, 3, "broker-a", 20_000),
+    ]  # fmt: skip
+    two.tell("broker-a", 3_000, {0: items}, total=1, physical=4)
+    two.tell("broker-b", 3_000, {0: items}, total=1, physical=2)
+    assert two.put("broker-a", 2, 0).code == 0
+    assert two.consume("broker-a", 0) == [
+        (0, b"body-0"), (10_000, b"body-1"), (20_000, b"body-2"),
+    ]  # fmt: skip
