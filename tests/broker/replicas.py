@@ -162,7 +162,7 @@ class ReplicaCluster(SimCluster):
         if watch is not None:
             self._watches[host] = watch
         replica = BrokerReplica(
-            make_config(host, controllers, **self.keys),
+            make_config(host, controllers, **self._keys_of(host)),
             boot_id=f"life-{self.power_lives[host]}",
             config_path=self.config_path,
             watch=watch,
@@ -172,6 +172,11 @@ class ReplicaCluster(SimCluster):
         )
         self.replicas[host] = replica
         return replica
+
+    def _keys_of(self, host: str) -> dict[str, object]:
+        """Further properties of one replica."""
+        del host
+        return self.keys
 
     def kill(self, host: str, *, power: bool = False) -> None:
         """End a host's process at once."""

@@ -128,6 +128,9 @@ def test_offsets_when_a_queue_has_two_segments_then_they_are_logical(
     assert two.put("broker-b", 3, 0).code == 0
     queue = {"topic": STATIC, "queueId": "0"}
     address = two.address(asked)
+    for name in two.hosts_of:
+        # A consumer's heartbeats make its group everywhere; so does a pull.
+        assert two.pull(name, 0, 0, lo="false").code in (0, 19)
 
     def ask(code: int, **fields: str) -> tuple[int, int | None]:
         answer = two.ask(address, code, queue | fields)

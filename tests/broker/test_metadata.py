@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,13 +14,26 @@ from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.versioned_table import vanished
 from rmqha.broker.groups.offset_table import ConsumerOffsets
 from rmqha.broker.topics.group_table import GroupConfig, GroupTable
+from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.broker.topics.metadata import Change, Metadata
 from rmqha.broker.topics.topic_table import TopicConfig, TopicTable
+from rmqha.statictopic.mapping import LogicQueueMappingItem, TopicQueueMappingDetail
+
+Members = dict[str, Any]
 
 NAMES = st.sampled_from(["A", "B", "C", "D"])
 TOPICS = st.builds(
     TopicConfig, NAMES, st.integers(1, 9), st.integers(1, 9), st.sampled_from([2, 4, 6]),
     attributes=st.dictionaries(st.sampled_from(["message.type", "reserve.time"]), st.text(), max_size=2),
+)  # fmt: skip
+ITEMS = st.builds(
+    LogicQueueMappingItem, st.integers(0, 9), st.integers(0, 9), st.just("b"), st.integers(-1, 9)
+)
+MAPPINGS = st.builds(
+    TopicQueueMappingDetail, NAMES, st.integers(1, 9), st.just("b"), st.integers(0, 9),
+    hosted_queues=st.dictionaries(
+        st.integers(0, 9), st.lists(ITEMS, max_size=3).map(tuple), max_size=3
+    ),
 )  # fmt: skip
 GROUPS = st.builds(GroupConfig, NAMES, retry_max_times=st.integers(0, 20))
 
@@ -29,10 +43,11 @@ def changes(draw: st.DrawFn) -> Change:
     """One change, of topics or of groups; it does not end what it makes."""
     topics = draw(st.lists(TOPICS, max_size=3, unique_by=lambda one: one.name))
     groups = draw(st.lists(GROUPS, max_size=3, unique_by=lambda one: one.name))
-    ended = draw(st.sets(NAMES)) - {one.name for one in topics}
+    mappings = draw(st.lists(MAPPINGS, max_size=3, unique_by=lambda one: one.topic))
+    ended = draw(st.sets(NAMES)) - {one.name for one in (*topics, *mappings)}
     ended_groups = draw(st.sets(NAMES)) - {one.name for one in groups}
     return Change(
-        topics=tuple(topics), groups=tuple(groups), ended_topics=tuple(sorted(ended)),
+        topics=tuple(topics), mappings=tuple(mappings), groups=tuple(groups), ended_topics=tuple(sorted(ended)),
         ended_groups=tuple(sorted(ended_groups)), forgotten_groups=tuple(sorted(draw(st.sets(NAMES)))),
     )  # fmt: skip
 
@@ -41,7 +56,7 @@ def changes(draw: st.DrawFn) -> Change:
 class Holder:
     """Keeps one table."""
 
-    table: TopicTable | GroupTable
+    table: TopicTable | MappingTable | GroupTable
 
 
 @dataclass
@@ -49,26 +64,39 @@ class Broker:
     """The tables of one broker."""
 
     topics: Holder = field(default_factory=lambda: Holder(TopicTable()))
+    mappings: Holder = field(default_factory=lambda: Holder(MappingTable()))
     groups: Holder = field(default_factory=lambda: Holder(GroupTable()))
     state: Metadata = field(init=False)
 
     def __post_init__(self) -> None:
-        self.state = Metadata(self.topics, self.groups)  # type: ignore[arg-type]  # each is of its kind
+        self.state = Metadata(
+            self.topics,
+            self.mappings,
+            self.groups,  # type: ignore[arg-type]  # each is of its kind
+        )
 
-    def entries(self) -> tuple[object, object]:
-        """Topics and groups as they are."""
-        return dict(self.topics.table.items), dict(self.groups.table.items)
+    def entries(self) -> tuple[object, ...]:
+        """Topics, mappings and groups as they are."""
+        return tuple(dict(one.table.items) for one in (self.topics, self.mappings, self.groups))
 
-    def written(self) -> tuple[object, object]:
-        """Topics and groups as the files have them."""
-        topics, groups = self.state.passed_topics(), self.state.passed_groups()
-        return topics["topicConfigTable"], groups["subscriptionGroupTable"]
+    def written(self) -> tuple[object, ...]:
+        """Topics, mappings and groups as the files have them."""
+        state = self.state
+        return _tables(state.passed_topics(), state.passed_mappings(), state.passed_groups())
 
 
-def members(broker: Broker) -> tuple[object, object]:
+def _tables(topics: Members, mappings: Members, groups: Members) -> tuple[object, ...]:
+    return (
+        topics["topicConfigTable"], mappings["topicQueueMappingInfoMap"],
+        groups["subscriptionGroupTable"],
+    )  # fmt: skip
+
+
+def members(broker: Broker) -> tuple[object, ...]:
     """The same as :meth:`Broker.written`, of tables in which nothing is pending."""
-    topics, groups = broker.topics.table.members(), broker.groups.table.members()
-    return topics["topicConfigTable"], groups["subscriptionGroupTable"]
+    return _tables(
+        *(one.table.members() for one in (broker.topics, broker.mappings, broker.groups))
+    )
 
 
 @given(changes())
@@ -95,7 +123,9 @@ JSON = st.recursive(
 
 @given(
     st.dictionaries(
-        st.sampled_from(["topics", "groups", "endedTopics", "endedGroups", "forgottenGroups"]),
+        st.sampled_from(
+            ["topics", "mappings", "groups", "endedTopics", "endedGroups", "forgottenGroups"]
+        ),
         JSON
         | st.lists(
             st.dictionaries(st.sampled_from(["topicName", "groupName", "perm", "attributes"]), JSON)
@@ -174,8 +204,10 @@ def test_tables_when_copied_between_two_records_then_older_records_change_nothin
     for number, change in enumerate(made):
         if number == copied:
             fresh.topics.table = TopicTable(master.topics.table.items.values())
+            fresh.mappings.table = MappingTable(master.mappings.table.items.values())
             fresh.groups.table = GroupTable(master.groups.table.items.values())
-            fresh.state.topics_from = fresh.state.groups_from = number * 100
+            fresh.state.topics_from = fresh.state.mappings_from = number * 100
+            fresh.state.groups_from = number * 100
         master.state.passed(number * 100, number * 100 + 100, change, 0)
     if copied == len(made):
         return

@@ -57,6 +57,7 @@ from rmqha.broker.sync.aio.metadata_log import MetadataLog
 from rmqha.broker.sync.aio.positions import PositionSync
 from rmqha.broker.sync.aio.tables import SlaveSync
 from rmqha.broker.topics.aio.group_requests import GroupProcessor
+from rmqha.broker.topics.aio.static_requests import StaticTopicProcessor
 from rmqha.broker.topics.aio.topic_requests import TopicProcessor
 from rmqha.ha import events as ha_ev
 from rmqha.ha.aio.service import HaService
@@ -235,6 +236,7 @@ class BrokerReplica:
             log=self._log,
             who=self._registered_as,
             table=lambda: self.topics.table,
+            mappings=lambda: self.mappings.table,
             permission=lambda: self.config.integer("brokerPermission"),
             period_ms=config.register_name_server_period_ms,
             timeout_ms=config.integer("registerBrokerTimeoutMills"),
@@ -271,6 +273,7 @@ class BrokerReplica:
             self.admin.handlers(),
             ReplicationProcessor(self).handlers(),
             TopicProcessor(self, self._registration.told).handlers(),
+            StaticTopicProcessor(self, self._registration.told).handlers(),
             DeferredProcessor(self, self.services).handlers(),
             FilterProcessor(self.config, self.selectors).handlers(),
             self._send.handlers(),
@@ -308,6 +311,7 @@ class BrokerReplica:
         )  # fmt: skip
         await self.files.load()
         self.metadata.open()
+        await self.files.begin()
         await self.pop.load()
         await self.services.load()
         for port, server in self._servers.items():

@@ -74,6 +74,10 @@ class VersionedTable(Generic[ItemT]):
         self.version = self.version.next(wall_ms, self.version.state_version)
         return True
 
+    def touch(self, wall_ms: int) -> None:
+        """Something that is told with this table has changed."""
+        self.version = self.version.next(wall_ms, self.version.state_version)
+
     def delete(self, name: str, wall_ms: int) -> bool:
         """Remove an entry; tells whether there was one."""
         gone = self.items.pop(name, None)

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.broker.topics.topic_table import DataVersion, TopicTable
 from rmqha.remoting import fastjson
 from rmqha.remoting.headers import ext_fields, text_field
@@ -39,7 +40,10 @@ class MasterKnown(NamedTuple):
 
 
 def registration_body(
-    table: TopicTable, wall_ms: int, broker_permission: int = PERM_READ | PERM_WRITE
+    table: TopicTable,
+    mappings: MappingTable,
+    wall_ms: int,
+    broker_permission: int = PERM_READ | PERM_WRITE,
 ) -> bytes:
     """The body of 103: every topic, and the version by which its news are judged.
 
@@ -57,7 +61,9 @@ def registration_body(
         # Java makes it anew at every registration as well: nobody compares it.
         "mappingDataVersion": DataVersion(0, wall_ms, 0).members(),
         "topicQueueMappingDetailMap": {},
-        "topicQueueMappingInfoMap": {},
+        "topicQueueMappingInfoMap": {
+            name: one.info_members() for name, one in sorted(mappings.items.items())
+        },
     }
     return fastjson.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
 

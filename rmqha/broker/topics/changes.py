@@ -17,6 +17,7 @@ from rmqha.remoting import fastjson
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import INT64_MAX, bool_field, int_field, parse_number, text_field
 from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE, is_system_topic, topic_error
+from rmqha.statictopic.mapping import TopicQueueMappingDetail
 
 TOPICS_OF_REQUEST_MAX = 10_000
 _PERM_MAX = 0xF
@@ -117,8 +118,9 @@ def parse_topic(
     old: Callable[[str], TopicConfig | None],
     *,
     protect_system: bool,
+    queues_min: int = 1,
 ) -> TopicConfig | Refusal:
-    """The topic that request 17 asks for."""
+    """The topic that request 17 asks for, or 513, which tells a broker of queues that others have."""
     name = text_field(fields, "topic", "")
     changes = parse_attributes(text_field(fields, "attributes", ""))
     refusal = check_name(name, protect_system=protect_system)
@@ -136,7 +138,7 @@ def parse_topic(
         order=bool_field(fields, "order"),
         attributes=changes,
     )
-    return checked_topic(wanted, old(name))
+    return checked_topic(wanted, old(name), queues_min)
 
 
 def parse_topics(
@@ -162,12 +164,15 @@ def parse_topics(
     return found
 
 
-def checked_topic(wanted: TopicConfig, old: TopicConfig | None) -> TopicConfig | Refusal:
+def checked_topic(
+    wanted: TopicConfig, old: TopicConfig | None, queues_min: int = 1
+) -> TopicConfig | Refusal:
     """The topic after the change, or what is wrong with it."""
     counts = (wanted.read_queue_nums, wanted.write_queue_nums)
-    if not all(0 < count <= QUEUES_MAX for count in counts):
+    if not all(queues_min <= count <= QUEUES_MAX for count in counts):
         return Refusal(
-            ResponseCode.INVALID_PARAMETER, f"queue numbers must be from 1 to {QUEUES_MAX}"
+            ResponseCode.INVALID_PARAMETER,
+            f"queue numbers must be from {queues_min} to {QUEUES_MAX}",
         )
     if not 0 <= wanted.perm <= _PERM_MAX:
         return Refusal(
@@ -180,3 +185,33 @@ def checked_topic(wanted: TopicConfig, old: TopicConfig | None) -> TopicConfig |
     if unserved is not None and (old is None or unserved_attribute(old.attributes) is None):
         return Refusal(ResponseCode.SYSTEM_ERROR, f"this broker does not serve {unserved}")
     return replace(wanted, attributes=attributes)
+
+
+def numbers_error(topic: TopicConfig, mapping: TopicQueueMappingDetail | None) -> str | None:
+    """Why a static topic's queue numbers are too small for its mapping; None if they are not."""
+    if mapping is None:
+        return None
+    used = [
+        one.queue_id
+        for segments in mapping.hosted_queues.values()
+        for one in segments
+        if one.broker_name == mapping.broker_name
+    ]
+    if not used or max(used) < min(topic.read_queue_nums, topic.write_queue_nums):
+        return None
+    return f"topic {topic.name} has logical queues on its queue {max(used)}"
+
+
+def parse_mapping(body: bytes, topic: str, broker_name: str) -> TopicQueueMappingDetail | Refusal:
+    """The mapping that request 513 brings.
+
+    Raises:
+        RemoteProtocolError: the body is none.
+    """
+    mapping = TopicQueueMappingDetail.of(fastjson.loads(bytes(body)))
+    problem = None
+    if mapping.topic != topic:
+        problem = f"the mapping is of topic {mapping.topic}, not {topic}"
+    elif mapping.broker_name != broker_name:
+        problem = f"the mapping is of broker {mapping.broker_name}, not {broker_name}"
+    return mapping if problem is None else Refusal(ResponseCode.SYSTEM_ERROR, problem)

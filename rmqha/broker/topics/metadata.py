@@ -1,4 +1,4 @@
-"""Changes of topics and groups in one order with the messages (ADR 0022).
+"""Changes of topics, their mappings and groups in one order with the messages (ADR 0022).
 
 A change is a record of the log's internal topic, so it is acknowledged, truncated and replicated as
 messages are. The master applies it when it has written it, for the messages behind it need it; a
@@ -11,7 +11,7 @@ copy that a slave takes; what was not passed is undone when the role ends.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
@@ -19,9 +19,11 @@ from msgspec import Struct
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.json_members import json_object
 from rmqha.broker.topics.group_table import GroupConfig, GroupTable
+from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.broker.topics.topic_table import TopicConfig, TopicTable
 from rmqha.remoting import fastjson
 from rmqha.remoting.topic_names import topic_error
+from rmqha.statictopic.mapping import TopicQueueMappingDetail
 
 ItemT = TypeVar("ItemT", contravariant=True)
 
@@ -30,13 +32,14 @@ class Change(Struct, frozen=True, kw_only=True):
     """What one record says; all of it, or nothing.
 
     Attributes:
-        topics, groups: made, or replaced.
-        ended_topics: deleted, with their queues and what groups have stored of them.
+        topics, mappings, groups: made, or replaced.
+        ended_topics: deleted, with their mappings and queues, and what groups have stored of them.
         ended_groups: deleted.
         forgotten_groups: of which all stored offsets are deleted.
     """
 
     topics: tuple[TopicConfig, ...] = ()
+    mappings: tuple[TopicQueueMappingDetail, ...] = ()
     groups: tuple[GroupConfig, ...] = ()
     ended_topics: tuple[str, ...] = ()
     ended_groups: tuple[str, ...] = ()
@@ -46,12 +49,18 @@ class Change(Struct, frozen=True, kw_only=True):
         """The record's body."""
         members = {
             "topics": [topic.members() for topic in self.topics],
+            "mappings": [mapping.members() for mapping in self.mappings],
             "groups": [group.members() for group in self.groups],
             "endedTopics": list(self.ended_topics),
             "endedGroups": list(self.ended_groups),
             "forgottenGroups": list(self.forgotten_groups),
         }
         return fastjson.dumps({name: value for name, value in members.items() if value})
+
+    @property
+    def mapped_topics(self) -> frozenset[str]:
+        """The topics whose queues may be others than before."""
+        return frozenset({*(one.topic for one in self.mappings), *self.ended_topics})
 
     @classmethod
     def decode(cls, body: bytes) -> Change:
@@ -68,6 +77,7 @@ class Change(Struct, frozen=True, kw_only=True):
                 raise RemoteProtocolError(error)
         return cls(
             topics=topics,
+            mappings=tuple(TopicQueueMappingDetail.of(one) for one in _items(members, "mappings")),
             groups=tuple(GroupConfig.of(one) for one in _items(members, "groups")),
             ended_topics=_names(members, "endedTopics"),
             ended_groups=_names(members, "endedGroups"),
@@ -95,6 +105,12 @@ class TopicHolder(Protocol):
     table: TopicTable
 
 
+class MappingHolder(Protocol):
+    """Whoever keeps the mappings of static topics."""
+
+    table: MappingTable
+
+
 class GroupHolder(Protocol):
     """Whoever keeps the groups."""
 
@@ -108,6 +124,7 @@ class _Pending(Struct):
     end: int
     change: Change
     topics: dict[str, TopicConfig | None]
+    mappings: dict[str, TopicQueueMappingDetail | None]
     groups: dict[str, GroupConfig | None]
     is_passed: bool = False
 
@@ -116,12 +133,14 @@ class Metadata:
     """The tables of one broker, as records change them.
 
     Attributes:
-        topics_from, groups_from: records that begin before these offsets are in the tables already.
+        topics_from, mappings_from, groups_from: records that begin before these offsets are in the
+            tables already.
         last_end: where the last record ends that is in the tables, and not pending.
     """
 
-    def __init__(self, topics: TopicHolder, groups: GroupHolder) -> None:
+    def __init__(self, topics: TopicHolder, mappings: MappingHolder, groups: GroupHolder) -> None:
         self._topics = topics
+        self._mappings = mappings
         self._groups = groups
         self._pending: deque[_Pending] = deque()
         # The same by where they end, and how often a topic's end is written and not passed: one
@@ -129,7 +148,7 @@ class Metadata:
         self._by_end: dict[int, _Pending] = {}
         self._ending: Counter[str] = Counter()
         self._settled = 0
-        self.topics_from = self.groups_from = self.last_end = 0
+        self.topics_from = self.mappings_from = self.groups_from = self.last_end = 0
 
     @property
     def pending_from(self) -> int | None:
@@ -152,17 +171,20 @@ class Metadata:
     def begin(self, change: Change, offset: int, end: int, wall_ms: int) -> None:
         """This master has written a change; its record stands from ``offset`` to ``end``."""
         topics, groups = self._topics.table, self._groups.table
+        mappings = self._mappings.table
         names = {*(one.name for one in change.topics), *change.ended_topics}
         group_names = {*(one.name for one in change.groups), *change.ended_groups}
         one = _Pending(
             offset, end, change,
             {name: topics.get(name) for name in names},
+            {name: mappings.get(name) for name in change.mapped_topics},
             {name: groups.get(name) for name in group_names},
         )  # fmt: skip
         self._pending.append(one)
         self._by_end[end] = one
         self._ending.update(change.ended_topics)
         _apply(topics, change.ended_topics, change.topics, wall_ms)
+        _apply(mappings, change.ended_topics, change.mappings, wall_ms)
         _apply(groups, change.ended_groups, change.groups, wall_ms)
 
     def settled(self, end: int) -> int:
@@ -196,9 +218,11 @@ class Metadata:
         self.last_end = max(self.last_end, end)
         if offset >= self.topics_from:
             _apply(self._topics.table, change.ended_topics, change.topics, wall_ms)
+        if offset >= self.mappings_from:
+            _apply(self._mappings.table, change.ended_topics, change.mappings, wall_ms)
         if offset >= self.groups_from:
             _apply(self._groups.table, change.ended_groups, change.groups, wall_ms)
-        return offset >= min(self.topics_from, self.groups_from)
+        return offset >= min(self.topics_from, self.mappings_from, self.groups_from)
 
     def undo(self, wall_ms: int) -> int:
         """The role has ended: what no dispatcher has passed may never have been.
@@ -214,6 +238,7 @@ class Metadata:
         count = len(self._pending)
         for one in reversed(self._pending):
             _restore(self._topics.table, one.topics, wall_ms)
+            _restore(self._mappings.table, one.mappings, wall_ms)
             _restore(self._groups.table, one.groups, wall_ms)
         self._pending.clear()
         self._by_end.clear()
@@ -229,6 +254,7 @@ class Metadata:
         """
         whole = self.last_end <= offset
         self.topics_from = min(self.topics_from, offset)
+        self.mappings_from = min(self.mappings_from, offset)
         self.groups_from = min(self.groups_from, offset)
         self.last_end = min(self.last_end, offset)
         return whole
@@ -236,24 +262,36 @@ class Metadata:
     def passed_topics(self) -> dict[str, Any]:
         """The members of the topics without what is pending."""
         members = self._topics.table.members()
-        table = members["topicConfigTable"]
-        for one in reversed(self._pending):
-            for name, topic in one.topics.items():
-                table.pop(name, None)
-                if topic is not None:
-                    table[name] = topic.members()
+        self._take_back(members["topicConfigTable"], lambda one: one.topics)
+        return members
+
+    def passed_mappings(self) -> dict[str, Any]:
+        """The members of the mappings without what is pending."""
+        members = self._mappings.table.members()
+        self._take_back(members["topicQueueMappingInfoMap"], lambda one: one.mappings)
         return members
 
     def passed_groups(self) -> dict[str, Any]:
         """The members of the groups without what is pending."""
         members = self._groups.table.members()
-        table = members["subscriptionGroupTable"]
-        for one in reversed(self._pending):
-            for name, group in one.groups.items():
-                table.pop(name, None)
-                if group is not None:
-                    table[name] = group.members()
+        self._take_back(members["subscriptionGroupTable"], lambda one: one.groups)
         return members
+
+    def _take_back(
+        self, table: dict[str, Any], before: Callable[[_Pending], Mapping[str, _Member | None]]
+    ) -> None:
+        for one in reversed(self._pending):
+            for name, item in before(one).items():
+                table.pop(name, None)
+                if item is not None:
+                    table[name] = item.members()
+
+
+class _Member(Protocol):
+    """An entry of any of the tables."""
+
+    def members(self) -> dict[str, Any]:
+        """Its JSON members."""
 
 
 class _Table(Protocol[ItemT]):

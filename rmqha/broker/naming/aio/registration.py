@@ -14,6 +14,7 @@ from rmqha.broker.naming.messages import (
     registration_fields,
     unregistration_fields,
 )
+from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.broker.topics.topic_table import TopicTable
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -32,7 +33,7 @@ class NamesrvRegistration:
         servers: addresses of all name servers.
         client, clock, log: as everywhere.
         who: who to register as; None while this broker may not be seen yet.
-        table: the topics to register.
+        table, mappings: the topics to register.
         permission: what the broker allows at all, as bits.
         period_ms: between two registrations without a change.
         timeout_ms: for one registration.
@@ -48,6 +49,7 @@ class NamesrvRegistration:
         log: Logger,
         who: Callable[[], Registered | None],
         table: Callable[[], TopicTable],
+        mappings: Callable[[], MappingTable],
         permission: Callable[[], int],
         period_ms: int,
         timeout_ms: int,
@@ -58,7 +60,7 @@ class NamesrvRegistration:
         self._clock = clock
         self._log = log
         self._who = who
-        self._table = table
+        self._table, self._mappings = table, mappings
         self._permission = permission
         self._period_ms = period_ms
         self._timeout_ms = timeout_ms
@@ -115,7 +117,9 @@ class NamesrvRegistration:
             self._progress.set()
 
     async def _register(self, server: str, broker: Registered) -> bool:
-        body = registration_body(self._table(), self._clock.wall_ms(), self._permission())
+        body = registration_body(
+            self._table(), self._mappings(), self._clock.wall_ms(), self._permission()
+        )
         fields = registration_fields(broker, body)
         command = RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=fields, body=body)
         try:

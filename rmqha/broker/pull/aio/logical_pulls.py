@@ -80,15 +80,22 @@ class LogicalPulls:
 
     Args:
         local: reads a physical queue of this broker.
+        hold: keeps a pull until the mapping changes; whether it does.
     """
 
     def __init__(
-        self, broker: Broker, access: SegmentAccess, forwarding: Forwarding, local: Local
+        self,
+        broker: Broker,
+        access: SegmentAccess,
+        forwarding: Forwarding,
+        local: Local,
+        hold: Callable[[Connection, RemotingCommand, Place], bool],
     ) -> None:
         self._broker = broker
         self._access = access
         self._forwarding = forwarding
         self._local = local
+        self._hold = hold
 
     def pull(
         self, connection: Connection, request: RemotingCommand, pull: PullRequest
@@ -175,6 +182,8 @@ class LogicalPulls:
         is_through = answer.code != ResponseCode.SUCCESS and physical >= found.max_offset
         if is_through and next_decided(place.segments, item) is not None:
             reply = self.go_on(connection, request, place)
+        elif is_through and self._hold(connection, request, place):
+            reply = None
         else:
             found = logical_answer(place.segments, item, physical, found)
             # A consumer goes on asking here, not at the replica that the other set suggests.

@@ -17,6 +17,7 @@ from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.pull.filters import Matches
 from rmqha.broker.pull.held import Held, HeldPulls, Key
 from rmqha.broker.pull.request import (
+    FLAG_SUSPEND,
     SCAN_MAX,
     PullRequest,
     check_filter,
@@ -60,7 +61,7 @@ class PullProcessor:
 
     def __init__(self, broker: Broker, access: SegmentAccess, forwarding: Forwarding) -> None:
         self._broker = broker
-        self._logical = LogicalPulls(broker, access, forwarding, self._at)
+        self._logical = LogicalPulls(broker, access, forwarding, self._at, self._keep_undecided)
         broker.mappings.on_changed.append(self._remapped)
         config, store = broker.config, broker.store
         self._held: HeldPulls[Asked] = HeldPulls(config.integer("heldPullsMax"))
@@ -282,17 +283,35 @@ class PullProcessor:
             and broker.role is Role.SLAVE
             and pull.queue_offset > found.max_offset
         )
+        if not waits:
+            return False
+        return self._keep(asked, (pull.topic.encode(), pull.queue_id))
+
+    def _keep(self, asked: Asked, key: Key) -> bool:
+        """Hold a pull until its queue grows or its time is over; False if it is not to wait."""
+        pull, broker = asked.pull, self._broker
         short_ms = broker.config.integer("shortPollingTimeMills")
         limit_ms = pull.suspend_timeout_ms if self._long_polling else short_ms
-        if not waits or not pull.may_suspend or limit_ms <= 0 or self._held.is_full:
+        if not pull.may_suspend or limit_ms <= 0 or self._held.is_full:
             return False
         limit_ms = min(limit_ms, broker.config.integer("heldPullTimeMax"))
-        key = (pull.topic.encode(), pull.queue_id)
         until_ms = broker.clock.now_ms() + limit_ms
         self._held.hold(asked.connection.id, key, asked, pull.queue_offset, until_ms)
         self._arrivals.watch(key, self._told)
         self._timer.arm(self._held.next_deadline_ms)
         return True
+
+    def _keep_undecided(
+        self, connection: Connection, request: RemotingCommand, place: Place
+    ) -> bool:
+        """Hold a pull that has read a segment elsewhere, until it is decided how it goes on."""
+        wanted = place.wanted
+        group = self._broker.groups.find(wanted.consumer_group, may_write=False)
+        if group is None:
+            return False
+        asked = Asked(connection, request, wanted, group, None, None, place)
+        # The number of no physical queue: nothing arrives there, only a decision or the time's end.
+        return self._keep(asked, (wanted.topic.encode(), -1 - wanted.queue_id))
 
     def _drop(self, held: Held[Asked]) -> None:
         self._held.drop(held)
@@ -327,19 +346,25 @@ class PullProcessor:
         refusal = self._closed()
         if refusal is not None:
             asked.connection.send(asked.request.reply(refusal.code, refusal.remark))
-            return
-        self._answer(asked, self._read(asked, asked.pull.queue_offset))
+        elif asked.place is not None:
+            wanted = asked.place.wanted
+            self._once_more(asked, wanted._replace(sys_flag=wanted.sys_flag & ~FLAG_SUSPEND))
+        else:
+            self._answer(asked, self._read(asked, asked.pull.queue_offset))
 
     def _remapped(self, topics: frozenset[str]) -> None:
         """Queues have moved: whoever waits for one of them may find what he wants elsewhere."""
         for held in self._held.all():
-            connection, request, pull, *_, place = held.asked
-            if place is None or pull.topic not in topics:
-                continue
-            self._drop(held)
-            answer = self._logical.pull(connection, request, place.wanted)
-            if answer is not None:
-                connection.send(answer)
+            place = held.asked.place
+            if place is not None and place.wanted.topic in topics:
+                self._drop(held)
+                self._once_more(held.asked, place.wanted)
+
+    def _once_more(self, asked: Asked, wanted: PullRequest) -> None:
+        """Serve a pull from a logical queue anew."""
+        answer = self._logical.pull(asked.connection, asked.request, wanted)
+        if answer is not None and not asked.request.is_oneway:
+            asked.connection.send(answer)
 
     def _tick(self) -> None:
         for held in self._held.due(self._broker.clock.now_ms()):

@@ -47,9 +47,10 @@ class MetadataLog:
     def __init__(self, broker: Broker, log: Logger) -> None:
         self._broker = broker
         self._log = log
-        self._state = Metadata(broker.topics, broker.groups)
+        self._state = Metadata(broker.topics, broker.mappings, broker.groups)
         self._writer = Writer(broker)
         broker.topics.members = self.topic_members
+        broker.mappings.members = self.mapping_members
         broker.groups.members = self.group_members
         broker.offsets.marks = self.offset_marks
         self._host = pack_host(broker.config.host, broker.config.port)
@@ -68,16 +69,18 @@ class MetadataLog:
         """Bring the tables, as their files had them, up to where the dispatcher is."""
         broker, store = self._broker, self._broker.store
         topics_from, groups_from = broker.topics.mark, broker.groups.mark
+        mappings_from = broker.mappings.mark
         # Offsets are written seldom: they may know less of the log than the tables do.
         self._offsets_from = broker.offsets.mark or 0
-        if topics_from is not None and groups_from is not None:
-            marks = topics_from, groups_from
+        if topics_from is not None and mappings_from is not None and groups_from is not None:
+            marks = topics_from, mappings_from, groups_from
             # Records that have expired since the files were written are known to nobody here, and
             # what the files hold of a tail that the log has lost is known to nobody else.
             # A log that is empty may begin anywhere, and where it begins is what the tables lack.
             low, high = max(0, store.min_offset), store.max_offset
             self.is_known = high > 0 and low <= min(marks) and max(marks) <= high
-            self._state.topics_from, self._state.groups_from = marks
+            state = self._state
+            state.topics_from, state.mappings_from, state.groups_from = marks
             self._state.last_end = max(marks)
             # Even so the records that are there count: this replica may be the one that reigns.
             oldest = min(*marks, self._offsets_from)
@@ -92,6 +95,7 @@ class MetadataLog:
             return
         store, self._reigning, self.is_known = self._broker.store, True, True
         self._state.cut(store.max_offset)
+        self._broker.mappings.changed()
         self._broker.groups.changed()
         for record in waiting_from(store.commit_log, store.dispatched_offset):
             change = self._read(record)
@@ -103,6 +107,7 @@ class MetadataLog:
         self._reigning = False
         count = self._state.undo(self._broker.clock.wall_ms())
         if count:
+            self._all_remapped()
             self._log.log("warning", "metadata_changes_undone", count=count)
 
     async def _truncated(self, offset: int, before: int) -> None:
@@ -126,8 +131,11 @@ class MetadataLog:
 
     def replaced(self, topics_from: int, groups_from: int) -> None:
         """The tables are a master's, which has all records that begin before these offsets."""
-        self._state.topics_from, self._state.groups_from = topics_from, groups_from
-        self._state.last_end = max(topics_from, groups_from)
+        state = self._state
+        # Mappings come with the topics.
+        state.topics_from = state.mappings_from = topics_from
+        state.groups_from = groups_from
+        state.last_end = max(topics_from, groups_from)
         self.is_known = True
         # The own dispatcher may have been further than the master's.
         store = self._broker.store
@@ -135,6 +143,11 @@ class MetadataLog:
             store.commit_log, store.queues, min(topics_from, groups_from)
         ):
             self._apply(record)
+        self._all_remapped()
+
+    def _all_remapped(self) -> None:
+        """Any mapping may be another one."""
+        self._broker.mappings.tell(frozenset(self._broker.mappings.table.items))
 
     # -- the files, and slaves -------------------------------------------------------------------------
 
@@ -158,6 +171,11 @@ class MetadataLog:
         mark = {APPLIED_OFFSET: self.topics_applied} if self.is_known else {}
         return {**self._state.passed_topics(), **mark}
 
+    def mapping_members(self) -> dict[str, Any]:
+        """``config/topicQueueMapping.json``, and what a slave of this kind copies."""
+        mark = {APPLIED_OFFSET: self._applied(self._state.mappings_from)} if self.is_known else {}
+        return {**self._state.passed_mappings(), **mark}
+
     def group_members(self) -> dict[str, Any]:
         """``config/subscriptionGroup.json``, and what a slave of this kind copies."""
         mark = {APPLIED_OFFSET: self.groups_applied} if self.is_known else {}
@@ -168,6 +186,10 @@ class MetadataLog:
         return {APPLIED_OFFSET: self._broker.store.dispatched_offset} if self.is_known else {}
 
     # -- changes ---------------------------------------------------------------------------------------
+
+    def is_passed(self, end: int) -> bool:
+        """Whether the dispatcher has passed all before ``end``: queues have what was written."""
+        return self._broker.store.dispatched_offset >= end
 
     def is_ending(self, topic: str) -> bool:
         """Whether a topic is being deleted: no message goes there until its old queues are gone."""
@@ -253,6 +275,8 @@ class MetadataLog:
                 return Refusal(ResponseCode.SYSTEM_BUSY, f"topic {topic.name} is being deleted")
         if not broker.topics.table.fits(change.topics):
             return Refusal(ResponseCode.SYSTEM_ERROR, "there is no room for more topics")
+        if not broker.mappings.table.fits(change.mappings):
+            return Refusal(ResponseCode.SYSTEM_ERROR, "there is no room for more mappings")
         if not broker.groups.table.fits(change.groups):
             return Refusal(ResponseCode.SYSTEM_ERROR, "there is no room for more groups")
         return None
@@ -265,7 +289,11 @@ class MetadataLog:
 
     def _begin(self, change: Change, offset: int, end: int) -> None:
         self._state.begin(change, offset, end, self._broker.clock.wall_ms())
-        if change.topics or change.ended_topics:
+        if change.mapped_topics:
+            # Name servers look at mappings only where the topics have another version.
+            self._broker.topics.table.touch(self._broker.clock.wall_ms())
+            self._broker.mappings.tell(change.mapped_topics)
+        if change.topics or change.mapped_topics:
             self._broker.routes_changed()
         self._watch(end)
 
@@ -280,6 +308,7 @@ class MetadataLog:
                 self._broker.clock.call_later(WATCH_MS, lambda: self._watch(end))
             elif self._reigning and self._state.settled(end):
                 self._broker.topics.changed()
+                self._broker.mappings.changed()
                 self._broker.groups.changed()
 
         ha.when_put(end, done)
@@ -312,6 +341,9 @@ class MetadataLog:
         self._state.passed(record.offset, record.end, change, broker.clock.wall_ms())
         if change.topics or change.ended_topics:
             broker.topics.changed()
+        if change.mapped_topics:
+            broker.mappings.changed()
+            broker.mappings.tell(change.mapped_topics)
         if change.groups or change.ended_groups:
             broker.groups.changed()
         return change

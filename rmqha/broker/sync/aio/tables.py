@@ -1,4 +1,4 @@
-"""A slave gets its master's topics and groups.
+"""A slave gets its master's topics, their mappings, and groups.
 
 From a master of this kind it takes the tables once, when its own are those of no moment of the log;
 from then on the log has every change (ADR 0022). A master of Java's has no such records: its tables
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqha.broker.common.aio.config_file import mark_of
 from rmqha.broker.common.versioned_table import vanished
@@ -20,12 +20,20 @@ from rmqha.broker.sync.aio.master_questions import MasterQuestions
 from rmqha.broker.sync.aio.metadata_log import MetadataLog
 from rmqha.broker.topics.aio.ports import TABLE_FIELD, TABLE_KNOWN, TABLE_WANTED
 from rmqha.broker.topics.group_table import GroupTable
+from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.broker.topics.topic_table import TopicTable
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode
 from rmqha.runtime.logs import Logger
 
 More = tuple[RequestCode, str, Callable[[dict[str, Any]], int]]
+
+
+class _Topics(NamedTuple):
+    """An answer to 21."""
+
+    topics: TopicTable
+    mappings: MappingTable
 
 
 class SlaveSync:
@@ -57,6 +65,7 @@ class SlaveSync:
         # A master without records, and the names that its tables had when it was last asked.
         self._java = ""
         self._topics_before: frozenset[str] | None = None
+        self._mappings_before: frozenset[str] | None = None
         self._groups_before: frozenset[str] | None = None
 
     async def run(self) -> None:
@@ -88,7 +97,8 @@ class SlaveSync:
             # By what was known when it was asked for: an answer without a table is none for now,
             # and a table that somebody else was quicker to take is an old one.
             self._replace(topics[0], topics[1], groups[0], groups[1])
-            self._tell("tables", master, len(topics[0].topics) + len(groups[0].groups))
+            count = len(topics[0].topics.topics) + len(groups[0].groups)
+            self._tell("tables", master, count)
         return metadata.is_known or topics[1] is None
 
     def _tell(self, what: str, master: str, count: int | None) -> None:
@@ -96,21 +106,31 @@ class SlaveSync:
             self._log.log("info", "copied", what=what, master=master, count=count)
 
     def _replace(
-        self, topics: TopicTable, topics_from: int, groups: GroupTable, groups_from: int
+        self, topics: _Topics, topics_from: int, groups: GroupTable, groups_from: int
     ) -> None:
         """The tables of a master of this kind, as records before these offsets have made them."""
         broker = self._broker
-        broker.topics.table, broker.groups.table = topics, groups
+        broker.topics.table, broker.mappings.table = topics.topics, topics.mappings
+        broker.groups.table = groups
         self._metadata.replaced(topics_from, groups_from)
         broker.topics.changed()
+        broker.mappings.changed()
         broker.groups.changed()
 
-    def _merge(self, master: str, topics: TopicTable, groups: GroupTable) -> None:
+    def _merge(self, master: str, found: _Topics, groups: GroupTable) -> None:
         """The tables of a master of Java's; one just elected may lack what this replica has."""
         broker, wall_ms = self._broker, self._broker.clock.wall_ms()
         if master != self._java:
             self._java, self._topics_before, self._groups_before = master, None, None
+            self._mappings_before = None
         own_topics, own_groups = broker.topics.table, broker.groups.table
+        topics, mappings = found
+        gone = vanished(self._mappings_before, mappings)
+        changed = broker.mappings.table.take(mappings, gone, wall_ms)
+        if changed:
+            broker.mappings.changed()
+            broker.mappings.tell(gone | frozenset(mappings.items))
+            self._tell("mappings", master, changed)
         changed = own_topics.take(topics, vanished(self._topics_before, topics), wall_ms)
         if changed:
             broker.topics.changed()
@@ -121,6 +141,7 @@ class SlaveSync:
             broker.groups.changed()
             self._tell("groups", master, changed)
         self._topics_before, self._groups_before = frozenset(topics.items), frozenset(groups.items)
+        self._mappings_before = frozenset(mappings.items)
 
 
 def _taken(take: Callable[[dict[str, Any]], int], body: bytes) -> int:
@@ -132,9 +153,10 @@ def _object(body: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _topics(body: bytes) -> tuple[TopicTable, int | None]:
+def _topics(body: bytes) -> tuple[_Topics, int | None]:
     value = _object(body)
-    return TopicTable.of(value), mark_of(value)
+    mappings = MappingTable.of(value, "topicQueueMappingDetailMap")
+    return _Topics(TopicTable.of(value), mappings), mark_of(value)
 
 
 def _groups(body: bytes) -> tuple[GroupTable, int | None]:

@@ -44,3 +44,8 @@ class MappingFile:
     def changed(self) -> None:
         """Write the table soon."""
         self.file.changed()
+
+    def tell(self, topics: frozenset[str]) -> None:
+        """The mappings of these topics are others now."""
+        for told in self.on_changed:
+            told(topics)

@@ -45,6 +45,9 @@ class MetadataChanges(Protocol):
     def topic_members(self) -> dict[str, Any]:
         """The topics that are in the log for good, for a slave of this kind."""
 
+    def mapping_members(self) -> dict[str, Any]:
+        """The mappings that are in the log for good, for a slave of this kind."""
+
     def group_members(self) -> dict[str, Any]:
         """The groups that are in the log for good, for a slave of this kind."""
 

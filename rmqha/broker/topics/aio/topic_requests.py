@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.aio.ports import Handlers, unwritable
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.topics.aio.ports import Broker, table_for
-from rmqha.broker.topics.changes import check_name, parse_topic, parse_topics
+from rmqha.broker.topics.aio.ports import TABLE_FIELD, Broker, table_for
+from rmqha.broker.topics.changes import check_name, numbers_error, parse_topic, parse_topics
 from rmqha.broker.topics.metadata import Change
-from rmqha.broker.topics.topic_table import DataVersion, TopicConfig
+from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.headers import text_field
+from rmqha.remoting.headers import bool_field, text_field
 from rmqha.remoting.topic_names import retry_topic_of
 
 TOLD_MS = 2_000
@@ -89,6 +89,11 @@ class TopicProcessor:
     ) -> RemotingCommand | None:
         get = self._broker.topics.table.get
         changed = tuple(topic for topic in topics if get(topic.name) != topic)
+        mappings = self._broker.mappings.table.items
+        for topic in changed:
+            error = numbers_error(topic, mappings.get(topic.name))
+            if error is not None:
+                return request.reply(ResponseCode.INVALID_PARAMETER, error)
         return self._change(connection, request, Change(topics=changed))
 
     def _change(
@@ -149,7 +154,7 @@ class TopicProcessor:
         return self._change(connection, request, Change(ended_topics=(name,)), name)
 
     def all_topics(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """21: what a slave copies; static topics do not exist here.
+        """21: what a slave copies, mappings of static topics included.
 
         A slave of this kind asks for what the log has for good, and with which offset; one that
         follows the log already has no use for the table.
@@ -159,19 +164,27 @@ class TopicProcessor:
             self._broker, request, applied=lambda: metadata.topics_applied,
             passed=metadata.topic_members, whole=self._broker.topics.table.members,
         )  # fmt: skip
+        mappings = self._broker.mappings.table.members()
+        if TABLE_FIELD in (request.ext_fields or {}):
+            mappings = metadata.mapping_members()
         if table is None:
             return request.reply(ResponseCode.SYSTEM_ERROR, "this broker is no master")
         body = {
             **table,
-            "mappingDataVersion": DataVersion().members(),
-            "topicQueueMappingDetailMap": {},
+            "mappingDataVersion": mappings["dataVersion"],
+            "topicQueueMappingDetailMap": mappings["topicQueueMappingInfoMap"],
             "topicQueueMappingInfoMap": {},
         }
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
 
     def one_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Answer with one topic (351)."""
-        topic = self._broker.topics.table.get(text_field(request.ext_fields, "topic", ""))
+        """351: one topic, and for those who ask for it its mapping."""
+        fields = request.ext_fields
+        topic = self._broker.topics.table.get(text_field(fields, "topic", ""))
         if topic is None:
             return request.reply(ResponseCode.TOPIC_NOT_EXIST, "the topic does not exist")
-        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(topic.members()))
+        members = topic.members()
+        mapping = self._broker.mappings.table.get(topic.name)
+        if mapping is not None and bool_field(fields, "lo"):
+            members["mappingDetail"] = mapping.members()
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(members))
