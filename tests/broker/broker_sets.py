@@ -100,6 +100,18 @@ class SetsCluster(ReplicaCluster):
         self.loop.create_task(ask(), context=self._client_context.copy())
         return found
 
+    def in_sync(self) -> bool:
+        """Every replica lives and is in its SyncStateSet."""
+        leader = self.leader()
+        sets = {} if leader is None else self.controllers[leader].machine.state.sets
+        return all(
+            name in sets
+            and {self.replicas[host].broker_id for host in hosts if host in self.replicas}
+            == set(sets[name].sync_state_set)
+            and len(sets[name].sync_state_set) == len(hosts)
+            for name, hosts in self.hosts_of.items()
+        )
+
     # -- a static topic ------------------------------------------------------------------------------
 
     def tell(

@@ -28,9 +28,11 @@ ALONE: dict[str, object] = {
 class JavaAlone(JavaBroker):
     """A Java broker without controllers."""
 
-    def __init__(self, home: Path, name_server: str, **settings: object) -> None:
+    def __init__(
+        self, home: Path, name_server: str, broker_name: str = BROKER, **settings: object
+    ) -> None:
         super().__init__(
-            home, allocate_ports(), 1, name_server, "", broker_name=BROKER,
+            home, allocate_ports(), 1, name_server, "", broker_name=broker_name,
             settings={**ALONE, **settings},
         )  # fmt: skip
 
@@ -38,8 +40,10 @@ class JavaAlone(JavaBroker):
 class AloneBroker(JavaAlone):
     """``bin/mqbroker`` with the same properties."""
 
-    def __init__(self, home: Path, name_server: str, **settings: object) -> None:
-        super().__init__(home, name_server, **settings)
+    def __init__(
+        self, home: Path, name_server: str, broker_name: str = BROKER, **settings: object
+    ) -> None:
+        super().__init__(home, name_server, broker_name, **settings)
         config = self.home / "broker.properties"
         command = [sys.executable, "-m", "rmqha.cli.mqbroker", "-c", str(config)]
         self.child = Child("python1", command, self.home / "out.log")
