@@ -26,6 +26,7 @@ from rmqha.namesrv.messages import (
 )
 from rmqha.namesrv.register import register
 from rmqha.namesrv.registration import (
+    VERSION_5_0_0,
     crc_matches,
     queue_data_of,
     read_registration,
@@ -219,6 +220,8 @@ class NamesrvMachine:
         topic = text_field(fields, "topic", NULL)
         zone = text_field(fields, "__ZONE_NAME", "")
         in_zone = bool_field(fields, "__ZONE_MODE") and bool(zone.strip())
+        refused = request.version < VERSION_5_0_0 and topic in self.table.mappings
+        kept = len(self.table.kept)
         body = routes.route_body(
             self.table,
             topic,
@@ -229,10 +232,16 @@ class NamesrvMachine:
             if settings.order_message_enable
             else None,
             zone=routes.Zone(zone) if in_zone else None,
+            refused=refused,
         )
         if body is None:
             remark = f"No topic route info in name server for the topic: {topic}{NO_ROUTE_HELP}"
             return Answer(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if refused and len(self.table.kept) > kept:
+            # Clients ask every 30 s; one line for each time that the route changes is enough.
+            facts = {"topic": topic, "version": request.version, "needed": VERSION_5_0_0}
+            note = Note("static_topic_refused", "warning", facts)
+            return Answer(ResponseCode.SUCCESS, body=body, effects=(note,))
         return Answer(ResponseCode.SUCCESS, body=body)
 
     def _cluster_info(self, request: Request) -> Answer:

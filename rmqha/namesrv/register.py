@@ -18,6 +18,7 @@ from rmqha.namesrv.messages import (
 )
 from rmqha.namesrv.route_table import BrokerAddr, BrokerSet, LiveBroker, RouteTable, min_id_notice
 from rmqha.namesrv.settings import RouteSettings
+from rmqha.namesrv.static_topics import list_mappings
 from rmqha.remoting.topic_names import PERM_WRITE
 
 
@@ -84,7 +85,10 @@ def _refusal(
     new = sum(broker.broker_name not in table.topics.get(topic, ()) for topic in broker.topics)
     if table.route_count + new > settings.routes_max:
         return f"register broker failed: more than {settings.routes_max} routes"
-    if table.mapping_count + len(broker.mapping_infos) > settings.routes_max:
+    infos = sum(
+        broker.broker_name not in table.mappings.get(topic, ()) for topic in broker.mapping_infos
+    )
+    if table.mapping_count + infos > settings.routes_max:
         return f"register broker failed: more than {settings.routes_max} mapping infos"
     return None
 
@@ -182,9 +186,7 @@ def _list_topics(
         if changed or name not in table.topics.get(topic, ()):
             perm = queues.perm & ~PERM_WRITE if read_only else queues.perm
             table.put_queues(topic, queues._replace(perm=perm))
-    if changed:
-        for topic, info in broker.mapping_infos.items():
-            table.put_mapping(topic, info)
+    list_mappings(table, broker, changed=changed)
 
 
 def _list_live(

@@ -31,6 +31,7 @@ from rmqha.remoting.headers import (
 HEARTBEAT_TIMEOUT_MS = 120_000
 VERSION_3_0_11 = 37
 VERSION_5_0_0 = 413
+"""From this release on brokers and clients know static topics; Go's clients do not, and say 317."""
 CRC_MASK = 0x7FFFFFFF
 QUEUES_DEFAULT = 16
 PERM_DEFAULT = 6

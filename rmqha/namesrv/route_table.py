@@ -29,6 +29,8 @@ from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE
 
 TopicsKey = tuple[str, ...]
 """What a kept answer is about: its kind first, then a topic's name if it is about one."""
+ROUTE_KINDS = ("route", "bare", "route refused", "bare refused")
+"""Kinds of answers about one topic: with quoted and bare keys, and those without a queue."""
 
 
 class BrokerAddr(NamedTuple):
@@ -101,6 +103,7 @@ class RouteTable:
         self._by_connection: dict[int, dict[BrokerAddr, None]] = {}
         self.route_count = 0
         self.mapping_count = 0
+        self._doubts: set[tuple[str, str]] = set()
 
     # -- topics ------------------------------------------------------------------------------
 
@@ -122,12 +125,7 @@ class RouteTable:
 
     def remove_queues(self, topic: str, broker_name: str) -> bool:
         """Take a topic from a broker set; tells whether it was there. Its mapping goes as well."""
-        infos = self.mappings.get(topic, {})
-        if infos.pop(broker_name, None) is not None:
-            self.mapping_count -= 1
-            self.forget_topic(topic)
-            if not infos:
-                del self.mappings[topic]
+        self.remove_mapping(topic, broker_name)
         known = self.topics.get(topic, {})
         if known.pop(broker_name, None) is None:
             return False
@@ -143,12 +141,35 @@ class RouteTable:
         return True
 
     def put_mapping(self, topic: str, info: MappingInfo) -> None:
-        """Keep what a broker says about a static topic; the last word wins, as in Java."""
+        """Keep what a broker set says about a static topic."""
         infos = self.mappings.setdefault(topic, {})
         if infos.get(info.broker_name) != info:
             self.mapping_count += info.broker_name not in infos
             infos[info.broker_name] = info
             self.forget_topic(topic)
+
+    def remove_mapping(self, topic: str, broker_name: str) -> None:
+        """Forget what a broker set said about a static topic."""
+        self.trust_mapping(topic, broker_name)
+        infos = self.mappings.get(topic, {})
+        if infos.pop(broker_name, None) is None:
+            return
+        self.mapping_count -= 1
+        self.forget_topic(topic)
+        if not infos:
+            del self.mappings[topic]
+
+    def doubt_mapping(self, topic: str, broker_name: str) -> bool:
+        """The set named the topic without a mapping; tells whether for the first time."""
+        doubt = (topic, broker_name)
+        if doubt in self._doubts:
+            return False
+        self._doubts.add(doubt)
+        return True
+
+    def trust_mapping(self, topic: str, broker_name: str) -> None:
+        """The set named a mapping, or there is none to doubt."""
+        self._doubts.discard((topic, broker_name))
 
     def delete_topic(self, topic: str, broker_names: Iterable[str]) -> tuple[str, ...]:
         """Take a topic from these sets; returns those that had it."""
@@ -269,8 +290,8 @@ class RouteTable:
 
     def forget_topic(self, topic: str) -> None:
         """A topic's queues changed."""
-        self.kept.pop(("route", topic), None)
-        self.kept.pop(("bare", topic), None)
+        for kind in ROUTE_KINDS:
+            self.kept.pop((kind, topic), None)
 
     def forget_lists(self) -> None:
         """There is a topic more or less."""

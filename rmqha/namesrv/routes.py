@@ -45,6 +45,7 @@ def route_body(
     support_acting_master: bool,
     order_conf: str | None,
     zone: Zone | None = None,
+    refused: bool = False,
 ) -> bytes | None:
     """The answer to 105; None when nobody serves the topic.
 
@@ -55,13 +56,17 @@ def route_body(
         support_acting_master: show the smallest slave of a read-only set without a master as 0.
         order_conf: how the topic's queues are ordered over the brokers; None for unordered.
         zone: keep this zone's brokers only; answered with bare keys to everybody, as in Java.
+        refused: the client takes the physical queues of a static topic for logical ones, so that
+            it is shown none.
     """
-    key = ("route" if standard_json else "bare", topic)
+    key = (("route" if standard_json else "bare") + (" refused" if refused else ""), topic)
     if zone is None and key in table.kept:
         return table.kept[key]
     members = _route(table, topic, support_acting_master, order_conf)
     if members is None:
         return None
+    if refused:
+        members = _without_queues(members)
     if zone is not None:
         return fastjson.dumps_bare(_of_zone(members, zone))
     body = (fastjson.dumps_ascii if standard_json else fastjson.dumps_bare)(members)
@@ -82,15 +87,27 @@ def _route(
         "brokerDatas": brokers,
         "filterServerTable": _filter_servers(table, sets),
     }
-    if order_conf is not None:
+    infos = table.mappings.get(topic)
+    # It would lead producers to physical queues, which brokers take for logical ones.
+    if order_conf is not None and infos is None:
         members["orderTopicConf"] = order_conf
     members["queueDatas"] = [queues[name].members() for name in sorted(queues)]
-    infos = table.mappings.get(topic)
     if infos is not None:
         members["topicQueueMappingByBroker"] = {
             name: infos[name].members() for name in sorted(infos)
         }
     return members
+
+
+def _without_queues(members: dict[str, Any]) -> dict[str, Any]:
+    """A route in which nothing can be written or read.
+
+    Code 17 would not do: producers then take the route of TBW102 and send all the same, and clients
+    that know the topic from before it was static keep what they know.
+    """
+    closed = {"perm": 0, "readQueueNums": 0, "writeQueueNums": 0}
+    rest = {name: one for name, one in members.items() if name != "topicQueueMappingByBroker"}
+    return {**rest, "queueDatas": [{**one, **closed} for one in members["queueDatas"]]}
 
 
 def _broker(one: BrokerSet, queues: QueueData, acting: bool) -> dict[str, Any]:

@@ -122,10 +122,14 @@ def step(
 
 
 def look() -> Iterator[Step]:
-    """Routes for new and for old clients, and the clusters."""
+    """Routes for new and for old clients, and the clusters.
+
+    The static topic's for new ones only: old ones are shown no queue of it (PARITY).
+    """
     for name in ("A", "B", "C/\u00fc"):
         yield step(105, {"topic": name})
         yield step(105, {"topic": name}, version=317)
+    yield step(105, {"topic": "M"})
     yield step(106)
 
 
@@ -178,7 +182,8 @@ def registration_steps() -> Iterator[Step]:
     """Both compressed forms, mappings, epochs, zones, names beyond ASCII."""
     packed = compressed_body([b"A 3 3 6 SINGLE_TAG {}", b"B 5 6 7 SINGLE_TAG"])
     old = compressed_body([b"A 4 3 6 SINGLE_TAG", b"B 5 6 7 SINGLE_TAG"], infos=None)
-    mapped = registration_body([A, B], 3, 1, {"A": mapping_info("A")}, ["f:1"])
+    static = topic("M")
+    mapped = registration_body([A, B, static], 3, 1, {"M": mapping_info("M")}, ["f:1"])
     other = broker_fields(brokerAddr="h3:1")
     yield from looked_at(
         step(103, broker_fields(compressed=True), packed),

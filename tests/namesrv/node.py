@@ -81,9 +81,9 @@ class Node:
         body = registration_body(chosen, epoch, counter, mappings, filters)
         return self.ask(103, broker_fields(**fields), body, connection=connection)
 
-    def route(self, name: str = "A", **fields: str) -> dict[str, Any]:
+    def route(self, name: str = "A", version: int = VERSION, **fields: str) -> dict[str, Any]:
         """A topic's route; empty without one."""
-        answer = self.ask(105, {"topic": name, **fields})
+        answer = self.ask(105, {"topic": name, **fields}, version=version)
         found: dict[str, Any] = fastjson.loads(answer.body) if answer.code == 0 else {}
         return found
 
@@ -148,11 +148,19 @@ def registration_body(
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-def mapping_info(name: str, broker: str = NAME, epoch: int = 7) -> dict[str, object]:
-    """A TopicQueueMappingInfo as a 5.x broker writes it."""
+def mapping_info(
+    name: str,
+    broker: str = NAME,
+    epoch: int = 7,
+    *,
+    dirty: bool = False,
+    leads: Mapping[int, int] | None = None,
+) -> dict[str, object]:
+    """A TopicQueueMappingInfo as a 5.x broker writes it; ``leads``: physical by logical queue."""
+    ids = {0: 0, 1: 1} if leads is None else leads
     return {
-        "bname": broker, "currIdMap": {"0": 0, "1": 1}, "dirty": False, "epoch": epoch,
-        "scope": "__global__", "topic": name, "totalQueues": 2,
+        "bname": broker, "currIdMap": {str(key): value for key, value in ids.items()},
+        "dirty": dirty, "epoch": epoch, "scope": "__global__", "topic": name, "totalQueues": 2,
     }  # fmt: skip
 
 

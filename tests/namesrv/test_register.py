@@ -199,39 +199,6 @@ def test_topics_when_static_ones_are_registered_then_none_is_deleted() -> None:
     assert {"A", "B", "N"} == set(node.perms())
 
 
-# -- step 9: static topics ---------------------------------------------------------------------
-
-
-def test_mapping_when_it_is_registered_then_the_route_has_it_until_the_topic_goes() -> None:
-    """Java never forgets one: a topic made anew under the name would be taken for static."""
-    node = Node()
-    node.register(mappings={"A": mapping_info("A")})
-    assert {NAME: mapping_info("A")} == node.route()["topicQueueMappingByBroker"]
-    assert "topicQueueMappingByBroker" not in node.route("B")
-    node.ask(216, {"topic": "A", "clusterName": CLUSTER})
-    node.register()
-    assert "topicQueueMappingByBroker" not in node.route()
-
-
-def test_mapping_when_its_broker_leaves_then_it_is_forgotten() -> None:
-    """The other half of the same: the mappings of a set go with the set."""
-    node = Node()
-    node.register(mappings={"A": mapping_info("A")})
-    node.close(1)
-    assert {} == node.machine.table.mappings
-    assert 0 == node.machine.table.mapping_count
-
-
-def test_mapping_when_only_it_changes_then_the_version_decides() -> None:
-    """Step 9: an equal version is no news; the last word wins, whatever its own epoch."""
-    node = Node()
-    node.register(mappings={"A": mapping_info("A", epoch=7)})
-    node.register(mappings={"A": mapping_info("A", epoch=9)})
-    assert 7 == node.route()["topicQueueMappingByBroker"][NAME]["epoch"]
-    node.register(mappings={"A": mapping_info("A", epoch=3)}, counter=2)
-    assert 3 == node.route()["topicQueueMappingByBroker"][NAME]["epoch"]
-
-
 # -- the body ----------------------------------------------------------------------------------
 
 

@@ -1,0 +1,296 @@
+"""What a name server knows of static topics: whose word counts, and who is shown what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.namesrv.node import (
+    CLUSTER,
+    MASTER,
+    NAME,
+    SLAVE,
+    SLAVE_HA,
+    Node,
+    broker_fields,
+    compressed_body,
+    mapping_info,
+    topic,
+)
+
+GO, JAVA_4_9_8, JAVA_5_0_0 = 317, 409, 413
+
+
+def infos(node: Node, name: str = "A") -> dict[str, Any]:
+    """What clients are told, by broker set."""
+    found: dict[str, Any] = node.route(name).get("topicQueueMappingByBroker", {})
+    return found
+
+
+def static(**members: Any) -> Mapping[str, object]:
+    """The mapping of A for a registration."""
+    return {"A": mapping_info("A", **members)}
+
+
+# -- whose word counts -------------------------------------------------------------------------
+
+
+def test_mapping_when_it_is_registered_then_the_route_has_it_until_the_topic_goes() -> None:
+    """Java never forgets one: a topic made anew under the name would be taken for static."""
+    node = Node()
+    node.register(mappings=static())
+    assert {NAME: mapping_info("A")} == infos(node)
+    assert "topicQueueMappingByBroker" not in node.route("B")
+    node.ask(216, {"topic": "A", "clusterName": CLUSTER})
+    node.register()
+    assert {} == infos(node)
+
+
+def test_mapping_when_its_broker_leaves_then_it_is_forgotten() -> None:
+    """The other half of the same: the mappings of a set go with the set."""
+    node = Node()
+    node.register(mappings=static())
+    node.close(1)
+    assert {} == node.machine.table.mappings
+    assert 0 == node.machine.table.mapping_count
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "taken"),
+    [
+        ((7, False), (6, False), False),
+        ((7, True), (6, False), False),
+        ((7, False), (8, False), True),
+        ((7, False), (8, True), True),
+        ((7, False), (7, False), True),
+        ((7, False), (7, True), False),
+        ((7, True), (7, False), True),
+        ((7, True), (7, True), True),
+    ],
+)
+def test_mapping_when_another_is_registered_then_epoch_and_dirt_decide(
+    before: tuple[int, bool], after: tuple[int, bool], taken: bool
+) -> None:
+    """Java takes the last word: of a master that is behind, say, or of a delayed registration."""
+    node = Node()
+    old = mapping_info("A", epoch=before[0], dirty=before[1], leads={0: 0})
+    new = mapping_info("A", epoch=after[0], dirty=after[1], leads={1: 1})
+    node.register(mappings={"A": old})
+    node.register(mappings={"A": new}, counter=2)
+    assert {NAME: new if taken else old} == infos(node)
+
+
+def test_mapping_when_a_new_master_names_the_same_epoch_then_its_word_counts() -> None:
+    """It is the one that serves the queues now."""
+    node = Node()
+    node.register(mappings=static(leads={0: 0}))
+    node.register(mappings=static(leads={0: 0, 1: 1}), epoch=2, brokerAddr=SLAVE, connection=2)
+    assert {"0": 0, "1": 1} == infos(node)[NAME]["currIdMap"]
+
+
+def test_mapping_when_the_topic_was_deleted_meanwhile_then_an_older_epoch_counts() -> None:
+    """It is another topic of the same name."""
+    node = Node()
+    node.register(mappings=static(epoch=9))
+    node.ask(216, {"topic": "A", "clusterName": CLUSTER})
+    node.register(mappings=static(epoch=3), counter=2)
+    assert 3 == infos(node)[NAME]["epoch"]
+
+
+def test_mapping_when_only_it_changes_then_a_newer_epoch_counts_all_the_same() -> None:
+    """Java's 513 writes queues, then the mapping; what registers in between uses the version up."""
+    node = Node()
+    node.register(mappings=static(epoch=7, leads={0: 0}))
+    node.register(mappings=static(epoch=7, leads={}))
+    assert {"0": 0} == infos(node)[NAME]["currIdMap"]
+    node.register(mappings=static(epoch=8, leads={}))
+    assert 8 == infos(node)[NAME]["epoch"]
+
+
+def test_mapping_when_an_unchanged_registration_lists_a_deleted_topic_again_then_it_is_static() -> (
+    None
+):
+    """Its queues come back, as in Java; without the mapping they would look like ordinary ones."""
+    node = Node()
+    node.register(mappings=static())
+    node.ask(216, {"topic": "A", "clusterName": CLUSTER})
+    node.register(mappings=static())
+    assert {NAME: mapping_info("A")} == infos(node)
+
+
+def test_mapping_when_it_is_of_another_set_s_name_then_it_is_passed_over() -> None:
+    """A set that was renamed still has its old name there; it does not speak for that one."""
+    node = Node()
+    node.register(brokerName="other", brokerAddr="o:1", connection=2,
+                  mappings=static(broker="other", epoch=5))  # fmt: skip
+    node.register(mappings=static(broker="other", epoch=9))
+    assert {"other": 5} == {name: one["epoch"] for name, one in infos(node).items()}
+
+
+def test_mapping_when_java_registers_a_remap_broker_by_broker_then_each_queue_has_one_leader() -> (
+    None
+):
+    """mqadmin's order: in (undecided), out, in again of the same epoch; queue 0 moves to c."""
+    node = Node()
+    others = {"brokerName": "c", "brokerAddr": "c:1", "connection": 2}
+    node.register(mappings=static(epoch=7, leads={0: 0, 1: 1}))
+    node.register(mappings=static(broker="c", epoch=7, leads={}), **others)
+    assert {0: ("b", 0), 1: ("b", 1)} == leaders(node)
+    node.register(mappings=static(broker="c", epoch=8, leads={0: 0}), counter=2, **others)
+    assert {0: ("c", 0), 1: ("b", 1)} == leaders(node)
+    node.register(mappings=static(epoch=8, leads={1: 1}), counter=2)
+    node.register(mappings=static(broker="c", epoch=8, leads={0: 0}), counter=3, **others)
+    assert {0: ("c", 0), 1: ("b", 1)} == leaders(node)
+
+
+def leaders(node: Node) -> dict[int, tuple[str, int]]:
+    """Set and physical queue by logical queue, worked out as Java's client does it."""
+    found: dict[int, tuple[int, str, int]] = {}
+    for name, info in infos(node).items():
+        for logical, physical in info["currIdMap"].items():
+            one = (info["epoch"], name, physical)
+            found[int(logical)] = max(one, found.get(int(logical), one))
+    return {logical: one[1:] for logical, one in found.items()}
+
+
+# -- a topic that is no longer static ----------------------------------------------------------
+
+
+def test_mapping_when_its_master_lists_the_topic_without_then_it_goes_the_second_time() -> None:
+    """Made anew as an ordinary one while this name server could not be told of the deletion."""
+    node = Node()
+    node.register(mappings=static())
+    node.register(counter=2)
+    assert {NAME: mapping_info("A")} == infos(node)
+    node.register(counter=2)
+    assert {} == infos(node)
+    assert 0 == node.machine.table.mapping_count
+
+
+def test_mapping_when_java_splits_its_registrations_then_the_topic_stays_static() -> None:
+    """Topics come first, without infos, and all infos with the last part, again and again."""
+    node = Node()
+    node.register(mappings=static())
+    for counter in (2, 4, 6):
+        node.register([topic("A"), topic("B")], counter=counter)
+        assert {NAME} == set(infos(node)), counter
+        node.register([topic("C")], counter=counter + 1, mappings=static())
+        assert {NAME} == set(infos(node)), counter
+
+
+def test_mapping_when_a_slave_speaks_for_the_set_without_it_then_it_stays() -> None:
+    """It may not have copied the mapping yet; clients would take a static topic for another."""
+    node = Node()
+    acting = {"enableActingMaster": True}
+    slave = {
+        "brokerAddr": SLAVE,
+        "haServerAddr": SLAVE_HA,
+        "brokerId": 1,
+        "connection": 2,
+        **acting,
+    }
+    node.register(mappings=static(), **acting)
+    node.register(**slave)
+    node.close(1)
+    for counter in (2, 3, 4):
+        node.register(counter=counter, **slave)
+    assert {NAME: mapping_info("A")} == infos(node)
+
+
+def test_mapping_when_others_of_the_same_topic_have_none_then_theirs_go_only() -> None:
+    """Each set speaks for itself."""
+    node = Node()
+    others = {"brokerName": "c", "brokerAddr": "c:1", "connection": 2}
+    node.register(mappings=static())
+    node.register(mappings=static(broker="c"), **others)
+    for counter in (2, 3):
+        node.register(counter=counter)
+    assert {"c"} == set(infos(node))
+
+
+def test_mapping_when_it_went_and_comes_back_then_doubts_begin_anew() -> None:
+    """What was doubted once must not be dropped at the next word about it."""
+    node = Node()
+    for counter in (1, 5):
+        node.register(mappings=static(), counter=counter)
+        node.register(counter=counter + 1)
+        node.ask(216, {"topic": "A", "clusterName": CLUSTER})
+        node.register(mappings=static(), counter=counter + 2)
+        node.register(counter=counter + 3)
+        assert {NAME} == set(infos(node)), counter
+
+
+def test_limit_when_known_mappings_are_registered_again_then_they_count_once() -> None:
+    """A broker with more than half of them could not register a second time."""
+    node = Node({"routesMax": "3"})
+    known = static()
+    assert [0, 0] == [node.register(mappings=known, counter=one).code for one in (1, 2)]
+    more = {**known, **{f"T{one}": mapping_info(f"T{one}") for one in range(3)}}
+    assert 1 == node.register(mappings=more, counter=3).code
+
+
+# -- who is shown what -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, GO, JAVA_4_9_8])
+def test_route_when_an_old_client_asks_for_a_static_topic_then_it_has_no_queues(
+    version: int,
+) -> None:
+    """Its physical numbers would be taken for logical queues. A 17 would not keep it from sending."""
+    node = Node({"orderMessageEnable": "true"})
+    node.register(mappings=static())
+    node.ask(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "A", "value": "b:4"})
+    route = node.route(version=version)
+    assert {
+        "brokerName": NAME, "perm": 0, "readQueueNums": 0, "topicSysFlag": 0, "writeQueueNums": 0,
+    } == route["queueDatas"][0]  # fmt: skip
+    assert [NAME] == [one["brokerName"] for one in route["brokerDatas"]]
+    assert {"orderTopicConf", "topicQueueMappingByBroker"}.isdisjoint(route)
+    ordinary = node.route("B", version=version)
+    assert 6 == ordinary["queueDatas"][0]["perm"]
+
+
+def test_route_when_a_5x_client_asks_for_a_static_topic_then_it_has_mappings_and_no_order() -> None:
+    """With an orderTopicConf Java's producers use physical queues all the same."""
+    node = Node({"orderMessageEnable": "true"})
+    node.register(mappings=static())
+    for name in ("A", "B"):
+        node.ask(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": name, "value": "b:4"})
+    route = node.route(version=JAVA_5_0_0)
+    assert (6, {NAME: mapping_info("A")}) == (
+        route["queueDatas"][0]["perm"], route["topicQueueMappingByBroker"],
+    )  # fmt: skip
+    assert "orderTopicConf" not in route
+    assert "b:4" == node.route("B")["orderTopicConf"]
+
+
+def test_route_when_a_topic_becomes_static_then_old_clients_lose_its_queues_and_are_noted() -> None:
+    """The kept answer goes, and the log says once why nothing is served."""
+    node = Node()
+    node.register()
+    assert [6] == perms(node, GO)
+    node.register(mappings=static(), counter=2)
+    assert [[0], [0], [6]] == [perms(node, one) for one in (GO, GO, JAVA_5_0_0)]
+    assert ["static_topic_refused"] == [
+        one.event for one in node.effects if getattr(one, "event", "").startswith("static")
+    ]
+    node.ask(216, {"topic": "A", "clusterName": CLUSTER})
+    node.register([topic("A"), topic("B")], counter=3)
+    assert [6] == perms(node, GO)
+
+
+def perms(node: Node, version: int) -> list[int]:
+    """Of the queues that a client is shown."""
+    return [one["perm"] for one in node.route(version=version)["queueDatas"]]
+
+
+def test_compressed_body_when_it_has_mappings_then_their_epochs_count_as_well() -> None:
+    """The other form of a registration ends in the same rules."""
+    node = Node()
+    node.register(mappings=static(epoch=9))
+    info = b'{"bname":"b","currIdMap":{0:0},"epoch":3,"topic":"A","totalQueues":2}'
+    body = compressed_body([b"A 4 4 6 SINGLE_TAG", b"B 4 4 6 SINGLE_TAG"], infos=[info])
+    node.ask(103, broker_fields(compressed=True, brokerAddr=MASTER), body)
+    assert 9 == infos(node)[NAME]["epoch"]
