@@ -84,6 +84,7 @@ class RouteTable:
         topics: queues by topic and brokerName.
         topics_of: the topics of each brokerName, in order of arrival.
         mappings: static topics' infos by topic and brokerName.
+        doubts: topics and brokerNames whose mapping was missing when it was last looked for.
         filter_servers: by cluster and address.
         ha_addresses: what each address registered last, also when it has gone since.
         kept: answers that hold until the next change.
@@ -103,7 +104,7 @@ class RouteTable:
         self._by_connection: dict[int, dict[BrokerAddr, None]] = {}
         self.route_count = 0
         self.mapping_count = 0
-        self._doubts: set[tuple[str, str]] = set()
+        self.doubts: set[tuple[str, str]] = set()
 
     # -- topics ------------------------------------------------------------------------------
 
@@ -162,14 +163,14 @@ class RouteTable:
     def doubt_mapping(self, topic: str, broker_name: str) -> bool:
         """The set named the topic without a mapping; tells whether for the first time."""
         doubt = (topic, broker_name)
-        if doubt in self._doubts:
+        if doubt in self.doubts:
             return False
-        self._doubts.add(doubt)
+        self.doubts.add(doubt)
         return True
 
     def trust_mapping(self, topic: str, broker_name: str) -> None:
         """The set named a mapping, or there is none to doubt."""
-        self._doubts.discard((topic, broker_name))
+        self.doubts.discard((topic, broker_name))
 
     def delete_topic(self, topic: str, broker_names: Iterable[str]) -> tuple[str, ...]:
         """Take a topic from these sets; returns those that had it."""

@@ -9,12 +9,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from rmqha.remoting import fastjson
-from tests.namesrv.node import CLUSTER, Node, broker_fields, topic
+from tests.namesrv.node import CLUSTER, Node, broker_fields, mapping_info, topic
+
+Word = tuple[int, bool]
 
 NAMES = st.sampled_from(["b", "c"])
 HOSTS = st.integers(1, 4)
 IDS = st.integers(0, 3)
 TOPICS = st.frozensets(st.sampled_from(["A", "B", "D"]), max_size=3)
+WORDS = st.none() | st.tuples(st.integers(1, 3), st.booleans())
+"""What a registration says of A's mapping: epoch and dirt, or nothing."""
 TIMEOUT_MS = 10_000
 
 
@@ -36,6 +40,8 @@ class Model:
 
     brokers: dict[str, Broker] = field(default_factory=dict)
     topics: dict[str, dict[str, int]] = field(default_factory=dict)
+    words: dict[str, Word] = field(default_factory=dict)
+    doubted: set[str] = field(default_factory=set)
 
     def ids(self, name: str) -> dict[int, str]:
         """Addresses by id."""
@@ -50,6 +56,34 @@ class Model:
         one = self.brokers.pop(address, None)
         if one is not None and not self.ids(one.name):
             self.topics.pop(one.name, None)
+            self.forget_mapping(one.name)
+
+    def forget_mapping(self, name: str) -> None:
+        """Nothing is known of A at a set."""
+        self.words.pop(name, None)
+        self.doubted.discard(name)
+
+    def hear(
+        self, name: str, word: Word | None, *, changed: bool, lists: bool, master: bool
+    ) -> None:
+        """A set's word about A, or its silence."""
+        before = self.words.get(name)
+        if word is not None:
+            self.doubted.discard(name)
+            if before is None:
+                taken = changed or "A" in self.topics.get(name, {})
+            elif changed:
+                # The newer one; of one epoch the clean one, and of two equals the later one.
+                taken = (word[0], not word[1]) >= (before[0], not before[1])
+            else:
+                taken = word[0] > before[0]
+            if taken:
+                self.words[name] = word
+        elif before is not None and lists and master:
+            if name in self.doubted:
+                self.forget_mapping(name)
+            else:
+                self.doubted.add(name)
 
 
 class NameServerMachine(RuleBasedStateMachine):
@@ -62,7 +96,7 @@ class NameServerMachine(RuleBasedStateMachine):
 
     @rule(
         name=NAMES, host=HOSTS, broker_id=IDS, epoch=st.integers(0, 3),
-        counter=st.integers(1, 3), topics=TOPICS, connection=st.integers(1, 3),
+        counter=st.integers(1, 3), topics=TOPICS, connection=st.integers(1, 3), word=WORDS,
     )  # fmt: skip
     def register(
         self,
@@ -73,6 +107,7 @@ class NameServerMachine(RuleBasedStateMachine):
         counter: int,
         topics: frozenset[str],
         connection: int,
+        word: Word | None,
     ) -> None:
         """A broker registers, for the first time or again, as the same or as another."""
         address, model = f"h{host}:1", self.model
@@ -80,6 +115,8 @@ class NameServerMachine(RuleBasedStateMachine):
             [topic(one) for one in sorted(topics)], brokerName=name, brokerAddr=address,
             haServerAddr=f"h{host}:2", brokerId=broker_id, epoch=epoch, counter=counter,
             heartbeatTimeoutMillis=TIMEOUT_MS, connection=connection,
+            mappings=None if word is None
+            else {"A": mapping_info("A", name, word[0], dirty=word[1])},
         )  # fmt: skip
         known = model.ids(name)
         if broker_id not in known and len(topics) == 1:
@@ -106,6 +143,8 @@ class NameServerMachine(RuleBasedStateMachine):
             for one in topics:
                 if holder is None or not same or one not in listed:
                     listed[one] = 6
+            model.hear(name, word, changed=holder is None or not same, lists="A" in topics,
+                       master=broker_id == 0)  # fmt: skip
         master = model.ids(name).get(0)
         told = {} if broker_id == 0 or master is None else {"masterAddr": master}
         assert told.get("masterAddr") == (answer.ext_fields or {}).get("masterAddr")
@@ -158,8 +197,10 @@ class NameServerMachine(RuleBasedStateMachine):
     def delete_topic(self, name: str) -> None:
         """An operator deletes a topic."""
         self.node.ask(216, {"topic": name, "clusterName": CLUSTER})
-        for listed in self.model.topics.values():
+        for broker_name, listed in self.model.topics.items():
             listed.pop(name, None)
+            if name == "A":
+                self.model.forget_mapping(broker_name)
 
     @invariant()
     def shows_what_the_model_has(self) -> None:
@@ -183,12 +224,26 @@ class NameServerMachine(RuleBasedStateMachine):
             assert sorted(expected) == [data["brokerName"] for data in route.get("brokerDatas", [])]
 
     @invariant()
+    def shows_the_newest_mapping_of_each_set(self) -> None:
+        """New clients see what counts of each set, old ones a topic without queues."""
+        shown = self.node.route("A").get("topicQueueMappingByBroker", {})
+        known = {} if not self.node.route("A") else self.model.words
+        assert known == {name: (one["epoch"], one["dirty"]) for name, one in shown.items()}
+        old = self.node.route("A", version=317)
+        assert "topicQueueMappingByBroker" not in old
+        refused = [one["perm"] == 0 for one in old.get("queueDatas", [])]
+        assert [bool(shown)] * len(refused) == refused
+
+    @invariant()
     def keeps_nothing_that_is_not_needed(self) -> None:
         """No table may grow with what has gone."""
         table = self.node.machine.table
         assert {address for _, address in table.live} == set(self.model.brokers)
         assert table.route_count == sum(map(len, table.topics.values()))
         assert table.route_count == sum(map(len, table.topics_of.values()))
+        assert table.mapping_count == sum(map(len, table.mappings.values()))
+        assert set(self.model.words) == set(table.mappings.get("A", {}))
+        assert {("A", name) for name in self.model.doubted} == table.doubts
         owned = {key for one in (1, 2, 3) for key in table.owned_by(one)}
         assert owned == set(table.live)
 
