@@ -7,8 +7,20 @@ from typing import NamedTuple
 
 from rmqha.base.ids import MASTER_ID
 from rmqha.namesrv.route_table import BrokerAddr, BrokerSet, RouteTable
+from rmqha.namesrv.static_topics import leaders
 from rmqha.remoting.broker_figures import UNKNOWN, Figures
-from rmqha.web.document import BrokerSetView, NodeView, ReplicaView, StatusDocument, gaps
+from rmqha.web.document import (
+    BrokerSetView,
+    LogicalQueueView,
+    NodeView,
+    ReplicaView,
+    StaticTopicView,
+    StatusDocument,
+    gaps,
+)
+
+LOGICAL_QUEUES_MAX = 1_000
+"""Of all topics together: the page is made anew every second."""
 
 
 class NodeFacts(NamedTuple):
@@ -39,14 +51,34 @@ def document(facts: NodeFacts, table: RouteTable, figures: Mapping[str, Figures]
         facts.address,
         facts.version,
         facts.started_ms,
-        facts={"brokers": len(table.live), "topics": len(table.topics)},
+        facts={
+            "brokers": len(table.live),
+            "topics": len(table.topics),
+            **({"static topics": len(table.mappings)} if table.mappings else {}),
+        },
     )
     sets = sorted(table.sets.values(), key=lambda one: (one.cluster_name, one.broker_name))
     return StatusDocument(
         facts.time_ms,
         node,
         broker_sets=tuple(_set(facts.now_ms, table, one, figures) for one in sets),
+        static_topics=tuple(_static_topics(table)),
     )
+
+
+def _static_topics(table: RouteTable) -> Iterable[StaticTopicView]:
+    """Static topics by name, until as many queues are shown as may be."""
+    left = LOGICAL_QUEUES_MAX
+    for topic in sorted(table.mappings):
+        if left <= 0:
+            return
+        infos = table.mappings[topic]
+        newest = max(infos.values(), key=lambda one: one.epoch)
+        led = leaders(infos)
+        shown = range(min(left, newest.total_queues))
+        left -= len(shown)
+        queues = (LogicalQueueView(one, *led.get(one, (None, None))) for one in shown)
+        yield StaticTopicView(topic, newest.epoch, newest.total_queues, tuple(queues))
 
 
 def _set(

@@ -88,6 +88,33 @@ class ElectionView(Struct, frozen=True):
     commit_ms: int | None = None
 
 
+class LogicalQueueView(Struct, frozen=True):
+    """A logical queue of a static topic.
+
+    Attributes:
+        broker_name, queue_id: the set that leads it, and its physical queue there; None where
+            nobody is known to.
+    """
+
+    id: int
+    broker_name: str | None
+    queue_id: int | None
+
+
+class StaticTopicView(Struct, frozen=True):
+    """A static topic.
+
+    Attributes:
+        epoch: the newest one that a set has named.
+        queues: those that are shown; ``total_queues`` may be more.
+    """
+
+    topic: str
+    epoch: int
+    total_queues: int
+    queues: tuple[LogicalQueueView, ...]
+
+
 class StatusDocument(Struct, frozen=True):
     """The whole page; parts that a node knows nothing of are empty.
 
@@ -101,6 +128,7 @@ class StatusDocument(Struct, frozen=True):
     controllers: tuple[ControllerView, ...] = ()
     broker_sets: tuple[BrokerSetView, ...] = ()
     elections: tuple[ElectionView, ...] = ()
+    static_topics: tuple[StaticTopicView, ...] = ()
 
     def encode(self) -> bytes:
         """JSON, member names as above."""

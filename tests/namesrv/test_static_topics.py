@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from rmqha.namesrv.status_document import LOGICAL_QUEUES_MAX, NodeFacts, document
+from rmqha.web.document import LogicalQueueView, StaticTopicView
 from tests.namesrv.node import (
     CLUSTER,
     MASTER,
@@ -217,6 +219,39 @@ def test_limit_when_known_mappings_are_registered_again_then_they_count_once() -
     assert [0, 0] == [node.register(mappings=known, counter=one).code for one in (1, 2)]
     more = {**known, **{f"T{one}": mapping_info(f"T{one}") for one in range(3)}}
     assert 1 == node.register(mappings=more, counter=3).code
+
+
+# -- the status page ---------------------------------------------------------------------------
+
+FACTS = NodeFacts("ns:1", "v", 0, 0, 0)
+
+
+def test_page_when_topics_are_static_then_each_logical_queue_has_its_leader_set() -> None:
+    """By the newest word about each; a queue that nobody claims is shown as such."""
+    node = Node()
+    node.register(mappings=static(epoch=7, leads={0: 0}))
+    node.register(mappings=static(broker="c", epoch=8, leads={0: 5}), brokerName="c",
+                  brokerAddr="c:1", connection=2)  # fmt: skip
+    shown = document(FACTS, node.machine.table, {})
+    assert 1 == shown.node.facts["static topics"]
+    queues = (LogicalQueueView(0, "c", 5), LogicalQueueView(1, None, None))
+    assert (StaticTopicView("A", 8, 2, queues),) == shown.static_topics
+
+
+def test_page_when_there_are_very_many_logical_queues_then_the_first_are_shown() -> None:
+    """It is made every second, and sent to every browser."""
+    node = Node()
+    many = LOGICAL_QUEUES_MAX - 1
+    node.register(
+        mappings={
+            "A": {**mapping_info("A"), "totalQueues": many},
+            "B": {**mapping_info("B"), "totalQueues": many},
+            "C": {**mapping_info("C"), "totalQueues": many},
+        }
+    )
+    shown = document(FACTS, node.machine.table, {}).static_topics
+    assert [("A", many), ("B", 1)] == [(one.topic, len(one.queues)) for one in shown]
+    assert many == shown[1].total_queues
 
 
 # -- who is shown what -------------------------------------------------------------------------
