@@ -175,12 +175,13 @@ class TopicQueueMappingDetail(Struct, frozen=True):
         }
 
     def members(self) -> dict[str, Any]:
-        """The JSON members; Java leaves ``currIdMap`` empty here as well."""
+        """The JSON members in Java's order; ``currIdMap`` is empty here as well."""
         queues = {
             logical: [one.members() for one in segments]
             for logical, segments in sorted(self.hosted_queues.items())
         }
-        return {**self.info_members(), "currIdMap": {}, "hostedQueues": queues}
+        members = {**self.info_members(), "currIdMap": {}, "hostedQueues": queues}
+        return dict(sorted(members.items()))
 
     @classmethod
     def of(cls, value: object) -> TopicQueueMappingDetail:
