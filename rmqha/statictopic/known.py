@@ -151,17 +151,23 @@ def _newest(copies: Sequence[_Copy]) -> Segments:
         )
 
     newest = max(dict.fromkeys(one.place for one in copies), key=weight)
-    # The leader's own list lacks what has expired.
-    best = max(
-        (one for one in copies if one.place == newest),
-        key=lambda one: (one.last.is_decided, one.is_claim, one.holder.epoch),
-    ).segments
+    best = max((one for one in copies if one.place == newest), key=_trust).segments
     for one in copies:
         # A broker that was given up and is back has messages that nobody else knows of.
         if one.is_claim and one.last.is_decided and one.last.gen < best[0].gen:
             both = one.segments + best
             best = best if segments_error(both) else both
     return best
+
+
+def _trust(one: _Copy) -> tuple[bool, int, int]:
+    """Which of several lists with one leader to take.
+
+    The leader's own list lacks what has expired. While it is undecided that is no gain: it begins
+    behind the segment before it, be that one empty.
+    """
+    decided = one.last.is_decided
+    return decided, one.is_claim if decided else len(one.segments), one.holder.epoch
 
 
 def is_unfinished(known: Known) -> bool:

@@ -128,6 +128,12 @@ def test_story_when_a_creation_dies_then_the_queues_are_not_lost(crash: int) -> 
     assert cluster.known().total_queues == 4
 
 
+def test_story_when_the_old_segment_is_cleaned_away_amid_a_move_then_it_is_finished() -> None:
+    """It was empty, and so the new leader dropped it before it knew where it begins itself."""
+    acts: list[Act] = [("grow", 2, ["a"], None), ("remap", ["a", "b"], 2), ("expire", "a", 1)]
+    Story().play(acts)
+
+
 def test_java_broker_when_it_takes_undecided_messages_then_they_get_offsets_later() -> None:
     """Between its being told and the old leader's stop both would take messages: so does Java's."""
     cluster = ModelCluster(NAMES, java=["b"])

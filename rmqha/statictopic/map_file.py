@@ -1,0 +1,161 @@
+"""Map files: what brokers knew before a change, and what they are to know after it.
+
+An after-file is a plan that can be carried out again. New leaders in it are undecided, as they are
+when a change begins; where they begin is always found out anew.
+
+Source: TopicRemappingDetailWrapper of RocketMQ 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.remoting import fastjson
+from rmqha.remoting.values import as_number, as_object, as_text
+from rmqha.statictopic.known import Known, KnownTopic, PlanRefused, histories
+from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments, TopicQueueMappingDetail
+from rmqha.statictopic.plan import Change, retell
+
+CREATE_OR_UPDATE = "CREATE_OR_UPDATE"
+REMAPPING = "REMAPPING"
+
+Configs = Mapping[str, Mapping[str, Any]]
+"""The JSON members of each broker's TopicConfig; read and write queues are set here."""
+
+
+class MapFile(Struct, frozen=True):
+    """A map file's content."""
+
+    kind: str
+    epoch: int
+    known: Known
+
+
+def before_file(change: Change, kind: str, configs: Configs) -> bytes:
+    """What brokers know before a change."""
+    return _file(change.known, kind, change.known.epoch, configs, [], [])
+
+
+def after_file(change: Change, kind: str, configs: Configs) -> bytes:
+    """What brokers are to know after a change, as far as it is decided."""
+    known = change.known
+    for name in known.brokers:
+        read, write = change.queue_nums(name)
+        known = known.with_broker(
+            name, KnownTopic(read, write, change.detail(name, change.histories))
+        )
+    return _file(known, kind, change.epoch, configs, change.map_in, change.map_out)
+
+
+def _file(
+    known: Known, kind: str, epoch: int, configs: Configs, map_in: list[str], map_out: list[str]
+) -> bytes:
+    table = {}
+    for name, one in sorted(known.brokers.items()):
+        if one.detail is None and not one.write_queue_nums:
+            continue
+        nums = {"readQueueNums": one.read_queue_nums, "writeQueueNums": one.write_queue_nums}
+        detail = None if one.detail is None else {"mappingDetail": one.detail.members()}
+        table[name] = dict(sorted({**configs[name], **nums, **(detail or {})}.items()))
+    return fastjson.dumps_bare(
+        {
+            "brokerConfigMap": table,
+            "brokerToMapIn": map_in,
+            "brokerToMapOut": map_out,
+            "epoch": epoch,
+            "topic": known.topic,
+            "type": kind,
+        }
+    )
+
+
+def read_map_file(data: bytes) -> MapFile:
+    """Read a map file, of the Java tool as well.
+
+    Raises:
+        RemoteProtocolError: not such a file.
+    """
+    members = as_object(fastjson.loads(data))
+    topic = as_text(members.get("topic"))
+    if not topic:
+        raise RemoteProtocolError("the map file names no topic")
+    brokers = {}
+    for name, value in as_object(members.get("brokerConfigMap")).items():
+        config = as_object(value)
+        one = known_topic(config)
+        if one.detail is not None and (one.detail.topic, one.detail.broker_name) != (topic, name):
+            raise RemoteProtocolError(f"the mapping of {name} is another broker's or topic's")
+        brokers[name] = one
+    kind = as_text(members.get("type")) or REMAPPING
+    return MapFile(kind, as_number(members.get("epoch")), Known(topic, brokers))
+
+
+def known_topic(config: Mapping[str, Any]) -> KnownTopic:
+    """What a broker knows, by its TopicConfigAndQueueMapping (351); raises RemoteProtocolError."""
+    mapping = config.get("mappingDetail")
+    return KnownTopic(
+        as_number(config.get("readQueueNums")),
+        as_number(config.get("writeQueueNums")),
+        None if mapping is None else TopicQueueMappingDetail.of(mapping),
+    )
+
+
+def apply_file(known: Known, file: MapFile, now_ms: int, *, force: bool = False) -> Change:
+    """The change after which queues are where an after-file has them.
+
+    What has been done of it already is left as it is.
+
+    Raises:
+        PlanRefused: it is another topic's; a queue has moved since it was written; it needs a
+            broker that is not there.
+    """
+    if file.known.topic != known.topic:
+        raise PlanRefused(f"the file is of topic {file.known.topic}")
+    change = retell(known, now_ms, force=force)
+    lists, wanted = dict(change.histories), histories(file.known)
+    for logical, segments in wanted.items():
+        lists[logical] = _applied(known, logical, lists.get(logical), segments)
+    total = max(known.total_queues, file.known.total_queues)
+    missing = [logical for logical in range(total) if logical not in lists]
+    if missing:
+        raise PlanRefused(f"neither the file nor a broker has logical queue {missing[0]}")
+    # Generations and brokers are the file's: if this, too, is cut short, the next one goes on.
+    epoch = max(change.epoch, file.epoch + 1)
+    born = frozenset(lists) - change.histories.keys()
+    scribe = min((lists[logical][-1].broker_name for logical in born), default=None)
+    return replace(
+        change, epoch=epoch, total_queues=total, histories=lists, scribe=scribe, born=born
+    )
+
+
+def _applied(known: Known, logical: int, present: Segments | None, file: Segments) -> Segments:
+    target = file[-1]
+    if present is None:
+        if known.leader(file) is None:
+            raise PlanRefused(f"broker set {target.broker_name} is not in the cluster")
+        return file
+    last = present[-1]
+    if _same_place(last, target):
+        return present
+    follows = len(file) > 1 and _same_place(file[-2], last) and last.is_decided
+    if not follows:
+        raise PlanRefused(
+            f"logical queue {logical} is at {last.broker_name} in generation {last.gen}, and the "
+            f"file does not go on from there"
+        )
+    if known.leader(file) is None:
+        raise PlanRefused(f"broker set {target.broker_name} is not in the cluster")
+    # A beginning that stands in the file may lie inside what has been taken since.
+    lost = known.leader(present) is None
+    return (*present, target if lost else replace(target, logic_offset=-1))
+
+
+def _same_place(one: LogicQueueMappingItem, other: LogicQueueMappingItem) -> bool:
+    return (one.gen, one.broker_name, one.queue_id) == (
+        other.gen, other.broker_name, other.queue_id,
+    )  # fmt: skip
