@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from rmqha.base.errors import RmqhaError
+from rmqha.client.exchange import Exchange
 
 
 class Table(Struct, frozen=True):
@@ -27,6 +28,7 @@ class Report(Struct, frozen=True):
         tables: the same facts for people.
         failures: addresses that were asked in vain while others answered.
         files: contents by path, to be written beside texts and tables that name them.
+        then: what is left to do when ``files`` are written, and not before; it reports by itself.
     """
 
     plain: str
@@ -34,3 +36,4 @@ class Report(Struct, frozen=True):
     tables: tuple[Table, ...]
     failures: tuple[RmqhaError, ...] = ()
     files: Mapping[str, bytes] = field(default_factory=dict)
+    then: Exchange[Report] | None = None

@@ -7,6 +7,7 @@ ids in another, where the name is ``-bn``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import BinaryIO
 
 import click
 from msgspec import Struct
@@ -24,10 +25,12 @@ class Here(Struct, frozen=True):
     Attributes:
         now_ms: milliseconds since 1970 when the command began.
         number: 64 random bits.
+        folder: where files go that are for this time only.
     """
 
     now_ms: int
     number: int
+    folder: str = "/tmp"
 
 
 class CommandSpec(Struct, frozen=True):
@@ -164,6 +167,37 @@ def switch_option(
         type=click.Choice(["true", "false"], case_sensitive=False),
         callback=lambda _context, _parameter, value: None if value is None else value == "true",
         default=None if default is None else str(default).lower(),
+        help=help,
+    )
+
+
+def file_option(*names: str, help: str) -> click.Option:  # noqa: A002
+    """An option with the name of a file; its value is what stands in it."""
+    return click.Option(
+        list(names),
+        type=click.File("rb"),
+        callback=_content,
+        help=help,
+    )
+
+
+def _content(
+    context: click.Context, parameter: click.Parameter, file: BinaryIO | None
+) -> bytes | None:
+    if file is None:
+        return None
+    with file:
+        return file.read()
+
+
+def names_option(*names: str, help: str) -> click.Option:  # noqa: A002
+    """An option with names, several with ','; the value is a tuple of them."""
+    return click.Option(
+        list(names),
+        callback=lambda _context, _parameter, value: tuple(
+            name.strip() for name in (value or "").split(",") if name.strip()
+        ),
+        metavar="NAME,...",
         help=help,
     )
 

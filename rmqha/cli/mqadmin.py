@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from rich.console import Console
 
 from rmqha.admin.commands import ALL
 from rmqha.admin.render import Style, print_report
+from rmqha.admin.report import Report
 from rmqha.admin.spec import CommandSpec, Here
 from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.client.aio.exchanges import ExchangeClient
-from rmqha.client.exchange import Unreachable
+from rmqha.client.exchange import Exchange, Unreachable
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
@@ -67,6 +69,27 @@ def _write_files(files: Mapping[str, bytes]) -> list[RmqhaError]:
     return failures
 
 
+async def _carry_out(
+    client: ExchangeClient, exchange: Exchange[Report], style: Style, console: Console
+) -> int:
+    """Run an exchange, and what its report leaves to do; returns the exit code.
+
+    Raises:
+        RmqhaError: as the exchange does.
+    """
+    while True:
+        report = await client.run(exchange)
+        # One line of JSON: that of the last report, which has what stood in those before.
+        if style is not Style.JSON or report.then is None:
+            print_report(report, style, console)
+        wanted = style is not Style.JSON or report.then is not None
+        unwritten = _write_files(report.files) if wanted else []
+        status = _report_failures([*report.failures, *unwritten])
+        if status or report.then is None:
+            return status
+        exchange = report.then
+
+
 async def _run(
     spec: CommandSpec, arguments: dict[str, object], style: Style, interval_s: int | None
 ) -> int:
@@ -76,15 +99,12 @@ async def _run(
     try:
         while True:
             try:
-                here = {"here": Here(clock.wall_ms(), rng.randint(0, _NUMBER_MAX))}
+                number = rng.randint(0, _NUMBER_MAX)
+                here = {"here": Here(clock.wall_ms(), number, tempfile.gettempdir())}
                 exchange = spec.run(**arguments, **(here if spec.needs_here else {}))
-                report = await client.run(exchange)
+                status = await _carry_out(client, exchange, style, console)
             except RmqhaError as error:
                 status = _report_failures([error])
-            else:
-                print_report(report, style, console)
-                unwritten = [] if style is Style.JSON else _write_files(report.files)
-                status = _report_failures([*report.failures, *unwritten])
             # A watch goes on through failovers: that is what it is for.
             if interval_s is None:
                 return status

@@ -1,0 +1,244 @@
+"""How commands change static topics: look at all brokers, plan, and carry the plan out.
+
+What an earlier command left unfinished is finished first, by whatever command comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rmqha.admin.commands.topic_status import topic_stats
+from rmqha.admin.commands.update_topic import TopicConfig
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.base.ids import MASTER_ID
+from rmqha.client.brokers import cluster_info, groups_in_cluster
+from rmqha.client.exchange import CONFIG_TIMEOUT_MS, Exchange, NotFound, Refused, Unreachable, ask
+from rmqha.remoting import fastjson
+from rmqha.remoting.bodies import ClusterInfo
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import ext_fields
+from rmqha.remoting.values import as_number, as_object, as_text
+from rmqha.statictopic.known import Known, KnownTopic, is_unfinished
+from rmqha.statictopic.map_file import known_topic
+from rmqha.statictopic.plan import Change, retell
+from rmqha.statictopic.steps import Look, Step, Tell, check, steps
+
+_PERM_ALL = 6
+Members = Mapping[str, Any]
+
+
+class Found(Struct, frozen=True):
+    """What was found out about a topic.
+
+    Attributes:
+        name_servers: who was asked.
+        addresses: the master of each broker set of the cluster.
+        configs: the members of TopicConfig of each; those of another where it has none.
+        new: broker sets that have never had the topic.
+        known: what they know of queues.
+    """
+
+    name_servers: tuple[str, ...]
+    cluster_name: str
+    addresses: Mapping[str, str]
+    configs: Mapping[str, Members]
+    new: frozenset[str]
+    known: Known
+
+
+class Wish(Struct, frozen=True):
+    """What a command wants of a topic.
+
+    Attributes:
+        kind: of map files.
+        change: what is to be done; None if nothing is.
+        may_create: whether the topic may be a new one.
+    """
+
+    kind: str
+    change: Callable[[Known], Change | None]
+    force: bool = False
+    may_create: bool = False
+
+
+def cluster_of(cluster: ClusterInfo, clusters: Iterable[str], brokers: Iterable[str]) -> str:
+    """The one cluster that these names are of.
+
+    Raises:
+        NotFound: a name that the name server does not know, or names of several clusters.
+    """
+    wanted, found = {*brokers}, {*clusters}
+    for name, members in cluster.cluster_addr_table.items():
+        if wanted & {*members}:
+            found.add(name)
+            wanted -= {*members}
+    if wanted:
+        raise NotFound(f"broker set {', '.join(sorted(wanted))} is not known to the name server")
+    if len(found) != 1:
+        raise NotFound(f"the brokers are of clusters {', '.join(sorted(found))}; name one")
+    return found.pop()
+
+
+def gather(
+    name_servers: tuple[str, ...],
+    topic: str,
+    clusters: Iterable[str],
+    brokers: Iterable[str],
+) -> Exchange[Found]:
+    """Ask every master of a cluster what it knows of a topic (106, 351).
+
+    Raises:
+        NotFound: no such cluster; a broker set that has no master now: it could not be told.
+    """
+    cluster = yield from cluster_info(name_servers)
+    name = cluster_of(cluster, clusters, brokers)
+    addresses = {}
+    for group in groups_in_cluster(cluster, name):
+        if MASTER_ID not in group.broker_addrs:
+            raise NotFound(f"broker set {group.broker_name} has no master now; try again later")
+        addresses[group.broker_name] = group.broker_addrs[MASTER_ID]
+    configs: dict[str, Members] = {}
+    for broker, address in sorted(addresses.items()):
+        config = yield from mapped_config(address, topic)
+        if config is not None:
+            configs[broker] = config
+    known = Known(topic, {one: _known_topic(one, configs.get(one)) for one in sorted(addresses)})
+    new = frozenset(addresses) - configs.keys()
+    pattern = next(iter(configs.values()), {"topicName": topic, "perm": _PERM_ALL})
+    rest = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False, "attributes": {}}
+    plain = {
+        one: {
+            key: value
+            for key, value in {**rest, **configs.get(one, pattern)}.items()
+            if key != "mappingDetail"
+        }
+        for one in addresses
+    }
+    return Found(name_servers, name, addresses, plain, new, known)
+
+
+def mapped_config(address: str, topic: str) -> Exchange[Members | None]:
+    """Ask a broker for a topic with its mapping (351); None where it has no such topic."""
+    fields = ext_fields(topic=topic, lo=True)
+    try:
+        request = RemotingCommand(RequestCode.GET_TOPIC_CONFIG, ext_fields=fields)
+        answer = yield from ask(address, request)
+    except Refused as error:
+        if error.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        return None
+    return as_object(fastjson.loads(answer.body))
+
+
+def _known_topic(broker: str, config: Members | None) -> KnownTopic:
+    one = KnownTopic() if config is None else known_topic(config)
+    if one.detail is not None and one.detail.broker_name != broker:
+        raise RemoteProtocolError(f"{broker} has the mapping of {one.detail.broker_name}")
+    return one
+
+
+def next_change(found: Found, wish: Wish, now_ms: int) -> tuple[Change | None, bool]:
+    """What to do next, and whether it is the wish; else it is what was left unfinished.
+
+    Raises:
+        NotFound: no broker has the topic.
+        PlanRefused: it cannot be done.
+    """
+    known = found.known
+    if not wish.may_create and not known.details and len(found.new) == len(known.brokers):
+        raise NotFound(f"no broker of cluster {found.cluster_name} has topic {known.topic}")
+    unfinished = is_unfinished(known)
+    change = retell(known, now_ms, force=wish.force) if unfinished else wish.change(known)
+    if change is not None:
+        check(change)
+    return change, not unfinished
+
+
+class Walk(Struct):
+    """The steps that were carried out so far."""
+
+    done: list[Step]
+
+
+def carry_out(
+    found: Found, change: Change, walk: Walk, *, dry_run: bool = False
+) -> Exchange[Found]:
+    """Carry a change out; returns what brokers know then.
+
+    Args:
+        dry_run: brokers are asked where queues end, and told nothing.
+
+    Raises:
+        Refused, Unreachable: a broker; what is done so far stands in ``walk``.
+    """
+    todo: Generator[Step, Mapping[int, int], Known] = steps(change)
+    try:
+        step = next(todo)
+        while True:
+            ends: Mapping[int, int] = {}
+            if isinstance(step, Look):
+                ends = yield from _again(found, step.broker_name, _look(found, step))
+            elif not dry_run:
+                yield from _again(found, step.broker_name, _tell(found, step))
+            walk.done.append(step)
+            step = todo.send(ends)
+    except StopIteration as end:
+        return replace(found, known=end.value, new=frozenset())
+
+
+def _again(found: Found, broker: str, request: Callable[[str], Exchange[Any]]) -> Exchange[Any]:
+    """Ask a broker set's master, and once more where that is another one meanwhile.
+
+    Every step may be done twice.
+    """
+    address = found.addresses[broker]
+    try:
+        return (yield from request(address))
+    except Unreachable:
+        cluster = yield from cluster_info(found.name_servers)
+        group = cluster.broker_addr_table.get(broker)
+        master = group.broker_addrs.get(MASTER_ID) if group else None
+        if master is None or master == address:
+            raise
+    return (yield from request(master))
+
+
+def _look(found: Found, step: Look) -> Callable[[str], Exchange[Mapping[int, int]]]:
+    def request(address: str) -> Exchange[Mapping[int, int]]:
+        offsets, _ = yield from topic_stats(address, found.known.topic)
+        return {
+            key.queue_id: one.max_offset
+            for key, one in offsets.items()
+            if key.broker_name == step.broker_name
+        }
+
+    return request
+
+
+def _tell(found: Found, step: Tell) -> Callable[[str], Exchange[None]]:
+    config = found.configs[step.broker_name]
+    attributes = as_object(config.get("attributes")) if step.broker_name in found.new else {}
+    topic = TopicConfig(
+        found.known.topic,
+        step.read_queue_nums,
+        step.write_queue_nums,
+        as_number(config.get("perm")),
+        as_number(config.get("topicSysFlag")),
+        config.get("order") is True,
+        {f"+{key}": as_text(value) for key, value in attributes.items()},
+    )
+
+    def request(address: str) -> Exchange[None]:
+        command = RemotingCommand(
+            RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
+            ext_fields=ext_fields(**topic.fields(), force=step.force),
+            body=fastjson.dumps(step.detail.members()),
+        )
+        yield from ask(address, command, CONFIG_TIMEOUT_MS)
+
+    return request

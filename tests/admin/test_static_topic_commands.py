@@ -1,0 +1,362 @@
+"""Commands that change static topics, against brokers that keep mappings and commands that die."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from msgspec.structs import replace
+
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.client.exchange import NotFound, Unreachable
+from rmqha.statictopic.known import PlanRefused, histories
+from rmqha.statictopic.map_file import read_map_file
+from rmqha.statictopic.plan import LOST_OFFSETS
+from rmqha.statictopic.rules import topic_error
+from tests.admin.driving import HERE, usage_error
+from tests.admin.static_cluster import TOPIC, StaticCluster
+
+WHO = f"-n ns:1 -t {TOPIC}"
+CREATE = f"updateStaticTopic {WHO} -b a -qn 4"
+DRAIN = f"migrateLogicalQueue {WHO} -fb a"
+LATER = replace(HERE, now_ms=HERE.now_ms + 60_000)
+
+
+@pytest.fixture
+def cluster() -> StaticCluster:
+    """Three broker sets without the topic."""
+    return StaticCluster("abc")
+
+
+@pytest.fixture
+def created(cluster: StaticCluster) -> StaticCluster:
+    """Four queues at a, some messages in each."""
+    cluster.run(CREATE)
+    cluster.brokers["a"].ends = {queue: (0, 4_000 + 2_000 * queue) for queue in range(4)}
+    cluster.calls.clear()
+    return cluster
+
+
+def assert_whole(cluster: StaticCluster) -> None:
+    """All brokers agree."""
+    assert topic_error(cluster.known().details) is None
+    assert len(cluster.known().details) == len(cluster.brokers)
+
+
+# -- what is asked and said ------------------------------------------------------------------------
+
+
+def test_create_when_run_then_all_brokers_are_told_and_files_come_first(
+    cluster: StaticCluster,
+) -> None:
+    """The Java tool's two lines, and nothing is told before they could be written."""
+    first, last = cluster.run(CREATE)
+    epoch = HERE.now_ms
+    assert first.plain == (
+        f"The old mapping data is written to file /tmp/Orders-{epoch}.before\n"
+        f"The new mapping data is written to file /tmp/Orders-{epoch}.after\n"
+    )
+    assert [*first.files] == [f"/tmp/Orders-{epoch}.before", f"/tmp/Orders-{epoch}.after"]
+    assert read_map_file(first.files[f"/tmp/Orders-{epoch}.after"]).kind == "CREATE_OR_UPDATE"
+    assert cluster.codes() == [("a", 513), ("b", 513), ("c", 513)]
+    assert cluster.leaders() == dict.fromkeys(range(4), "a")
+    assert_whole(cluster)
+    assert (last.data["finished"], last.data["epoch"]) == (True, epoch)
+    assert cluster.brokers["a"].fields == {
+        "topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4",
+        "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+        "attributes": "", "force": "false",
+    }  # fmt: skip
+    assert cluster.brokers["c"].fields["writeQueueNums"] == "0"
+
+
+def test_change_when_the_files_are_not_written_then_nothing_is_told(
+    cluster: StaticCluster,
+) -> None:
+    """The driver stops at a disk that is full."""
+    killed = cluster.run_killed(CREATE, 4)
+    assert killed
+    assert cluster.codes() == []
+
+
+def test_grow_when_run_then_the_topic_stays_as_it_was_otherwise(created: StaticCluster) -> None:
+    """Its flags, and what a broker that is new to it gets of them."""
+    broker = created.brokers["a"]
+    assert broker.config is not None
+    broker.config |= {"perm": 4, "topicSysFlag": 1, "order": True}
+    created.brokers["b"].config = created.brokers["b"].detail = None
+    broker.config["attributes"] = {"message.type": "FIFO"}
+    created.run(f"updateStaticTopic {WHO} -c C -qn 6")
+    assert created.leaders() == {**dict.fromkeys(range(4), "a"), 4: "b", 5: "c"}
+    told = created.brokers["b"].fields
+    assert (told["perm"], told["topicSysFlag"], told["order"]) == ("4", "1", "true")
+    assert told["attributes"] == "+message.type=FIFO"
+    # Whoever has the topic keeps its attributes: they are changes in this request.
+    assert broker.fields["attributes"] == ""
+    assert_whole(created)
+
+
+def test_remap_when_run_then_it_stops_each_queue_for_three_requests(
+    created: StaticCluster,
+) -> None:
+    """The order of the steps, and where the queues go on."""
+    *_, last = created.run(f"remappingStaticTopic {WHO} -b b")
+    assert created.codes() == [
+        ("b", 513), ("a", 513), ("a", 202), ("b", 513), ("a", 513), ("c", 513),
+    ]  # fmt: skip
+    assert created.leaders() == dict.fromkeys(range(4), "b")
+    assert [row["logicOffset"] for row in last.data["moves"]] == [10_000, 20_000, 20_000, 20_000]
+    assert last.data["moves"][0] == {
+        "logicalQueue": 0, "from": "a", "to": "b", "queueId": 0, "logicOffset": 10_000,
+    }  # fmt: skip
+    assert_whole(created)
+
+
+@pytest.mark.parametrize(
+    ("line", "leaders"),
+    [
+        (f"remappingStaticTopic {WHO} -c C", ["a", "a", "b", "c"]),
+        (f"migrateLogicalQueue {WHO} -i 2 -b c", ["a", "a", "c", "a"]),
+        (f"migrateLogicalQueue {WHO} -fb a -b c", ["c", "c", "c", "c"]),
+        (DRAIN, ["b", "c", "b", "c"]),
+        (f"updateLogicalQueueNum {WHO} -c C -qn 5", ["a", "a", "a", "a", "b"]),
+        (f"updateLogicalQueueMapping {WHO} -c C", ["a", "a", "a", "a"]),
+    ],
+)
+def test_verb_when_run_then_queues_are_where_it_says(
+    created: StaticCluster, line: str, leaders: list[str]
+) -> None:
+    """And once more it has nothing to do."""
+    created.run(line)
+    assert [created.leaders()[logical] for logical in range(len(leaders))] == leaders
+    assert_whole(created)
+    created.calls.clear()
+    (again,) = created.run(line, LATER)
+    assert created.codes() == []
+    assert again.plain == ""
+    assert "nothing to do" in again.tables[0].title
+
+
+def test_scale_out_when_a_broker_set_is_new_then_it_is_told_and_gets_its_share(
+    created: StaticCluster,
+) -> None:
+    """It had never heard of the topic."""
+    bigger = StaticCluster("abcd")
+    bigger.brokers |= created.brokers
+    bigger.run(f"remappingStaticTopic {WHO} -c C")
+    assert sorted(bigger.leaders().values()) == ["a", "b", "c", "d"]
+    assert_whole(bigger)
+
+
+def test_retire_when_a_drained_broker_set_is_gone_then_the_topic_goes_on_without_it(
+    created: StaticCluster,
+) -> None:
+    """Its segments have expired, and nothing asks for it."""
+    created.run(DRAIN)
+    del created.brokers["a"]
+    created.run(f"updateStaticTopic {WHO} -c C -qn 5", LATER)
+    assert set(created.leaders().values()) == {"b", "c"}
+    assert_whole(created)
+
+
+def test_lost_broker_when_forced_then_its_queues_go_on_elsewhere(created: StaticCluster) -> None:
+    """Offline for good, and without force it is left alone: it may come back."""
+    created.run(f"migrateLogicalQueue {WHO} -i 0 -b b")
+    del created.brokers["a"]
+    drain = f"migrateLogicalQueue {WHO} -fb a -c C"
+    with pytest.raises(PlanRefused, match="with -fr true"):
+        created.run(f"remappingStaticTopic {WHO} -c C", LATER)
+    created.run(f"{drain} -fr true", LATER)
+    assert created.leaders() == {0: "b"}, "nobody that is there knows of the others"
+    created.run(f"remappingStaticTopic {WHO} -c C -fr true", LATER)
+    assert len(created.leaders()) == 4
+    assert histories(created.known())[3][-1].logic_offset == LOST_OFFSETS
+    assert_whole(created)
+
+
+# -- commands that die -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("again", [DRAIN, f"updateLogicalQueueMapping {WHO} -c C"])
+def test_drain_when_killed_at_any_call_then_any_command_finishes_it(again: str) -> None:
+    """The same one ends with a broker that is drained."""
+    at, finished = 0, 0
+    killed = True
+    while killed:
+        cluster = StaticCluster("abc")
+        cluster.run(CREATE)
+        killed = cluster.run_killed(DRAIN, at)
+        reports = cluster.run(again, LATER)
+        finished += len(reports) == 3 or "unfinished" in reports[0].tables[0].title
+        assert_whole(cluster)
+        if again == DRAIN:
+            assert set(cluster.leaders().values()) == {"b", "c"}
+        at += 1
+    assert at - 1 == 11, "106, three times 351, and seven steps"
+    assert finished > 2
+
+
+@pytest.mark.parametrize("at", range(8))
+def test_create_when_killed_at_any_call_then_the_same_command_finishes_it(
+    cluster: StaticCluster, at: int
+) -> None:
+    """Also where one broker knew of queues of which nobody else did."""
+    line = f"updateStaticTopic {WHO} -b b,c -qn 4"
+    cluster.run_killed(line, at)
+    cluster.run(line, LATER)
+    assert cluster.leaders() == {0: "b", 1: "c", 2: "b", 3: "c"}
+    assert_whole(cluster)
+
+
+@pytest.mark.parametrize("at", range(11))
+def test_drain_when_an_answer_is_lost_then_it_says_so_and_goes_on_next_time(
+    created: StaticCluster, at: int
+) -> None:
+    """The broker has done it, and nobody knows."""
+    created.lost = at
+    try:
+        *_, last = created.run(DRAIN)
+    except Unreachable:
+        assert at < 4, "while looking around nothing has been done"
+    else:
+        assert at >= 4
+        assert last.plain.startswith("not finished")
+        assert (last.data["finished"], len(last.data["steps"])) == (False, at - 4)
+        assert [type(failure) for failure in last.failures] == [Unreachable]
+    created.run(DRAIN, LATER)
+    assert set(created.leaders().values()) == {"b", "c"}
+    assert_whole(created)
+
+
+def test_drain_when_a_master_fails_over_amid_it_then_the_new_one_is_told(
+    created: StaticCluster,
+) -> None:
+    """Every step may be done twice."""
+    walk = created.run(f"migrateLogicalQueue {WHO} -fb a -b b --dry-run")
+    assert len(walk) == 1
+    created.masters["b"] = "b:2"
+    answer, seen = created.answer, []
+
+    def failing_over(call: object) -> object:
+        """The list names the old master until somebody has missed it."""
+        seen.append(call.address)  # type: ignore[attr-defined]
+        created.masters["b"] = "b:2" if "b:1" in seen and seen[-1] != "b:1" else "b:1"
+        created.down = {"b:1"} if len(seen) > 4 else set()
+        return answer(call)  # type: ignore[arg-type]
+
+    created.answer = failing_over  # type: ignore[method-assign, assignment]
+    created.run(f"migrateLogicalQueue {WHO} -fb a -b b")
+    assert "b:2" in seen
+    assert set(created.leaders().values()) == {"b"}
+    assert_whole(created)
+
+
+def test_after_file_when_given_again_then_it_is_carried_out(created: StaticCluster) -> None:
+    """Java's flag for it does nothing."""
+    first, *_ = created.run(f"remappingStaticTopic {WHO} -b b --json")
+    (old, new) = first.files.values()
+    cluster = StaticCluster("abc")
+    cluster.run(CREATE)
+    assert _run_file(cluster, new) == dict.fromkeys(range(4), "b")
+    cluster.calls.clear()
+    assert _run_file(cluster, new) == dict.fromkeys(range(4), "b")
+    assert cluster.codes() == []
+    with pytest.raises(PlanRefused, match="does not go on from there"):
+        _run_file(cluster, old)
+    with pytest.raises(RemoteProtocolError):
+        _run_file(cluster, b"{}")
+
+
+def _run_file(cluster: StaticCluster, content: bytes) -> dict[int, str]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "x.after"
+        path.write_bytes(content)
+        cluster.run(f"remappingStaticTopic {WHO} -mf {path}", LATER)
+    assert_whole(cluster)
+    return cluster.leaders()
+
+
+# -- rehearsals and refusals -----------------------------------------------------------------------
+
+
+def test_dry_run_when_asked_for_then_steps_are_shown_and_none_is_taken(
+    created: StaticCluster,
+) -> None:
+    """Where queues end is asked, so that the plan has numbers."""
+    before = created.known()
+    (report,) = created.run(f"{DRAIN} --dry-run")
+    assert created.known() == before
+    assert {code for _, code in created.codes()} == {202}
+    assert report.files == {}
+    assert report.plain.splitlines()[0] == (
+        "lead it, beginning undecided: leads 0,2 of 4, epoch 1795277766000, 2 queues (513)"
+    )
+    assert [step["code"] for step in report.data["steps"]] == [513, 513, 513, 202, 513, 513, 513]
+    assert [row["logicOffset"] for row in report.data["moves"]] == [10_000, 20_000, 20_000, 20_000]
+
+
+def test_dry_run_when_something_was_left_then_finishing_it_is_shown_too(
+    created: StaticCluster,
+) -> None:
+    """As it would be done."""
+    created.run_killed(DRAIN, 6)
+    (report,) = created.run(f"migrateLogicalQueue {WHO} -i 1 -b b --dry-run", LATER)
+    epochs = {step["mappingDetail"]["epoch"] for step in report.data["steps"] if "phase" in step}
+    assert len(epochs) == 2
+    created.run(f"migrateLogicalQueue {WHO} -i 1 -b b", LATER)
+    assert_whole(created)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"remappingStaticTopic {WHO} -c C", "no broker of cluster C has topic Orders"),
+        (f"updateStaticTopic {WHO} -c X -qn 1", "cluster X is not known"),
+        (f"updateStaticTopic {WHO} -b a,x -qn 1", "broker set x is not known"),
+        (f"updateStaticTopic {WHO} -b a,far -qn 1", "of clusters C, D"),
+    ],
+)
+def test_change_when_something_is_not_there_then_nothing_is_told(
+    cluster: StaticCluster, line: str, words: str
+) -> None:
+    """A typing error must not make half a topic."""
+    with pytest.raises(NotFound, match=words):
+        cluster.run(line)
+    assert cluster.codes() == []
+
+
+def test_change_when_a_set_has_no_master_then_it_waits(created: StaticCluster) -> None:
+    """It could not be told, and would go on as before."""
+    name_server = created._name_server
+    created._name_server = lambda code: name_server(code).replace(  # type: ignore[method-assign]
+        b'{"0":"c:1"}', b'{"1":"c:2"}'
+    )
+    with pytest.raises(NotFound, match="c has no master now"):
+        created.run(DRAIN)
+
+
+def test_change_when_the_topic_is_ordinary_then_it_is_refused(cluster: StaticCluster) -> None:
+    """Its messages are in queues that no logical queue has."""
+    cluster.brokers["b"].config = {"topicName": TOPIC, "readQueueNums": 8, "writeQueueNums": 8}
+    with pytest.raises(PlanRefused, match="is an ordinary topic at b"):
+        cluster.run(CREATE)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"updateStaticTopic {WHO} -qn 1", "either broker sets with -b or a cluster"),
+        (f"updateStaticTopic {WHO} -qn 1 -b a -c C", "either broker sets"),
+        (f"updateStaticTopic {WHO} -b a", "number of logical queues with -qn"),
+        ("updateStaticTopic -n ns:1 -t ../T -b a -qn 1", "holds other than letters"),
+        (f"remappingStaticTopic {WHO}", "either broker sets"),
+        (f"migrateLogicalQueue {WHO} -i 1", "its new broker set with -b"),
+        (f"migrateLogicalQueue {WHO} -i 1 -fb a -b b", "its new broker set with -b"),
+        (f"migrateLogicalQueue {WHO} -b b", "its new broker set with -b"),
+        (f"updateLogicalQueueMapping {WHO}", "either broker sets"),
+    ],
+)
+def test_change_when_the_line_is_wrong_then_it_is_said(line: str, words: str) -> None:
+    """Before anybody is asked."""
+    assert words in usage_error(line)
