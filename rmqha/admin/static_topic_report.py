@@ -54,7 +54,8 @@ def _begin(
     if change is None:
         topic = found.known.topic
         nothing = Table(f"{topic}: nothing to do", ("Broker", "Epoch"), _epochs(found.known))
-        return Report("", {**_data(found.known, found.known), "files": [*files]}, (nothing,))
+        data = {**_data(found.known, found.known), "finished": True, "files": [*files]}
+        return Report("nothing to do\n", data, (nothing,))
     written = _files(found, change, wish.kind if is_wish else REMAPPING, here)
     old, new = written
     plain = (

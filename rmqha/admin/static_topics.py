@@ -11,15 +11,15 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rmqha.admin.commands.topic_status import topic_stats
 from rmqha.admin.commands.update_topic import TopicConfig
+from rmqha.admin.topic_calls import mapped_config, topic_stats
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import MASTER_ID
 from rmqha.client.brokers import cluster_info, groups_in_cluster
-from rmqha.client.exchange import CONFIG_TIMEOUT_MS, Exchange, NotFound, Refused, Unreachable, ask
+from rmqha.client.exchange import CONFIG_TIMEOUT_MS, Exchange, NotFound, Unreachable, ask
 from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import ClusterInfo
-from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.remoting.values import as_number, as_object, as_text
@@ -120,19 +120,6 @@ def gather(
         for one in addresses
     }
     return Found(name_servers, name, addresses, plain, new, known)
-
-
-def mapped_config(address: str, topic: str) -> Exchange[Members | None]:
-    """Ask a broker for a topic with its mapping (351); None where it has no such topic."""
-    fields = ext_fields(topic=topic, lo=True)
-    try:
-        request = RemotingCommand(RequestCode.GET_TOPIC_CONFIG, ext_fields=fields)
-        answer = yield from ask(address, request)
-    except Refused as error:
-        if error.code != ResponseCode.TOPIC_NOT_EXIST:
-            raise
-        return None
-    return as_object(fastjson.loads(answer.body))
 
 
 def _known_topic(broker: str, config: Members | None) -> KnownTopic:

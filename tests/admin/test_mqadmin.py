@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from rmqha.admin import messages
 from rmqha.cli.mqadmin import main
+from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import RemotingServer, unsupported
 from rmqha.remoting.command import RemotingCommand
@@ -30,6 +32,16 @@ FIRST = {
 FIRST[105] = next(one.answers[0][2] for one in CLUSTER if one.line[0] == "topicStatus")
 FIRST[310] = RemotingCommand(0, ext_fields={"msgId": "X", "queueId": "0", "queueOffset": "7"})
 MESSAGE_ID = next(one.line[-3] for one in CLUSTER if one.line[0] == "queryMsgById")
+
+
+STATIC = {
+    "topicName": "Static", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6,
+    "mappingDetail": {
+        "topic": "Static", "bname": "broker-a", "totalQueues": 1, "epoch": 1,
+        "hostedQueues": {"0": [{"bname": "broker-a"}]},
+    },
+}  # fmt: skip
+"""A static topic as broker-a, the only one, knows it."""
 
 
 class Cluster:
@@ -68,6 +80,10 @@ class Cluster:
             return self._here(command, last_answer("127.0.0.1:30911", 1007))
         if command.code in {1002, 1006, 1009, 1010, 1011}:
             return self._here(command, last_answer(CONTROLLER, command.code))
+        if command.code == 351:
+            return command.reply(0, body=fastjson.dumps(STATIC))
+        if command.code == 513:
+            return command.reply(0)
         if command.code in FIRST:
             return self._here(command, FIRST[command.code])
         return unsupported(command)
@@ -86,9 +102,10 @@ class Cluster:
 
 @pytest.fixture(autouse=True)
 def body_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A folder of the test's own in the place of the machine's for messages' bodies."""
+    """Folders of the test's own in the place of the machine's."""
     folder = tmp_path / "rocketmq" / "msgbodys"
     monkeypatch.setattr(messages, "BODY_FOLDER", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return folder
 
 
@@ -137,6 +154,13 @@ def lines_of(cluster: Cluster) -> dict[str, list[str]]:
         "queryMsgByKey": ["-n", here, "-t", "Shown", "-k", "key-2"],
         "queryMsgByOffset": ["-n", here, "-t", "Shown", "-b", "broker-a", "-i", "1", "-o", "2"],
         "sendMessage": ["-n", here, "-t", "Shown", "-p", "hello"],
+        "updateStaticTopic": ["-n", here, "-t", "Static", "-c", "DefaultCluster", "-qn", "2"],
+        "remappingStaticTopic": ["-n", here, "-t", "Static", "-b", "broker-a"],
+        "queryLogicalQueueMapping": ["-n", here, "-t", "Static"],
+        "updateLogicalQueueNum": ["-n", here, "-t", "Static", "-b", "broker-a", "-qn", "2"],
+        "migrateLogicalQueue": ["-n", here, "-t", "Static", "-i", "0", "-b", "broker-a"],
+        "updateLogicalQueueMapping": ["-n", here, "-t", "Static", "-c", "DefaultCluster"],
+        "deleteLogicalQueue": ["-n", here, "-t", "S", "-c", "DefaultCluster", "-fr", "true"],
         "consumeMessage": ["-n", here, "-t", "Shown", "-b", "broker-a", "-i", "1"],
         "resetOffsetByTime": ["-n", here, "-g", "G", "-t", "Shown", "-s", "now"],
     }
@@ -151,6 +175,9 @@ ASKS = {
     "queryMsgByKey": 12, "queryMsgByOffset": 11, "resetOffsetByTime": 222, "sendMessage": 310,
     "topicList": 206, "topicRoute": 105, "topicStatus": 202, "updateBrokerConfig": 25,
     "updateControllerConfig": 1009, "updateSubGroup": 200, "updateTopic": 17, "wipeWritePerm": 205,
+    "deleteLogicalQueue": 215, "migrateLogicalQueue": 351, "queryLogicalQueueMapping": 351,
+    "remappingStaticTopic": 351, "updateLogicalQueueMapping": 351, "updateLogicalQueueNum": 351,
+    "updateStaticTopic": 351,
 }  # fmt: skip
 """The request of each command that matters."""
 
@@ -327,3 +354,45 @@ async def test_body_is_not_written_through_a_link(cluster: Cluster, body_folder:
     assert "cannot write" in result.stderr
     assert "Queue Offset:" in result.stdout
     assert "precious" == victim.read_text()
+
+
+async def test_static_topic_when_it_grows_then_map_files_are_written_before_it_is_told(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Whatever the style; with --json the one line is the last report's."""
+    seen: list[int] = []
+    cluster.replies[513] = lambda command: (
+        seen.append(len(list(tmp_path.glob("Static-*")))) or command.reply(0)  # type: ignore[func-returns-value]
+    )
+    for style in ([], ["--plain"], ["--json"]):
+        result = await mqadmin("updateStaticTopic", *lines_of(cluster)["updateStaticTopic"], *style)
+        assert 0 == result.exit_code
+    assert 3 == len(seen)
+    assert 2 == seen[0]
+    line = json.loads(result.stdout)
+    assert line["finished"]
+    assert all(Path(path).is_file() for path in line["files"])
+    assert 2 == len(line["files"])
+
+
+async def test_static_topic_when_map_files_cannot_be_written_then_nobody_is_told(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that nobody has on disk is not begun."""
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "file"))
+    result = await mqadmin("updateStaticTopic", *lines_of(cluster)["updateStaticTopic"])
+    assert 1 == result.exit_code
+    assert "cannot write" in result.stderr
+    assert 513 not in cluster.asked
+
+
+async def test_static_topic_when_a_broker_refuses_then_it_says_that_it_is_not_finished(
+    cluster: Cluster,
+) -> None:
+    """And how to go on."""
+    cluster.replies[513] = lambda command: command.reply(1, "epoch is older")
+    result = await mqadmin("updateStaticTopic", *lines_of(cluster)["updateStaticTopic"], "--plain")
+    assert 1 == result.exit_code
+    assert "CODE: 1  DESC: epoch is older" in result.stderr
+    assert result.stdout.splitlines()[2].startswith("not finished: the same command again")

@@ -19,6 +19,7 @@ from rmqha.admin.spec import (
     switch_option,
     text_option,
 )
+from rmqha.admin.static_topic_view import as_members_see
 from rmqha.base.errors import RmqhaError
 from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable, ask
 from rmqha.client.offsets import ConsumeStats
@@ -67,6 +68,7 @@ def run(
             raise click.UsageError("-t and -s need a group with -g")
         return (yield from _all_groups(servers))
     stats = yield from consume_stats(servers, group, topic, cluster_name)
+    stats = yield from as_members_see(servers, stats)
     owners = (yield from _owners(servers, group)) if show_client_ip else {}
     return _one_group(group, stats, owners, show_client_ip)
 
@@ -130,6 +132,7 @@ def _all_groups(name_servers: tuple[str, ...]) -> Exchange[Report]:
         connection = None
         try:
             stats = yield from consume_stats(name_servers, group)
+            stats = yield from as_members_see(name_servers, stats)
         except NotFound:
             pass
         except (Refused, Unreachable) as error:

@@ -9,7 +9,6 @@ import click
 
 from rmqha.admin.commands.consume_stats import stats_at
 from rmqha.admin.commands.message_calls import offset_at
-from rmqha.admin.commands.topic_status import topic_stats
 from rmqha.admin.java_text import clipped, parse_time, yes_no
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
@@ -24,6 +23,7 @@ from rmqha.admin.spec import (
     text_option,
     topic_option,
 )
+from rmqha.admin.topic_calls import topic_stats
 from rmqha.client.brokers import topic_route
 from rmqha.client.exchange import Exchange, Refused, ask
 from rmqha.client.offsets import decode_reset

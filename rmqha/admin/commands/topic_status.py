@@ -13,28 +13,15 @@ from rmqha.admin.spec import (
     parent_option,
     topic_option,
 )
+from rmqha.admin.static_topic_view import known_by_route, logical_offsets
+from rmqha.admin.topic_calls import Offsets, topic_stats
 from rmqha.client.brokers import topic_route
-from rmqha.client.exchange import Exchange, NotFound, ask
-from rmqha.client.offsets import TopicOffset, decode_topic_stats
-from rmqha.client.routes import QueueKey, TopicRoute
-from rmqha.remoting.codes import RequestCode
-from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.headers import ext_fields
+from rmqha.client.exchange import Exchange, NotFound
+from rmqha.client.routes import TopicRoute
 
 _HEAD = "%-32s  %-4s  %-20s  %-20s    %s\n"
 _ROW = "%-32s  %-4d  %-20d  %-20d    %s\n"
 _COLUMNS = ("Broker Name", "QID", "Min Offset", "Max Offset", "Last Updated")
-
-Offsets = dict[QueueKey, TopicOffset]
-
-
-def topic_stats(address: str, topic: str) -> Exchange[tuple[Offsets, float]]:
-    """Ask one broker for the ends of a topic's queues (202)."""
-    fields = ext_fields(topic=topic)
-    answer = yield from ask(
-        address, RemotingCommand(RequestCode.GET_TOPIC_STATS_INFO, ext_fields=fields)
-    )
-    return decode_topic_stats(answer.body)
 
 
 def run(
@@ -54,6 +41,9 @@ def run(
         offsets, rate = yield from topic_stats(address, topic)
         found |= offsets
         tps += rate
+    if route.is_mapped:
+        # As clients see it, beside what the brokers have.
+        found |= logical_offsets((yield from known_by_route(topic, route)), found)
     if not found and not cluster_name:
         raise NotFound(f"no broker has a queue of topic {topic}")
     rows = [
