@@ -361,9 +361,12 @@ async def test_static_topic_when_it_grows_then_map_files_are_written_before_it_i
 ) -> None:
     """Whatever the style; with --json the one line is the last report's."""
     seen: list[int] = []
-    cluster.replies[513] = lambda command: (
-        seen.append(len(list(tmp_path.glob("Static-*")))) or command.reply(0)  # type: ignore[func-returns-value]
-    )
+
+    def told(command: RemotingCommand) -> RemotingCommand:
+        seen.append(len(list(tmp_path.glob("Static-*"))))
+        return command.reply(0)
+
+    cluster.replies[513] = told
     for style in ([], ["--plain"], ["--json"]):
         result = await mqadmin("updateStaticTopic", *lines_of(cluster)["updateStaticTopic"], *style)
         assert 0 == result.exit_code
