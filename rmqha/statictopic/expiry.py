@@ -33,7 +33,7 @@ class Dropped(NamedTuple):
 
 
 class Expiry(NamedTuple):
-    """The outcome.
+    """What becomes of a mapping, and what it loses.
 
     Attributes:
         detail: what the mapping becomes; the same object when nothing expires.
