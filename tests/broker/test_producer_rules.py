@@ -42,7 +42,7 @@ from rmqha.store.record import Message, pack_host
 
 HOST = pack_host("10.0.0.1", 10911)
 NOW = 1_700_000_000_500
-RULES = DelayRules(levels=18, timers=True, precision_ms=1000, delay_max_ms=100_000)
+RULES = DelayRules(levels_ms=(1000,) * 18, timers=True, precision_ms=1000, delay_max_ms=100_000)
 
 
 def message(**pairs: str) -> Message:

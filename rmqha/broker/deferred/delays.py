@@ -40,16 +40,28 @@ class DelayRules(NamedTuple):
     """What a broker does about delays.
 
     Attributes:
-        levels: how many delay levels there are.
+        levels_ms: how long each delay level is, the first one's first.
         timers: ``timerWheelEnable``.
         precision_ms: ``timerPrecisionMs``: delivery times are rounded down to it.
         delay_max_ms: how far ahead a timer may be.
     """
 
-    levels: int
+    levels_ms: tuple[int, ...]
     timers: bool
     precision_ms: int
     delay_max_ms: int
+
+    @property
+    def levels(self) -> int:
+        """How many delay levels there are."""
+        return len(self.levels_ms)
+
+    def level_of(self, least_ms: int) -> int:
+        """The first level that is so long, else the longest one."""
+        for level, delay_ms in enumerate(self.levels_ms, 1):
+            if delay_ms >= least_ms:
+                return level
+        return 1 + self.levels_ms.index(max(self.levels_ms)) if self.levels_ms else 1
 
 
 def delay_level(named: Mapping[bytes, bytes]) -> int:
@@ -92,6 +104,12 @@ def _scheduled(message: Message, level: int, rules: DelayRules) -> Message:
     return message._replace(
         topic=SCHEDULE_TOPIC, queue_id=level - 1, properties=props.put_all(properties, pairs)
     )
+
+
+def postponed(message: Message, level: int, rules: DelayRules) -> Message:
+    """A message that is due, but waits once more under a delay level."""
+    properties = props.put(message.properties, _DELAY, b"%d" % level)
+    return _scheduled(message._replace(properties=properties), level, rules)
 
 
 def _real_place_pairs(message: Message) -> dict[bytes, bytes]:

@@ -13,6 +13,7 @@ from typing import Any
 from rmqha.base.errors import MessageIllegal
 from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, content_of
 from rmqha.broker.common.aio.writer import Writer
+from rmqha.broker.deferred.aio.deliveries import Deliveries
 from rmqha.broker.deferred.delay_offsets import DelayOffsets
 from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, due_message, due_ms
 from rmqha.broker.groups.aio.ports import Broker
@@ -65,9 +66,13 @@ class DelayOffsetFile:
 class DelayDelivery:
     """Delivers what is due, level by level."""
 
-    def __init__(self, broker: Broker, writer: Writer, file: DelayOffsetFile, log: Logger) -> None:
+    def __init__(
+        self, broker: Broker, writer: Writer, deliveries: Deliveries, file: DelayOffsetFile,
+        log: Logger,
+    ) -> None:  # fmt: skip
         self._broker = broker
         self._writer = writer
+        self._deliveries = deliveries
         self._file = file
         self._log = log
         self._levels_ms = broker.config.store.message_delay_levels_ms
@@ -143,7 +148,7 @@ class DelayDelivery:
         reason = "it does not say where it belongs"
         try:
             if message is not None:
-                return self._writer.append(message).end
+                return self._deliveries.append(message).end
         except MessageIllegal as error:
             reason = str(error)
         self._broker.statistics.records_skipped += 1

@@ -15,6 +15,7 @@ from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.deferred.aio.delay_delivery import DelayDelivery, DelayOffsetFile
+from rmqha.broker.deferred.aio.deliveries import Deliveries
 from rmqha.broker.deferred.aio.timer_service import TimerMarkFile, TimerService
 from rmqha.broker.deferred.aio.transaction_service import TransactionService
 from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, TIMER_QUEUE, TIMER_TOPIC, DelayRules
@@ -34,7 +35,7 @@ def delay_rules(config: BrokerConfig) -> DelayRules:
     """
     kept_ms = config.store.file_reserved_time * HOUR_MS
     return DelayRules(
-        levels=len(config.store.message_delay_levels_ms),
+        levels_ms=config.store.message_delay_levels_ms,
         timers=config.boolean("timerWheelEnable"),
         precision_ms=config.integer("timerPrecisionMs"),
         delay_max_ms=min(config.integer("timerMaxDelaySec") * 1000, kept_ms),
@@ -75,10 +76,13 @@ class MasterServices:
         self.timer_mark = TimerMarkFile(
             disk, broker.clock, path("config", "rmqhaTimers.json"), broker.troubles
         )
-        self._delivery = DelayDelivery(broker, self.writer, self.delay_offsets, log)
-        self.timer_service = TimerService(broker, self.writer, self.timer_mark, log)
+        deliveries = Deliveries(broker, self.writer, self.rules, log)
+        self._delivery = DelayDelivery(broker, self.writer, deliveries, self.delay_offsets, log)
+        self.timer_service = TimerService(broker, self.writer, deliveries, self.timer_mark, log)
         self._further: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = []
-        self.transactions = TransactionService(broker, self.writer, self.rules, unique_ids, log)
+        self.transactions = TransactionService(
+            broker, self.writer, deliveries, self.rules, unique_ids, log
+        )
 
     def also(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run something else where timers run, which it needs."""

@@ -10,6 +10,7 @@ from typing import Any
 from rmqha.base.errors import MessageIllegal
 from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, content_of
 from rmqha.broker.common.aio.writer import Writer
+from rmqha.broker.deferred.aio.deliveries import Deliveries
 from rmqha.broker.deferred.delays import (
     DELETE_KEY,
     TIMER_QUEUE,
@@ -70,10 +71,14 @@ class TimerService:
             is as safe as an acknowledged message. 0 while nothing is known.
     """
 
-    def __init__(self, broker: Broker, writer: Writer, file: TimerMarkFile, log: Logger) -> None:
+    def __init__(
+        self, broker: Broker, writer: Writer, deliveries: Deliveries, file: TimerMarkFile,
+        log: Logger,
+    ) -> None:  # fmt: skip
         config = broker.config
         self._broker = broker
         self._writer = writer
+        self._deliveries = deliveries
         self._file = file
         self._log = log
         self._timers_max = config.integer("timersInMemoryMax")
@@ -184,7 +189,7 @@ class TimerService:
         message = due_message(record)
         try:
             if message is not None:
-                return self._writer.append(message).end
+                return self._deliveries.append(message).end
             reason = "it does not say where it belongs"
         except MessageIllegal as error:
             reason = str(error)

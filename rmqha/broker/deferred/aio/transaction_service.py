@@ -10,6 +10,7 @@ from rmqha.base.errors import MessageIllegal
 from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.common.unique_ids import UniqueIds
+from rmqha.broker.deferred.aio.deliveries import Deliveries
 from rmqha.broker.deferred.delays import DelayRules, place, real_place
 from rmqha.broker.deferred.transactions import (
     COMMIT,
@@ -56,11 +57,13 @@ class TransactionService:
     """
 
     def __init__(
-        self, broker: Broker, writer: Writer, rules: DelayRules, unique_ids: UniqueIds, log: Logger
-    ) -> None:
+        self, broker: Broker, writer: Writer, deliveries: Deliveries, rules: DelayRules,
+        unique_ids: UniqueIds, log: Logger,
+    ) -> None:  # fmt: skip
         config = broker.config
         self._broker = broker
         self._writer = writer
+        self._deliveries = deliveries
         self._rules = rules
         self._unique_ids = unique_ids
         self._log = log
@@ -113,7 +116,7 @@ class TransactionService:
                 message = place(committed_message(half), self._rules, wall_ms)
                 if isinstance(message, Refusal):
                     return message
-                self._writer.append(message)
+                self._deliveries.append(message)
         except MessageIllegal as error:
             return Refusal(ResponseCode.SYSTEM_ERROR, str(error))
         return self._op(ends)

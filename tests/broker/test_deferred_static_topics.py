@@ -1,0 +1,265 @@
+"""Delayed, timed and transactional messages of topics whose logical queues moved on meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.broker.deferred.delays import DelayRules, place
+from rmqha.broker.deferred.logical_queues import delivered_to, redirected
+from rmqha.remoting.command import RemotingCommand
+from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments, TopicQueueMappingDetail
+from rmqha.store import properties as props
+from rmqha.store.record import Message, Record
+from tests.broker.replicas import NAME, QUEUES, TOPIC, ReplicaCluster, master_of, send_fields
+
+LEVELS = "1s 5s 10s"
+ELSEWHERE = "another-set"
+OTHER_TOPIC = "Invoices"
+Sender = Callable[[ReplicaCluster, int], None]
+
+
+@pytest.fixture
+def alone() -> Iterator[ReplicaCluster]:
+    """One replica, which reigns."""
+    with ReplicaCluster(seed=6, replicas=1, messageDelayLevel=LEVELS) as one:
+        one.boot_all()
+        yield one
+
+
+def ask(
+    cluster: ReplicaCluster, number: int, more: str, topic: str = TOPIC, **fields: str
+) -> RemotingCommand:
+    """Send one message to the queue of its number."""
+    values = send_fields(number, topic)
+    values["i"] += more
+    address = master_of(cluster).config.address
+    answer = cluster.ask(address, 310, {**values, **fields}, f"body-{number}".encode())
+    assert answer.code == 0
+    return answer
+
+
+def delayed(cluster: ReplicaCluster, number: int) -> None:
+    """By a level of 5 s."""
+    ask(cluster, number, "DELAY\x012\x02")
+
+
+def timed(cluster: ReplicaCluster, number: int) -> None:
+    """By a timer of as long."""
+    ask(cluster, number, f"TIMER_DELIVER_MS\x01{master_of(cluster).clock.wall_ms() + 6_000}\x02")
+
+
+SENDERS = pytest.mark.parametrize("send", [delayed, timed])
+
+
+def half(cluster: ReplicaCluster, number: int, more: str = "") -> dict[str, str]:
+    """Send a half message; the fields of its commit."""
+    answer = ask(cluster, number, f"TRAN_MSG\x01true\x02PGROUP\x01PG\x02{more}", f="4")
+    got = answer.ext_fields
+    assert got is not None
+    return {
+        "producerGroup": "PG", "tranStateTableOffset": got["queueOffset"],
+        "commitLogOffset": str(int(got["msgId"][-16:], 16)), "fromTransactionCheck": "false",
+        "commitOrRollback": "8",
+    }  # fmt: skip
+
+
+def commit(cluster: ReplicaCluster, fields: dict[str, str]) -> None:
+    """Send 37."""
+    assert cluster.ask(master_of(cluster).config.address, 37, fields).code == 0
+
+
+def led(queue_id: int, *, decided: bool = True) -> Segments:
+    """A logical queue that came to this set from another one."""
+    return (
+        LogicQueueMappingItem(0, 90 + queue_id, ELSEWHERE, 0),
+        LogicQueueMappingItem(1, queue_id, NAME, 10_000 if decided else -1),
+    )
+
+
+def moved(queue_id: int) -> Segments:
+    """One that has moved on from here."""
+    return (
+        LogicQueueMappingItem(0, queue_id, NAME, 0),
+        LogicQueueMappingItem(1, 90 + queue_id, ELSEWHERE, 10_000),
+    )
+
+
+def mapping(*queues: Segments, epoch: int = 1) -> TopicQueueMappingDetail:
+    """What the set knows."""
+    return TopicQueueMappingDetail(
+        TOPIC, QUEUES, NAME, epoch, hosted_queues=dict(enumerate(queues))
+    )
+
+
+def remap(cluster: ReplicaCluster, detail: TopicQueueMappingDetail) -> None:
+    """The master's mapping becomes another."""
+    master = master_of(cluster)
+    assert master.mappings.table.put(detail, master.clock.wall_ms())
+    master.mappings.changed()
+
+
+def found(cluster: ReplicaCluster, topic: str = TOPIC) -> list[tuple[int, bytes]]:
+    """Physical queue and body of every message of a topic."""
+    reader = master_of(cluster).store.reader
+    records: list[Record] = []
+    for queue_id in range(18 if topic == "SCHEDULE_TOPIC_XXXX" else QUEUES):
+        for at in range(reader.min_offset(topic, queue_id), reader.max_offset(topic, queue_id)):
+            unit = reader.unit(topic, queue_id, at)
+            record = None if unit is None else reader.look(unit.physical_offset)
+            assert record is not None
+            records.append(record)
+    return [(one.queue_id, one.body) for one in records]
+
+
+# -- in the simulator
+
+
+@SENDERS
+def test_message_when_its_queue_moved_on_meanwhile_then_it_comes_to_one_that_is_led_here(
+    alone: ReplicaCluster, send: Sender
+) -> None:
+    """Behind the old segment's end nobody would read it."""
+    for number in range(QUEUES):
+        send(alone, number)
+    remap(alone, mapping(moved(0), led(1), moved(2), led(3)))
+    alone.until(lambda: len(found(alone)) == QUEUES, "the deliveries", 9_000)
+    assert [(1, b"body-0"), (1, b"body-1"), (1, b"body-2"), (3, b"body-3")] == sorted(found(alone))
+
+
+def test_transaction_when_its_queue_moved_on_meanwhile_then_its_commit_comes_to_another(
+    alone: ReplicaCluster,
+) -> None:
+    """The half message was stored with the queue of its time, also one that is delayed as well."""
+    halves = [half(alone, 0), half(alone, 2, "DELAY\x011\x02")]
+    remap(alone, mapping(moved(0), led(1), moved(2), led(3)))
+    for fields in halves:
+        commit(alone, fields)
+    assert [(1, b"body-0")] == found(alone)
+    alone.until(lambda: len(found(alone)) == 2, "the delivery", 3_000)
+    assert [(1, b"body-0"), (1, b"body-2")] == sorted(found(alone))
+
+
+@SENDERS
+def test_message_when_the_set_leads_no_queue_then_it_waits_until_one_comes_back(
+    alone: ReplicaCluster, send: Sender
+) -> None:
+    """It is neither lost nor in the way of others, also over a restart."""
+    send(alone, 2)
+    remap(alone, mapping(moved(0), moved(1), moved(2), moved(3)))
+    ask(alone, 1, "DELAY\x012\x02", OTHER_TOPIC)
+    alone.run_for(40_000)
+    assert [] == found(alone)
+    assert [(1, b"body-1")] == found(alone, OTHER_TOPIC)
+    task = alone.loop.create_task(master_of(alone).stop())
+    alone.until(task.done, "stop")
+    host = alone.broker_hosts[0]
+    alone.kill(host)
+    alone.boot(host)
+    alone.until(lambda: alone.master() is not None, "a master")
+    remap(alone, mapping(moved(0), moved(1), moved(2), led(3), epoch=2))
+    alone.until(lambda: found(alone) != [], "the delivery", 12_000)
+    alone.run_for(25_000)
+    assert [(3, b"body-2")] == found(alone)
+
+
+def test_transaction_when_the_set_leads_no_queue_then_its_commit_holds_and_waits(
+    alone: ReplicaCluster,
+) -> None:
+    """The producer has ended it, and is not asked again."""
+    fields = half(alone, 0)
+    remap(alone, mapping(moved(0)))
+    commit(alone, fields)
+    alone.run_for(15_000)
+    assert [] == found(alone)
+    remap(alone, mapping(led(1), epoch=2))
+    alone.until(lambda: found(alone) != [], "the delivery", 12_000)
+    assert [(1, b"body-0")] == found(alone)
+
+
+@SENDERS
+def test_message_when_where_its_queue_begins_is_undecided_then_it_goes_elsewhere_or_waits(
+    alone: ReplicaCluster, send: Sender
+) -> None:
+    """The remap that would decide it may never be finished."""
+    send(alone, 0)
+    remap(alone, mapping(led(0, decided=False), moved(1)))
+    alone.run_for(9_000)
+    assert [] == found(alone)
+    remap(alone, mapping(led(0), moved(1), epoch=2))
+    alone.until(lambda: found(alone) != [], "the delivery", 12_000)
+    assert [(0, b"body-0")] == found(alone)
+
+
+@SENDERS
+def test_messages_when_they_wait_once_more_then_no_more_often_than_they_need(
+    alone: ReplicaCluster, send: Sender
+) -> None:
+    """Each time is a record in the log: the longest level of this broker is taken, 10 s."""
+    send(alone, 0)
+    remap(alone, mapping(moved(0)))
+    alone.run_for(60_000)
+    waits = [body for queue_id, body in found(alone, "SCHEDULE_TOPIC_XXXX") if queue_id == 2]
+    assert 4 <= len(waits) <= 6
+
+
+# -- the rules
+
+
+RULES = DelayRules((1_000, 90_000, 60_000), timers=True, precision_ms=1_000, delay_max_ms=100_000)
+
+
+@pytest.mark.parametrize(
+    ("levels_ms", "least_ms", "level"),
+    [((1, 90, 60), 60, 2), ((1, 5, 3), 60, 2), ((100,), 60, 1), ((), 60, 1)],
+)
+def test_level_when_one_is_long_enough_then_the_first_of_these_and_else_the_longest(
+    levels_ms: tuple[int, ...], least_ms: int, level: int
+) -> None:
+    """Levels need not be in order of their lengths."""
+    assert level == RULES._replace(levels_ms=levels_ms).level_of(least_ms)
+
+
+SEGMENTS = st.sampled_from([led, moved])
+
+
+@given(st.lists(SEGMENTS, max_size=5), st.sets(st.integers(0, 4)), st.integers(0, 9))
+def test_queue_when_one_is_chosen_then_it_is_a_decided_leader_s(
+    kinds: list[Callable[[int], Segments]], undecided: set[int], queue_id: int
+) -> None:
+    """Its own if that is one; None only where there is none."""
+    queues = [
+        led(one, decided=one not in undecided) if kind is led else moved(one)
+        for one, kind in enumerate(kinds)
+    ]
+    good = {one for one, kind in enumerate(kinds) if kind is led and one not in undecided}
+    chosen = delivered_to(mapping(*queues), queue_id)
+    if not good:
+        assert chosen is None
+    elif queue_id in good:
+        assert queue_id == chosen
+    else:
+        assert chosen in good
+
+
+def test_message_when_it_waits_again_then_it_keeps_what_it_is_and_where_it_belongs() -> None:
+    """However often: the level is that of the new wait, and the rest is as it was."""
+    host = bytes(8)
+    sent = Message(TOPIC, 1, b"x", props.encode({"KEYS": "k", "DELAY": "1"}), 5, host, host)
+    placed = place(sent, RULES, 0)
+    assert isinstance(placed, Message)
+    due = sent._replace(properties=placed.properties)
+    for _ in range(3):
+        again, waits = redirected(due, mapping(moved(1)), RULES)
+        assert waits
+        assert ("SCHEDULE_TOPIC_XXXX", 1) == (again.topic, again.queue_id)
+        values = props.decode(again.properties)
+        assert {
+            "KEYS": "k", "DELAY": "2", "REAL_TOPIC": TOPIC, "REAL_QID": "1",
+        } == values  # fmt: skip
+        due = due._replace(properties=again.properties)
+    last, waits = redirected(due, mapping(led(1)), RULES)
+    assert ((TOPIC, 1), False) == ((last.topic, last.queue_id), waits)
