@@ -41,7 +41,11 @@ def run_num(
     dry_run: bool,
     here: Here,
 ) -> Exchange[Report]:
-    """As updateStaticTopic."""
+    """Do what updateStaticTopic does, where no map file is given.
+
+    Raises:
+        click.UsageError, NotFound, PlanRefused: as there.
+    """
     return (
         yield from update_static_topic.run(
             name_servers, topic, count, brokers, clusters, None, force, dry_run, here
