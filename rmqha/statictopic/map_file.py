@@ -127,7 +127,7 @@ def apply_file(known: Known, file: MapFile, now_ms: int, *, force: bool = False)
     # Generations and brokers are the file's: if this, too, is cut short, the next one goes on.
     epoch = max(change.epoch, file.epoch + 1)
     born = frozenset(lists) - change.histories.keys()
-    scribe = min((lists[logical][-1].broker_name for logical in born), default=None)
+    scribe = min(known.brokers) if born else None
     return replace(
         change, epoch=epoch, total_queues=total, histories=lists, scribe=scribe, born=born
     )

@@ -39,7 +39,9 @@ class Change(Struct, frozen=True):
         histories: of all logical queues at last; a newest segment may still be undecided.
         force: brokers take a mapping that contradicts theirs, and what is lost is given up.
         scribe: the broker that is told all new queues at first: if nobody else is told any more,
-            it knows where they were to be.
+            it knows where they were to be. It is the same for all commands, so that of two at once
+            one is refused.
+        born: the new queues.
     """
 
     known: Known
@@ -127,7 +129,7 @@ def grow(
     born = new_queues(known, count, targets)
     for logical, name in born.items():
         lists[logical] = (LogicQueueMappingItem(0, free.take(name), name, 0),)
-    scribe = min(born.values(), default=None)
+    scribe = min(known.brokers) if born else None
     return replace(change, total_queues=count, histories=lists, scribe=scribe, born=frozenset(born))
 
 
@@ -149,7 +151,8 @@ def remap(known: Known, moves: Mapping[int, str], now_ms: int, *, force: bool = 
             f"the mapping of {', '.join(dirty)} is marked dirty; -fr true replaces it"
         )
     _need_present(known, moves.values())
-    lists, free = histories(known), FreeQueues(known)
+    free = FreeQueues(known)
+    lists = _unshared(known, histories(known), free)
     for logical, name in sorted(moves.items()):
         if not 0 <= logical < known.total_queues:
             raise PlanRefused(f"{known.topic} has no logical queue {logical}")
@@ -161,6 +164,28 @@ def remap(known: Known, moves: Mapping[int, str], now_ms: int, *, force: bool = 
         for logical, segments in lists.items()
     }
     return Change(known, next_epoch(known, now_ms), known.total_queues, lists, force)
+
+
+def _unshared(known: Known, lists: Mapping[int, Segments], free: FreeQueues) -> dict[int, Segments]:
+    """Give a queue another physical one if two commands at once have planned with the same.
+
+    It can only be one of which its new leader has not heard, and which nobody has written to. The
+    generation grows: others have heard of it.
+    """
+    users: dict[tuple[str, int], list[int]] = {}
+    for logical, segments in lists.items():
+        for one in segments:
+            users.setdefault((one.broker_name, one.queue_id), []).append(logical)
+    found = dict(lists)
+    for (name, _), sharing in users.items():
+        detail = known.brokers[name].detail if name in known.brokers else None
+        heard = detail.curr_id_map if detail else {}
+        for logical in sharing if len(sharing) > 1 else ():
+            last = lists[logical][-1]
+            if last.broker_name == name and logical not in heard:
+                new = replace(last, gen=last.gen + 1, queue_id=free.take(name))
+                found[logical] = (*lists[logical][:-1], new)
+    return found
 
 
 def _refuse_ordinary(known: Known) -> None:

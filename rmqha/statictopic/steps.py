@@ -119,7 +119,7 @@ def _tell(
         if force:
             found = updated(old, detail, force=True)
         if isinstance(found, str):
-            raise PlanRefused(f"{name} would refuse its mapping: {found}")
+            raise PlanRefused(f"{name} would refuse its mapping, unless -fr true: {found}")
         learnt = KnownTopic(read, write, found)
         if learnt != known.brokers[name]:
             yield Tell(name, phase, read, write, detail, force)

@@ -105,13 +105,13 @@ def test_query_when_a_command_died_then_it_says_what_to_do(
     assert report.data["state"].startswith(words)
 
 
-def test_query_when_a_broker_is_gone_then_what_only_it_knew_is_named(
+def test_query_when_a_broker_is_gone_then_what_it_led_is_named(
     cluster: StaticCluster,
 ) -> None:
     """Not an empty list, which would look like health."""
     del cluster.brokers["b"]
     (report,) = cluster.run(f"queryLogicalQueueMapping {WHO}")
-    assert report.data["state"] == "nobody who is there knows logical queue 4, 5"
+    assert report.data["state"] == "nobody who is there leads logical queue 0, 1, 2, 3, 4, 5"
     assert report.data["segments"][1]["messages"] is None
 
 

@@ -116,6 +116,14 @@ class ModelCluster:
         queue = self.brokers[item.broker_name].queue(item.queue_id)
         return queue.low == queue.high
 
+    def refusal(self, step: Step) -> str | None:
+        """Why a broker would not do what a step says."""
+        if isinstance(step, Look):
+            return None
+        old = self.brokers[step.broker_name].knows.detail
+        found = updated(old, step.detail, force=step.force)
+        return found if isinstance(found, str) else None
+
     def carry_out(self, step: Step) -> dict[int, int]:
         """Do what a step says, by the rules of a broker."""
         broker = self.brokers[step.broker_name]

@@ -17,6 +17,7 @@ from rmqha.client.offsets import TopicOffset
 from rmqha.client.routes import QueueKey
 from rmqha.statictopic.known import Known, histories, is_stale, is_unfinished
 from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments
+from rmqha.statictopic.placement import leaders_by_queue
 from rmqha.statictopic.translate import SegmentState, segment_states
 
 _COLUMNS = ("QID", "Gen", "State", "Broker Name", "Queue", "Begins at", "Ends at", "Messages")
@@ -79,10 +80,9 @@ def _report(known: Known, rows: list[dict[str, Any]]) -> Report:
         words = "a change is unfinished: updateLogicalQueueMapping finishes it"
     elif is_stale(known):
         words = "not all brokers know it: updateLogicalQueueMapping tells them"
-    listed = {row["logicalQueue"] for row in rows}
-    missing = [logical for logical in range(known.total_queues) if logical not in listed]
-    if missing:
-        words = f"nobody who is there knows logical queue {', '.join(map(str, missing))}"
+    alone = [logical for logical, name in leaders_by_queue(known).items() if name is None]
+    if alone:
+        words = f"nobody who is there leads logical queue {', '.join(map(str, alone))}"
     title = f"{known.topic}: {known.total_queues} logical queues, epoch {known.epoch}, {words}"
     values = [tuple(row.values()) for row in rows]
     plain = "".join(
