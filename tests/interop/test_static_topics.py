@@ -95,7 +95,6 @@ def stage(
         make(folder / name, server.address, name) for make, name in zip(makers, NAMES, strict=True)
     ]
     clients = ClientPeer(folder / "clients")
-    (folder / "clients").mkdir()
     started: list[JavaBroker] = []
     try:
         server.start()
