@@ -19,35 +19,45 @@ from rmqha.broker.topics.metadata import Change, Metadata
 from rmqha.broker.topics.topic_table import TopicConfig, TopicTable
 from rmqha.statictopic.mapping import LogicQueueMappingItem, TopicQueueMappingDetail
 
-Members = dict[str, Any]
-
 NAMES = st.sampled_from(["A", "B", "C", "D"])
 TOPICS = st.builds(
     TopicConfig, NAMES, st.integers(1, 9), st.integers(1, 9), st.sampled_from([2, 4, 6]),
     attributes=st.dictionaries(st.sampled_from(["message.type", "reserve.time"]), st.text(), max_size=2),
 )  # fmt: skip
-ITEMS = st.builds(
-    LogicQueueMappingItem, st.integers(0, 9), st.integers(0, 9), st.just("b"), st.integers(-1, 9)
-)
-MAPPINGS = st.builds(
-    TopicQueueMappingDetail, NAMES, st.integers(1, 9), st.just("b"), st.integers(0, 9),
-    hosted_queues=st.dictionaries(
-        st.integers(0, 9), st.lists(ITEMS, max_size=3).map(tuple), max_size=3
-    ),
-)  # fmt: skip
+
+
+@st.composite
+def mappings(draw: st.DrawFn) -> TopicQueueMappingDetail:
+    """A mapping as a 513 may bring it; of one topic its queues need not follow each other here."""
+    queues = {}
+    for logical in range(draw(st.integers(0, 2))):
+        begin = draw(st.integers(0, 9))
+        leader = LogicQueueMappingItem(1, logical, "b", draw(st.sampled_from([-1, begin + 1])))
+        queues[logical] = (LogicQueueMappingItem(0, logical, "a", begin), leader)
+    return TopicQueueMappingDetail(
+        draw(NAMES),
+        2,
+        "b",
+        draw(st.integers(0, 9)),
+        dirty=draw(st.booleans()),
+        hosted_queues=queues,
+    )
+
+
 GROUPS = st.builds(GroupConfig, NAMES, retry_max_times=st.integers(0, 20))
 
 
 @st.composite
 def changes(draw: st.DrawFn) -> Change:
-    """One change, of topics or of groups; it does not end what it makes."""
+    """One change, of topics, mappings or groups; it does not end what it makes."""
     topics = draw(st.lists(TOPICS, max_size=3, unique_by=lambda one: one.name))
     groups = draw(st.lists(GROUPS, max_size=3, unique_by=lambda one: one.name))
-    mappings = draw(st.lists(MAPPINGS, max_size=3, unique_by=lambda one: one.topic))
-    ended = draw(st.sets(NAMES)) - {one.name for one in (*topics, *mappings)}
+    ended = draw(st.sets(NAMES)) - {one.name for one in topics}
     ended_groups = draw(st.sets(NAMES)) - {one.name for one in groups}
+    mapped = draw(st.lists(mappings(), max_size=2, unique_by=lambda one: one.name))
     return Change(
-        topics=tuple(topics), mappings=tuple(mappings), groups=tuple(groups), ended_topics=tuple(sorted(ended)),
+        mappings=tuple(one for one in mapped if one.name not in ended),
+        topics=tuple(topics), groups=tuple(groups), ended_topics=tuple(sorted(ended)),
         ended_groups=tuple(sorted(ended_groups)), forgotten_groups=tuple(sorted(draw(st.sets(NAMES)))),
     )  # fmt: skip
 
@@ -56,7 +66,7 @@ def changes(draw: st.DrawFn) -> Change:
 class Holder:
     """Keeps one table."""
 
-    table: TopicTable | MappingTable | GroupTable
+    table: TopicTable | GroupTable | MappingTable
 
 
 @dataclass
@@ -64,39 +74,39 @@ class Broker:
     """The tables of one broker."""
 
     topics: Holder = field(default_factory=lambda: Holder(TopicTable()))
-    mappings: Holder = field(default_factory=lambda: Holder(MappingTable()))
     groups: Holder = field(default_factory=lambda: Holder(GroupTable()))
+    mappings: Holder = field(default_factory=lambda: Holder(MappingTable()))
     state: Metadata = field(init=False)
 
     def __post_init__(self) -> None:
-        self.state = Metadata(
-            self.topics,
-            self.mappings,
-            self.groups,  # type: ignore[arg-type]  # each is of its kind
-        )
+        self.state = Metadata(self.topics, self.groups, self.mappings)  # type: ignore[arg-type]  # each is of its kind
 
     def entries(self) -> tuple[object, ...]:
         """Topics, mappings and groups as they are."""
-        return tuple(dict(one.table.items) for one in (self.topics, self.mappings, self.groups))
+        holders = self.topics, self.mappings, self.groups
+        return tuple(dict(one.table.items) for one in holders)
 
     def written(self) -> tuple[object, ...]:
         """Topics, mappings and groups as the files have them."""
         state = self.state
-        return _tables(state.passed_topics(), state.passed_mappings(), state.passed_groups())
+        found = state.passed_topics(), state.passed_mappings(), state.passed_groups()
+        return entries_of(*found)
 
 
-def _tables(topics: Members, mappings: Members, groups: Members) -> tuple[object, ...]:
+def entries_of(
+    topics: dict[str, Any], mapped: dict[str, Any], groups: dict[str, Any]
+) -> tuple[object, ...]:
+    """What is in the tables, without their versions."""
     return (
-        topics["topicConfigTable"], mappings["topicQueueMappingInfoMap"],
+        topics["topicConfigTable"], mapped["topicQueueMappingInfoMap"],
         groups["subscriptionGroupTable"],
     )  # fmt: skip
 
 
 def members(broker: Broker) -> tuple[object, ...]:
     """The same as :meth:`Broker.written`, of tables in which nothing is pending."""
-    return _tables(
-        *(one.table.members() for one in (broker.topics, broker.mappings, broker.groups))
-    )
+    holders = broker.topics, broker.mappings, broker.groups
+    return entries_of(*(one.table.members() for one in holders))
 
 
 @given(changes())
@@ -128,7 +138,20 @@ JSON = st.recursive(
         ),
         JSON
         | st.lists(
-            st.dictionaries(st.sampled_from(["topicName", "groupName", "perm", "attributes"]), JSON)
+            st.dictionaries(
+                st.sampled_from(
+                    [
+                        "topicName",
+                        "topic",
+                        "bname",
+                        "hostedQueues",
+                        "groupName",
+                        "perm",
+                        "attributes",
+                    ]
+                ),
+                JSON,
+            )
         ),
     )
 )
@@ -204,10 +227,10 @@ def test_tables_when_copied_between_two_records_then_older_records_change_nothin
     for number, change in enumerate(made):
         if number == copied:
             fresh.topics.table = TopicTable(master.topics.table.items.values())
-            fresh.mappings.table = MappingTable(master.mappings.table.items.values())
             fresh.groups.table = GroupTable(master.groups.table.items.values())
-            fresh.state.topics_from = fresh.state.mappings_from = number * 100
-            fresh.state.groups_from = number * 100
+            fresh.mappings.table = MappingTable(master.mappings.table.items.values())
+            fresh.state.mappings_from = number * 100
+            fresh.state.topics_from = fresh.state.groups_from = number * 100
         master.state.passed(number * 100, number * 100 + 100, change, 0)
     if copied == len(made):
         return
@@ -224,7 +247,7 @@ def test_tables_when_copied_between_two_records_then_older_records_change_nothin
 def test_cut_when_below_the_mark_then_the_records_that_follow_count(cut: int) -> None:
     """Another history's records come in place of those that made the tables."""
     broker = Broker()
-    broker.state.topics_from = broker.state.groups_from = 300
+    broker.state.topics_from = broker.state.groups_from = broker.state.mappings_from = 300
     broker.state.cut(cut)
     assert broker.state.passed(cut, cut + 50, Change(topics=(TopicConfig("A"),)), 0)
     assert "A" in broker.topics.table.topics
@@ -252,3 +275,48 @@ def test_cut_when_a_passed_record_goes_then_the_tables_are_of_no_moment() -> Non
     assert broker.state.cut(200)
     assert not broker.state.cut(199)
     assert broker.state.cut(199)
+
+
+def static(topic: str = "A", epoch: int = 1) -> TopicQueueMappingDetail:
+    """One logical queue, led here."""
+    return TopicQueueMappingDetail(
+        topic, 1, "b", epoch, hosted_queues={0: (LogicQueueMappingItem(0, 0, "b", 0),)}
+    )
+
+
+def test_mapping_when_it_changes_in_any_way_then_the_topics_have_another_version() -> None:
+    """Name servers take mapping infos only from a registration with a version that is new."""
+    broker = Broker()
+    seen = {broker.topics.table.version}
+    made = Change(mappings=(static(),))
+    broker.state.begin(made, 0, 100, 7)
+    seen.add(broker.topics.table.version)
+    broker.state.undo(8)
+    seen.add(broker.topics.table.version)
+    broker.state.passed(0, 100, made, 9)
+    seen.add(broker.topics.table.version)
+    broker.state.passed(100, 200, Change(mappings=(static(epoch=2),)), 10)
+    seen.add(broker.topics.table.version)
+    broker.state.passed(200, 300, Change(ended_topics=("A",)), 11)
+    seen.add(broker.topics.table.version)
+    assert len(seen) == 6
+    assert broker.state.remapped == {"A"}
+
+
+@pytest.mark.parametrize("later", [Change(topics=(TopicConfig("A"),)), Change()])
+def test_mapping_when_it_stays_as_it_is_then_nobody_is_told(later: Change) -> None:
+    """Whoever waits for a mapping would be woken by every topic that somebody makes."""
+    broker = Broker()
+    broker.state.passed(0, 100, Change(mappings=(static(),)), 0)
+    broker.state.remapped.clear()
+    broker.state.passed(100, 200, later, 0)
+    broker.state.passed(200, 300, Change(mappings=(static(),), ended_topics=("B",)), 0)
+    assert broker.state.remapped == set()
+
+
+def test_record_when_its_mapping_breaks_a_rule_then_it_is_refused() -> None:
+    """A producer of a Java master may write one; a broker that took it would serve nonsense."""
+    twice = LogicQueueMappingItem(0, 0, "b", 0)
+    wrong = static().with_queues({0: (twice, twice)})
+    with pytest.raises(RemoteProtocolError, match="generation 0 after 0"):
+        Change.decode(Change(mappings=(wrong,)).encode())

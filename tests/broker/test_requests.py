@@ -12,7 +12,6 @@ import pytest
 from msgspec.structs import replace
 
 from rmqha.broker.naming.messages import Registered, registration_body, registration_fields
-from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.broker.topics.topic_table import TopicTable, system_topics
 from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import EpochEntryCache
@@ -274,7 +273,7 @@ def test_registration_when_compared_with_javas_then_fields_and_shape_are_the_sam
     table = TopicTable(
         system_topics("DefaultCluster", "broker-a", auto_create=True, default_queues=8, timers=True)
     )
-    body = registration_body(table, MappingTable(), 0)
+    body = registration_body(table, 0)
     ours = fastjson.loads(body)["topicConfigSerializeWrapper"]
     broker = Registered("DefaultCluster", "broker-a", "a:1", "a:2", 0)
     fields = registration_fields(broker, body)

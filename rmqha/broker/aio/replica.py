@@ -5,6 +5,7 @@ Everything reaches the machine through ports, so the same replica runs in the si
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
@@ -311,7 +312,9 @@ class BrokerReplica:
         )  # fmt: skip
         await self.files.load()
         self.metadata.open()
-        await self.files.begin()
+        with contextlib.suppress(DiskFailed):  # told by the file, which is written again
+            # No topic may be kept whose mapping never was, when this one ends at once.
+            await self.mappings.file.save()
         await self.pop.load()
         await self.services.load()
         for port, server in self._servers.items():
@@ -509,6 +512,7 @@ class BrokerReplica:
         self._pull.role_changed()
         self.pop.pops.role_changed()
         self.topics.table.advance(epoch, self.clock.wall_ms())
+        self.mappings.changed()
         self.topics_changed()
         self._log.log("info", "role_taken_up", role=role.value, epoch=epoch)
         if self._on_role is not None:

@@ -32,6 +32,7 @@ class VersionedTable(Generic[ItemT]):
 
     Args:
         size_of: bytes of an entry's JSON, at most.
+        bytes_max: of all entries.
 
     Attributes:
         version: changes with every change of an entry.
@@ -43,10 +44,12 @@ class VersionedTable(Generic[ItemT]):
         items: Iterable[ItemT],
         version: DataVersion | None,
         size_of: Callable[[ItemT], int],
+        bytes_max: int = BYTES_MAX,
     ) -> None:
         self.items = {item.name: item for item in items}
         self.version = version or DataVersion()
         self._size_of = size_of
+        self._bytes_max = bytes_max
         self._bytes = sum(map(size_of, self.items.values()))
 
     def get(self, name: str) -> ItemT | None:
@@ -61,7 +64,7 @@ class VersionedTable(Generic[ItemT]):
             count += old is None
             size += self._size_of(item) - (0 if old is None else self._size_of(old))
         return (count <= COUNT_MAX or count == len(self.items)) and (
-            size <= BYTES_MAX or size <= self._bytes
+            size <= self._bytes_max or size <= self._bytes
         )
 
     def put(self, item: ItemT, wall_ms: int) -> bool:
@@ -73,10 +76,6 @@ class VersionedTable(Generic[ItemT]):
         self.items[item.name] = item
         self.version = self.version.next(wall_ms, self.version.state_version)
         return True
-
-    def touch(self, wall_ms: int) -> None:
-        """Something that is told with this table has changed."""
-        self.version = self.version.next(wall_ms, self.version.state_version)
 
     def delete(self, name: str, wall_ms: int) -> bool:
         """Remove an entry; tells whether there was one."""

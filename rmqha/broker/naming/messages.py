@@ -40,14 +40,13 @@ class MasterKnown(NamedTuple):
 
 
 def registration_body(
-    table: TopicTable,
-    mappings: MappingTable,
-    wall_ms: int,
-    broker_permission: int = PERM_READ | PERM_WRITE,
-) -> bytes:
+    table: TopicTable, wall_ms: int, broker_permission: int = PERM_READ | PERM_WRITE,
+    mappings: MappingTable | None = None,
+) -> bytes:  # fmt: skip
     """The body of 103: every topic, and the version by which its news are judged.
 
     Args:
+        mappings: of static topics; name servers are told which logical queues this broker leads.
         broker_permission: no topic is shown with more than the broker itself allows.
     """
     members = table.members()
@@ -61,9 +60,9 @@ def registration_body(
         # Java makes it anew at every registration as well: nobody compares it.
         "mappingDataVersion": DataVersion(0, wall_ms, 0).members(),
         "topicQueueMappingDetailMap": {},
-        "topicQueueMappingInfoMap": {
-            name: one.info_members() for name, one in sorted(mappings.items.items())
-        },
+        "topicQueueMappingInfoMap": {}
+        if mappings is None
+        else {name: one.info_members() for name, one in sorted(mappings.items.items())},
     }
     return fastjson.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
 

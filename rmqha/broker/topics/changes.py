@@ -17,7 +17,6 @@ from rmqha.remoting import fastjson
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import INT64_MAX, bool_field, int_field, parse_number, text_field
 from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE, is_system_topic, topic_error
-from rmqha.statictopic.mapping import TopicQueueMappingDetail
 
 TOPICS_OF_REQUEST_MAX = 10_000
 _PERM_MAX = 0xF
@@ -120,7 +119,11 @@ def parse_topic(
     protect_system: bool,
     queues_min: int = 1,
 ) -> TopicConfig | Refusal:
-    """The topic that request 17 asks for, or 513, which tells a broker of queues that others have."""
+    """The topic that request 17 asks for.
+
+    Args:
+        queues_min: a static topic (513) has none on broker sets without one of its logical queues.
+    """
     name = text_field(fields, "topic", "")
     changes = parse_attributes(text_field(fields, "attributes", ""))
     refusal = check_name(name, protect_system=protect_system)
@@ -185,33 +188,3 @@ def checked_topic(
     if unserved is not None and (old is None or unserved_attribute(old.attributes) is None):
         return Refusal(ResponseCode.SYSTEM_ERROR, f"this broker does not serve {unserved}")
     return replace(wanted, attributes=attributes)
-
-
-def numbers_error(topic: TopicConfig, mapping: TopicQueueMappingDetail | None) -> str | None:
-    """Why a static topic's queue numbers are too small for its mapping; None if they are not."""
-    if mapping is None:
-        return None
-    used = [
-        one.queue_id
-        for segments in mapping.hosted_queues.values()
-        for one in segments
-        if one.broker_name == mapping.broker_name
-    ]
-    if not used or max(used) < min(topic.read_queue_nums, topic.write_queue_nums):
-        return None
-    return f"topic {topic.name} has logical queues on its queue {max(used)}"
-
-
-def parse_mapping(body: bytes, topic: str, broker_name: str) -> TopicQueueMappingDetail | Refusal:
-    """The mapping that request 513 brings.
-
-    Raises:
-        RemoteProtocolError: the body is none.
-    """
-    mapping = TopicQueueMappingDetail.of(fastjson.loads(bytes(body)))
-    problem = None
-    if mapping.topic != topic:
-        problem = f"the mapping is of topic {mapping.topic}, not {topic}"
-    elif mapping.broker_name != broker_name:
-        problem = f"the mapping is of broker {mapping.broker_name}, not {broker_name}"
-    return mapping if problem is None else Refusal(ResponseCode.SYSTEM_ERROR, problem)

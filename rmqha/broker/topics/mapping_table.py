@@ -13,6 +13,10 @@ from rmqha.broker.common.versioned_table import COUNT_MAX, VersionedTable
 from rmqha.remoting.data_version import DataVersion
 from rmqha.statictopic.mapping import TopicQueueMappingDetail
 
+MAPPINGS_BYTES_MAX = 2 << 20
+"""Of all mappings as JSON, some ten thousand segments: the answer to 21, and a registration, carry
+them in the same frame as the topics."""
+
 _ITEM_BYTES = 150
 
 
@@ -24,7 +28,7 @@ class MappingTable(VersionedTable[TopicQueueMappingDetail]):
         mappings: Iterable[TopicQueueMappingDetail] = (),
         version: DataVersion | None = None,
     ) -> None:
-        super().__init__(mappings, version, _json_bytes)
+        super().__init__(mappings, version, _json_bytes, MAPPINGS_BYTES_MAX)
 
     def members(self) -> dict[str, Any]:
         """``config/topicQueueMapping.json``: the member says Info, and holds details, as Java's."""

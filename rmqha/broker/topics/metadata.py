@@ -11,92 +11,20 @@ copy that a slave takes; what was not passed is undone when the role ends.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
-from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.common.json_members import json_object
+from rmqha.broker.common.versioned_table import Named
 from rmqha.broker.topics.group_table import GroupConfig, GroupTable
 from rmqha.broker.topics.mapping_table import MappingTable
+from rmqha.broker.topics.metadata_change import Change as Change  # rooms above take it from here
 from rmqha.broker.topics.topic_table import TopicConfig, TopicTable
-from rmqha.remoting import fastjson
-from rmqha.remoting.topic_names import topic_error
+from rmqha.remoting.data_version import DataVersion
 from rmqha.statictopic.mapping import TopicQueueMappingDetail
 
-ItemT = TypeVar("ItemT", contravariant=True)
-
-
-class Change(Struct, frozen=True, kw_only=True):
-    """What one record says; all of it, or nothing.
-
-    Attributes:
-        topics, mappings, groups: made, or replaced.
-        ended_topics: deleted, with their mappings and queues, and what groups have stored of them.
-        ended_groups: deleted.
-        forgotten_groups: of which all stored offsets are deleted.
-    """
-
-    topics: tuple[TopicConfig, ...] = ()
-    mappings: tuple[TopicQueueMappingDetail, ...] = ()
-    groups: tuple[GroupConfig, ...] = ()
-    ended_topics: tuple[str, ...] = ()
-    ended_groups: tuple[str, ...] = ()
-    forgotten_groups: tuple[str, ...] = ()
-
-    def encode(self) -> bytes:
-        """The record's body."""
-        members = {
-            "topics": [topic.members() for topic in self.topics],
-            "mappings": [mapping.members() for mapping in self.mappings],
-            "groups": [group.members() for group in self.groups],
-            "endedTopics": list(self.ended_topics),
-            "endedGroups": list(self.ended_groups),
-            "forgottenGroups": list(self.forgotten_groups),
-        }
-        return fastjson.dumps({name: value for name, value in members.items() if value})
-
-    @property
-    def mapped_topics(self) -> frozenset[str]:
-        """The topics whose queues may be others than before."""
-        return frozenset({*(one.topic for one in self.mappings), *self.ended_topics})
-
-    @classmethod
-    def decode(cls, body: bytes) -> Change:
-        """Read a record's body; what a newer release adds is passed over.
-
-        Raises:
-            RemoteProtocolError: no broker of this kind wrote it.
-        """
-        members = json_object(fastjson.loads(body), "a change of metadata")
-        topics = tuple(TopicConfig.of(one) for one in _items(members, "topics"))
-        for topic in topics:
-            error = topic_error(topic.name)
-            if error is not None:
-                raise RemoteProtocolError(error)
-        return cls(
-            topics=topics,
-            mappings=tuple(TopicQueueMappingDetail.of(one) for one in _items(members, "mappings")),
-            groups=tuple(GroupConfig.of(one) for one in _items(members, "groups")),
-            ended_topics=_names(members, "endedTopics"),
-            ended_groups=_names(members, "endedGroups"),
-            forgotten_groups=_names(members, "forgottenGroups"),
-        )
-
-
-def _items(members: Mapping[str, Any], name: str) -> list[Any]:
-    found = members.get(name) or []
-    if not isinstance(found, list):
-        raise RemoteProtocolError(f"{name} of a change of metadata is no list")
-    return found
-
-
-def _names(members: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    found = _items(members, name)
-    if not all(isinstance(one, str) for one in found):
-        raise RemoteProtocolError(f"{name} of a change of metadata holds other than names")
-    return tuple(found)
+ItemT = TypeVar("ItemT", bound=Named, contravariant=True)
 
 
 class TopicHolder(Protocol):
@@ -106,7 +34,7 @@ class TopicHolder(Protocol):
 
 
 class MappingHolder(Protocol):
-    """Whoever keeps the mappings of static topics."""
+    """Whoever keeps the mappings."""
 
     table: MappingTable
 
@@ -124,8 +52,8 @@ class _Pending(Struct):
     end: int
     change: Change
     topics: dict[str, TopicConfig | None]
-    mappings: dict[str, TopicQueueMappingDetail | None]
     groups: dict[str, GroupConfig | None]
+    mappings: dict[str, TopicQueueMappingDetail | None]
     is_passed: bool = False
 
 
@@ -133,22 +61,24 @@ class Metadata:
     """The tables of one broker, as records change them.
 
     Attributes:
-        topics_from, mappings_from, groups_from: records that begin before these offsets are in the
+        topics_from, groups_from, mappings_from: records that begin before these offsets are in the
             tables already.
         last_end: where the last record ends that is in the tables, and not pending.
+        remapped: topics whose mapping has changed; cleared by whoever tells of it.
     """
 
-    def __init__(self, topics: TopicHolder, mappings: MappingHolder, groups: GroupHolder) -> None:
+    def __init__(self, topics: TopicHolder, groups: GroupHolder, mappings: MappingHolder) -> None:
         self._topics = topics
-        self._mappings = mappings
         self._groups = groups
+        self._mappings = mappings
         self._pending: deque[_Pending] = deque()
         # The same by where they end, and how often a topic's end is written and not passed: one
         # heartbeat may make thousands.
         self._by_end: dict[int, _Pending] = {}
         self._ending: Counter[str] = Counter()
         self._settled = 0
-        self.topics_from = self.mappings_from = self.groups_from = self.last_end = 0
+        self.topics_from = self.groups_from = self.mappings_from = self.last_end = 0
+        self.remapped: set[str] = set()
 
     @property
     def pending_from(self) -> int | None:
@@ -170,22 +100,33 @@ class Metadata:
 
     def begin(self, change: Change, offset: int, end: int, wall_ms: int) -> None:
         """This master has written a change; its record stands from ``offset`` to ``end``."""
-        topics, groups = self._topics.table, self._groups.table
-        mappings = self._mappings.table
+        topics, groups, mappings = self._topics.table, self._groups.table, self._mappings.table
         names = {*(one.name for one in change.topics), *change.ended_topics}
         group_names = {*(one.name for one in change.groups), *change.ended_groups}
         one = _Pending(
             offset, end, change,
             {name: topics.get(name) for name in names},
-            {name: mappings.get(name) for name in change.mapped_topics},
             {name: groups.get(name) for name in group_names},
+            {name: mappings.get(name) for name in _remapped(change)},
         )  # fmt: skip
         self._pending.append(one)
         self._by_end[end] = one
         self._ending.update(change.ended_topics)
         _apply(topics, change.ended_topics, change.topics, wall_ms)
-        _apply(mappings, change.ended_topics, change.mappings, wall_ms)
+        self._remap(change, wall_ms)
         _apply(groups, change.ended_groups, change.groups, wall_ms)
+
+    def _remap(self, change: Change, wall_ms: int) -> None:
+        """A topic's mapping ends with it."""
+        before = self._mappings.table.version
+        self.remapped |= _apply(self._mappings.table, change.ended_topics, change.mappings, wall_ms)
+        self._noticed(before, wall_ms)
+
+    def _noticed(self, before: DataVersion, wall_ms: int) -> None:
+        """Name servers look at mappings only when the version of the topics is another one."""
+        if self._mappings.table.version != before:
+            topics = self._topics.table
+            topics.advance(topics.version.state_version, wall_ms)
 
     def settled(self, end: int) -> int:
         """All before ``end`` is as safe as the rule asks for; how many changes that makes final."""
@@ -219,10 +160,10 @@ class Metadata:
         if offset >= self.topics_from:
             _apply(self._topics.table, change.ended_topics, change.topics, wall_ms)
         if offset >= self.mappings_from:
-            _apply(self._mappings.table, change.ended_topics, change.mappings, wall_ms)
+            self._remap(change, wall_ms)
         if offset >= self.groups_from:
             _apply(self._groups.table, change.ended_groups, change.groups, wall_ms)
-        return offset >= min(self.topics_from, self.mappings_from, self.groups_from)
+        return offset >= min(self.topics_from, self.groups_from, self.mappings_from)
 
     def undo(self, wall_ms: int) -> int:
         """The role has ended: what no dispatcher has passed may never have been.
@@ -235,11 +176,12 @@ class Metadata:
         """
         while self._pending and self._pending[0].is_passed:
             self._drop_first()
-        count = len(self._pending)
+        count, before = len(self._pending), self._mappings.table.version
         for one in reversed(self._pending):
             _restore(self._topics.table, one.topics, wall_ms)
-            _restore(self._mappings.table, one.mappings, wall_ms)
+            self.remapped |= _restore(self._mappings.table, one.mappings, wall_ms)
             _restore(self._groups.table, one.groups, wall_ms)
+        self._noticed(before, wall_ms)
         self._pending.clear()
         self._by_end.clear()
         self._ending.clear()
@@ -254,44 +196,49 @@ class Metadata:
         """
         whole = self.last_end <= offset
         self.topics_from = min(self.topics_from, offset)
-        self.mappings_from = min(self.mappings_from, offset)
         self.groups_from = min(self.groups_from, offset)
+        self.mappings_from = min(self.mappings_from, offset)
         self.last_end = min(self.last_end, offset)
         return whole
 
     def passed_topics(self) -> dict[str, Any]:
         """The members of the topics without what is pending."""
         members = self._topics.table.members()
-        self._take_back(members["topicConfigTable"], lambda one: one.topics)
+        _without(members["topicConfigTable"], (one.topics for one in reversed(self._pending)))
         return members
 
     def passed_mappings(self) -> dict[str, Any]:
         """The members of the mappings without what is pending."""
         members = self._mappings.table.members()
-        self._take_back(members["topicQueueMappingInfoMap"], lambda one: one.mappings)
+        table = members["topicQueueMappingInfoMap"]
+        _without(table, (one.mappings for one in reversed(self._pending)))
         return members
 
     def passed_groups(self) -> dict[str, Any]:
         """The members of the groups without what is pending."""
         members = self._groups.table.members()
-        self._take_back(members["subscriptionGroupTable"], lambda one: one.groups)
+        _without(members["subscriptionGroupTable"], (one.groups for one in reversed(self._pending)))
         return members
 
-    def _take_back(
-        self, table: dict[str, Any], before: Callable[[_Pending], Mapping[str, _Member | None]]
-    ) -> None:
-        for one in reversed(self._pending):
-            for name, item in before(one).items():
-                table.pop(name, None)
-                if item is not None:
-                    table[name] = item.members()
+
+def _remapped(change: Change) -> set[str]:
+    return {*(one.name for one in change.mappings), *change.ended_topics}
 
 
-class _Member(Protocol):
-    """An entry of any of the tables."""
+class _Entry(Protocol):
+    """An entry of a table."""
 
     def members(self) -> dict[str, Any]:
         """Its JSON members."""
+
+
+def _without(table: dict[str, Any], replaced: Iterable[Mapping[str, _Entry | None]]) -> None:
+    """Put back what changes have replaced, the newest change first."""
+    for before in replaced:
+        for name, entry in before.items():
+            table.pop(name, None)
+            if entry is not None:
+                table[name] = entry.members()
 
 
 class _Table(Protocol[ItemT]):
@@ -304,16 +251,14 @@ class _Table(Protocol[ItemT]):
         """Forget one, if it is there."""
 
 
-def _apply(table: _Table[ItemT], ended: Iterable[str], made: Iterable[ItemT], wall_ms: int) -> None:
-    for name in ended:
-        table.delete(name, wall_ms)
-    for item in made:
-        table.put(item, wall_ms)
+def _apply(
+    table: _Table[ItemT], ended: Iterable[str], made: Iterable[ItemT], wall_ms: int
+) -> set[str]:
+    """The names whose entries are others now."""
+    changed = {name for name in ended if table.delete(name, wall_ms)}
+    return changed | {item.name for item in made if table.put(item, wall_ms)}
 
 
-def _restore(table: _Table[ItemT], before: Mapping[str, ItemT | None], wall_ms: int) -> None:
-    for name, item in before.items():
-        if item is None:
-            table.delete(name, wall_ms)
-        else:
-            table.put(item, wall_ms)
+def _restore(table: _Table[ItemT], before: Mapping[str, ItemT | None], wall_ms: int) -> set[str]:
+    ended = [name for name, item in before.items() if item is None]
+    return _apply(table, ended, [item for item in before.values() if item is not None], wall_ms)

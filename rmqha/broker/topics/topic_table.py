@@ -24,9 +24,8 @@ from rmqha.remoting.topic_names import (
     REVIVE_TOPIC,
     TIMER_TOPIC,
 )
+from rmqha.statictopic.mapping import QUEUES_MAX as QUEUES_MAX  # rooms above take it from here
 from rmqha.store.metadata_records import METADATA_TOPIC
-
-QUEUES_MAX = 65_536
 
 
 class TopicConfig(Struct, frozen=True):

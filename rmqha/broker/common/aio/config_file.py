@@ -14,19 +14,19 @@ from rmqha.store.config_files import encode_config
 
 RETRY_MS = 1_000
 APPLIED_OFFSET = "rmqhaAppliedOffset"
-"""Member of the files of topics and groups, and of the answers 21 and 201 to slaves of this kind:
+"""Member of the files of topics, mappings and groups, and of the answers 21 and 201 to slaves of this kind:
 records of the log that begin before it are in the table (ADR 0022)."""
 
 
-def mark_of(value: Mapping[str, Any]) -> int | None:
-    """``APPLIED_OFFSET`` of a table, None where there is none.
+def mark_of(value: Mapping[str, Any], name: str = APPLIED_OFFSET) -> int | None:
+    """``APPLIED_OFFSET`` of a table, or what it is called, None where there is none.
 
     Raises:
         RemoteProtocolError: it is no offset.
     """
-    mark = value.get(APPLIED_OFFSET)
+    mark = value.get(name)
     if mark is not None and (not isinstance(mark, int) or isinstance(mark, bool) or mark < 0):
-        raise RemoteProtocolError(f"{APPLIED_OFFSET}={mark!r} is no offset")
+        raise RemoteProtocolError(f"{name}={mark!r} is no offset")
     return mark
 
 

@@ -85,31 +85,32 @@ class Writer:
         connection: Connection,
         request: RemotingCommand,
         end: int,
-        followed: Callable[[], Awaitable[None]] = nothing,
+        followed: Callable[[], Awaitable[str | None]] = nothing,
     ) -> None:
         """The same for a change that people ask for: it is on this broker's disk as well.
 
         Args:
-            followed: what the answer waits for besides, once that is so.
+            followed: what the answer waits for besides, once that is so; a text is why that did not
+                come about.
         """
 
-        async def settled() -> bool:
+        async def settled() -> bool | str:
             if not await self.settle(end, durable=True):
                 return False
-            await followed()
-            return True
+            return await followed() or True
 
         work = self._answer(connection, request, settled(), None)
         self._broker.answers.start(work, connection, request, name="change")
 
     async def _answer(
-        self, connection: Connection, request: RemotingCommand, settled: Awaitable[bool],
+        self, connection: Connection, request: RemotingCommand, settled: Awaitable[bool | str],
         fields: dict[str, str] | None,
     ) -> None:  # fmt: skip
         code, remark = int(ResponseCode.SUCCESS), None
         try:
-            if not await settled:
-                code, remark = int(ResponseCode.SYSTEM_ERROR), "FLUSH_SLAVE_TIMEOUT"
+            found = await settled
+            if found is not True:
+                code, remark = int(ResponseCode.SYSTEM_ERROR), found or "FLUSH_SLAVE_TIMEOUT"
         except DiskFailed as error:
             code, remark = ResponseCode.SERVICE_NOT_AVAILABLE, str(error)
         if not request.is_oneway:

@@ -33,7 +33,7 @@ class NamesrvRegistration:
         servers: addresses of all name servers.
         client, clock, log: as everywhere.
         who: who to register as; None while this broker may not be seen yet.
-        table, mappings: the topics to register.
+        table, mappings: the topics to register, and the mappings of the static ones.
         permission: what the broker allows at all, as bits.
         period_ms: between two registrations without a change.
         timeout_ms: for one registration.
@@ -60,7 +60,8 @@ class NamesrvRegistration:
         self._clock = clock
         self._log = log
         self._who = who
-        self._table, self._mappings = table, mappings
+        self._table = table
+        self._mappings = mappings
         self._permission = permission
         self._period_ms = period_ms
         self._timeout_ms = timeout_ms
@@ -118,7 +119,7 @@ class NamesrvRegistration:
 
     async def _register(self, server: str, broker: Registered) -> bool:
         body = registration_body(
-            self._table(), self._mappings(), self._clock.wall_ms(), self._permission()
+            self._table(), self._clock.wall_ms(), self._permission(), self._mappings()
         )
         fields = registration_fields(broker, body)
         command = RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=fields, body=body)

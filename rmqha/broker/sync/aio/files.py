@@ -3,10 +3,8 @@ offsets."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 
-from rmqha.base.errors import DiskFailed
 from rmqha.broker.common.aio.config_file import FileTroubles
 from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.groups.aio.offset_file import OffsetFile
@@ -75,21 +73,8 @@ class BrokerFiles:
             )
         )
         await self.mappings.load()
-        if not self.mappings.found:
-            # A store of an older release has no static topics, up to where its topics are.
-            self.mappings.mark = self.topics.mark
         await self.groups.load()
         await self.offsets.load()
-
-    async def begin(self) -> None:
-        """Write what must be there before anything changes.
-
-        Topics that were ahead of a file of mappings that never was would hide their mappings.
-        """
-        if not self.mappings.found:
-            self.mappings.changed()
-            with contextlib.suppress(DiskFailed):  # nothing is changed while a file has trouble
-                await self.mappings.file.save()
 
     def run(self, tasks: Tasks) -> None:
         """Write them after changes, for as long as ``tasks`` go on."""

@@ -1,4 +1,4 @@
-"""Topics and groups as the log's internal topic has them: writing changes, and taking them.
+"""Topics, their mappings and groups as the log's internal topic has them: writing changes, and taking them.
 
 What a change does to the tables is decided in ``broker/topics/metadata.py``.
 """
@@ -47,7 +47,7 @@ class MetadataLog:
     def __init__(self, broker: Broker, log: Logger) -> None:
         self._broker = broker
         self._log = log
-        self._state = Metadata(broker.topics, broker.mappings, broker.groups)
+        self._state = Metadata(broker.topics, broker.groups, broker.mappings)
         self._writer = Writer(broker)
         broker.topics.members = self.topic_members
         broker.mappings.members = self.mapping_members
@@ -69,21 +69,24 @@ class MetadataLog:
         """Bring the tables, as their files had them, up to where the dispatcher is."""
         broker, store = self._broker, self._broker.store
         topics_from, groups_from = broker.topics.mark, broker.groups.mark
-        mappings_from = broker.mappings.mark
+        # Without a file it is an older release's store: all records that are left are looked at,
+        # for that release has passed over the mappings of a newer master.
+        mappings_from = broker.mappings.mark if broker.mappings.found else 0
         # Offsets are written seldom: they may know less of the log than the tables do.
         self._offsets_from = broker.offsets.mark or 0
-        if topics_from is not None and mappings_from is not None and groups_from is not None:
-            marks = topics_from, mappings_from, groups_from
+        if topics_from is not None and groups_from is not None and mappings_from is not None:
+            marks = [topics_from, groups_from]
+            if broker.mappings.found:
+                marks.append(mappings_from)
             # Records that have expired since the files were written are known to nobody here, and
             # what the files hold of a tail that the log has lost is known to nobody else.
             # A log that is empty may begin anywhere, and where it begins is what the tables lack.
             low, high = max(0, store.min_offset), store.max_offset
             self.is_known = high > 0 and low <= min(marks) and max(marks) <= high
-            state = self._state
-            state.topics_from, state.mappings_from, state.groups_from = marks
-            self._state.last_end = max(marks)
+            self._state.topics_from, self._state.groups_from = topics_from, groups_from
+            self._state.mappings_from, self._state.last_end = mappings_from, max(marks)
             # Even so the records that are there count: this replica may be the one that reigns.
-            oldest = min(*marks, self._offsets_from)
+            oldest = min(*marks, mappings_from, self._offsets_from)
             for record in dispatched_since(store.commit_log, store.queues, oldest):
                 self._passed(record)
         store.dispatcher.on_metadata = self._passed
@@ -95,8 +98,8 @@ class MetadataLog:
             return
         store, self._reigning, self.is_known = self._broker.store, True, True
         self._state.cut(store.max_offset)
-        self._broker.mappings.changed()
         self._broker.groups.changed()
+        self._broker.mappings.changed()
         for record in waiting_from(store.commit_log, store.dispatched_offset):
             change = self._read(record)
             if change is not None:
@@ -106,8 +109,8 @@ class MetadataLog:
         """This broker reigns no more: what is pending may be cut off its log."""
         self._reigning = False
         count = self._state.undo(self._broker.clock.wall_ms())
+        self._tell_remapped()
         if count:
-            self._all_remapped()
             self._log.log("warning", "metadata_changes_undone", count=count)
 
     async def _truncated(self, offset: int, before: int) -> None:
@@ -129,25 +132,16 @@ class MetadataLog:
         self._log.log("warning", "metadata_records_cut", offset=offset)
         await self.on_lost()
 
-    def replaced(self, topics_from: int, groups_from: int) -> None:
+    def replaced(self, topics_from: int, groups_from: int, mappings_from: int) -> None:
         """The tables are a master's, which has all records that begin before these offsets."""
-        state = self._state
-        # Mappings come with the topics.
-        state.topics_from = state.mappings_from = topics_from
-        state.groups_from = groups_from
-        state.last_end = max(topics_from, groups_from)
+        marks = topics_from, groups_from, mappings_from
+        self._state.topics_from, self._state.groups_from, self._state.mappings_from = marks
+        self._state.last_end = max(marks)
         self.is_known = True
         # The own dispatcher may have been further than the master's.
         store = self._broker.store
-        for record in dispatched_since(
-            store.commit_log, store.queues, min(topics_from, groups_from)
-        ):
+        for record in dispatched_since(store.commit_log, store.queues, min(marks)):
             self._apply(record)
-        self._all_remapped()
-
-    def _all_remapped(self) -> None:
-        """Any mapping may be another one."""
-        self._broker.mappings.tell(frozenset(self._broker.mappings.table.items))
 
     # -- the files, and slaves -------------------------------------------------------------------------
 
@@ -155,6 +149,11 @@ class MetadataLog:
     def topics_applied(self) -> int:
         """Records that begin before are in the topics, and are not pending."""
         return self._applied(self._state.topics_from)
+
+    @property
+    def mappings_applied(self) -> int:
+        """Records that begin before are in the mappings, and are not pending."""
+        return self._applied(self._state.mappings_from)
 
     @property
     def groups_applied(self) -> int:
@@ -172,8 +171,8 @@ class MetadataLog:
         return {**self._state.passed_topics(), **mark}
 
     def mapping_members(self) -> dict[str, Any]:
-        """``config/topicQueueMapping.json``, and what a slave of this kind copies."""
-        mark = {APPLIED_OFFSET: self._applied(self._state.mappings_from)} if self.is_known else {}
+        """``config/topicQueueMapping.json``; of it the answer to 21 is made."""
+        mark = {APPLIED_OFFSET: self.mappings_applied} if self.is_known else {}
         return {**self._state.passed_mappings(), **mark}
 
     def group_members(self) -> dict[str, Any]:
@@ -185,11 +184,12 @@ class MetadataLog:
         """Of ``config/consumerOffset.json``: topics that ended before are in it no more."""
         return {APPLIED_OFFSET: self._broker.store.dispatched_offset} if self.is_known else {}
 
-    # -- changes ---------------------------------------------------------------------------------------
+    @property
+    def written_end(self) -> int:
+        """Where the last record ends that is in the tables, pending or not."""
+        return min(self._state.written_end, self._broker.store.max_offset)
 
-    def is_passed(self, end: int) -> bool:
-        """Whether the dispatcher has passed all before ``end``: queues have what was written."""
-        return self._broker.store.dispatched_offset >= end
+    # -- changes ---------------------------------------------------------------------------------------
 
     def is_ending(self, topic: str) -> bool:
         """Whether a topic is being deleted: no message goes there until its old queues are gone."""
@@ -222,7 +222,7 @@ class MetadataLog:
 
     def change(
         self, connection: Connection, request: RemotingCommand, change: Change,
-        followed: Callable[[], Awaitable[None]] = nothing,
+        followed: Callable[[], Awaitable[str | None]] = nothing,
     ) -> RemotingCommand | None:  # fmt: skip
         """Answer a request once its change is as safe as messages are, or surely is not.
 
@@ -230,10 +230,10 @@ class MetadataLog:
         asked for before.
 
         Args:
-            followed: what the answer waits for besides.
+            followed: what the answer waits for besides; a text is why that did not come about.
         """
         if change == Change():
-            end = min(self._state.written_end, self._broker.store.max_offset)
+            end = self.written_end
         else:
             written = self.commit(change)
             if isinstance(written, Refusal):
@@ -271,12 +271,18 @@ class MetadataLog:
         if status is not PutStatus.PUT_OK:
             return Refusal(status.response_code, status.remark or NOT_SERVING)
         for topic in change.topics:
-            if broker.topics.table.get(topic.name) is None and self.is_ending(topic.name):
+            if broker.topics.table.get(topic.name) is not None:
+                continue
+            if self.is_ending(topic.name):
                 return Refusal(ResponseCode.SYSTEM_BUSY, f"topic {topic.name} is being deleted")
+            if not change.mappings and broker.mappings.table.get(topic.name) is not None:
+                # Of a Java master that had one without the other.
+                remark = f"topic {topic.name} does not exist, and its logical queues do"
+                return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
         if not broker.topics.table.fits(change.topics):
             return Refusal(ResponseCode.SYSTEM_ERROR, "there is no room for more topics")
         if not broker.mappings.table.fits(change.mappings):
-            return Refusal(ResponseCode.SYSTEM_ERROR, "there is no room for more mappings")
+            return Refusal(ResponseCode.SYSTEM_ERROR, "there is no room for more logical queues")
         if not broker.groups.table.fits(change.groups):
             return Refusal(ResponseCode.SYSTEM_ERROR, "there is no room for more groups")
         return None
@@ -289,13 +295,14 @@ class MetadataLog:
 
     def _begin(self, change: Change, offset: int, end: int) -> None:
         self._state.begin(change, offset, end, self._broker.clock.wall_ms())
-        if change.mapped_topics:
-            # Name servers look at mappings only where the topics have another version.
-            self._broker.topics.table.touch(self._broker.clock.wall_ms())
-            self._broker.mappings.tell(change.mapped_topics)
-        if change.topics or change.mapped_topics:
+        self._tell_remapped()
+        if change.topics or change.mappings or change.ended_topics:
             self._broker.routes_changed()
         self._watch(end)
+
+    def _tell_remapped(self) -> None:
+        topics, self._state.remapped = self._state.remapped, set()
+        self._broker.mappings.tell(topics)
 
     def _watch(self, end: int) -> None:
         """Learn when a change is as safe as the rule asks for, however long that takes."""
@@ -341,9 +348,7 @@ class MetadataLog:
         self._state.passed(record.offset, record.end, change, broker.clock.wall_ms())
         if change.topics or change.ended_topics:
             broker.topics.changed()
-        if change.mapped_topics:
-            broker.mappings.changed()
-            broker.mappings.tell(change.mapped_topics)
+        self._tell_remapped()
         if change.groups or change.ended_groups:
             broker.groups.changed()
         return change

@@ -1,4 +1,4 @@
-"""A slave gets its master's topics, their mappings, and groups.
+"""A slave gets its master's topics, their mappings and its groups.
 
 From a master of this kind it takes the tables once, when its own are those of no moment of the log;
 from then on the log has every change (ADR 0022). A master of Java's has no such records: its tables
@@ -18,7 +18,12 @@ from rmqha.broker.common.versioned_table import vanished
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.sync.aio.master_questions import MasterQuestions
 from rmqha.broker.sync.aio.metadata_log import MetadataLog
-from rmqha.broker.topics.aio.ports import TABLE_FIELD, TABLE_KNOWN, TABLE_WANTED
+from rmqha.broker.topics.aio.ports import (
+    MAPPINGS_APPLIED,
+    TABLE_FIELD,
+    TABLE_KNOWN,
+    TABLE_WANTED,
+)
 from rmqha.broker.topics.group_table import GroupTable
 from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.broker.topics.topic_table import TopicTable
@@ -27,13 +32,6 @@ from rmqha.remoting.codes import RequestCode
 from rmqha.runtime.logs import Logger
 
 More = tuple[RequestCode, str, Callable[[dict[str, Any]], int]]
-
-
-class _Topics(NamedTuple):
-    """An answer to 21."""
-
-    topics: TopicTable
-    mappings: MappingTable
 
 
 class SlaveSync:
@@ -64,8 +62,8 @@ class SlaveSync:
         self._more = more
         # A master without records, and the names that its tables had when it was last asked.
         self._java = ""
-        self._topics_before: frozenset[str] | None = None
         self._mappings_before: frozenset[str] | None = None
+        self._topics_before: frozenset[str] | None = None
         self._groups_before: frozenset[str] | None = None
 
     async def run(self) -> None:
@@ -91,15 +89,14 @@ class SlaveSync:
         groups = await ask(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, _groups, fields)
         if topics is None or groups is None or self._questions.master != master:
             return False
-        if topics[1] is None or groups[1] is None:
-            self._merge(master, topics[0], groups[0])
+        if topics.applied is None or groups[1] is None:
+            self._merge(master, topics, groups[0])
         elif not was_known and not metadata.is_known:
             # By what was known when it was asked for: an answer without a table is none for now,
             # and a table that somebody else was quicker to take is an old one.
-            self._replace(topics[0], topics[1], groups[0], groups[1])
-            count = len(topics[0].topics.topics) + len(groups[0].groups)
-            self._tell("tables", master, count)
-        return metadata.is_known or topics[1] is None
+            self._replace(topics, topics.applied, groups[0], groups[1])
+            self._tell("tables", master, len(topics.table.topics) + len(groups[0].groups))
+        return metadata.is_known or topics.applied is None
 
     def _tell(self, what: str, master: str, count: int | None) -> None:
         if count:
@@ -110,38 +107,36 @@ class SlaveSync:
     ) -> None:
         """The tables of a master of this kind, as records before these offsets have made them."""
         broker = self._broker
-        broker.topics.table, broker.mappings.table = topics.topics, topics.mappings
-        broker.groups.table = groups
-        self._metadata.replaced(topics_from, groups_from)
+        broker.topics.table, broker.groups.table = topics.table, groups
+        # A master of an older release has no mappings, up to where it has topics.
+        mappings_from = topics_from if topics.mappings_applied is None else topics.mappings_applied
+        broker.mappings.replace(topics.mappings)
+        self._metadata.replaced(topics_from, groups_from, mappings_from)
         broker.topics.changed()
-        broker.mappings.changed()
         broker.groups.changed()
 
     def _merge(self, master: str, found: _Topics, groups: GroupTable) -> None:
         """The tables of a master of Java's; one just elected may lack what this replica has."""
         broker, wall_ms = self._broker, self._broker.clock.wall_ms()
+        topics, mappings = found.table, found.mappings
         if master != self._java:
             self._java, self._topics_before, self._groups_before = master, None, None
             self._mappings_before = None
         own_topics, own_groups = broker.topics.table, broker.groups.table
-        topics, mappings = found
-        gone = vanished(self._mappings_before, mappings)
-        changed = broker.mappings.table.take(mappings, gone, wall_ms)
-        if changed:
-            broker.mappings.changed()
-            broker.mappings.tell(gone | frozenset(mappings.items))
-            self._tell("mappings", master, changed)
         changed = own_topics.take(topics, vanished(self._topics_before, topics), wall_ms)
         if changed:
             broker.topics.changed()
             self._tell("topics", master, changed)
+        gone = vanished(self._mappings_before, mappings)
+        changed = broker.mappings.merge(mappings, gone, wall_ms)
+        self._tell("logical queues", master, changed)
+        self._mappings_before = frozenset(mappings.items)
         changed = own_groups.take(groups, vanished(self._groups_before, groups), wall_ms)
         own_groups.forbidden = groups.forbidden
         if changed:
             broker.groups.changed()
             self._tell("groups", master, changed)
         self._topics_before, self._groups_before = frozenset(topics.items), frozenset(groups.items)
-        self._mappings_before = frozenset(mappings.items)
 
 
 def _taken(take: Callable[[dict[str, Any]], int], body: bytes) -> int:
@@ -153,10 +148,23 @@ def _object(body: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _topics(body: bytes) -> tuple[_Topics, int | None]:
+class _Topics(NamedTuple):
+    """An answer to 21.
+
+    Attributes:
+        applied, mappings_applied: records that begin before are in it; None from a master of Java's.
+    """
+
+    table: TopicTable
+    mappings: MappingTable
+    applied: int | None
+    mappings_applied: int | None
+
+
+def _topics(body: bytes) -> _Topics:
     value = _object(body)
     mappings = MappingTable.of(value, "topicQueueMappingDetailMap")
-    return _Topics(TopicTable.of(value), mappings), mark_of(value)
+    return _Topics(TopicTable.of(value), mappings, mark_of(value), mark_of(value, MAPPINGS_APPLIED))
 
 
 def _groups(body: bytes) -> tuple[GroupTable, int | None]:

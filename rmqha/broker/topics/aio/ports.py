@@ -21,6 +21,9 @@ from rmqha.remoting.headers import text_field
 TABLE_FIELD = "rmqhaTable"
 """Of requests 21 and 201: ``known`` or ``wanted``, whether the slave's table follows the log."""
 
+MAPPINGS_APPLIED = "rmqhaMappingsOffset"
+"""Of the answer to 21: what ``APPLIED_OFFSET`` is of the topics, of their mappings."""
+
 TABLE_KNOWN, TABLE_WANTED = "known", "wanted"
 
 
@@ -32,7 +35,7 @@ class MetadataChanges(Protocol):
 
     def change(
         self, connection: Connection, request: RemotingCommand, change: Change,
-        followed: Callable[[], Awaitable[None]] = ...,
+        followed: Callable[[], Awaitable[str | None]] = ...,
     ) -> RemotingCommand | None:  # fmt: skip
         """Answer a request once its change is as safe as messages are, or surely is not."""
 
@@ -45,15 +48,19 @@ class MetadataChanges(Protocol):
     def topic_members(self) -> dict[str, Any]:
         """The topics that are in the log for good, for a slave of this kind."""
 
-    def mapping_members(self) -> dict[str, Any]:
-        """The mappings that are in the log for good, for a slave of this kind."""
-
     def group_members(self) -> dict[str, Any]:
         """The groups that are in the log for good, for a slave of this kind."""
 
     @property
     def topics_applied(self) -> int:
         """Records of the log that begin before are in the topics."""
+
+    def mapping_members(self) -> dict[str, Any]:
+        """The mappings that are in the log for good, with up to where that is."""
+
+    @property
+    def written_end(self) -> int:
+        """Where the last record ends that is in the tables, pending or not."""
 
     @property
     def groups_applied(self) -> int:

@@ -1,30 +1,27 @@
-"""513: a static topic, its queues on this broker set, and their history."""
+"""Static topics: 513, and 351, which shows their mappings."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from rmqha.base.errors import RemoteProtocolError, RmqhaError
 from rmqha.broker.common.aio.ports import Handlers, unwritable
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.topics.aio.ports import Broker
-from rmqha.broker.topics.aio.topic_requests import GONE_MS, LOOK_MS, TOLD_MS
-from rmqha.broker.topics.changes import numbers_error, parse_mapping, parse_topic
-from rmqha.broker.topics.metadata import Change
+from rmqha.broker.topics.aio.topic_requests import LOOK_MS, TOLD_MS
+from rmqha.broker.topics.static_changes import static_change
 from rmqha.ha.events import Role
+from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.headers import bool_field
-from rmqha.statictopic.rules import updated
+from rmqha.remoting.headers import bool_field, text_field
 
-
-class NotInQueues(RmqhaError):
-    """What was written before a mapping has not come into the queues in time."""
+PASSED_MS = 2_000
+"""How long an answer waits for the dispatcher; who asks waits 5 s."""
 
 
 class StaticTopicProcessor:
-    """Takes mappings from mqadmin.
+    """Answers mqadmin about static topics.
 
     Args:
         told: see ``TopicProcessor``.
@@ -37,58 +34,60 @@ class StaticTopicProcessor:
 
     def handlers(self) -> Handlers:
         """By request code."""
-        return {RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: self.put}
+        return {
+            RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: self.put_static_topic,
+            RequestCode.GET_TOPIC_CONFIG: self.one_topic,
+        }
 
-    def put(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """Take the topic and its mapping, or nothing of it."""
+    def put_static_topic(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """513: the topic and its mapping are one record, so a mapping that is refused changes nothing.
+
+        Once it is answered, every message that came before is in the queues: who remaps asks next
+        where they end.
+        """
         broker = self._broker
         if broker.role is not Role.MASTER:
-            return request.reply(ResponseCode.SYSTEM_ERROR, "topics are changed at the master only")
+            remark = "topics are changed at the master only"
+            return request.reply(ResponseCode.SYSTEM_ERROR, remark)
         refused = unwritable(broker, request)
         if refused is not None:
             return refused
-        try:
-            change = self._change(request)
-        except RemoteProtocolError as error:
-            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        change = static_change(
+            request.ext_fields, request.body, broker.topics.table, broker.mappings.table,
+            broker_name=broker.config.broker_name, protect_system=self._protect,
+        )  # fmt: skip
         if isinstance(change, Refusal):
             return request.reply(change.code, change.remark)
-        return broker.metadata.change(connection, request, change, self._in_queues_and_told)
+        return broker.metadata.change(connection, request, change, self._followed)
 
-    def _change(self, request: RemotingCommand) -> Change | Refusal:
-        """The one record that says both; nothing where all is as asked for."""
-        broker, fields = self._broker, request.ext_fields
-        topics, mappings = broker.topics.table, broker.mappings.table
-        topic = parse_topic(fields, topics.get, protect_system=self._protect, queues_min=0)
-        if isinstance(topic, Refusal):
-            return topic
-        wanted = parse_mapping(request.body, topic.name, broker.config.broker_name)
-        if isinstance(wanted, Refusal):
-            return wanted
-        old = mappings.get(topic.name)
-        mapping = updated(old, wanted, force=bool_field(fields, "force"))
-        if isinstance(mapping, str):
-            return Refusal(ResponseCode.SYSTEM_ERROR, f"topic {topic.name}: {mapping}")
-        error = numbers_error(topic, mapping)
-        if error is not None:
-            return Refusal(ResponseCode.SYSTEM_ERROR, error)
-        return Change(
-            topics=() if topics.get(topic.name) == topic else (topic,),
-            mappings=() if mapping == old else (mapping,),
+    async def _followed(self) -> str | None:
+        """Wait for the dispatcher and the name servers; why the dispatcher is not there."""
+        clock, store, end = (
+            self._broker.clock,
+            self._broker.store,
+            self._broker.metadata.written_end,
         )
-
-    async def _in_queues_and_told(self) -> None:
-        """Whoever asks next where a queue ends is told of all that was taken before.
-
-        Raises:
-            NotInQueues: not within some time.
-        """
-        store, clock = self._broker.store, self._broker.clock
-        end, deadline_ms = store.max_offset, clock.now_ms() + GONE_MS
+        deadline_ms = clock.now_ms() + PASSED_MS
         while store.dispatched_offset < end:
             if clock.now_ms() >= deadline_ms:
-                raise NotInQueues(
-                    "the mapping is written, but what was sent before it is not read yet"
+                return (
+                    "the mapping is written, but messages before it are not in their queues yet: "
+                    "ask again"
                 )
             await clock.sleep(LOOK_MS)
         await self._told(TOLD_MS)
+        return None
+
+    def one_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """351; with ``lo=true`` the mapping as well, where there is one."""
+        fields, broker = request.ext_fields, self._broker
+        topic = broker.topics.table.get(text_field(fields, "topic", ""))
+        if topic is None:
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST, "the topic does not exist")
+        members = topic.members()
+        mapping = broker.mappings.table.get(topic.name) if bool_field(fields, "lo") else None
+        if mapping is not None:
+            members["mappingDetail"] = mapping.members()
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(members))

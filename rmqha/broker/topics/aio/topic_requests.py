@@ -1,22 +1,24 @@
-"""Topics: 17, 18, 215, 21 and 351."""
+"""Topics: 17, 18, 215 and 21."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.common.aio.config_file import APPLIED_OFFSET
 from rmqha.broker.common.aio.ports import Handlers, unwritable
 from rmqha.broker.common.refusal import Refusal
-from rmqha.broker.topics.aio.ports import TABLE_FIELD, Broker, table_for
-from rmqha.broker.topics.changes import check_name, numbers_error, parse_topic, parse_topics
+from rmqha.broker.topics.aio.ports import MAPPINGS_APPLIED, Broker, table_for
+from rmqha.broker.topics.changes import check_name, parse_topic, parse_topics
 from rmqha.broker.topics.metadata import Change
-from rmqha.broker.topics.topic_table import TopicConfig
+from rmqha.broker.topics.static_changes import queues_error
+from rmqha.broker.topics.topic_table import DataVersion, TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.headers import bool_field, text_field
+from rmqha.remoting.headers import text_field
 from rmqha.remoting.topic_names import retry_topic_of
 
 TOLD_MS = 2_000
@@ -49,7 +51,6 @@ class TopicProcessor:
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.put_topics,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
             RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
-            RequestCode.GET_TOPIC_CONFIG: self.one_topic,
         }
 
     def _refused(self, request: RemotingCommand) -> RemotingCommand | None:
@@ -88,12 +89,11 @@ class TopicProcessor:
         self, connection: Connection, request: RemotingCommand, topics: list[TopicConfig]
     ) -> RemotingCommand | None:
         get = self._broker.topics.table.get
-        changed = tuple(topic for topic in topics if get(topic.name) != topic)
-        mappings = self._broker.mappings.table.items
-        for topic in changed:
-            error = numbers_error(topic, mappings.get(topic.name))
+        for topic in topics:
+            error = queues_error(topic, self._broker.mappings.table.get(topic.name))
             if error is not None:
                 return request.reply(ResponseCode.INVALID_PARAMETER, error)
+        changed = tuple(topic for topic in topics if get(topic.name) != topic)
         return self._change(connection, request, Change(topics=changed))
 
     def _change(
@@ -139,7 +139,8 @@ class TopicProcessor:
             return request.reply(refusal.code, refusal.remark)
         broker = self._broker
         topics, groups = broker.topics.table, broker.metadata.groups_of(name)
-        known = topics.get(name) is not None or broker.store.reader.has_topic(name) or groups
+        is_known = topics.get(name) is not None or broker.mappings.table.get(name) is not None
+        known = is_known or broker.store.reader.has_topic(name) or groups
         if not known or (topics.get(name) is None and broker.metadata.is_ending(name)):
             return self._change(connection, request, Change(), name)
         retries = sorted({retry_topic_of(name, group) for group in groups} - {name})
@@ -154,7 +155,7 @@ class TopicProcessor:
         return self._change(connection, request, Change(ended_topics=(name,)), name)
 
     def all_topics(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """21: what a slave copies, mappings of static topics included.
+        """21: what a slave copies, the mappings of static topics included.
 
         A slave of this kind asks for what the log has for good, and with which offset; one that
         follows the log already has no use for the table.
@@ -164,27 +165,18 @@ class TopicProcessor:
             self._broker, request, applied=lambda: metadata.topics_applied,
             passed=metadata.topic_members, whole=self._broker.topics.table.members,
         )  # fmt: skip
-        mappings = self._broker.mappings.table.members()
-        if TABLE_FIELD in (request.ext_fields or {}):
-            mappings = metadata.mapping_members()
         if table is None:
             return request.reply(ResponseCode.SYSTEM_ERROR, "this broker is no master")
+        mappings = table_for(
+            self._broker, request, applied=lambda: 0, passed=metadata.mapping_members,
+            whole=self._broker.mappings.table.members,
+        ) or {}  # fmt: skip
         body = {
             **table,
-            "mappingDataVersion": mappings["dataVersion"],
-            "topicQueueMappingDetailMap": mappings["topicQueueMappingInfoMap"],
+            "mappingDataVersion": mappings.get("dataVersion", DataVersion().members()),
+            "topicQueueMappingDetailMap": mappings.get("topicQueueMappingInfoMap", {}),
             "topicQueueMappingInfoMap": {},
         }
+        if "dataVersion" in mappings and APPLIED_OFFSET in mappings:
+            body[MAPPINGS_APPLIED] = mappings[APPLIED_OFFSET]
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
-
-    def one_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """351: one topic, and for those who ask for it its mapping."""
-        fields = request.ext_fields
-        topic = self._broker.topics.table.get(text_field(fields, "topic", ""))
-        if topic is None:
-            return request.reply(ResponseCode.TOPIC_NOT_EXIST, "the topic does not exist")
-        members = topic.members()
-        mapping = self._broker.mappings.table.get(topic.name)
-        if mapping is not None and bool_field(fields, "lo"):
-            members["mappingDetail"] = mapping.members()
-        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(members))

@@ -1,0 +1,88 @@
+"""What one record of the log's internal topic says (ADR 0022): topics, mappings and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.common.json_members import json_object
+from rmqha.broker.topics.group_table import GroupConfig
+from rmqha.broker.topics.topic_table import TopicConfig
+from rmqha.remoting import fastjson
+from rmqha.remoting.topic_names import topic_error
+from rmqha.statictopic.mapping import TopicQueueMappingDetail
+from rmqha.statictopic.rules import detail_error
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """What one record says; all of it, or nothing.
+
+    Attributes:
+        topics, mappings, groups: made, or replaced.
+        ended_topics: deleted, with their mappings, their queues and what groups have stored of them.
+        ended_groups: deleted.
+        forgotten_groups: of which all stored offsets are deleted.
+    """
+
+    topics: tuple[TopicConfig, ...] = ()
+    mappings: tuple[TopicQueueMappingDetail, ...] = ()
+    groups: tuple[GroupConfig, ...] = ()
+    ended_topics: tuple[str, ...] = ()
+    ended_groups: tuple[str, ...] = ()
+    forgotten_groups: tuple[str, ...] = ()
+
+    def encode(self) -> bytes:
+        """The record's body."""
+        members = {
+            "topics": [topic.members() for topic in self.topics],
+            "mappings": [mapping.members() for mapping in self.mappings],
+            "groups": [group.members() for group in self.groups],
+            "endedTopics": list(self.ended_topics),
+            "endedGroups": list(self.ended_groups),
+            "forgottenGroups": list(self.forgotten_groups),
+        }
+        return fastjson.dumps({name: value for name, value in members.items() if value})
+
+    @classmethod
+    def decode(cls, body: bytes) -> Change:
+        """Read a record's body; what a newer release adds is passed over.
+
+        Raises:
+            RemoteProtocolError: no broker of this kind wrote it.
+        """
+        members = json_object(fastjson.loads(body), "a change of metadata")
+        topics = tuple(TopicConfig.of(one) for one in _items(members, "topics"))
+        for topic in topics:
+            error = topic_error(topic.name)
+            if error is not None:
+                raise RemoteProtocolError(error)
+        mappings = tuple(TopicQueueMappingDetail.of(one) for one in _items(members, "mappings"))
+        for mapping in mappings:
+            error = topic_error(mapping.topic) or detail_error(mapping)
+            if error is not None:
+                raise RemoteProtocolError(error)
+        return cls(
+            topics=topics,
+            mappings=mappings,
+            groups=tuple(GroupConfig.of(one) for one in _items(members, "groups")),
+            ended_topics=_names(members, "endedTopics"),
+            ended_groups=_names(members, "endedGroups"),
+            forgotten_groups=_names(members, "forgottenGroups"),
+        )
+
+
+def _items(members: Mapping[str, Any], name: str) -> list[Any]:
+    found = members.get(name) or []
+    if not isinstance(found, list):
+        raise RemoteProtocolError(f"{name} of a change of metadata is no list")
+    return found
+
+
+def _names(members: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    found = _items(members, name)
+    if not all(isinstance(one, str) for one in found):
+        raise RemoteProtocolError(f"{name} of a change of metadata holds other than names")
+    return tuple(found)
