@@ -110,16 +110,14 @@ def gather(
     known = Known(topic, {one: _known_topic(one, configs.get(one)) for one in sorted(addresses)})
     new = frozenset(addresses) - configs.keys()
     pattern = next(iter(configs.values()), {"topicName": topic, "perm": _PERM_ALL})
-    rest = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False, "attributes": {}}
-    plain = {
-        one: {
-            key: value
-            for key, value in {**rest, **configs.get(one, pattern)}.items()
-            if key != "mappingDetail"
-        }
-        for one in addresses
-    }
+    plain = {one: _without_mapping(configs.get(one, pattern)) for one in addresses}
     return Found(name_servers, name, addresses, plain, new, known)
+
+
+def _without_mapping(config: Members) -> Members:
+    rest = {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False, "attributes": {}}
+    whole = {**rest, **config}
+    return {key: value for key, value in whole.items() if key != "mappingDetail"}
 
 
 def _known_topic(broker: str, config: Members | None) -> KnownTopic:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
 import pytest
 from msgspec.structs import replace
 
-from rmqha.base.errors import RemoteProtocolError
-from rmqha.client.exchange import NotFound, Unreachable
+from rmqha.client.exchange import NotFound
 from rmqha.statictopic.known import PlanRefused, histories
 from rmqha.statictopic.map_file import read_map_file
 from rmqha.statictopic.plan import LOST_OFFSETS
@@ -164,108 +160,6 @@ def test_lost_broker_when_forced_then_its_queues_go_on_elsewhere(created: Static
     assert len(created.leaders()) == 4
     assert histories(created.known())[3][-1].logic_offset == LOST_OFFSETS
     assert_whole(created)
-
-
-# -- commands that die -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("again", [DRAIN, f"updateLogicalQueueMapping {WHO} -c C"])
-def test_drain_when_killed_at_any_call_then_any_command_finishes_it(again: str) -> None:
-    """The same one ends with a broker that is drained."""
-    at, finished = 0, 0
-    killed = True
-    while killed:
-        cluster = StaticCluster("abc")
-        cluster.run(CREATE)
-        killed = cluster.run_killed(DRAIN, at)
-        reports = cluster.run(again, LATER)
-        finished += len(reports) == 3 or "unfinished" in reports[0].tables[0].title
-        assert_whole(cluster)
-        if again == DRAIN:
-            assert set(cluster.leaders().values()) == {"b", "c"}
-        at += 1
-    assert at - 1 == 11, "106, three times 351, and seven steps"
-    assert finished > 2
-
-
-@pytest.mark.parametrize("at", range(8))
-def test_create_when_killed_at_any_call_then_the_same_command_finishes_it(
-    cluster: StaticCluster, at: int
-) -> None:
-    """Also where one broker knew of queues of which nobody else did."""
-    line = f"updateStaticTopic {WHO} -b b,c -qn 4"
-    cluster.run_killed(line, at)
-    cluster.run(line, LATER)
-    assert cluster.leaders() == {0: "b", 1: "c", 2: "b", 3: "c"}
-    assert_whole(cluster)
-
-
-@pytest.mark.parametrize("at", range(11))
-def test_drain_when_an_answer_is_lost_then_it_says_so_and_goes_on_next_time(
-    created: StaticCluster, at: int
-) -> None:
-    """The broker has done it, and nobody knows."""
-    created.lost = at
-    try:
-        *_, last = created.run(DRAIN)
-    except Unreachable:
-        assert at < 4, "while looking around nothing has been done"
-    else:
-        assert at >= 4
-        assert last.plain.startswith("not finished")
-        assert (last.data["finished"], len(last.data["steps"])) == (False, at - 4)
-        assert [type(failure) for failure in last.failures] == [Unreachable]
-    created.run(DRAIN, LATER)
-    assert set(created.leaders().values()) == {"b", "c"}
-    assert_whole(created)
-
-
-def test_drain_when_a_master_fails_over_amid_it_then_the_new_one_is_told(
-    created: StaticCluster,
-) -> None:
-    """Every step may be done twice."""
-    walk = created.run(f"migrateLogicalQueue {WHO} -fb a -b b --dry-run")
-    assert len(walk) == 1
-    created.masters["b"] = "b:2"
-    answer, seen = created.answer, []
-
-    def failing_over(call: object) -> object:
-        """The list names the old master until somebody has missed it."""
-        seen.append(call.address)  # type: ignore[attr-defined]
-        created.masters["b"] = "b:2" if "b:1" in seen and seen[-1] != "b:1" else "b:1"
-        created.down = {"b:1"} if len(seen) > 4 else set()
-        return answer(call)  # type: ignore[arg-type]
-
-    created.answer = failing_over  # type: ignore[method-assign, assignment]
-    created.run(f"migrateLogicalQueue {WHO} -fb a -b b")
-    assert "b:2" in seen
-    assert set(created.leaders().values()) == {"b"}
-    assert_whole(created)
-
-
-def test_after_file_when_given_again_then_it_is_carried_out(created: StaticCluster) -> None:
-    """Java's flag for it does nothing."""
-    first, *_ = created.run(f"remappingStaticTopic {WHO} -b b --json")
-    (old, new) = first.files.values()
-    cluster = StaticCluster("abc")
-    cluster.run(CREATE)
-    assert _run_file(cluster, new) == dict.fromkeys(range(4), "b")
-    cluster.calls.clear()
-    assert _run_file(cluster, new) == dict.fromkeys(range(4), "b")
-    assert cluster.codes() == []
-    with pytest.raises(PlanRefused, match="does not go on from there"):
-        _run_file(cluster, old)
-    with pytest.raises(RemoteProtocolError):
-        _run_file(cluster, b"{}")
-
-
-def _run_file(cluster: StaticCluster, content: bytes) -> dict[int, str]:
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "x.after"
-        path.write_bytes(content)
-        cluster.run(f"remappingStaticTopic {WHO} -mf {path}", LATER)
-    assert_whole(cluster)
-    return cluster.leaders()
 
 
 # -- rehearsals and refusals -----------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from rmqha.statictopic.known import Known, KnownTopic
 from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments, TopicQueueMappingDetail
 
 TOPIC = "Orders"
@@ -27,6 +28,26 @@ def detail(
 ) -> TopicQueueMappingDetail:
     """What one broker set knows."""
     return TopicQueueMappingDetail(TOPIC, total, broker, epoch, scope, dirty, queues or {})
+
+
+def known(*details: TopicQueueMappingDetail, more: tuple[str, ...] = (), nums: int = 8) -> Known:
+    """What brokers know; those of ``more`` have never heard of the topic."""
+    brokers = {one.broker_name: KnownTopic(nums, nums, one) for one in details}
+    return Known(TOPIC, {**brokers, **dict.fromkeys(more, KnownTopic())})
+
+
+def cluster_of(leading: list[str], names: tuple[str, ...]) -> Known:
+    """Brokers that lead queues in this order."""
+    lists: dict[str, dict[int, Segments]] = {name: {} for name in names}
+    for logical, name in enumerate(leading):
+        lists[name][logical] = (item(0, name, len(lists[name]), 0),)
+    return known(*(detail(name, lists[name], total=len(leading)) for name in names))
+
+
+A = detail("a", {0: (item(0, "a", 0, 0),), 1: (item(0, "a", 1, 0),)})
+B = detail("b")
+UNDECIDED = (item(0, "a", 0, 0), item(1, "b", 8))
+"""Moved from a to b, which does not know yet where it begins."""
 
 
 NAMES = st.sampled_from(["a", "b", "c"])

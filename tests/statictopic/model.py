@@ -248,3 +248,15 @@ def _pull(queue: PhysicalQueue, offset: int) -> PullAnswer:
     if offset == queue.high:
         return PullAnswer(19, offset, queue.low, queue.high)
     return PullAnswer(21, queue.low if offset < queue.low else queue.high, queue.low, queue.high)
+
+
+def steps_of(change: Change) -> list[Step]:
+    """The steps of a change whose queues are all empty."""
+    walk, found = steps(change), []
+    try:
+        step = next(walk)
+        while True:
+            found.append(step)
+            step = walk.send(dict.fromkeys(step.queue_ids, 0) if isinstance(step, Look) else {})
+    except StopIteration:
+        return found
