@@ -79,12 +79,17 @@ class ModelCluster:
         return Known(TOPIC, {name: one.knows for name, one in present.items()})
 
     def send(self, logical: int, count: int = 1) -> None:
-        """Send messages to whoever takes them; nobody may, but never two."""
+        """Send messages to whoever takes them; nobody may, but never two.
+
+        Where a new leader takes undecided ones, producers stay with the old one while it lets them.
+        """
         taking = [
             (one, item)
             for one in self.brokers.values()
             if one.name not in self.away and (item := one.taking(logical)) is not None
         ]
+        if any(not item.is_decided for _, item in taking):
+            taking = sorted(taking, key=lambda pair: pair[1].gen)[:1]
         assert len(taking) <= 1, f"{[one.name for one, _ in taking]} take messages of {logical}"
         for broker, item in taking:
             for _ in range(count):
