@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqha.broker.deferred.aio.delay_delivery import AWAY_MAX
+from rmqha.broker.deferred.aio.deliveries import Deliveries
 from rmqha.broker.deferred.delays import DelayRules, place
-from rmqha.broker.deferred.logical_queues import delivered_to, redirected
+from rmqha.broker.deferred.logical_queues import (
+    AGAIN_MS,
+    Elsewhere,
+    delivered_to,
+    led_elsewhere,
+    redirected,
+    send_fields,
+)
+from rmqha.broker.send.request import SendRequest, parse_send
 from rmqha.remoting.command import RemotingCommand
 from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments, TopicQueueMappingDetail
 from rmqha.store import properties as props
 from rmqha.store.record import Message, Record
-from tests.broker.replicas import NAME, QUEUES, TOPIC, ReplicaCluster, master_of, send_fields
+from tests.broker.broker_sets import STATIC, SetsCluster, segment
+from tests.broker.replicas import NAME, QUEUES, TOPIC, ReplicaCluster, master_of
+from tests.broker.replicas import send_fields as send_fields_of
 
 LEVELS = "1s 5s 10s"
 ELSEWHERE = "another-set"
@@ -34,7 +46,7 @@ def ask(
     cluster: ReplicaCluster, number: int, more: str, topic: str = TOPIC, **fields: str
 ) -> RemotingCommand:
     """Send one message to the queue of its number."""
-    values = send_fields(number, topic)
+    values = send_fields_of(number, topic)
     values["i"] += more
     address = master_of(cluster).config.address
     answer = cluster.ask(address, 310, {**values, **fields}, f"body-{number}".encode())
@@ -253,13 +265,164 @@ def test_message_when_it_waits_again_then_it_keeps_what_it_is_and_where_it_belon
     assert isinstance(placed, Message)
     due = sent._replace(properties=placed.properties)
     for _ in range(3):
-        again, waits = redirected(due, mapping(moved(1)), RULES)
-        assert waits
+        again = redirected(due, mapping(moved(1)), RULES, AGAIN_MS)
         assert ("SCHEDULE_TOPIC_XXXX", 1) == (again.topic, again.queue_id)
         values = props.decode(again.properties)
         assert {
             "KEYS": "k", "DELAY": "2", "REAL_TOPIC": TOPIC, "REAL_QID": "1",
         } == values  # fmt: skip
         due = due._replace(properties=again.properties)
-    last, waits = redirected(due, mapping(led(1)), RULES)
-    assert ((TOPIC, 1), False) == ((last.topic, last.queue_id), waits)
+    last = redirected(due, mapping(led(1)), RULES, AGAIN_MS)
+    assert (TOPIC, 1) == (last.topic, last.queue_id)
+
+
+@pytest.mark.parametrize(
+    ("queue_id", "avoided", "place"),
+    [
+        (0, set(), Elsewhere(ELSEWHERE, 0)),
+        (3, set(), Elsewhere("third-set", 2)),
+        (3, {"third-set"}, Elsewhere(ELSEWHERE, 0)),
+        (8, set(), Elsewhere(ELSEWHERE, 0)),
+        (9, set(), Elsewhere("third-set", 2)),
+        (0, {ELSEWHERE, "third-set"}, None),
+    ],
+)
+def test_queue_when_others_lead_all_then_the_message_s_own_one_and_else_any_that_can_be_reached(
+    queue_id: int, avoided: set[str], place: Elsewhere | None
+) -> None:
+    """A queue that this set leads is none of them, decided or not."""
+    third = (
+        LogicQueueMappingItem(0, 3, NAME, 0), LogicQueueMappingItem(1, 1, "third-set", 10_000),
+    )  # fmt: skip
+    assert place == led_elsewhere(
+        mapping(moved(0), led(7, decided=False), third), queue_id, avoided
+    )
+
+
+def test_request_when_a_message_is_sent_to_another_set_then_it_waits_for_nothing_there() -> None:
+    """It was delayed and decided here; what consumers go by stays."""
+    host = bytes(8)
+    values = {
+        "KEYS": "k", "UNIQ_KEY": "U", "PGROUP": "PG", "DELAY": "2", "REAL_TOPIC": TOPIC,
+        "REAL_QID": "1", "TIMER_DELIVER_MS": "9", "TIMER_OUT_MS": "8", "TRAN_MSG": "true",
+    }  # fmt: skip
+    message = Message(TOPIC, 1, b"x", props.encode(values), 5, host, host, 0x109, 3, 2)
+    fields = send_fields(message, Elsewhere(ELSEWHERE, 4))
+    kept = {"KEYS": "k", "UNIQ_KEY": "U", "PGROUP": "PG"}
+    assert kept == props.decode(fields["properties"].encode())
+    parsed = parse_send(10, fields)
+    assert isinstance(parsed, SendRequest)
+    assert (TOPIC, 4, 0x101, 3, 2, 5) == (
+        parsed.topic, parsed.queue_id, parsed.sys_flag, parsed.flag, parsed.reconsume_times,
+        parsed.born_timestamp,
+    )  # fmt: skip
+    assert ELSEWHERE == fields["bname"]
+
+
+# -- with another set
+
+
+@pytest.fixture
+def two() -> Iterator[SetsCluster]:
+    """Two sets of one replica; logical queue 0 is led by the first, as its physical queue 2."""
+    with SetsCluster(seed=33, messageDelayLevel=LEVELS) as one:
+        one.boot_all()
+        one.tell("broker-a", 1_000, {0: [segment(0, 2, "broker-a", 0)]}, total=1, physical=3)
+        one.tell("broker-b", 1_000, {}, total=1, physical=0)
+        yield one
+
+
+def send_three(cluster: SetsCluster) -> dict[str, str]:
+    """A delayed message, a timer and a half message, to the first set; the half's commit."""
+    plain = send_fields_of(0, STATIC)["i"]
+    due = cluster.wall_ms() + 6_000
+    for number, more in enumerate(("DELAY\x012\x02", f"TIMER_DELIVER_MS\x01{due}\x02")):
+        assert cluster.put("broker-a", number, 0, i=plain + more).code == 0
+    half_of = {"i": f"{plain}TRAN_MSG\x01true\x02PGROUP\x01PG\x02", "f": "4"}
+    got = cluster.put("broker-a", 2, 0, **half_of).ext_fields or {}
+    return {
+        "producerGroup": "PG", "tranStateTableOffset": got["queueOffset"],
+        "commitLogOffset": str(int(got["msgId"][-16:], 16)), "fromTransactionCheck": "false",
+        "commitOrRollback": "8",
+    }  # fmt: skip
+
+
+def move(cluster: SetsCluster) -> None:
+    """The queue moves to the second set, as its physical queue 1."""
+    queues = {0: [segment(0, 2, "broker-a", 0), segment(1, 1, "broker-b", 10_000)]}
+    cluster.tell("broker-b", 2_000, queues, total=1, physical=2)
+    cluster.tell("broker-a", 2_000, queues, total=1, physical=3)
+
+
+BODIES = [b"body-0", b"body-1", b"body-2"]
+
+
+def test_messages_when_another_set_leads_the_only_queue_then_they_come_there(
+    two: SetsCluster,
+) -> None:
+    """A set that was drained has nothing left that is to come, and can be retired.
+
+    Soon after they are due: a second, the shortest level, for what is no delay level's.
+    """
+    begun = two.wall_ms()
+    commit_of = send_three(two)
+    move(two)
+    assert two.ask(two.address("broker-a"), 37, commit_of).code == 0
+    two.until(lambda: len(two.consume("broker-b", 0)) == 3, "the deliveries", 12_000)
+    assert two.wall_ms() - begun < 9_000
+    two.run_for(25_000)
+    read = two.consume("broker-b", 0)
+    assert BODIES == sorted(body for _, body in read)
+    assert [10_000, 10_001, 10_002] == [offset for offset, _ in read]
+
+
+def test_messages_when_very_many_are_for_another_set_then_so_many_at_a_time_are_in_memory(
+    two: SetsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each may have megabytes."""
+    sent: list[int] = []
+    send_on = Deliveries.send_on
+
+    async def counted(one: Deliveries, messages: Sequence[tuple[Message, Elsewhere]]) -> int:
+        sent.append(len(messages))
+        return await send_on(one, messages)
+
+    monkeypatch.setattr(Deliveries, "send_on", counted)
+    plain, count = send_fields_of(0, STATIC)["i"], 3 * AWAY_MAX
+    fields = {**send_fields_of(0, STATIC), "e": "0", "i": plain + "DELAY\x013\x02"}
+    address = two.address("broker-a")
+    answers = [two.collect(address, 310, fields, b"body-%d" % one) for one in range(count)]
+    two.until(lambda: all(answers), "the answers")
+    assert {0} == {answer.code for (answer,) in answers}
+    move(two)
+    two.until(lambda: len(two.consume("broker-b", 0)) == count, "the deliveries", 11_000)
+    bodies = sorted(body for _, body in two.consume("broker-b", 0))
+    assert sorted(b"body-%d" % number for number in range(count)) == bodies
+    assert (count, AWAY_MAX) == (sum(sent), max(sent))
+
+
+def test_messages_when_the_other_set_refuses_them_then_they_wait(two: SetsCluster) -> None:
+    """What it says it has not stored is not gone from here."""
+    plain = send_fields_of(0, STATIC)["i"]
+    assert two.put("broker-a", 0, 0, i=plain + "DELAY\x012\x02").code == 0
+    queues = {0: [segment(0, 2, "broker-a", 0), segment(1, 1, "broker-b", 10_000)]}
+    two.tell("broker-a", 2_000, queues, total=1, physical=3)
+    two.run_for(20_000)
+    two.tell("broker-b", 2_000, queues, total=1, physical=2)
+    two.until(lambda: len(two.consume("broker-b", 0)) == 1, "the delivery", 90_000)
+
+
+def test_messages_when_the_other_set_cannot_be_reached_then_they_wait_for_it(
+    two: SetsCluster,
+) -> None:
+    """Tried once a minute, and none is lost."""
+    commit_of = send_three(two)
+    move(two)
+    (host,) = two.hosts_of["broker-b"]
+    two.kill(host)
+    assert two.ask(two.address("broker-a"), 37, commit_of).code == 0
+    two.run_for(20_000)
+    two.boot(host)
+    two.until(lambda: two.master_of("broker-b") is not None, "a master", 60_000)
+    two.until(lambda: len(two.consume("broker-b", 0)) >= 3, "the deliveries", 90_000)
+    assert BODIES == sorted(body for _, body in two.consume("broker-b", 0))

@@ -163,11 +163,11 @@ class BrokerReplica:
         self.locks = QueueLocks(config.integer("queueLocksMax"))
         self.clients = ClientConnections(clock, config.integer("clientRequestsPendingMax"))
         self._clients = ClientProcessor(self, log)
-        self.services = MasterServices(self, disk, unique_ids, log, self._failed)
+        sets = OtherSets(self._client, clock, config.name_servers, config.cluster_name)
+        self.services = MasterServices(self, disk, sets, unique_ids, log, self._failed)
         self.metadata.on_cut = self.services.cut
         self.pop = PopParts(self, self.services, self._client, disk, log)
         self._copy_from_master()
-        sets = OtherSets(self._client, clock, config.name_servers, config.cluster_name)
         self._segments, self._forwarding = SegmentAccess(self, sets), Forwarding(self, sets)
         self._send = SendProcessor(self, self.services, unique_ids, self._forwarding)
         self._pull = PullProcessor(self, self._segments, self._forwarding)

@@ -16,16 +16,20 @@ from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.deferred.aio.deliveries import Deliveries
 from rmqha.broker.deferred.delay_offsets import DelayOffsets
 from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, due_message, due_ms
+from rmqha.broker.deferred.logical_queues import Elsewhere
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
-from rmqha.store.record import Record
+from rmqha.store.record import Message, Record
 
 LOOK_MS = 100
 """Between two looks at queues whose next message is not due yet; Java's DELAY_FOR_A_WHILE."""
 
 BATCH_MAX = 256
 """Messages that are delivered before other work gets its turn."""
+
+AWAY_MAX = 32
+"""Messages on their way to other broker sets: they are held in memory."""
 
 
 class DelayOffsetFile:
@@ -75,6 +79,7 @@ class DelayDelivery:
         self._deliveries = deliveries
         self._file = file
         self._log = log
+        self._away: list[tuple[Message, Elsewhere]] = []
         self._levels_ms = broker.config.store.message_delay_levels_ms
 
     async def run(self) -> None:
@@ -84,11 +89,15 @@ class DelayDelivery:
             DiskFailed: the store has stopped.
         """
         reader, offsets = self._broker.store.reader, self._file.offsets
+        self._away = []
         for level in range(1, len(self._levels_ms) + 1):
             low = reader.min_offset(SCHEDULE_TOPIC, level - 1)
             offsets.begin(level, low, reader.max_offset(SCHEDULE_TOPIC, level - 1))
         while True:
             end, more = self._deliver()
+            if self._away:
+                away, self._away = self._away, []
+                end = max(end, await self._deliveries.send_on(away))
             while end and not await self._writer.settle(end):
                 await self._broker.clock.sleep(LOOK_MS)
             clock = self._broker.clock
@@ -108,14 +117,14 @@ class DelayDelivery:
         if not self._writer.is_open:
             return 0, False
         for level, delay_ms in enumerate(self._levels_ms, 1):
-            while left:
+            while left and len(self._away) < AWAY_MAX:
                 record = self._due(level, delay_ms)
                 if record is None:
                     break
                 end = self._write(record) or end
                 self._file.offsets.passed(level, record.queue_offset + 1)
                 left -= 1
-        return end, not left
+        return end, not left or len(self._away) >= AWAY_MAX
 
     def _due(self, level: int, delay_ms: int) -> Record | None:
         """The next message of a level, if its time has come."""
@@ -143,11 +152,15 @@ class DelayDelivery:
             offsets.passed(level, at + 1)
 
     def _write(self, record: Record) -> int:
-        """Write a message that is due; 0 for one that cannot be."""
+        """Write a message that is due; 0 for one that cannot be, or is for another set."""
         message = due_message(record)
         reason = "it does not say where it belongs"
         try:
             if message is not None:
+                place = self._deliveries.elsewhere(message)
+                if place is not None:
+                    self._away.append((message, place))
+                    return 0
                 return self._deliveries.append(message).end
         except MessageIllegal as error:
             reason = str(error)

@@ -21,6 +21,7 @@ from rmqha.broker.deferred.aio.transaction_service import TransactionService
 from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, TIMER_QUEUE, TIMER_TOPIC, DelayRules
 from rmqha.broker.deferred.timers import TimerFigures
 from rmqha.broker.groups.aio.ports import Broker
+from rmqha.broker.naming.aio.other_sets import OtherSets
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Disk
@@ -57,6 +58,7 @@ class MasterServices:
         self,
         broker: Broker,
         disk: Disk,
+        sets: OtherSets,
         unique_ids: UniqueIds,
         log: Logger,
         on_failed: Callable[[BaseException], None],
@@ -76,7 +78,7 @@ class MasterServices:
         self.timer_mark = TimerMarkFile(
             disk, broker.clock, path("config", "rmqhaTimers.json"), broker.troubles
         )
-        deliveries = Deliveries(broker, self.writer, self.rules, log)
+        deliveries = Deliveries(broker, self.writer, sets, self.rules, log)
         self._delivery = DelayDelivery(broker, self.writer, deliveries, self.delay_offsets, log)
         self.timer_service = TimerService(broker, self.writer, deliveries, self.timer_mark, log)
         self._further: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = []
