@@ -20,6 +20,8 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 
 from rmqha.testing.cluster import RmqCluster
+from rmqha.testing.real import wire
+from tests.namesrv.node import broker_fields, mapping_info, registration_body, topic
 
 pytestmark = pytest.mark.slow
 
@@ -167,6 +169,23 @@ def test_name_server_and_broker_when_opened_then_each_shows_its_own_view(
     text = wait(browser, lambda text: text.count("yes") == 3)
     assert "broker, master" in text
     picture(browser, "status-broker")
+    assert errors(browser) == []
+
+
+def test_name_server_when_a_topic_is_static_then_its_logical_queues_have_their_leaders(
+    browser: webdriver.Chrome, cluster: RmqCluster
+) -> None:
+    """As a set registers them, over a connection of its own."""
+    info = mapping_info("Orders", "set-b", leads={0: 4})
+    fields = broker_fields(brokerName="set-b", brokerAddr="127.0.0.1:1")
+    body = registration_body([topic("Orders"), topic("Other")], mappings={"Orders": info})
+    browser.get(url(cluster, "namesrv-0"))
+    with wire.Connection(cluster.namesrv_addr) as connection:
+        assert connection.invoke(103, fields, body).code == 0
+        wait(browser, lambda text: "Logical queues" in text and "static topics 1" in text)
+        rows = [one.split("\t") for one in texts(browser, "#static tr")]
+        assert rows[1:] == [["Orders", "7", "2", "set-b: 0\u21924 \u00b7 nobody: 1"]]
+    wait(browser, lambda text: "Logical queues" not in text)
     assert errors(browser) == []
 
 
