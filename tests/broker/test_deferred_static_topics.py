@@ -5,28 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rmqha.broker.deferred.aio.delay_delivery import AWAY_MAX
 from rmqha.broker.deferred.aio.deliveries import Deliveries
-from rmqha.broker.deferred.delays import DelayRules, place
-from rmqha.broker.deferred.logical_queues import (
-    AGAIN_MS,
-    Elsewhere,
-    delivered_to,
-    led_elsewhere,
-    redirected,
-    send_fields,
-)
-from rmqha.broker.send.request import SendRequest, parse_send
+from rmqha.broker.deferred.logical_queues import Elsewhere
 from rmqha.remoting.command import RemotingCommand
 from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments, TopicQueueMappingDetail
-from rmqha.store import properties as props
 from rmqha.store.record import Message, Record
 from tests.broker.broker_sets import STATIC, SetsCluster, segment
-from tests.broker.replicas import NAME, QUEUES, TOPIC, ReplicaCluster, master_of
-from tests.broker.replicas import send_fields as send_fields_of
+from tests.broker.replicas import NAME, QUEUES, TOPIC, ReplicaCluster, master_of, send_fields
 
 LEVELS = "1s 5s 10s"
 ELSEWHERE = "another-set"
@@ -46,7 +33,7 @@ def ask(
     cluster: ReplicaCluster, number: int, more: str, topic: str = TOPIC, **fields: str
 ) -> RemotingCommand:
     """Send one message to the queue of its number."""
-    values = send_fields_of(number, topic)
+    values = send_fields(number, topic)
     values["i"] += more
     address = master_of(cluster).config.address
     answer = cluster.ask(address, 310, {**values, **fields}, f"body-{number}".encode())
@@ -218,107 +205,6 @@ def test_messages_when_they_wait_once_more_then_no_more_often_than_they_need(
     assert 4 <= len(waits) <= 6
 
 
-# -- the rules
-
-
-RULES = DelayRules((1_000, 90_000, 60_000), timers=True, precision_ms=1_000, delay_max_ms=100_000)
-
-
-@pytest.mark.parametrize(
-    ("levels_ms", "least_ms", "level"),
-    [((1, 90, 60), 60, 2), ((1, 5, 3), 60, 2), ((100,), 60, 1), ((), 60, 1)],
-)
-def test_level_when_one_is_long_enough_then_the_first_of_these_and_else_the_longest(
-    levels_ms: tuple[int, ...], least_ms: int, level: int
-) -> None:
-    """Levels need not be in order of their lengths."""
-    assert level == RULES._replace(levels_ms=levels_ms).level_of(least_ms)
-
-
-SEGMENTS = st.sampled_from([led, moved])
-
-
-@given(st.lists(SEGMENTS, max_size=5), st.sets(st.integers(0, 4)), st.integers(0, 9))
-def test_queue_when_one_is_chosen_then_it_is_a_decided_leader_s(
-    kinds: list[Callable[[int], Segments]], undecided: set[int], queue_id: int
-) -> None:
-    """Its own if that is one; None only where there is none."""
-    queues = [
-        led(one, decided=one not in undecided) if kind is led else moved(one)
-        for one, kind in enumerate(kinds)
-    ]
-    good = {one for one, kind in enumerate(kinds) if kind is led and one not in undecided}
-    chosen = delivered_to(mapping(*queues), queue_id)
-    if not good:
-        assert chosen is None
-    elif queue_id in good:
-        assert queue_id == chosen
-    else:
-        assert chosen in good
-
-
-def test_message_when_it_waits_again_then_it_keeps_what_it_is_and_where_it_belongs() -> None:
-    """However often: the level is that of the new wait, and the rest is as it was."""
-    host = bytes(8)
-    sent = Message(TOPIC, 1, b"x", props.encode({"KEYS": "k", "DELAY": "1"}), 5, host, host)
-    placed = place(sent, RULES, 0)
-    assert isinstance(placed, Message)
-    due = sent._replace(properties=placed.properties)
-    for _ in range(3):
-        again = redirected(due, mapping(moved(1)), RULES, AGAIN_MS)
-        assert ("SCHEDULE_TOPIC_XXXX", 1) == (again.topic, again.queue_id)
-        values = props.decode(again.properties)
-        assert {
-            "KEYS": "k", "DELAY": "2", "REAL_TOPIC": TOPIC, "REAL_QID": "1",
-        } == values  # fmt: skip
-        due = due._replace(properties=again.properties)
-    last = redirected(due, mapping(led(1)), RULES, AGAIN_MS)
-    assert (TOPIC, 1) == (last.topic, last.queue_id)
-
-
-@pytest.mark.parametrize(
-    ("queue_id", "avoided", "place"),
-    [
-        (0, set(), Elsewhere(ELSEWHERE, 0)),
-        (3, set(), Elsewhere("third-set", 2)),
-        (3, {"third-set"}, Elsewhere(ELSEWHERE, 0)),
-        (8, set(), Elsewhere(ELSEWHERE, 0)),
-        (9, set(), Elsewhere("third-set", 2)),
-        (0, {ELSEWHERE, "third-set"}, None),
-    ],
-)
-def test_queue_when_others_lead_all_then_the_message_s_own_one_and_else_any_that_can_be_reached(
-    queue_id: int, avoided: set[str], place: Elsewhere | None
-) -> None:
-    """A queue that this set leads is none of them, decided or not."""
-    third = (
-        LogicQueueMappingItem(0, 3, NAME, 0), LogicQueueMappingItem(1, 1, "third-set", 10_000),
-    )  # fmt: skip
-    assert place == led_elsewhere(
-        mapping(moved(0), led(7, decided=False), third), queue_id, avoided
-    )
-
-
-def test_request_when_a_message_is_sent_to_another_set_then_it_waits_for_nothing_there() -> None:
-    """It was delayed and decided here; what consumers go by stays."""
-    host = bytes(8)
-    values = {
-        "KEYS": "k", "UNIQ_KEY": "U", "PGROUP": "PG", "DELAY": "2", "REAL_TOPIC": TOPIC,
-        "REAL_QID": "1", "TIMER_DELIVER_MS": "9", "TIMER_OUT_MS": "8", "TRAN_MSG": "true",
-    }  # fmt: skip
-    message = Message(TOPIC, 1, b"x", props.encode(values), 5, host, host, 0x109, 3, 2)
-    fields = send_fields(message, Elsewhere(ELSEWHERE, 4))
-    kept = {"KEYS": "k", "UNIQ_KEY": "U", "PGROUP": "PG"}
-    assert kept == props.decode(fields["properties"].encode())
-    parsed = parse_send(10, fields)
-    assert isinstance(parsed, SendRequest)
-    assert (TOPIC, 4, 0x101, 3, 2, 5) == (
-        parsed.topic, parsed.queue_id, parsed.sys_flag, parsed.flag, parsed.reconsume_times,
-        parsed.born_timestamp,
-    )  # fmt: skip
-    assert ELSEWHERE == fields["bname"]
-
-
 # -- with another set
 
 
@@ -334,7 +220,7 @@ def two() -> Iterator[SetsCluster]:
 
 def send_three(cluster: SetsCluster) -> dict[str, str]:
     """A delayed message, a timer and a half message, to the first set; the half's commit."""
-    plain = send_fields_of(0, STATIC)["i"]
+    plain = send_fields(0, STATIC)["i"]
     due = cluster.wall_ms() + 6_000
     for number, more in enumerate(("DELAY\x012\x02", f"TIMER_DELIVER_MS\x01{due}\x02")):
         assert cluster.put("broker-a", number, 0, i=plain + more).code == 0
@@ -388,8 +274,8 @@ def test_messages_when_very_many_are_for_another_set_then_so_many_at_a_time_are_
         return await send_on(one, messages)
 
     monkeypatch.setattr(Deliveries, "send_on", counted)
-    plain, count = send_fields_of(0, STATIC)["i"], 3 * AWAY_MAX
-    fields = {**send_fields_of(0, STATIC), "e": "0", "i": plain + "DELAY\x013\x02"}
+    plain, count = send_fields(0, STATIC)["i"], 3 * AWAY_MAX
+    fields = {**send_fields(0, STATIC), "e": "0", "i": plain + "DELAY\x013\x02"}
     address = two.address("broker-a")
     answers = [two.collect(address, 310, fields, b"body-%d" % one) for one in range(count)]
     two.until(lambda: all(answers), "the answers")
@@ -403,7 +289,7 @@ def test_messages_when_very_many_are_for_another_set_then_so_many_at_a_time_are_
 
 def test_messages_when_the_other_set_refuses_them_then_they_wait(two: SetsCluster) -> None:
     """What it says it has not stored is not gone from here."""
-    plain = send_fields_of(0, STATIC)["i"]
+    plain = send_fields(0, STATIC)["i"]
     assert two.put("broker-a", 0, 0, i=plain + "DELAY\x012\x02").code == 0
     queues = {0: [segment(0, 2, "broker-a", 0), segment(1, 1, "broker-b", 10_000)]}
     two.tell("broker-a", 2_000, queues, total=1, physical=3)
