@@ -94,10 +94,5 @@ def _is_useless(broker_name: str, segments: Segments, empty: Collection[Place]) 
     return moves >= _MOVES and segments[-1].is_decided
 
 
-def empty_generations(segments: Segments, empty: Collection[Place]) -> frozenset[int]:
-    """The generations whose physical queue has no message left, for their states."""
-    return frozenset(one.gen for one in segments if _place(one) in empty)
-
-
 def _place(item: LogicQueueMappingItem) -> Place:
     return item.broker_name, item.queue_id

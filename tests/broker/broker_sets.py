@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import random
 import struct
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.logs import Logger
 from rmqha.sim.clock import SimClock
 from rmqha.sim.disk import SimDisk
+from rmqha.sim.loop import HOST
 from rmqha.statictopic.mapping import LogicQueueMappingItem, TopicQueueMappingDetail
 from tests.broker.replicas import ReplicaCluster, send_fields
 
@@ -132,6 +134,16 @@ class SetsCluster(ReplicaCluster):
         answer = self.ask(self.address(name), 513, fields, body)
         assert answer.code == 0, answer.remark
         return answer
+
+    def clean(self, name: str) -> None:
+        """Have a set's master drop what has expired, as it does at its hour."""
+        master = self.master_of(name)
+        assert master is not None, name
+        context = contextvars.copy_context()
+        context.run(HOST.set, self.host_of(master))
+        task = self.loop.create_task(master.cleaning.clean(), context=context)
+        self.until(task.done, "a clean table")
+        task.result()
 
     def put(self, name: str, number: int, queue: int, **fields: str) -> RemotingCommand:
         """Send one message to a logical queue; the answer, whatever it is."""

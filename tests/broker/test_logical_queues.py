@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmqha.broker.logical.aio.cleaning import PERIOD_MS
 from tests.broker.broker_sets import GROUP, STATIC, SetsCluster, segment
 from tests.broker.replicas import send_fields
 
@@ -166,3 +167,51 @@ def test_queue_when_moved_away_and_back_then_all_three_segments_are_read(
     assert two.consume("broker-a", 0) == [
         (0, b"body-0"), (10_000, b"body-1"), (20_000, b"body-2"),
     ]  # fmt: skip
+
+
+def test_segment_when_nothing_is_in_it_any_more_then_the_master_drops_it(
+    two: SetsCluster,
+) -> None:
+    """At the hour of deleteWhen; groups that had read all of it go on where the next one begins."""
+    fields = {"topic": STATIC, "queueId": "0", "consumerGroup": GROUP}
+    assert two.pull("broker-a", 0, 0).code == 19
+    assert two.ask(two.address("broker-a"), 15, fields | {"commitOffset": "0"}).code == 0
+    remap(two)
+    assert two.pull("broker-b", 0, 0, lo="false").code == 19
+    leader = two.master_of("broker-b")
+    assert leader is not None
+    for name in two.hosts_of:
+        two.clean(name)
+    left = leader.mappings.table.items[STATIC].hosted_queues[0]
+    assert left == (segment(1, 1, "broker-b", 10_000),)
+    assert leader.cleaning.dropped == 1
+    answer = two.ask(two.address("broker-b"), 14, fields)
+    assert (answer.ext_fields or {}).get("offset") == "10000"
+    # What has gone is not missed by the next remap, and nobody starts before it.
+    assert two.put("broker-b", 1, 0).code == 0
+    assert two.consume("broker-b", 0) == [(10_000, b"body-1")]
+
+
+def test_segment_when_it_still_has_messages_then_nobody_drops_it(two: SetsCluster) -> None:
+    """Neither its own master nor the leader."""
+    assert two.put("broker-a", 0, 0).code == 0
+    remap(two)
+    for name in two.hosts_of:
+        master = two.master_of(name)
+        assert master is not None
+        before = master.mappings.table.items[STATIC]
+        two.clean(name)
+        assert master.mappings.table.items[STATIC] is before
+    assert [body for _, body in two.consume("broker-b", 0)] == [b"body-0"]
+
+
+def test_cleaning_when_its_hour_has_come_then_it_is_done() -> None:
+    """No operator has to ask for it."""
+    hours = ";".join(f"{hour:02}" for hour in range(24))
+    with SetsCluster(seed=33, deleteWhen=hours) as two:
+        two.boot_all()
+        two.tell("broker-a", 1_000, {0: [segment(0, 2, "broker-a", 0)]}, total=1, physical=3)
+        remap(two)
+        leader = two.master_of("broker-b")
+        assert leader is not None
+        two.until(lambda: leader.cleaning.dropped, "the next look", limit_ms=PERIOD_MS + 10_000)

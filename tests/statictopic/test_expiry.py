@@ -8,10 +8,10 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from rmqha.statictopic.expiry import Place, empty_generations, expire
+from rmqha.statictopic.expiry import Place, expire
 from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments, TopicQueueMappingDetail
 from rmqha.statictopic.rules import detail_error
-from rmqha.statictopic.translate import SegmentState, segment_at, segment_states
+from rmqha.statictopic.translate import segment_at
 
 OWN = "a"
 UNDECIDED = -1
@@ -89,14 +89,6 @@ def test_detail_when_nothing_expires_then_it_is_the_same_one() -> None:
     """Whoever looks every hour need not write a file."""
     one = detail((A0, B1))
     assert expire(one, {("a", 5), ("b", 0)}).detail is one
-
-
-def test_states_when_a_queue_is_empty_then_its_segment_is_expired() -> None:
-    """By generation, whose physical queue it may be."""
-    found = empty_generations((A0, B1, A2), {("a", 0), ("a", 1), ("c", 0)})
-    assert {0, 2} == found
-    states = segment_states((A0, B1, A2), found)
-    assert (SegmentState.EXPIRED, SegmentState.READ_ONLY, SegmentState.NORMAL) == states
 
 
 class Case(NamedTuple):

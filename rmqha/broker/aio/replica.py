@@ -26,6 +26,7 @@ from rmqha.broker.groups.aio.offset_requests import OffsetProcessor
 from rmqha.broker.groups.consumers import ConsumerTable
 from rmqha.broker.groups.producers import ProducerTable
 from rmqha.broker.groups.queue_locks import QueueLocks
+from rmqha.broker.logical.aio.cleaning import MappingCleaning
 from rmqha.broker.logical.aio.forwarding import Forwarding
 from rmqha.broker.logical.aio.offset_requests import LogicalOffsets
 from rmqha.broker.logical.aio.segments import SegmentAccess
@@ -169,6 +170,7 @@ class BrokerReplica:
         self.pop = PopParts(self, self.services, self._client, disk, log)
         self._copy_from_master()
         self._segments, self._forwarding = SegmentAccess(self, sets), Forwarding(self, sets)
+        self.cleaning = MappingCleaning(self, self._segments, log)
         self._send = SendProcessor(self, self.services, unique_ids, self._forwarding)
         self._pull = PullProcessor(self, self._segments, self._forwarding)
         self.admin = AdminProcessor(
@@ -322,6 +324,7 @@ class BrokerReplica:
         self.files.run(self.tasks)
         self.tasks.start(self.pop.run(), name="files of pop mode")
         self.tasks.start(self.services.keep_files(), name="files of services")
+        self.tasks.start(self.cleaning.run(), name="cleaning of mappings")
         self.tasks.start(self._watch_clients(), name="clients")
         if self.guard is not None:
             self.tasks.start(self.guard.run(), name="signs of life")

@@ -27,12 +27,13 @@ def expired_count(
         written,
         now_ms=wall_ms,
         reserved_hours=settings.file_reserved_time,
-        is_hour=_local_hour(wall_ms) in settings.delete_when,
+        is_hour=is_delete_hour(settings, wall_ms),
         used_ratio=used_ratio,
         max_ratio=settings.disk_max_used_space_ratio / 100,
     )
     return sum(1 for segment in segments[:count] if segment.end <= safe)
 
 
-def _local_hour(wall_ms: int) -> int:
-    return datetime.fromtimestamp(wall_ms / 1000, tz=UTC).astimezone().hour
+def is_delete_hour(settings: StoreSettings, wall_ms: int) -> bool:
+    """Whether the local hour is one of deleteWhen."""
+    return datetime.fromtimestamp(wall_ms / 1000, tz=UTC).astimezone().hour in settings.delete_when

@@ -108,3 +108,17 @@ class SegmentAccess:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
+
+    async def commit(
+        self, topic: str, item: LogicQueueMappingItem, group: str, offset: int
+    ) -> None:
+        """Store how far a group is."""
+        if self.is_here(item):
+            offsets, wall_ms = self._broker.offsets, self._broker.clock.wall_ms()
+            if offsets.table.commit(group, topic, item.queue_id, offset, wall_ms):
+                offsets.changed()
+            return
+        code = RequestCode.UPDATE_CONSUMER_OFFSET
+        answer = await self.ask(item, code, topic, consumerGroup=group, commitOffset=offset)
+        if answer.code != ResponseCode.SUCCESS:
+            raise SegmentRefused(item.broker_name, answer.code, answer.remark)

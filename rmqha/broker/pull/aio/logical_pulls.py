@@ -21,7 +21,7 @@ from rmqha.broker.pull.request import (
     PullRequest,
 )
 from rmqha.remoting.aio.connection import Connection
-from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields, long_field
 from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments
@@ -159,9 +159,8 @@ class LogicalPulls:
     async def _commit_there(
         self, item: LogicQueueMappingItem, topic: str, group: str, physical: int
     ) -> None:
-        code = RequestCode.UPDATE_CONSUMER_OFFSET
         with contextlib.suppress(RmqhaError):  # the next pull says it again
-            await self._access.ask(item, code, topic, consumerGroup=group, commitOffset=physical)
+            await self._access.commit(topic, item, group, physical)
 
     async def _there(self, connection: Connection, request: RemotingCommand, place: Place) -> None:
         """Read a segment of another broker set, and go on behind it."""

@@ -1,0 +1,105 @@
+"""A master drops from its mappings what has expired with its messages, at the hour of ``deleteWhen``.
+
+Source: TopicQueueMappingCleanService of RocketMQ 5.
+"""
+
+from __future__ import annotations
+
+from rmqha.base.errors import RmqhaError
+from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.groups.aio.ports import Broker
+from rmqha.broker.logical.aio.segments import SegmentAccess
+from rmqha.broker.topics.metadata_change import Change
+from rmqha.ha.events import Role
+from rmqha.runtime.logs import Logger
+from rmqha.statictopic.expiry import Dropped, Place, expire
+from rmqha.statictopic.mapping import LogicQueueMappingItem, TopicQueueMappingDetail
+from rmqha.store.aio.expired import is_delete_hour
+
+PERIOD_MS = 300_000
+"""Between two looks at the clock, as Java has it."""
+
+
+class MappingCleaning:
+    """Of one broker; it works while the broker is the master.
+
+    Attributes:
+        dropped: segments and lists, since the start.
+    """
+
+    def __init__(self, broker: Broker, access: SegmentAccess, log: Logger) -> None:
+        self._broker = broker
+        self._access = access
+        self._log = log
+        self.dropped = 0
+
+    async def run(self) -> None:
+        """Look every five minutes, for ever, and clean when it is the hour."""
+        broker = self._broker
+        while True:
+            await broker.clock.sleep(PERIOD_MS)
+            if is_delete_hour(broker.config.store, broker.clock.wall_ms()):
+                await self.clean()
+
+    async def clean(self) -> None:
+        """Drop what is of no use any more; a topic that cannot be looked at is left for later."""
+        for topic in sorted(self._broker.mappings.table.items):
+            if self._broker.role is not Role.MASTER:
+                return
+            try:
+                await self._clean(topic)
+            except RmqhaError as error:
+                self._log.log("warning", "mapping_not_cleaned", topic=topic, reason=str(error))
+
+    async def _clean(self, topic: str) -> None:
+        table = self._broker.mappings.table
+        detail = table.get(topic)
+        if detail is None:
+            return
+        found = expire(detail, await self._empty(detail))
+        if found.detail is detail:
+            return
+        for one in found.segments:
+            await self._move_groups(topic, one)
+        # Others had turns meanwhile; what they have changed is looked at next time.
+        if table.get(topic) is not detail or self._broker.role is not Role.MASTER:
+            return
+        end = self._broker.metadata.commit(Change(mappings=(found.detail,)))
+        if isinstance(end, Refusal):
+            self._log.log("warning", "mapping_not_cleaned", topic=topic, reason=end.remark)
+            return
+        self.dropped += len(found.segments) + len(found.lists)
+        self._log.log(
+            "info", "mapping_cleaned", topic=topic, segments=len(found.segments),
+            lists=list(found.lists),
+        )  # fmt: skip
+
+    async def _empty(self, detail: TopicQueueMappingDetail) -> set[Place]:
+        """The physical queues without a message: those here, and first segments of what is led here."""
+        empty: set[Place] = set()
+        led = detail.curr_id_map
+        for logical, segments in detail.hosted_queues.items():
+            for item in segments:
+                if not self._access.is_here(item) and logical not in led:
+                    continue
+                if await self._is_empty(detail.topic, item):
+                    empty.add((item.broker_name, item.queue_id))
+                elif item is segments[0]:
+                    # What comes behind a segment with messages stays, whatever it has.
+                    break
+        return empty
+
+    async def _is_empty(self, topic: str, item: LogicQueueMappingItem) -> bool:
+        low = await self._access.min_offset(topic, item)
+        return low >= await self._access.max_offset(topic, item)
+
+    async def _move_groups(self, topic: str, one: Dropped) -> None:
+        """Groups that have read all of a segment go on where the next one begins."""
+        if not self._access.is_here(one.item) and not self._access.is_here(one.following):
+            return
+        for group in self._broker.metadata.groups_of(topic):
+            stored = await self._access.group_offset(topic, one.item, group)
+            if stored is None:
+                continue
+            if await self._access.group_offset(topic, one.following, group) is None:
+                await self._access.commit(topic, one.following, group, one.following.start_offset)
