@@ -240,6 +240,16 @@ def move(cluster: SetsCluster) -> None:
     cluster.tell("broker-a", 2_000, queues, total=1, physical=3)
 
 
+def send_delayed(cluster: SetsCluster, count: int) -> None:
+    """As many messages for the same moment."""
+    plain = send_fields(0, STATIC)
+    fields = {**plain, "e": "0", "i": plain["i"] + "DELAY\x013\x02"}
+    address = cluster.address("broker-a")
+    answers = [cluster.collect(address, 310, fields, b"body-%d" % one) for one in range(count)]
+    cluster.until(lambda: all(answers), "the answers")
+    assert {0} == {answer.code for (answer,) in answers}
+
+
 BODIES = [b"body-0", b"body-1", b"body-2"]
 
 
@@ -274,12 +284,8 @@ def test_messages_when_very_many_are_for_another_set_then_so_many_at_a_time_are_
         return await send_on(one, messages)
 
     monkeypatch.setattr(Deliveries, "send_on", counted)
-    plain, count = send_fields(0, STATIC)["i"], 3 * AWAY_MAX
-    fields = {**send_fields(0, STATIC), "e": "0", "i": plain + "DELAY\x013\x02"}
-    address = two.address("broker-a")
-    answers = [two.collect(address, 310, fields, b"body-%d" % one) for one in range(count)]
-    two.until(lambda: all(answers), "the answers")
-    assert {0} == {answer.code for (answer,) in answers}
+    count = 3 * AWAY_MAX
+    send_delayed(two, count)
     move(two)
     two.until(lambda: len(two.consume("broker-b", 0)) == count, "the deliveries", 11_000)
     bodies = sorted(body for _, body in two.consume("broker-b", 0))
@@ -312,3 +318,36 @@ def test_messages_when_the_other_set_cannot_be_reached_then_they_wait_for_it(
     two.until(lambda: two.master_of("broker-b") is not None, "a master", 60_000)
     two.until(lambda: len(two.consume("broker-b", 0)) >= 3, "the deliveries", 90_000)
     assert BODIES == sorted(body for _, body in two.consume("broker-b", 0))
+
+
+def test_messages_when_the_master_dies_while_it_sends_them_on_then_the_next_one_goes_on() -> None:
+    """What is on its way counts as waiting, here and for the slaves that ask every 200 ms."""
+    with SetsCluster(
+        seed=34, replicas=3, messageDelayLevel=LEVELS, syncSlaveMetadataPeriod=200
+    ) as cluster:
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "all in sync")
+        cluster.tell("broker-a", 1_000, {0: [segment(0, 2, "broker-a", 0)]}, total=1, physical=3)
+        cluster.tell("broker-b", 1_000, {}, total=1, physical=0)
+        count = 2 * AWAY_MAX
+        send_delayed(cluster, count)
+        move(cluster)
+        for one in cluster.hosts_of["broker-a"]:
+            for other in cluster.hosts_of["broker-b"]:
+                cluster.net.cut(one, other)
+        # They are due after 10 s, and each is given up after 3 s more.
+        cluster.run_for(11_500)
+        old = cluster.master_of("broker-a")
+        assert old is not None
+        cluster.kill(cluster.host_of(old))
+        cluster.net.heal()
+        expected = {b"body-%d" % number for number in range(count)}
+        cluster.until(lambda: at_the_end(cluster) >= count, "all of them", 120_000)
+        cluster.run_for(15_000)
+        assert expected == {body for _, body in cluster.consume("broker-b", 0)}
+
+
+def at_the_end(cluster: SetsCluster) -> int:
+    """How many messages the second set has in its segment."""
+    master = cluster.master_of("broker-b")
+    return 0 if master is None else master.store.reader.max_offset(STATIC, 1)
