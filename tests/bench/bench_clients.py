@@ -7,7 +7,8 @@ and broker are both ours, or both Java's. The client (``java/ClientBench.java``)
 cores, so it takes from the broker what it needs itself.
 
 Recipe: ``bin/bench clients --rounds 3 --seconds 5``. Both JVMs have the full compiler, and every
-side sends for some seconds before it is measured.
+side sends for some seconds before it is measured. What logical queues cost:
+``--kinds rmqha,rmqha-static``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import psutil
 
 from rmqha.testing.real import maven, wire
 from rmqha.testing.real.java import JavaBroker, NameServer
+from rmqha.testing.real.mqadmin import mqadmin
 from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import Child, allocate_ports, wait_until
 from tests.bench.ending import end_children_when_terminated
@@ -32,6 +34,8 @@ from tests.bench.java_program import command, compiled
 from tests.bench.tables import machine, markdown, ratio, spread, write_json
 
 KINDS = ("rmqha", "java")
+STATIC = "-static"
+"""Behind a kind: the topic's eight queues are logical ones."""
 BROKER = "bench"
 TOPIC = "ClientBench"
 QUEUES = 8
@@ -49,6 +53,8 @@ class Side:
     """A name server and a broker of one kind."""
 
     def __init__(self, kind: str, folder: Path, version: str) -> None:
+        self._is_static = kind.endswith(STATIC)
+        kind = kind.removesuffix(STATIC)
         self.server = (PythonNameServer if kind == "rmqha" else NameServer)(
             folder / "namesrv", allocate_ports()[0]
         )
@@ -72,8 +78,12 @@ class Side:
             wait_until(
                 lambda: wire.broker_addresses(connection, BROKER, BROKER), START_TIMEOUT_S, "route"
             )
-        with wire.Connection(self.broker.address) as connection:
-            wire.create_topic(connection, TOPIC, QUEUES)
+        if self._is_static:
+            words = ("-n", self.server.address, "-t", TOPIC, "-qn", str(QUEUES), "-b", BROKER)
+            mqadmin("updateStaticTopic", *words)
+        else:
+            with wire.Connection(self.broker.address) as connection:
+                wire.create_topic(connection, TOPIC, QUEUES)
         with wire.Connection(self.server.address) as connection:
             wait_until(
                 lambda: wire.broker_addresses(connection, TOPIC, BROKER), START_TIMEOUT_S, "topic"
@@ -209,7 +219,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--warm-up", type=float, default=8.0, help="seconds of sending before")
     parser.add_argument("--size", type=int, default=128, help="bytes of a body")
-    parser.add_argument("--kinds", default=",".join(KINDS), help=f"of {', '.join(KINDS)}")
+    parser.add_argument(
+        "--kinds",
+        default=",".join(KINDS),
+        help=f"of {', '.join(KINDS)}; either with {STATIC} behind it",
+    )
     parser.add_argument("--version", default=maven.DEFAULT_VERSION, help="of RocketMQ")
     parser.add_argument("--folder", default=os.environ.get("TMPDIR"), help="where stores are made")
     parser.add_argument("--json", help="keep the raw figures in this file")

@@ -1,0 +1,179 @@
+"""For how long does a remap of 64 logical queues stop those who write to them?
+
+Question: one producer for each of 64 logical queues, each with one message in flight, sends to the
+broker set that it believes to lead its queue, and looks at the route every 30 s, as Java's clients
+do; meanwhile our mqadmin moves all queues from one broker set to the other and back. The pause of a
+queue is the longest time between two of its acknowledgements that a remap lies in. One broker a
+set, asynchronous flush, no Java.
+
+Recipe: ``bin/bench remaps --rounds 5``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import uvloop
+
+from rmqha.admin.commands import remapping_static_topic, update_static_topic
+from rmqha.admin.report import Report
+from rmqha.admin.spec import Here
+from rmqha.base.errors import RmqhaError
+from rmqha.client.aio.exchanges import ExchangeClient
+from rmqha.client.exchange import Exchange
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.clock import SystemClock
+from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.testing.real import wire
+from rmqha.testing.real.name_servers import PythonNameServer
+from rmqha.testing.real.processes import allocate_ports, wait_until
+from tests.bench.ending import end_children_when_terminated
+from tests.bench.tables import machine, markdown, spread
+from tests.interop.alone import AloneBroker
+
+TOPIC = "Remapped"
+NAMES = ("broker-a", "broker-b")
+QUEUES = 64
+SETTLE_S = 1.0
+
+
+class Producers:
+    """One for each logical queue.
+
+    Attributes:
+        acks: moments of the acknowledgements, by queue.
+        failures: answers other than success.
+    """
+
+    def __init__(self, client: RemotingClient, address: str) -> None:
+        self._client = client
+        self.address = address
+        self.acks: list[list[float]] = [[] for _ in range(QUEUES)]
+        self.failures = 0
+
+    async def run(self, queue: int) -> None:
+        """Send for ever."""
+        number = 0
+        while True:
+            number += 1
+            fields = {
+                "a": "PG", "b": TOPIC, "c": "TBW102", "d": "4", "e": str(queue), "f": "0",
+                "g": str(int(time.time() * 1000)), "h": "0", "j": "0", "k": "false", "m": "false",
+                "i": f"UNIQ_KEY\x01U{queue}x{number}\x02WAIT\x01true\x02",
+            }  # fmt: skip
+            command = RemotingCommand(310, ext_fields=fields, body=b"x" * 128)
+            try:
+                answer = await self._client.invoke(self.address, command, 5_000)
+            except RmqhaError:
+                self.failures += 1
+                continue
+            if answer.code == 0:
+                self.acks[queue].append(time.monotonic())
+            else:
+                self.failures += 1
+
+    def pauses_ms(self, begun: float, ended: float) -> list[float]:
+        """Of each queue the longest time between two acknowledgements around a remap."""
+        found = []
+        for acks in self.acks:
+            near = [one for one in acks if begun - SETTLE_S <= one <= ended + SETTLE_S]
+            gaps = [
+                later - earlier for earlier, later in pairwise(near)
+                if later >= begun and earlier <= ended
+            ]  # fmt: skip
+            found.append(max(gaps) * 1000)
+        return found
+
+
+async def _command(client: RemotingClient, exchange: Exchange[Report]) -> None:
+    runner = ExchangeClient(client)
+    report = await runner.run(exchange)
+    while report.then is not None:
+        report = await runner.run(report.then)
+    if report.failures:
+        raise report.failures[0]
+
+
+async def _measure(server: str, addresses: dict[str, str], rounds: int) -> None:
+    clock = SystemClock()
+    client = RemotingClient(TcpNetwork(), clock, RemotingSettings())
+
+    def here() -> Here:
+        return Here(int(time.time() * 1000), 1)
+
+    await _command(client, update_static_topic.run(
+        (server,), TOPIC, QUEUES, (NAMES[0],), (), None, False, False, here()
+    ))  # fmt: skip
+    rows: dict[str, list[float]] = {}
+    for number in range(rounds):
+        old, new = NAMES[number % 2], NAMES[1 - number % 2]
+        producers = Producers(client, addresses[old])
+        tasks = [asyncio.create_task(producers.run(queue)) for queue in range(QUEUES)]
+        await asyncio.sleep(SETTLE_S)
+        begun = time.monotonic()
+        await _command(client, remapping_static_topic.run(
+            (server,), TOPIC, (new,), (), None, False, False, here()
+        ))  # fmt: skip
+        ended = time.monotonic()
+        await asyncio.sleep(SETTLE_S)
+        producers.address = addresses[new]
+        await asyncio.sleep(SETTLE_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        pauses = sorted(producers.pauses_ms(begun, ended))
+        usual = sorted(producers.pauses_ms(begun - SETTLE_S, begun - SETTLE_S / 2))
+        figures = {
+            "longest pause of a queue, ms": pauses[-1], "median pause, ms": pauses[QUEUES // 2],
+            "the same without a remap, longest, ms": usual[-1],
+            "the whole command, ms": (ended - begun) * 1000,
+            "messages a second meanwhile": sum(map(len, producers.acks)) / (3 * SETTLE_S),
+            "refused or failed": float(producers.failures),
+        }  # fmt: skip
+        for row, value in figures.items():
+            print(f"  {row}: {value:.1f}", flush=True)
+            rows.setdefault(row, []).append(value)
+    await client.close()
+    print(f"\n{machine()}; medians of {rounds}\n")
+    print(markdown(["work", "rmqha"], [[row, spread(values)] for row, values in rows.items()]))
+
+
+def main() -> None:
+    """Run the rounds and print the table."""
+    end_children_when_terminated()
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", default=os.environ.get("TMPDIR"), help="where stores are made")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="bench-remaps-", dir=options.folder))
+    server = PythonNameServer(folder / "namesrv", allocate_ports()[0])
+    brokers = [AloneBroker(folder / name, server.address, name) for name in NAMES]
+    try:
+        server.start()
+        server.wait_ready()
+        for broker in brokers:
+            broker.start()
+            broker.wait_ready()
+            with wire.Connection(server.address) as connection:
+                name = broker.broker_name
+                wait_until(lambda: wire.broker_addresses(connection, name, name), 20.0, name)  # noqa: B023 - within the loop
+        addresses = {broker.broker_name: broker.address for broker in brokers}
+        uvloop.run(_measure(server.address, addresses, options.rounds))
+    finally:
+        for broker in brokers:
+            broker.child.kill()
+        server.child.kill()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
