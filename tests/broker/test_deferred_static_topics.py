@@ -15,6 +15,8 @@ from rmqha.store.record import Message, Record
 from tests.broker.broker_sets import STATIC, SetsCluster, segment
 from tests.broker.replicas import NAME, QUEUES, TOPIC, ReplicaCluster, master_of, send_fields
 
+pytestmark = pytest.mark.slow
+
 LEVELS = "1s 5s 10s"
 ELSEWHERE = "another-set"
 OTHER_TOPIC = "Invoices"

@@ -205,6 +205,7 @@ def test_segment_when_it_still_has_messages_then_nobody_drops_it(two: SetsCluste
     assert [body for _, body in two.consume("broker-b", 0)] == [b"body-0"]
 
 
+@pytest.mark.slow
 def test_cleaning_when_its_hour_has_come_then_it_is_done() -> None:
     """No operator has to ask for it."""
     hours = ";".join(f"{hour:02}" for hour in range(24))

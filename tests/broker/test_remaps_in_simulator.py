@@ -41,6 +41,7 @@ def tell(seed: int, at_call: int, fault: str) -> Counter[str]:
         return story.counts
 
 
+@pytest.mark.slow
 def test_queues_when_remapped_under_load_then_every_message_is_there_once_and_in_order() -> None:
     """Messages wait, and are passed on."""
     counts = tell(1, 1, "nothing")

@@ -17,6 +17,8 @@ from rmqha.statictopic.plan import Change, grow, remap, retell
 from rmqha.statictopic.steps import Phase
 from tests.statictopic.model import ModelCluster
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("a", "b", "c")
 Act = tuple[Any, ...]
 Targets = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True)

@@ -15,6 +15,8 @@ from rmqha.statictopic.steps import Steps, steps
 from tests.statictopic.examples import item
 from tests.statictopic.model import ModelCluster
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("a", "b", "c")
 Wish = tuple[str, int, tuple[str, ...]]
 TARGETS = st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True).map(tuple)
