@@ -15,6 +15,7 @@ from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.deferred.delay_offsets import DelayOffsets
 from rmqha.broker.deferred.delays import SCHEDULE_TOPIC
 from rmqha.broker.deferred.timers import TimerMark
+from rmqha.broker.groups.aio.offset_file import OffsetFile
 from rmqha.ha.events import Role
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.test_pop_in_simulator import pop
@@ -34,6 +35,11 @@ def cluster() -> Iterator[ReplicaCluster]:
         one.boot_all()
         one.until(one.in_sync, "SyncStateSet of three")
         yield one
+
+
+def offset_of(file: OffsetFile) -> int | None:
+    """How far the group is in the queue of the second delay level."""
+    return file.table.query(GROUP, SCHEDULE_TOPIC, 1)
 
 
 def slaves(cluster: ReplicaCluster) -> list[BrokerReplica]:
@@ -131,9 +137,11 @@ def test_positions_when_the_log_loses_its_tail_then_they_end_where_it_does(
     cluster.until(lambda: store.reader.max_offset(SCHEDULE_TOPIC, 1) == 1, "its queue")
     services.delay_offsets.offsets = DelayOffsets({1: 7, 2: 9})
     services.timer_mark.mark = TimerMark(5, 9, 8, 7, (3,))
+    assert slave.offsets.table.commit(GROUP, SCHEDULE_TOPIC, 1, 9, 0)
 
     async def cut() -> None:
         assert store.on_truncated is not None
+        store.queues.rebuild_next_offsets(store.commit_log, store.dispatcher.offset)
         await store.on_truncated(store.max_offset, store.max_offset)
 
     task = cluster.loop.create_task(cut())
@@ -144,3 +152,6 @@ def test_positions_when_the_log_loses_its_tail_then_they_end_where_it_does(
     files = cluster.disks[cluster.host_of(slave)].files
     (written,) = [one for path, one in files.items() if path.endswith("/delayOffset.json")]
     assert json.loads(written.content)["offsetTable"] == {"1": 0, "2": 1}
+    assert offset_of(slave.offsets) == 1
+    (written,) = [one for path, one in files.items() if path.endswith("/consumerOffset.json")]
+    assert json.loads(written.content)["offsetTable"][f"{SCHEDULE_TOPIC}@{GROUP}"] == {"1": 1}
