@@ -216,3 +216,25 @@ def test_cleaning_when_its_hour_has_come_then_it_is_done() -> None:
         leader = two.master_of("broker-b")
         assert leader is not None
         two.until(lambda: leader.cleaning.dropped, "the next look", limit_ms=PERIOD_MS + 10_000)
+
+
+def test_pull_when_a_slave_may_not_read_then_it_asks_nobody_else_either() -> None:
+    """slaveReadEnable is about whom consumers ask, not about where a segment is."""
+    with SetsCluster(seed=34, replicas=2) as two:
+        two.boot_all()
+        two.until(two.in_sync, "all in sync")
+        two.tell("broker-a", 1_000, {0: [segment(0, 2, "broker-a", 0)]}, total=1, physical=3)
+        two.tell("broker-b", 1_000, {}, total=1, physical=0)
+        assert two.put("broker-a", 0, 0).code == 0
+        remap(two)
+        master = two.master_of("broker-b")
+        (slave,) = [
+            one for one in two.replicas.values()
+            if one.config.broker_name == "broker-b" and one is not master
+        ]  # fmt: skip
+        two.until(lambda: slave.mappings.table.items.get(STATIC), "the slave's mapping")
+        fields = {"topic": STATIC, "queueId": "0", "queueOffset": "0", "sysFlag": "4"}
+        answer = two.ask(slave.config.address, 11, fields | {"consumerGroup": GROUP})
+        assert answer.code == 2
+        assert "slaveReadEnable" in (answer.remark or "")
+        assert [body for _, body in two.consume("broker-b", 0)] == [b"body-0"]

@@ -136,8 +136,17 @@ class PullProcessor:
         pull = parse_pull(request.ext_fields)
         mapping = mapping_for(broker.mappings.table, pull.topic, request.ext_fields)
         if mapping is not None:
-            return self._logical.pull(connection, request, pull)
+            return self._pull_logically(connection, request, pull)
         return self._at(connection, request, pull, None)
+
+    def _pull_logically(
+        self, connection: Connection, request: RemotingCommand, pull: PullRequest
+    ) -> RemotingCommand | None:
+        """Read a logical queue; a broker that may not read its own segments asks for none elsewhere."""
+        refusal = self._closed()
+        if refusal is not None:
+            return request.reply(refusal.code, refusal.remark)
+        return self._logical.pull(connection, request, pull)
 
     def _at(
         self,
@@ -362,7 +371,7 @@ class PullProcessor:
 
     def _once_more(self, asked: Asked, wanted: PullRequest) -> None:
         """Serve a pull from a logical queue anew."""
-        answer = self._logical.pull(asked.connection, asked.request, wanted)
+        answer = self._pull_logically(asked.connection, asked.request, wanted)
         if answer is not None and not asked.request.is_oneway:
             asked.connection.send(answer)
 
