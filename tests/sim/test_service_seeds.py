@@ -8,8 +8,8 @@ import pytest
 
 from rmqha.sim.service_swarm import SERVED, SERVICE_SETS, run_service_seed
 
-# 32 and 33: sets that wait for two.
-SEEDS = (*range(1, 25), 32, 33)
+# 30: loses what a master alone had acknowledged, as Java does. 32 and 33: sets that wait for two.
+SEEDS = (*range(1, 25), 30, 32, 33)
 # Seeds that once found a bug: 1 (a check point of a changed invisible time was ended by the old one's
 # acknowledgement), 4 (a producer was asked about a half message before its answer could be taken), 26
 # and 151 (fewer than minInSyncReplicas held what was acknowledged, for the set had shrunk meanwhile), 58
