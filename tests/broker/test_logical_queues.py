@@ -238,3 +238,20 @@ def test_pull_when_a_slave_may_not_read_then_it_asks_nobody_else_either() -> Non
         assert answer.code == 2
         assert "slaveReadEnable" in (answer.remark or "")
         assert [body for _, body in two.consume("broker-b", 0)] == [b"body-0"]
+
+
+def test_request_when_two_sets_believe_in_each_other_then_it_is_passed_on_once(
+    two: SetsCluster,
+) -> None:
+    """It would go round for as long as its client waits."""
+    remap(two)
+    items = [
+        segment(0, 2, "broker-a", 0), segment(1, 1, "broker-b", 10_000),
+        segment(2, 3, "broker-a", 20_000),
+    ]  # fmt: skip
+    # The first set was never told that it leads once more.
+    two.tell("broker-b", 3_000, {0: items}, total=1, physical=2)
+    before = two.loop.time()
+    answer = two.put("broker-a", 1, 0)
+    assert answer.code == 501
+    assert two.loop.time() - before < 1.0

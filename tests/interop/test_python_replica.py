@@ -241,7 +241,7 @@ def test_java_master_when_killed_before_it_delivers_a_timer_then_ours_delivers_i
     java.child.kill()
     delivered = set(read_commit_log(java, topic).values())
     wait_until(
-        lambda: set(bodies.values()) <= {*read_commit_log(python, topic).values()}, 40.0, "timers"
+        lambda: set(bodies.values()) <= {*read_commit_log(python, topic).values()}, 30.0, "timers"
     )
     print(f"{caught!r} {'delivered at last' if caught in delivered else 'not delivered'} by Java")
     java.start()

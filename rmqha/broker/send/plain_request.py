@@ -13,6 +13,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
+from rmqha.broker.logical.place import FORWARDED_FIELD
 from rmqha.remoting import codec_json
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
@@ -41,11 +42,12 @@ class SendFields(Struct, gc=False):
     l: str | None = None  # noqa: E741 - the name on the wire
     m: str = "false"
     lo: str | None = None
+    rmqhaForwarded: str | None = None  # noqa: N815 - the name on the wire
 
     def members(self) -> dict[str, str]:
         """As the header had them; what was absent has its default, which means the same."""
         named: dict[str, str] = msgspec.structs.asdict(self)
-        for name in ("l", "lo"):
+        for name in ("l", "lo", FORWARDED_FIELD):
             if named[name] is None:
                 del named[name]
         return named
