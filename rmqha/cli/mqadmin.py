@@ -20,13 +20,15 @@ from rmqha.admin.commands import ALL
 from rmqha.admin.render import Style, print_report
 from rmqha.admin.report import Report
 from rmqha.admin.spec import CommandSpec, Here
-from rmqha.base.errors import DiskFailed, RmqhaError
+from rmqha.base.errors import ConfigInvalid, DiskFailed, RmqhaError
 from rmqha.client.aio.exchanges import ExchangeClient
 from rmqha.client.exchange import Exchange, Unreachable
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.aio.tls import Tls
+from rmqha.runtime.logs import Logger
 
 EXIT_REFUSED = 1
 EXIT_UNREACHABLE = 3
@@ -91,10 +93,14 @@ async def _carry_out(
 
 
 async def _run(
-    spec: CommandSpec, arguments: dict[str, object], style: Style, interval_s: int | None
+    spec: CommandSpec,
+    arguments: dict[str, object],
+    style: Style,
+    interval_s: int | None,
+    tls: Tls | None,
 ) -> int:
     clock, rng = SystemClock(), SystemRng()
-    remoting = RemotingClient(TcpNetwork(), clock, RemotingSettings())
+    remoting = RemotingClient(TcpNetwork(tls), clock, RemotingSettings())
     client, console = ExchangeClient(remoting), _console()
     try:
         while True:
@@ -142,8 +148,9 @@ def _command(spec: CommandSpec) -> click.Command:
         if as_json and as_plain:
             raise click.UsageError("--json and --plain exclude each other")
         style = Style.JSON if as_json else Style.PLAIN if as_plain else Style.TABLES
+        tls: Tls | None = click.get_current_context().find_object(Tls)
         try:
-            status = asyncio.run(_run(spec, arguments, style, interval_s))
+            status = asyncio.run(_run(spec, arguments, style, interval_s, tls))
         except KeyboardInterrupt:
             status = EXIT_INTERRUPTED
         sys.exit(status)
@@ -157,8 +164,38 @@ def _command(spec: CommandSpec) -> click.Command:
     )
 
 
+@click.pass_context
+def _prepare(context: click.Context, use_tls: bool, tls_config: str | None) -> None:
+    """What all commands have in common."""
+    if not use_tls and tls_config is None:
+        return
+    if tls_config is not None and not Path(tls_config).is_file():
+        raise click.UsageError(f"--tlsConfig {tls_config}: there is no such file")
+    values = {"tls.enable": "true"}
+    if tls_config is not None:
+        values["tls.config.file"] = tls_config
+    try:
+        context.obj = Tls(values, Logger())
+    except ConfigInvalid as error:
+        raise click.UsageError(str(error)) from error
+
+
 main = click.Group(
     "mqadmin",
+    callback=_prepare,
+    params=[
+        click.Option(
+            ["--tls", "use_tls"],
+            is_flag=True,
+            envvar="RMQHA_TLS",
+            help="Speak TLS; nobody's certificate is checked.",
+        ),
+        click.Option(
+            ["--tlsConfig", "tls_config"],
+            envvar="RMQHA_TLS_CONFIG",
+            help="Speak TLS as this tls.properties says (its tls.client keys).",
+        ),
+    ],
     commands=[_command(spec) for spec in ALL],
     help="Look after RocketMQ clusters, of rmqha or of Apache RocketMQ.",
     context_settings=_CONTEXT,

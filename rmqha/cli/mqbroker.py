@@ -40,10 +40,12 @@ from rmqha.cli.process import (
 )
 from rmqha.cli.stall_watch import WatchProcess
 from rmqha.cli.status_page import Page, start_status_page
+from rmqha.cli.tls import TlsWatch, load_tls, tls_collector, tls_values
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import SystemDiskUse, lock_first_byte
 from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.machine import MACHINE
+from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger, configure_logs
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -132,6 +134,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
     if config.unknown:
         log.log("info", "config_keys_unknown", keys=list(config.unknown))
     ending = Ending(log)
+    tls = load_tls("mqbroker", config.values, log)
 
     def fatal(error: BaseException) -> None:
         complain("mqbroker", error)
@@ -147,7 +150,8 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
             clock=SystemClock(),
             rng=SystemRng(),
             disk=MACHINE.disk(),
-            network=MACHINE.network(),
+            network=MACHINE.network(tls),
+            ha_network=MACHINE.network(tls if config.boolean("haTlsEnable") else None),
             log=log,
             boot_id=read_boot_id(),
             process_id=os.getpid(),
@@ -164,7 +168,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
     if code is None:
         where = prometheus.LISTENING_ON
         try:
-            stop_metrics = start_metrics(config, replica, log)
+            stop_metrics = start_metrics(config, replica, tls, log)
             where = "{statusPageHost}:{statusPagePort}"
             stop_page = await start_status_page(config.values, lambda: broker_page(replica), log)
         except OSError as error:
@@ -174,7 +178,9 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
             return EXIT_PORT
         settle_memory()
         print(boot_line(config), flush=True)
+        certificates = TlsWatch(tls)
         code = await ending.wait()
+        await certificates.stop()
         await stop_page()
         stop_metrics()
     await (replica.stop() if code == 0 else replica.close())
@@ -187,13 +193,15 @@ def _watch(config: BrokerConfig, log: Logger) -> WatchProcess | None:
     if not config.stall_ms:
         return None
     try:
-        return WatchProcess()
+        return WatchProcess(tls_values(config.values))
     except (AttributeError, OSError) as error:
         log.log("warning", "stall_watcher_not_started", reason=str(error))
         return None
 
 
-def start_metrics(config: BrokerConfig, replica: BrokerReplica, log: Logger) -> Callable[[], None]:
+def start_metrics(
+    config: BrokerConfig, replica: BrokerReplica, tls: Tls, log: Logger
+) -> Callable[[], None]:
     """Open the Prometheus port if the configuration asks for it; returns what ends it.
 
     Raises:
@@ -208,7 +216,7 @@ def start_metrics(config: BrokerConfig, replica: BrokerReplica, log: Logger) -> 
         "address": config.address, **prometheus.labels_of(config.values),
     }  # fmt: skip
     collector = Collector(labels, prometheus.in_loop(replica.admin.scrape))
-    return prometheus.serve(config.values, [collector])
+    return prometheus.serve(config.values, [collector, tls_collector(tls, labels)])
 
 
 def broker_page(replica: BrokerReplica) -> Page:

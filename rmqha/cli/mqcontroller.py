@@ -33,13 +33,16 @@ from rmqha.cli.process import (
     settle_memory,
 )
 from rmqha.cli.status_page import Page, start_status_page
+from rmqha.cli.tls import TlsWatch, load_tls, tls_collector
 from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.settings import MUTABLE, ControllerConfig, load_config
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.machine import MACHINE
+from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger, configure_logs
+from rmqha.runtime.ports import Network
 
 if TYPE_CHECKING:
     from rmqha.controller.aio.prometheus import Collector
@@ -97,12 +100,14 @@ async def serve(config: ControllerConfig) -> int:
     if config.unknown:
         log.log("warning", "config_keys_unknown", keys=list(config.unknown))
     ending = Ending(log)
+    tls = load_tls("mqcontroller", config.values, log)
+    network = MACHINE.network(tls)
     service = ControllerService(
         config,
         clock=SystemClock(),
         rng=SystemRng(),
         disk=MACHINE.disk(),
-        network=MACHINE.network(),
+        network=network,
         log=log,
         on_fatal=lambda _: ending.end(EXIT_FAILED),
         connections_max=make_room(log, config.integer("connectionsMax")),
@@ -112,10 +117,10 @@ async def serve(config: ControllerConfig) -> int:
         lock_directory(config.store_path)
         await service.start()
         listening_on = prometheus.LISTENING_ON.format(**config.values)
-        stop_metrics = start_metrics(config, service, log)
+        stop_metrics = start_metrics(config, service, tls, log)
         listening_on = "{statusPageHost}:{statusPagePort}".format(**config.values)
         stop_page = await start_status_page(
-            config.values, lambda: controller_page(service, log), log
+            config.values, lambda: controller_page(service, network, log), log
         )
     except STORE_ERRORS as error:
         complain("mqcontroller", error)
@@ -127,7 +132,9 @@ async def serve(config: ControllerConfig) -> int:
     settle_memory()
     print(BOOT_LINE, flush=True)
     log.log("info", "controller_started", address=config.this.address, store=config.store_path)
+    watch = TlsWatch(tls)
     code = await ending.wait()
+    await watch.stop()
     await stop_page()
     await (service.stop() if code == 0 else service.close())
     stop_metrics()
@@ -136,7 +143,7 @@ async def serve(config: ControllerConfig) -> int:
 
 
 def start_metrics(
-    config: ControllerConfig, service: ControllerService, log: Logger
+    config: ControllerConfig, service: ControllerService, tls: Tls, log: Logger
 ) -> Callable[[], None]:
     """Open the Prometheus port if the configuration asks for it.
 
@@ -145,28 +152,36 @@ def start_metrics(
     """
     if not prometheus.is_wanted(config.values, log):
         return lambda: None
-    return prometheus.serve(config.values, [controller_collector(config, service)])
+    collectors = [
+        controller_collector(config, service),
+        tls_collector(tls, controller_labels(config)),
+    ]
+    return prometheus.serve(config.values, collectors)
+
+
+def controller_labels(config: ControllerConfig) -> dict[str, str]:
+    """Labels of a controller's series."""
+    labels = {"address": config.this.address, "group": config.group, "peer_id": config.self_id}
+    return labels | prometheus.labels_of(config.values)
 
 
 def controller_collector(config: ControllerConfig, service: ControllerService) -> Collector:
     """The series of a controller."""
     from rmqha.controller.aio.prometheus import Collector
 
-    labels = {"address": config.this.address, "group": config.group, "peer_id": config.self_id}
-    labels |= prometheus.labels_of(config.values)
     return Collector(
         service.metrics,
-        labels,
+        controller_labels(config),
         prometheus.in_loop(service.status),
         lambda: disk_usage(config.store_path),
     )
 
 
-def controller_page(service: ControllerService, log: Logger) -> Page:
+def controller_page(service: ControllerService, network: Network, log: Logger) -> Page:
     """The status page of a controller."""
     from rmqha.controller.aio.status_page import ControllerPage
 
-    return ControllerPage(service, clock=SystemClock(), network=MACHINE.network(), log=log)
+    return ControllerPage(service, clock=SystemClock(), network=network, log=log)
 
 
 def disk_usage(directory: str) -> int:

@@ -33,6 +33,7 @@ from rmqha.cli.process import (
     settle_memory,
 )
 from rmqha.cli.status_page import Page, start_status_page
+from rmqha.cli.tls import TlsWatch, load_tls, tls_collector
 from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.settings import DEFAULTS as CONTROLLER_DEFAULTS
 from rmqha.controller.settings import ControllerConfig
@@ -131,6 +132,9 @@ class _Node:
     def __init__(self, configs: Configs, log: Logger, fail: Callable[[], None]) -> None:
         self._configs = configs
         self._log = log
+        self._tls = load_tls("mqnamesrv", configs.namesrv.values, log)
+        self._network = MACHINE.network(self._tls)
+        self._watch: TlsWatch | None = None
         self.controller: ControllerService | None = None
         wanted = configs.namesrv.integer("connectionsMax")
         # Both read the same key of the same file.
@@ -141,7 +145,7 @@ class _Node:
                 clock=SystemClock(),
                 rng=SystemRng(),
                 disk=MACHINE.disk(),
-                network=MACHINE.network(),
+                network=self._network,
                 log=Logger(node=configs.controller.self_id, group=configs.controller.group),
                 on_fatal=lambda _: fail(),
                 connections_max=connections_max,
@@ -150,7 +154,7 @@ class _Node:
             configs.namesrv,
             clock=SystemClock(),
             disk=MACHINE.disk(),
-            network=MACHINE.network(),
+            network=self._network,
             log=log,
             masters=self.controller,
             connections_max=connections_max,
@@ -176,6 +180,7 @@ class _Node:
                 self._stop_metrics = prometheus.serve(values, self._collectors())
             listening_on = "{statusPageHost}:{statusPagePort}".format(**values)
             self._stop_page = await start_status_page(values, self._page, self._log)
+            self._watch = TlsWatch(self._tls)
         except STORE_ERRORS as error:
             complain("mqnamesrv", error)
             return EXIT_STORE
@@ -191,7 +196,10 @@ class _Node:
         server, values = self.name_server, self._configs.namesrv.values
         labels = {"address": f"{values['bindAddress']}:{server.port}"}
         labels |= prometheus.labels_of(values)
-        found: list[PrometheusCollector] = [Collector(labels, prometheus.in_loop(server.scrape))]
+        found: list[PrometheusCollector] = [
+            Collector(labels, prometheus.in_loop(server.scrape)),
+            tls_collector(self._tls, labels),
+        ]
         config = self._configs.controller
         if config is not None and self.controller is not None:
             found.append(controller_collector(config, self.controller))
@@ -202,18 +210,22 @@ class _Node:
         from rmqha.namesrv.aio.status_page import NameServerPage
 
         controller = (
-            None if self.controller is None else controller_page(self.controller, self._log)
+            None
+            if self.controller is None
+            else controller_page(self.controller, self._network, self._log)
         )
         return NameServerPage(
             self.name_server,
             clock=SystemClock(),
-            network=MACHINE.network(),
+            network=self._network,
             log=self._log,
             embedded=controller,
         )
 
     async def stop(self, *, in_order: bool) -> None:
         """Stop both; in order, the controller hands its leadership over."""
+        if self._watch is not None:
+            await self._watch.stop()
         if self._stop_page is not None:
             await self._stop_page()
         if self.controller is not None:

@@ -1,6 +1,6 @@
 """The watcher of a broker's event loop as a process: ``python -m rmqha.cli.stall_watch FD``.
 
-The broker starts it. FD is the shared page; one line of JSON on stdin says whom to watch, and the end of
+The broker starts it. FD is the shared page; a line of JSON on stdin says whom to watch, a second one what is set about TLS, and the end of
 stdin that the broker is gone. Notes go to stdout as lines of JSON, for the broker to log once it can:
 nothing here is written to a disk, which may be the one that stands still.
 """
@@ -14,7 +14,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -28,6 +28,7 @@ from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.machine import MACHINE
 from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger, configure_logs
 
 STDIN, STDOUT = 0, 1
@@ -37,11 +38,15 @@ READ_BYTES = 65_536
 class WatchProcess:
     """WatchPort: the watcher in a process of its own, with a page of anonymous shared memory.
 
+    Args:
+        tls: the broker's keys about TLS, for its connections to controllers.
+
     Raises:
         OSError: the system has no such memory.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: Mapping[str, str]) -> None:
+        self._tls = dict(tls)
         self._fd = os.memfd_create("rmqha-stall")
         os.truncate(self._fd, PAGE_BYTES)
         self._memory = mmap.mmap(self._fd, PAGE_BYTES)
@@ -65,6 +70,7 @@ class WatchProcess:
         # A line is shorter than a pipe's buffer, so this does not wait.
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(msgspec.json.encode(settings) + b"\n")
+            process.stdin.write(msgspec.json.encode(self._tls) + b"\n")
             process.stdin.flush()
         self._rest = b""
         loop = asyncio.get_running_loop()
@@ -117,12 +123,13 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     memory = mmap.mmap(int(sys.argv[1]), PAGE_BYTES)
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=WatchSettings)
+    values = msgspec.json.decode(sys.stdin.buffer.readline(), type=dict[str, str])
     os.set_blocking(STDOUT, False)
     configure_logs(level="error", style="json")
-    run(_watch(settings, StallPage(memoryview(memory))))
+    run(_watch(settings, StallPage(memoryview(memory)), Tls(values, Logger())))
 
 
-async def _watch(settings: WatchSettings, page: StallPage) -> None:
+async def _watch(settings: WatchSettings, page: StallPage, tls: Tls) -> None:
     ended = asyncio.Event()
 
     def failed(error: BaseException) -> None:
@@ -131,10 +138,11 @@ async def _watch(settings: WatchSettings, page: StallPage) -> None:
 
     clock, tasks = SystemClock(), Tasks(Logger(), failed)
     limits = RemotingSettings(invoke_timeout_ms=settings.replicas.invoke_timeout_ms)
-    client = RemotingClient(MACHINE.network(), clock, limits)
+    client = RemotingClient(MACHINE.network(tls), clock, limits)
     watcher = StallWatcher(settings, page, client, clock, tasks, tell)
     asyncio.get_running_loop().add_reader(STDIN, ended.set)
     tasks.start(watcher.run(), name="watch")
+    tasks.start(tls.watch(), name="certificates")
     await ended.wait()
     await tasks.close()
     await client.close()

@@ -16,6 +16,7 @@ from rmqha.base.errors import ConfigInvalid
 from rmqha.remoting.address import PORT_MAX
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX
 from rmqha.remoting.settings import SERVER_DEFAULTS
+from rmqha.runtime.tls import TLS_DEFAULTS
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
 from rmqha.web.settings import not_a_port
 
@@ -51,6 +52,7 @@ DEFAULTS: dict[str, str] = {
     "registrationBytesMax": "67108864",
     "routesMax": "1000000",
     **STATUS_PAGE_DEFAULTS,
+    **TLS_DEFAULTS,
 }
 
 # What a running name server can change; everything else is read at the start only.

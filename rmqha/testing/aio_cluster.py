@@ -10,13 +10,15 @@ from typing import Self
 from rmqha.remoting.bodies import ReplicasInfo
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.aio.tls import Tls
+from rmqha.runtime.logs import Logger
 from rmqha.testing.client import QUEUES, Acked, ClusterClient, SetInfo, missing
 from rmqha.testing.histories import ClusterHistory
 from rmqha.testing.links import LinkedNetwork, Links
 from rmqha.testing.nodes import Node
 from rmqha.testing.real.wire import Stored
 from rmqha.testing.settings import Plan
-from rmqha.testing.sites import InProcessSite, ProcessSite, Site
+from rmqha.testing.sites import InProcessSite, ProcessSite, Settings, Site
 from rmqha.testing.workload import Workload
 
 CLIENT = "client"
@@ -26,6 +28,11 @@ READ_AGAIN_S = 0.02
 SETTLE_S = 2.0
 
 Target = Node | str
+
+
+def _tls(plan: Plan) -> Tls | None:
+    """The client's certificates: those of the nodes."""
+    return Tls(plan.tls, Logger()) if plan.is_tls else None
 
 
 class AioCluster:
@@ -41,7 +48,7 @@ class AioCluster:
         self.plan: Plan = site.plan
         self.nodes: dict[str, Node] = {one.name: site.node(one) for one in site.plan.places}
         self._client_links = Links()
-        network = LinkedNetwork(TcpNetwork(), self._client_links)
+        network = LinkedNetwork(TcpNetwork(_tls(site.plan)), self._client_links)
         self.client = ClusterClient(site.plan, network, SystemClock(), history)
         self._cut: set[frozenset[str]] = set()
         self._workloads: list[Workload] = []
@@ -54,7 +61,8 @@ class AioCluster:
         counts: tuple[int, int, int],
         processes: bool,
         seed: int,
-        settings: tuple[Mapping[str, object], Mapping[str, object], Mapping[str, object]],
+        settings: Settings,
+        tls: Mapping[str, str] | None = None,
         history: Path | None = None,
     ) -> Self:
         """Prepare a cluster; nothing runs yet.
@@ -65,6 +73,7 @@ class AioCluster:
             processes: whether each node has a process of its own.
             seed: for random choices.
             settings: for controllers, name servers and brokers.
+            tls: keys about TLS, of everybody.
             history: the file that takes what the client sends and reads.
 
         Raises:
@@ -72,7 +81,9 @@ class AioCluster:
         """
         if counts[0] < 1 or counts[1] < 0 or counts[2] < 0:
             raise ValueError(f"controllers, namesrv, replicas = {counts}: too few")
-        site: Site = (ProcessSite if processes else InProcessSite)(folder, counts, settings, seed)
+        site: Site = (ProcessSite if processes else InProcessSite)(
+            folder, counts, settings, seed, tls or {}
+        )
         return cls(site, None if history is None else ClusterHistory(history, str(folder)))
 
     def of_kind(self, kind: str) -> list[Node]:

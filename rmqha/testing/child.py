@@ -16,6 +16,7 @@ from typing import Any
 
 from rmqha.runtime.aio.machine import MACHINE
 from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.ports import Disk, Network
 from rmqha.testing.disks import NodeDisk, SlowDisk
 from rmqha.testing.links import LinkedNetwork, Links
@@ -40,10 +41,10 @@ class Faults:
         self._rest = b""
         self._is_heard = False
 
-    def network(self) -> Network:
+    def network(self, tls: Tls | None) -> Network:
         """A network that can be cut."""
         self._listen()
-        return LinkedNetwork(TcpNetwork(), self._links)
+        return LinkedNetwork(TcpNetwork(tls), self._links)
 
     def disk(self) -> Disk:
         """A disk that can be slow."""

@@ -26,6 +26,15 @@ START_TIMEOUT_S = 30.0
 TIMEOUT_S = 30.0
 
 
+def make_certificates(folder: Path) -> dict[str, str]:
+    """An authority and a certificate for everybody; the keys that name them."""
+    from rmqha.testing.certificates import Authority, tls_properties
+
+    directory = folder / "certificates"
+    directory.mkdir(parents=True)
+    return tls_properties(Authority(directory), "node", mutual=True)
+
+
 class RmqCluster:
     """One broker set under failover control. Use it as a context manager, or start and close it.
 
@@ -36,6 +45,8 @@ class RmqCluster:
         seed: of every random choice of the nodes of this process, and of :attr:`rng`.
         controller_settings, namesrv_settings, broker_settings: Java property keys; they win over
             the fast values of ``rmqha.testing.settings``.
+        tls: every port speaks TLS alone and asks for certificates, which the cluster makes; they
+            lie in ``folder/certificates``.
         history: a file that takes everything its client sends and reads, for
             ``bin/pipeline history-check``.
 
@@ -56,6 +67,7 @@ class RmqCluster:
         controller_settings: Mapping[str, object] | None = None,
         namesrv_settings: Mapping[str, object] | None = None,
         broker_settings: Mapping[str, object] | None = None,
+        tls: bool = False,
         history: Path | None = None,
     ) -> None:
         self.folder = folder
@@ -76,6 +88,7 @@ class RmqCluster:
                         namesrv_settings or {},
                         broker_settings or {},
                     ),
+                    tls=make_certificates(folder) if tls else None,
                     history=history,
                 )
             )

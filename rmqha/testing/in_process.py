@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rmqha.base.errors import RmqhaError
+from rmqha.runtime.aio.tls import Tls
 from rmqha.testing.disks import NodeDisk, SlowDisk
 from rmqha.testing.life import Life, NodeClock, SeededRng, outside
 from rmqha.testing.links import Links
@@ -77,7 +78,8 @@ class InProcessNode(Node):
         clock = NodeClock(life)
         self.place.folder.mkdir(parents=True, exist_ok=True)
         self._log = NodeLog(self.log, clock.wall_ms)
-        self._network = NodeNetwork(self._links, life, self._reserved)
+        tls = Tls(self._plan.properties(self.place), self._log) if self._plan.is_tls else None
+        self._network = NodeNetwork(self._links, life, self._reserved, tls)
         self._disk = NodeDisk(self._slow, life)
         ports: dict[str, Any] = {
             "clock": clock, "disk": self._disk, "network": self._network, "log": self._log,

@@ -16,6 +16,8 @@ CLUSTER_NAME = "TestCluster"
 BROKER_NAME = "broker-a"
 GROUP = "rmqha-test"
 
+NO_TLS_FILE: Mapping[str, str] = {"tls.config.file": ""}
+"""What the machine has under /etc is nothing to a test."""
 FAST_RAFT: Mapping[str, str] = {
     "raftHeartbeatMs": "20",
     "raftLeaseMs": "40",
@@ -87,6 +89,7 @@ class Plan(Struct, frozen=True):
 
     Attributes:
         controller_settings, namesrv_settings, broker_settings: Java property keys.
+        tls: keys about TLS of all nodes; none for a cluster in plain text.
         steady: production's Raft periods, for processes that wait for each other's processor time.
     """
 
@@ -96,7 +99,13 @@ class Plan(Struct, frozen=True):
     controller_settings: Mapping[str, object] = field(default_factory=dict)
     namesrv_settings: Mapping[str, object] = field(default_factory=dict)
     broker_settings: Mapping[str, object] = field(default_factory=dict)
+    tls: Mapping[str, str] = field(default_factory=dict)
     steady: bool = False
+
+    @property
+    def is_tls(self) -> bool:
+        """Whether the nodes have certificates."""
+        return bool(self.tls)
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -124,6 +133,8 @@ class Plan(Struct, frozen=True):
             "bindAddress": LOOPBACK,
             **({} if self.steady else FAST_RAFT),
             **FAST_CONTROLLER,
+            **NO_TLS_FILE,
+            **self.tls,
             **_texts(self.controller_settings),
         }
 
@@ -133,6 +144,8 @@ class Plan(Struct, frozen=True):
             "bindAddress": LOOPBACK,
             "kvConfigPath": str(place.folder / "kvConfig.json"),
             **FAST_NAMESRV,
+            **NO_TLS_FILE,
+            **self.tls,
             **_texts(self.namesrv_settings),
         }
 
@@ -149,6 +162,8 @@ class Plan(Struct, frozen=True):
             "controllerAddr": ";".join(one.address for one in self.controllers),
             "storePathRootDir": str(place.folder / "store"),
             **FAST_BROKER,
+            **NO_TLS_FILE,
+            **self.tls,
             **_texts(self.broker_settings),
         }
 

@@ -39,7 +39,12 @@ class InProcessSite:
     """Nodes in this process, on reserved ports."""
 
     def __init__(
-        self, folder: Path, counts: tuple[int, int, int], settings: Settings, seed: int
+        self,
+        folder: Path,
+        counts: tuple[int, int, int],
+        settings: Settings,
+        seed: int,
+        tls: Mapping[str, str],
     ) -> None:
         self._seed = seed
         self._reserved: dict[str, Reserved] = {}
@@ -48,7 +53,7 @@ class InProcessSite:
             places[kind] = [self._place(folder, kind, number) for number in range(count)]
         self.plan = Plan(
             tuple(places["controller"]), tuple(places["namesrv"]), tuple(places["broker"]),
-            *settings,
+            *settings, tls,
         )  # fmt: skip
 
     def _place(self, folder: Path, kind: str, number: int) -> Place:
@@ -80,7 +85,12 @@ class ProcessSite:
     """Nodes in processes of their own, on ports that no other test run is given."""
 
     def __init__(
-        self, folder: Path, counts: tuple[int, int, int], settings: Settings, seed: int
+        self,
+        folder: Path,
+        counts: tuple[int, int, int],
+        settings: Settings,
+        seed: int,
+        tls: Mapping[str, str],
     ) -> None:
         del seed  # a process draws from the operating system's entropy
         self._blocks: list[range] = []
@@ -91,6 +101,7 @@ class ProcessSite:
             tuple(self._place(folder, "namesrv", n) for n in range(name_servers)),
             tuple(self._place(folder, "broker", n) for n in range(brokers)),
             *settings,
+            tls,
             steady=True,
         )
 

@@ -12,7 +12,8 @@ import socket
 from collections.abc import Callable
 
 from rmqha.broker.common.settings import FAST_PORT_DISTANCE
-from rmqha.runtime.aio.net import BACKLOG, TcpNetwork
+from rmqha.runtime.aio.net import BACKLOG, Door, TcpNetwork
+from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.ports import Listener
 from rmqha.testing.gates import Gate
 from rmqha.testing.life import Life
@@ -103,10 +104,14 @@ class NodeNetwork(LinkedNetwork):
         links: its ways to others.
         life: of the node.
         reserved: the ports that it may listen on.
+        tls: its certificates; None where it speaks no TLS.
     """
 
-    def __init__(self, links: Links, life: Life, reserved: Reserved) -> None:
-        super().__init__(TcpNetwork(), links, life.gate)
+    def __init__(
+        self, links: Links, life: Life, reserved: Reserved, tls: Tls | None = None
+    ) -> None:
+        super().__init__(TcpNetwork(tls), links, life.gate)
+        self._tls = tls
         self._owner = life
         self._reserved = reserved
         self._listeners: list[ReservedListener] = []
@@ -123,7 +128,7 @@ class NodeNetwork(LinkedNetwork):
         if self._reserved.lend(port) is None:
             raise OSError(f"port {port} was not reserved for this node")
         listener = ReservedListener(
-            self._reserved, port, lambda: self.guard(factory()), self._owner.gate
+            self._reserved, port, Door(lambda: self.guard(factory()), self._tls), self._owner.gate
         )
         self._listeners.append(listener)
         return listener
@@ -143,7 +148,7 @@ class ReservedListener:
         self,
         reserved: Reserved,
         port: int,
-        factory: Callable[[], asyncio.Protocol],
+        door: Door,
         life: Gate,
     ) -> None:
         found = reserved.lend(port)
@@ -151,11 +156,10 @@ class ReservedListener:
         self._reserved = reserved
         self._socket = found
         self._port = port
-        self._factory = factory
+        self._door = door
         self._life = life
         self._loop = asyncio.get_running_loop()
         self._is_closed = self._is_reading = False
-        self._opening: dict[asyncio.Task[None], socket.socket] = {}
         found.listen(BACKLOG)
         self._forget = life.watch(self._changed)
         self._changed()
@@ -181,18 +185,7 @@ class ReservedListener:
                 return
             accepted.setblocking(False)
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            task = self._loop.create_task(self._open(accepted), name=f"accept {self._port}")
-            self._opening[task] = accepted
-            task.add_done_callback(self._opened)
-
-    async def _open(self, accepted: socket.socket) -> None:
-        await self._loop.connect_accepted_socket(self._factory, accepted)
-
-    def _opened(self, task: asyncio.Task[None]) -> None:
-        """A task that is cancelled before it begins cleans nothing up itself."""
-        accepted = self._opening.pop(task)
-        if task.cancelled() or task.exception() is not None:
-            accepted.close()
+            self._door.open(accepted)
 
     def close(self) -> None:
         """Stop listening; the port stays reserved."""

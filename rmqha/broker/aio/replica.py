@@ -92,6 +92,7 @@ class BrokerReplica:
     Args:
         config: checked.
         clock, rng, disk, network, log: the ports.
+        ha_network: of replication, where that is another one.
         boot_id: changes whenever the machine loses its memory; empty when nobody can tell.
         process_id: for the store's ``abort`` file.
         on_fatal: told once what makes it impossible to go on; the owner then calls ``close``.
@@ -112,6 +113,7 @@ class BrokerReplica:
         rng: Rng,
         disk: Disk,
         network: Network,
+        ha_network: Network | None = None,
         log: Logger,
         boot_id: str = "",
         process_id: int = 0,
@@ -153,7 +155,7 @@ class BrokerReplica:
         self.groups, self.offsets = self.files.groups, self.files.offsets
         self.metadata = MetadataLog(self, log)
         self.metadata.on_lost = self._copy_again
-        self._join_set(network, connection_ids, watch)
+        self._join_set(network, ha_network or network, connection_ids, watch)
         self._register()
         unique_ids = UniqueIds(config.address, clock.wall_ms() + rng.randint(0, 1000))
         memberships_max = config.integer("clientMembershipsMax")
@@ -193,13 +195,17 @@ class BrokerReplica:
         }
 
     def _join_set(
-        self, network: Network, connection_ids: Iterator[int], watch: WatchPort | None
+        self,
+        network: Network,
+        ha_network: Network,
+        connection_ids: Iterator[int],
+        watch: WatchPort | None,
     ) -> None:
         """The place in the set: replication, the controllers, and who acts during a stall."""
         config, clock, disk, log = self.config, self.clock, self._disk, self._log
         self._tail_may_be_lost = False
         self._replication = Replication(
-            config=config, store=self.store, disk=disk, clock=clock, network=network, log=log,
+            config=config, store=self.store, disk=disk, clock=clock, network=ha_network, log=log,
             want_set=lambda ids, epoch: self.manager.give(ev.AlterWanted(ids, epoch)),
             on_failed=self._ha_failed, trace=self._trace,
         )  # fmt: skip

@@ -22,6 +22,7 @@ from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.ha.settings import HaSettings, load_ha_settings
 from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
 from rmqha.remoting.settings import CONNECTIONS_MAX, RemotingSettings
+from rmqha.runtime.tls import TLS_DEFAULTS
 from rmqha.store.settings import StoreSettings
 from rmqha.store.settings import load_settings as load_store_settings
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
@@ -109,6 +110,7 @@ DEFAULTS: dict[str, str] = {
     "clientRequestsPendingMax": "1000",
     "consumerOffsetsMax": "2000000",
     "diskStallMs": "2000",
+    "haTlsEnable": "true",
     "heldPullTimeMax": "60000",
     "heldPullsMax": "20000",
     "popCheckPointsMax": "500000",
@@ -126,6 +128,7 @@ DEFAULTS: dict[str, str] = {
     "writeLeaseEnable": "true",
     "writeLeaseMarginPercent": "20",
     **STATUS_PAGE_DEFAULTS,
+    **TLS_DEFAULTS,
 }
 IMPORTANT = (
     "brokerClusterName", "brokerIP1", "brokerIP2", "brokerName", "controllerAddr",

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from rmqha.runtime.aio.disk import SystemDisk
 from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.ports import Disk, Network
 
 
@@ -19,10 +20,11 @@ class Machine(Struct):
     """How to make ports; called in the running event loop.
 
     Attributes:
-        network, disk: one call, one port.
+        network, disk: one call, one port; a network is given the certificates of the process, or
+            None where its streams are always plain.
     """
 
-    network: Callable[[], Network] = TcpNetwork
+    network: Callable[[Tls | None], Network] = TcpNetwork
     disk: Callable[[], Disk] = SystemDisk
 
 

@@ -1,17 +1,35 @@
-"""TCP on the running event loop."""
+"""TCP on the running event loop, with TLS where the process has certificates.
+
+One port speaks both, as Java's do: a peer's first byte says which (0x16 begins a TLS handshake, and
+the length of any legal frame begins with 0). It is looked at without being taken, so a plain
+connection costs nothing more once it is open.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from rmqha.base.errors import ConnectFailed
+from rmqha.runtime.aio.tls import Tls
 
 BACKLOG = 1024
 RETRY_S = 0.1
 """Until the next try to accept after one that failed: without a descriptor it fails again."""
+
+
+FIRST_BYTE_S = 30.0
+"""How long a peer may be silent before it is known what it speaks; brokers probe with connections
+over which they say nothing."""
+HANDSHAKE_S = 5.0
+SHUTDOWN_S = 1.0
+OPENING_MAX = 1024
+"""Connections of a port that have not said what they speak, or not finished their handshake."""
+TLS_HANDSHAKE = b"\x16"
 
 
 class TcpListener:
@@ -22,10 +40,14 @@ class TcpListener:
     """
 
     def __init__(
-        self, sockets: Sequence[socket.socket], factory: Callable[[], asyncio.Protocol]
+        self,
+        sockets: Sequence[socket.socket],
+        factory: Callable[[], asyncio.Protocol],
+        tls: Tls | None = None,
     ) -> None:
         self._port = int(sockets[0].getsockname()[1])
         self._factory = factory
+        self._door = Door(factory, tls)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._accept(one), name="accept") for one in sockets]
 
@@ -38,10 +60,12 @@ class TcpListener:
         """Stop accepting connections."""
         for task in self._tasks:
             task.cancel()
+        self._door.close()
 
     async def wait_closed(self) -> None:
         """Wait until the listening sockets are closed."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._door.wait_closed()
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -54,7 +78,10 @@ class TcpListener:
                     continue
                 try:
                     accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    await loop.connect_accepted_socket(self._factory, accepted)
+                    if self._door.is_watched:
+                        self._door.open(accepted)
+                    else:
+                        await loop.connect_accepted_socket(self._factory, accepted)
                 except OSError:
                     accepted.close()  # it is gone again
                 except Exception as error:  # noqa: BLE001 - the port outlives a protocol's failure
@@ -63,8 +90,130 @@ class TcpListener:
                     loop.call_exception_handler(what)
 
 
+class Door:
+    """Where accepted connections say what they speak.
+
+    Where nobody can come in by TLS they are let in at once.
+    Of those that have not, the oldest is closed for a new one beyond ``OPENING_MAX``: who says
+    nothing keeps nobody out.
+
+    Args:
+        factory: of the protocol for who comes in.
+        tls: None for a port that is always plain.
+    """
+
+    def __init__(self, factory: Callable[[], asyncio.Protocol], tls: Tls | None) -> None:
+        self._factory = factory
+        self._tls = tls
+        self._opening: dict[asyncio.Task[None], socket.socket] = {}
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody can come in by TLS at present."""
+        return self._tls is not None and self._tls.server is not None
+
+    def open(self, accepted: socket.socket) -> None:
+        """Let a connection say what it speaks, and then in."""
+        if len(self._opening) >= OPENING_MAX:
+            oldest = next(iter(self._opening))
+            self._refused("crowd")
+            oldest.cancel()
+        task = asyncio.get_running_loop().create_task(self._enter(accepted), name="enter")
+        self._opening[task] = accepted
+        task.add_done_callback(self._entered)
+
+    def close(self) -> None:
+        """Close those that are not in yet."""
+        for task in self._opening:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until they are closed."""
+        await asyncio.gather(*self._opening, return_exceptions=True)
+
+    async def _enter(self, accepted: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        if not self.is_watched:
+            await loop.connect_accepted_socket(self._factory, accepted)
+            return
+        try:
+            async with asyncio.timeout(FIRST_BYTE_S):
+                first = await first_byte(accepted)
+        except TimeoutError:
+            self._refused("silent")
+            raise
+        tls = self._tls
+        if not first:
+            raise ConnectionResetError("closed before it said anything")
+        if tls is not None and tls.server is not None and first == TLS_HANDSHAKE:
+            await self._shake_hands(accepted, tls.server)
+        elif tls is not None and not tls.is_plain_taken:
+            self._refused("plain")
+            raise ConnectionResetError("plain, where only TLS is spoken")
+        else:
+            await loop.connect_accepted_socket(self._factory, accepted)
+
+    async def _shake_hands(self, accepted: socket.socket, context: ssl.SSLContext) -> None:
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._factory, accepted, ssl=context,
+                ssl_handshake_timeout=HANDSHAKE_S, ssl_shutdown_timeout=SHUTDOWN_S,
+            )  # fmt: skip
+        except OSError:
+            self._refused("handshake")
+            raise
+
+    def _refused(self, reason: str) -> None:
+        if self._tls is not None:
+            self._tls.refuse(reason)
+
+    def _entered(self, task: asyncio.Task[None]) -> None:
+        """A task that is cancelled before it begins cleans nothing up itself."""
+        accepted = self._opening.pop(task)
+        if task.cancelled():
+            accepted.close()
+            return
+        error = task.exception()
+        if error is None:
+            return
+        accepted.close()
+        if not isinstance(error, OSError):
+            what = {"message": "a connection could not be taken", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(what)
+
+
+async def first_byte(accepted: socket.socket) -> bytes:
+    """What a peer says first, left where it is; empty when it closes instead.
+
+    Raises:
+        OSError: the connection broke.
+    """
+    loop = asyncio.get_running_loop()
+    while True:
+        with contextlib.suppress(BlockingIOError, InterruptedError):
+            return accepted.recv(1, socket.MSG_PEEK)
+        readable: asyncio.Future[None] = loop.create_future()
+        loop.add_reader(accepted, _set_done, readable)
+        try:
+            await readable
+        finally:
+            loop.remove_reader(accepted)
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 class TcpNetwork:
-    """Network port: TCP with TCP_NODELAY, which asyncio and uvloop set on every stream."""
+    """Network port: TCP with TCP_NODELAY, which asyncio and uvloop set on every stream.
+
+    Args:
+        tls: certificates of the process; None for streams that are always plain.
+    """
+
+    def __init__(self, tls: Tls | None = None) -> None:
+        self._tls = tls
 
     async def listen(
         self, host: str, port: int, factory: Callable[[], asyncio.Protocol]
@@ -86,7 +235,7 @@ class TcpNetwork:
             for one in found:
                 one.close()
             raise
-        return TcpListener(found, factory)
+        return TcpListener(found, factory, self._tls)
 
     async def connect(
         self, host: str, port: int, factory: Callable[[], asyncio.Protocol], *, timeout_ms: int
@@ -97,13 +246,30 @@ class TcpNetwork:
             ConnectFailed: refused, unresolvable or too slow.
         """
         loop = asyncio.get_running_loop()
+        context = None if self._tls is None else self._tls.client
+        secure: dict[str, Any] = {}
+        if context is not None:
+            secure = {
+                "ssl": context, "server_hostname": host,
+                "ssl_handshake_timeout": timeout_ms / 1000, "ssl_shutdown_timeout": SHUTDOWN_S,
+            }  # fmt: skip
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                transport, _ = await loop.create_connection(factory, host, port)
+                transport, _ = await loop.create_connection(factory, host, port, **secure)
+        except ssl.SSLError as error:
+            raise ConnectFailed(
+                f"cannot connect to {host}:{port} by TLS: {_words(error)}"
+            ) from error
         except (OSError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             raise ConnectFailed(f"cannot connect to {host}:{port}: {reason}") from error
         return transport
+
+
+def _words(error: ssl.SSLError) -> str:
+    if error.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+        return "the peer does not speak TLS"
+    return str(error)
 
 
 def _listening(family: int, address: Any) -> socket.socket:

@@ -1,0 +1,401 @@
+"""TLS on loopback: which peers come in, what is checked, and certificates that are replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import os
+import resource
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.base.errors import ConfigInvalid, ConnectFailed, ConnectionLost
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.aio.server import RemotingServer
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.frame import encode
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio import net
+from rmqha.runtime.aio.clock import SystemClock
+from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.aio.tls import Tls
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.tls import TLS_DEFAULTS, TlsMode, read_tls, with_tls_file
+from rmqha.testing.certificates import Authority, tls_properties
+from tests.remoting.harness import RecordingHandler
+
+REQUEST = RemotingCommand(1005, body=b"who leads?")
+NO_FILE = {"tls.config.file": ""}
+
+
+def in_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in the loop of the processes: its TLS is its own."""
+
+    @functools.wraps(test)
+    def run(**fixtures: Any) -> None:
+        uvloop.run(test(**fixtures))
+
+    return run
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """Of this test's certificates."""
+    return Authority(tmp_path)
+
+
+def make(values: Mapping[str, str]) -> Tls:
+    """Certificates of a process; nothing under /etc counts."""
+    return Tls({**NO_FILE, **values}, Logger())
+
+
+@asynccontextmanager
+async def served(values: Mapping[str, str]) -> AsyncIterator[tuple[RemotingServer, Tls]]:
+    """A server that answers whoever comes in."""
+    tls = make(values)
+    server = RemotingServer(TcpNetwork(tls), SystemClock(), RemotingSettings(), RecordingHandler())
+    await server.start("127.0.0.1", 0)
+    try:
+        yield server, tls
+    finally:
+        await server.close()
+
+
+async def ask(server: RemotingServer, tls: Tls | None, body: bytes = REQUEST.body) -> bytes:
+    """One request over a new connection; the answer's body."""
+    client = RemotingClient(TcpNetwork(tls), SystemClock(), RemotingSettings())
+    try:
+        request = RemotingCommand(1005, body=body)
+        return (await client.invoke(f"127.0.0.1:{server.port}", request)).body
+    finally:
+        await client.close()
+
+
+# -- who comes in ----------------------------------------------------------------------------------
+
+
+@in_uvloop
+async def test_enforcing_port_takes_tls_alone(authority: Authority) -> None:
+    """And says by its counters whom it sent away."""
+    values = tls_properties(authority)
+    async with served(values) as (server, tls):
+        large = os.urandom(3_000_000)
+        assert await ask(server, tls, large) == large
+        with pytest.raises(ConnectionLost):
+            await ask(server, None)
+        assert tls.refused == {"plain": 1}
+
+
+@in_uvloop
+async def test_permissive_port_takes_both(authority: Authority) -> None:
+    """As Java's: one port, and clients may change over one by one."""
+    async with served(tls_properties(authority, mode="permissive")) as (server, tls):
+        assert await ask(server, None) == REQUEST.body
+        assert await ask(server, tls) == REQUEST.body
+        assert not tls.refused
+
+
+@in_uvloop
+async def test_port_without_a_certificate_tells_a_tls_client_so() -> None:
+    """Java's server closes it without a word."""
+    async with served({}) as (server, _):
+        dialler = make({"tls.enable": "true"})
+        with pytest.raises(ConnectFailed):
+            await ask(server, dialler)
+
+
+@in_uvloop
+async def test_a_client_that_dials_a_plain_peer_is_told_what_is_wrong() -> None:
+    """Not "WRONG_VERSION_NUMBER"."""
+
+    async def hello(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 this is another protocol\r\n")
+        await writer.drain()
+        writer.close()
+
+    other = await asyncio.start_server(hello, "127.0.0.1", 0)
+    port = other.sockets[0].getsockname()[1]
+    client = RemotingClient(
+        TcpNetwork(make({"tls.enable": "true"})), SystemClock(), RemotingSettings()
+    )
+    with pytest.raises(ConnectFailed, match="does not speak TLS"):
+        await client.invoke(f"127.0.0.1:{port}", REQUEST)
+    await client.close()
+    other.close()
+
+
+@in_uvloop
+async def test_server_of_another_authority_is_not_believed(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """``tls.client.authServer`` with a trust file."""
+    other = Authority(tmp_path, "other")
+    async with served(tls_properties(other)) as (server, _):
+        with pytest.raises(ConnectFailed, match="certificate verify failed"):
+            await ask(server, make(tls_properties(authority, "client")))
+        assert await ask(server, make({"tls.enable": "true"})) == REQUEST.body
+
+
+@in_uvloop
+async def test_client_without_the_certificate_that_is_asked_for_stays_out(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """Mutual TLS: a certificate of somebody else does not help."""
+    async with served(tls_properties(authority, mutual=True)) as (server, tls):
+        assert await ask(server, tls) == REQUEST.body
+        for stranger in (
+            make({"tls.enable": "true"}),
+            make({**tls_properties(Authority(tmp_path, "other"), "other-client"),
+                  "tls.client.authServer": "false"}),
+        ):  # fmt: skip
+            with pytest.raises((ConnectFailed, ConnectionLost)):
+                await ask(server, stranger)
+        assert tls.refused == {"handshake": 2}
+
+
+@in_uvloop
+async def test_old_versions_of_tls_are_refused(authority: Authority) -> None:
+    """1.2 is the least."""
+    async with served(tls_properties(authority)) as (server, tls):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
+            context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+        assert tls.refused == {"handshake": 1}
+
+
+@in_uvloop
+async def test_test_mode_speaks_tls_without_files() -> None:
+    """Java's default; here it is asked for by name."""
+    values = {"tls.test.mode.enable": "true", "tls.enable": "true"}
+    async with served(values) as (server, tls):
+        assert await ask(server, tls) == REQUEST.body
+
+
+@in_uvloop
+async def test_key_with_a_password(authority: Authority) -> None:
+    """And a wrong one is named at the start instead of asked for on the terminal."""
+    cert_path, key_path = authority.make("locked", password="open sesame")
+    values = {
+        "tls.server.certPath": str(cert_path), "tls.server.keyPath": str(key_path),
+        "tls.server.keyPassword": "open sesame",
+    }  # fmt: skip
+    assert make(values).server is not None
+    with pytest.raises(ConfigInvalid, match="locked"):
+        make({**values, "tls.server.keyPassword": "wrong"})
+
+
+# -- who says nothing ------------------------------------------------------------------------------
+
+
+@in_uvloop
+async def test_silent_connections_keep_nobody_out(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest of those that have not said what they speak goes for a new one."""
+    monkeypatch.setattr(net, "OPENING_MAX", 8)
+    async with served(tls_properties(authority)) as (server, tls):
+        silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+        assert await ask(server, tls) == REQUEST.body
+        assert tls.refused["crowd"] >= 12
+        for one in silent:
+            one.close()
+
+
+@in_uvloop
+async def test_silence_and_half_a_handshake_end(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stranger holds no descriptor for longer than a moment."""
+    monkeypatch.setattr(net, "FIRST_BYTE_S", 0.1)
+    monkeypatch.setattr(net, "HANDSHAKE_S", 0.1)
+    async with served(tls_properties(authority)) as (server, tls):
+        for said in (b"", b"\x16\x03\x01"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(said)
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+                async with asyncio.timeout(5):
+                    await reader.readexactly(1)
+            writer.close()
+        assert tls.refused == {"silent": 1, "handshake": 1}
+        assert server.connections == ()
+
+
+@in_uvloop
+async def test_server_that_closes_ends_those_at_its_door(authority: Authority) -> None:
+    """Nothing is left open behind it."""
+    async with served(tls_properties(authority)) as (server, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        await ask(server, make({"tls.enable": "true"}))
+    async with asyncio.timeout(5):
+        with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
+            await reader.readexactly(1)
+    writer.close()
+
+
+# -- certificates that are replaced ----------------------------------------------------------------
+
+
+@in_uvloop
+async def test_new_certificates_count_for_new_connections(authority: Authority) -> None:
+    """Those that exist go on: nobody is sent away by a renewal."""
+    values = tls_properties(authority)
+    async with served(values) as (server, tls):
+        client = RemotingClient(TcpNetwork(tls), SystemClock(), RemotingSettings())
+        address = f"127.0.0.1:{server.port}"
+        await client.invoke(address, REQUEST)
+        before = tls.expires_ms
+        assert not await tls.check()
+        authority.make("server", days=9)
+        assert await tls.check()
+        assert tls.expires_ms != before
+        await client.invoke(address, REQUEST)
+        assert len(server.connections) == 1
+        assert await ask(server, make({"tls.enable": "true"})) == REQUEST.body
+        await client.close()
+
+
+@in_uvloop
+async def test_files_that_do_not_fit_change_nothing(authority: Authority) -> None:
+    """A key that is there before its certificate: the pair counts when both are."""
+    values = tls_properties(authority)
+    async with served(values) as (server, tls):
+        cert_path = Path(values["tls.server.certPath"])
+        old = cert_path.read_bytes()
+        authority.make("server")
+        new = cert_path.read_bytes()
+        cert_path.write_bytes(old)
+        assert not await tls.check()
+        assert (tls.reloads, tls.failures) == (0, 1)
+        assert not await tls.check()
+        assert tls.failures == 1, "told once"
+        assert await ask(server, make({"tls.enable": "true"})) == REQUEST.body
+        cert_path.write_bytes(new)
+        assert await tls.check()
+
+
+@in_uvloop
+async def test_mode_changes_while_the_server_runs(authority: Authority, tmp_path: Path) -> None:
+    """From open to enforcing by one file, without a restart and without a lost connection."""
+    path = tmp_path / "tls.properties"
+    keys = tls_properties(authority)
+
+    def write(mode: str, names: tuple[str, ...] = tuple(keys)) -> None:
+        path.write_text("".join(f"{name}={keys[name]}\n" for name in names if "mode" not in name))
+        with path.open("a") as file:
+            file.write(f"tls.server.mode={mode}\n")
+
+    async with served({"tls.config.file": str(path)}) as (server, tls):
+        client = RemotingClient(TcpNetwork(tls), SystemClock(), RemotingSettings())
+        address = f"127.0.0.1:{server.port}"
+        await client.invoke(address, REQUEST)
+        write("permissive")
+        assert await tls.check()
+        assert await ask(server, None) == await ask(server, tls) == REQUEST.body
+        write("enforcing")
+        assert await tls.check()
+        with pytest.raises(ConnectionLost):
+            await ask(server, None)
+        assert await ask(server, tls) == REQUEST.body
+        await client.invoke(address, REQUEST)
+        # A certificate that the file names only now is watched from now on.
+        authority.make("server", days=9)
+        assert await tls.check()
+        await client.close()
+
+
+@pytest.mark.slow
+@in_uvloop
+async def test_ten_thousand_reloads_do_not_grow(authority: Authority) -> None:
+    """A certificate a day for 27 years."""
+    tls = make(tls_properties(authority))
+    path = Path(tls._now.settings.server.cert_path)
+
+    async def reload(times: int) -> None:
+        for _ in range(times):
+            stamp = path.stat()
+            os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns + 1_000_000))
+            assert await tls.check()
+        gc.collect()
+
+    await reload(500)
+    before, files = _resident_bytes(), len(os.listdir("/proc/self/fd"))
+    await reload(9_500)
+    assert tls.reloads == 10_000
+    assert len(os.listdir("/proc/self/fd")) <= files
+    assert _resident_bytes() - before < 8 << 20
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+def test_file_of_its_own_comes_before_the_process_file() -> None:
+    """As in Java, whose file has the keys without the mode; ours may have it too."""
+    merged = with_tls_file({"tls.server.mode": "disabled"}, "tls.server.mode=permissive\n")
+    assert read_tls(merged).mode is TlsMode.PERMISSIVE
+    with pytest.raises(ConfigInvalid, match="listenPort"):
+        with_tls_file({}, "listenPort=9\n")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"tls.server.mode": "enforced"}, "disabled, permissive, enforcing"),
+        ({"tls.server.mode": "enforcing"}, "certPath"),
+        ({"tls.enable": "yes"}, "neither true nor false"),
+        ({"tls.server.certPath": "/x"}, "belong together"),
+        ({"tls.server.need.client.auth": "require"}, "trustCertPath"),
+        ({"tls.server.need.client.auth": "require", "tls.test.mode.enable": "true"}, "test.mode"),
+    ],
+)
+def test_values_that_would_not_do_what_they_say_are_refused(
+    values: dict[str, str], words: str
+) -> None:
+    """Java takes each of them, and then is open."""
+    with pytest.raises(ConfigInvalid, match=words):
+        read_tls(values)
+
+
+@given(st.dictionaries(st.sampled_from(sorted(TLS_DEFAULTS)), st.text(max_size=12)))
+def test_any_values_are_settings_or_refused(values: dict[str, str]) -> None:
+    """Nothing else comes out, and what is offered has files."""
+    try:
+        settings = read_tls(values)
+    except ConfigInvalid:
+        return
+    assert settings.mode is not TlsMode.ENFORCING or settings.is_offered
+
+
+def test_files_that_are_none_are_named(tmp_path: Path) -> None:
+    """At the start, with the key that names them."""
+    missing = str(tmp_path / "none.pem")
+    values = {"tls.server.certPath": missing, "tls.server.keyPath": missing}
+    with pytest.raises(ConfigInvalid, match=r"none\.pem"):
+        make(values)
+    with pytest.raises(ConfigInvalid, match="trustCertPath"):
+        make({"tls.enable": "true", "tls.client.authServer": "true",
+              "tls.client.trustCertPath": missing})  # fmt: skip
+
+
+def test_frame_never_begins_as_a_handshake_does() -> None:
+    """What the door relies on: a length below 16 MiB begins with a zero."""
+    assert encode(RemotingCommand(310, body=bytes(1 << 20)))[:1] == b"\0"
