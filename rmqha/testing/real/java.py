@@ -70,12 +70,14 @@ def java_command(
 class NameServer:
     """A real name server."""
 
-    def __init__(self, home: Path, port: int, version: str = maven.DEFAULT_VERSION) -> None:
+    def __init__(
+        self, home: Path, port: int, version: str = maven.DEFAULT_VERSION, jvm: Sequence[str] = ()
+    ) -> None:
         self.address = f"127.0.0.1:{port}"
         self._port = port
         config = home / "namesrv.properties"
         write_properties(config, {"listenPort": port, "bindAddress": "127.0.0.1"})
-        options = ("-Xms32m", "-Xmx128m", *SMALL_JVM)
+        options = ("-Xms32m", "-Xmx128m", *SMALL_JVM, *jvm)
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
         command = java_command(version, home, main, ["-c", str(config)], options)
         self.child = Child("namesrv", command, home / "out.log")
@@ -108,6 +110,7 @@ class JavaBroker:
         broker_name: str = "broker-a",
         version: str = maven.DEFAULT_VERSION,
         settings: Mapping[str, object] | None = None,
+        jvm: Sequence[str] = (),
     ) -> None:
         # The fast port is two below the listen port, the HA port one above.
         self.port = ports[2]
@@ -152,7 +155,7 @@ class JavaBroker:
         config = home / "broker.properties"
         write_properties(config, properties)
         # Each thread that ever stores a message keeps 4 MiB: pops alone have sixty of them.
-        options = ("-Xms64m", "-Xmx384m", "-XX:MaxDirectMemorySize=640m", *SMALL_JVM)
+        options = ("-Xms64m", "-Xmx384m", "-XX:MaxDirectMemorySize=640m", *SMALL_JVM, *jvm)
         main = "org.apache.rocketmq.broker.BrokerStartup"
         command = java_command(version, home, main, ["-c", str(config)], options)
         self.child = Child(f"broker{number}", command, home / "out.log")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from rmqha.testing.real import java, maven
@@ -12,13 +13,13 @@ TIMEOUT_S = 60.0
 _MAIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 
 
-def mqadmin(*args: str, version: str = maven.DEFAULT_VERSION) -> str:
+def mqadmin(*args: str, version: str = maven.DEFAULT_VERSION, jvm: Sequence[str] = ()) -> str:
     """Run one mqadmin command and return what it printed, standard error included.
 
     The exit status says nothing: mqadmin ends with 0 also after a refused request.
     """
     with tempfile.TemporaryDirectory(prefix="rmqha-mqadmin-") as home:
-        options = ("-Xms32m", "-Xmx128m", *java.SMALL_JVM)
+        options = ("-Xms32m", "-Xmx128m", *java.SMALL_JVM, *jvm)
         command = java.java_command(version, Path(home), _MAIN, args, options)
         done = subprocess.run(
             command,
