@@ -11,7 +11,7 @@ from rmqha.base.errors import ConfigInvalid
 from rmqha.cli.process import EXIT_CONFIG, complain
 from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.tls import TLS_DEFAULTS
+from rmqha.runtime.tls_settings import TLS_DEFAULTS
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

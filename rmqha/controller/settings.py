@@ -17,7 +17,7 @@ from rmqha.controller.raft.hello import SECRET_LENGTH_MIN
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
 from rmqha.remoting.settings import SERVER_DEFAULTS
-from rmqha.runtime.tls import TLS_DEFAULTS
+from rmqha.runtime.tls_settings import TLS_DEFAULTS
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
 from rmqha.web.settings import status_address
 

@@ -313,7 +313,7 @@ class HaCore:
         match event:
             case ev.SlaveConnected(conn, address):
                 session = MasterSession(self.ha, now_ms, conn, address)
-                if len(self.sessions) >= SLAVES_MAX:
+                if len(self.sessions) >= SLAVES_MAX and not self._make_room():
                     session.close("too many connections")
                 else:
                     self.sessions[conn] = session
@@ -330,6 +330,16 @@ class HaCore:
                     self.ha.note("ha_slave_lost", "warning", slave_id=gone.slave_id, reason=reason)
                     if self.is_serving:
                         self.members.changed(now_ms)
+
+    def _make_room(self) -> bool:
+        """Close the oldest connection that has said nothing, or else acknowledged nothing."""
+        for is_idle in (_has_said_nothing, _has_acknowledged_nothing):
+            oldest = next((one for one in self.sessions.values() if is_idle(one)), None)
+            if oldest is not None:
+                oldest.close("too many connections")
+                del self.sessions[oldest.conn]
+                return True
+        return False
 
     def _presented(self, now_ms: int, session: MasterSession, frame: HandshakeRequest) -> None:
         if session.presented(now_ms, frame):
@@ -393,3 +403,11 @@ class HaCore:
             period = min(self.ha.settings.check_sync_state_set_period_ms, CHECK_PERIOD_MS_MAX)
             self._next_check_ms = now_ms + period
             self.members.changed(now_ms)
+
+
+def _has_said_nothing(session: MasterSession) -> bool:
+    return session.slave_id is None
+
+
+def _has_acknowledged_nothing(session: MasterSession) -> bool:
+    return session.ack_offset is None

@@ -16,7 +16,7 @@ from rmqha.base.errors import ConfigInvalid
 from rmqha.remoting.address import PORT_MAX
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX
 from rmqha.remoting.settings import SERVER_DEFAULTS
-from rmqha.runtime.tls import TLS_DEFAULTS
+from rmqha.runtime.tls_settings import TLS_DEFAULTS
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
 from rmqha.web.settings import not_a_port
 

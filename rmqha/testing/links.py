@@ -138,6 +138,11 @@ class Guard(asyncio.Protocol):
         assert self._real is not None
         return self._real
 
+    def set_protocol(self, protocol: asyncio.Protocol) -> None:
+        """Guard another one from now on."""
+        if self._protocol is not None:
+            self._protocol = protocol
+
     # -- from the transport ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -313,6 +318,10 @@ class GuardedTransport(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Of the real transport."""
         return self._guard.real.get_extra_info(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Have another protocol of the node take over."""
+        self._guard.set_protocol(cast(asyncio.Protocol, protocol))
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send bytes through the link."""

@@ -92,10 +92,23 @@ def polling(begin: Callable[[], Driver]) -> Callable[[], Driver]:
     return later
 
 
+def checking(begin: Callable[[], Driver]) -> Callable[[], Driver]:
+    """The same after a 1008 that tells of another epoch: all controllers are asked."""
+
+    def later() -> Driver:
+        driver = begin()
+        driver.effects[:] = [one for one in driver.effects if not isinstance(one, ev.Ask)]
+        body = SyncStateSet((1, 2), EPOCH).encode()
+        driver.give(ev.Notified(mastership(2, EPOCH + 1), body))
+        return driver
+
+    return later
+
+
 ROLES = [assigned(who, accepted) for who in (1, 2) for accepted in (None, False, True)]
 BEGINNINGS: tuple[Callable[[], Driver], ...] = (
     unborn, nameless, applying, identified, registered, polling(registered), *ROLES,
-    *(polling(one) for one in ROLES),
+    *(polling(one) for one in ROLES), checking(identified),
 )  # fmt: skip
 
 
@@ -115,6 +128,7 @@ def happenings(driver: Driver) -> list[tuple[str, ev.Event]]:
         ev.NameServerAnswered("10.0.0.2:10911", "10.0.0.2:10912"),
         *(ev.RoleSettled(one, accepted=yes) for one in (EPOCH - 1, EPOCH) for yes in (True, False)),
         *(ev.Notified(fields, body) for fields in masters), ev.Notified({}, body),
+        *(ev.Told(fields, body) for fields in masters),
         *(ev.Started(WALL_MS, *files) for files in ((None, None), (None, TEMPORARY), (FINAL, None))),
     ]  # fmt: skip
     return found + [(type(one).__name__, one) for one in plain if belongs(driver, one)]
@@ -132,6 +146,8 @@ def belongs(driver: Driver, event: ev.Event) -> bool:
             return registration is RegisterState.CREATE_TEMP_METADATA_FILE_DONE
         case ev.RoleSettled():
             return state(driver) == "changing"
+        case ev.Told():
+            return state(driver) in ("master", "slave", "changing", "refused")
         case _:
             return True
 

@@ -214,11 +214,25 @@ def test_frames_never_exceed_what_a_java_slave_can_read() -> None:
     assert load_ha_settings({"haTransferBatchSize": "32768"}).transfer_body_bytes == 32_768
 
 
-def test_the_number_of_connections_is_bounded() -> None:
-    """A flood of connections costs a fixed amount."""
+def test_the_number_of_connections_is_bounded_and_idle_ones_go_first() -> None:
+    """Neither a flood of connections nor seventy that say nothing keep a slave out (X21)."""
     core = reigning()
     for conn in range(SLAVES_MAX):
         assert closed(core.step(0, ev.SlaveConnected(conn, "peer"))) == []
+    core.step(0, ev.SlaveSent(0, HandshakeRequest(7)))
+    assert closed(core.step(0, ev.SlaveConnected(100, "peer"))) == [1]
+    for conn in [*range(2, SLAVES_MAX), 100]:
+        core.step(0, ev.SlaveSent(conn, HandshakeRequest(1000 + conn)))
+    assert closed(core.step(0, ev.SlaveConnected(101, "peer"))) == [0]
+
+
+def test_slaves_that_acknowledge_are_never_closed_for_a_stranger() -> None:
+    """A full port refuses whoever comes last then."""
+    core = reigning()
+    for conn in range(SLAVES_MAX):
+        core.step(0, ev.SlaveConnected(conn, "peer"))
+        core.step(0, ev.SlaveSent(conn, HandshakeRequest(1000 + conn)))
+        core.step(0, ev.SlaveSent(conn, Ack(0)))
     assert closed(core.step(0, ev.SlaveConnected(999, "peer"))) == [999]
 
 

@@ -30,7 +30,7 @@ from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.tls import TLS_DEFAULTS, TlsMode, read_tls, with_tls_file
+from rmqha.runtime.tls_settings import TLS_DEFAULTS, TlsMode, read_tls, with_tls_file
 from rmqha.testing.certificates import Authority, tls_properties
 from tests.remoting.harness import RecordingHandler
 

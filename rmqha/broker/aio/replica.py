@@ -62,6 +62,7 @@ from rmqha.broker.topics.aio.group_requests import GroupProcessor
 from rmqha.broker.topics.aio.static_requests import StaticTopicProcessor
 from rmqha.broker.topics.aio.topic_requests import TopicProcessor
 from rmqha.ha import events as ha_ev
+from rmqha.ha.aio.proven_network import ProvenNetwork
 from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
@@ -155,6 +156,10 @@ class BrokerReplica:
         self.groups, self.offsets = self.files.groups, self.files.offsets
         self.metadata = MetadataLog(self, log)
         self.metadata.on_lost = self._copy_again
+        if secret := config.values["haSecret"]:
+            ha_network = ProvenNetwork(
+                ha_network or network, secret, config.broker_name, clock, rng, log
+            )
         self._join_set(network, ha_network or network, connection_ids, watch)
         self._register()
         unique_ids = UniqueIds(config.address, clock.wall_ms() + rng.randint(0, 1000))

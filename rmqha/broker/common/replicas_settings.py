@@ -10,6 +10,7 @@ class ReplicasSettings(Struct, frozen=True):
 
     Attributes:
         retry_ms, retry_ms_max: pauses after a failure, growing.
+        check_gap_ms: between two questions whether what 1008 says is so.
         busy_retry_ms: after SYSTEM_BUSY: the controller asked for patience, not for silence.
         find_master_ms_max: longest pause while the master's HA address is unknown.
         refresh_master_ms: between two questions for an address that is known.
@@ -33,6 +34,7 @@ class ReplicasSettings(Struct, frozen=True):
     invoke_timeout_ms: int = 3_000
     retry_ms: int = 100
     retry_ms_max: int = 5_000
+    check_gap_ms: int = 50
     busy_retry_ms: int = 300
     first_poll_ms_max: int = 3_000
     elect_retry_ms_max: int = 2_000

@@ -19,10 +19,11 @@ from msgspec.structs import replace
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.broker.common.replicas_settings import ReplicasSettings
+from rmqha.ha.proof import SECRET_LENGTH_MIN
 from rmqha.ha.settings import HaSettings, load_ha_settings
 from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
 from rmqha.remoting.settings import CONNECTIONS_MAX, RemotingSettings
-from rmqha.runtime.tls import TLS_DEFAULTS
+from rmqha.runtime.tls_settings import TLS_DEFAULTS
 from rmqha.store.settings import StoreSettings
 from rmqha.store.settings import load_settings as load_store_settings
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
@@ -110,6 +111,7 @@ DEFAULTS: dict[str, str] = {
     "clientRequestsPendingMax": "1000",
     "consumerOffsetsMax": "2000000",
     "diskStallMs": "2000",
+    "haSecret": "",
     "haTlsEnable": "true",
     "heldPullTimeMax": "60000",
     "heldPullsMax": "20000",
@@ -338,6 +340,8 @@ def check_values(values: Mapping[str, str]) -> None:
     if port <= FAST_PORT_DISTANCE:
         raise ConfigInvalid(f"listenPort={port} leaves no room for the port two below it")
     status_address(values)
+    if 0 < len(values["haSecret"]) < SECRET_LENGTH_MIN:
+        raise ConfigInvalid(f"haSecret must have {SECRET_LENGTH_MIN} characters or more")
     if values["defaultMessageRequestMode"] not in ("PULL", "POP"):
         raise ConfigInvalid(
             f"defaultMessageRequestMode={values['defaultMessageRequestMode']} is neither PULL nor POP"

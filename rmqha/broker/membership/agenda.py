@@ -17,6 +17,7 @@ class Job(Enum):
     REGISTER = "register"
     ELECT = "elect"
     HAND_OVER = "hand_over"
+    CHECK = "check"
     POLL = "poll"
     FIND_MASTER = "find_master"
     ALTER = "alter"

@@ -69,6 +69,8 @@ class ReplicasCore:
         self._lost_epoch = 0
         self._alter_token = 0
         self._heirs: tuple[int, ...] = ()
+        self._hint_epoch = 0
+        self._check_from_ms = 0
         self._effects: list[Effect] = []
 
     # -- questions -------------------------------------------------------------------------------
@@ -108,15 +110,12 @@ class ReplicasCore:
                 self._answered(now_ms, event)
             case ev.Unanswered(token, sent, reason):
                 self._unanswered(now_ms, token, reason, sent=sent)
-            case ev.Notified(fields, body):
-                self._notified(now_ms, fields, body)
+            case ev.Notified() | ev.Told() | ev.NameServerAnswered():
+                self._heard(now_ms, event)
             case ev.RoleSettled(epoch, accepted):
                 self._settled(epoch, accepted=accepted)
             case ev.AlterWanted(ids, set_epoch):
                 self._alter(now_ms, ids, set_epoch)
-            case ev.NameServerAnswered(master_address, ha_address):
-                if ha_address and master_address == self.master_address:
-                    self._master_found(now_ms, ha_address)
             case ev.Ticked():
                 pass
             case _:
@@ -124,6 +123,17 @@ class ReplicasCore:
         self._run_due(now_ms)
         effects, self._effects = self._effects, []
         return effects
+
+    def _heard(self, now_ms: int, event: ev.Notified | ev.Told | ev.NameServerAnswered) -> None:
+        """What nobody here has asked for."""
+        match event:
+            case ev.Notified(fields, _):
+                self._hinted(now_ms, fields)
+            case ev.Told(fields, body):
+                self._told(now_ms, fields, body)
+            case ev.NameServerAnswered(master_address, ha_address):
+                if ha_address and master_address == self.master_address:
+                    self._master_found(now_ms, ha_address)
 
     def _note(self, event: str, level: str = "info", **facts: object) -> None:
         self._effects.append(Note(event, level, facts))
@@ -168,6 +178,8 @@ class ReplicasCore:
                 self._beat(now_ms)
             case Job.FIND_MASTER:
                 self._find_master(now_ms)
+            case Job.CHECK:
+                self._check(now_ms)
             case Job.ALTER:
                 pass
             case Job.IDENTIFY | Job.REGISTER | Job.ELECT | Job.HAND_OVER | Job.POLL:
@@ -250,14 +262,11 @@ class ReplicasCore:
         if asked is None:
             return
         job, epoch = asked
-        if job is Job.FIND_LEADER:
-            if self.search.answered(answer.token, answer.fields):
-                self._attempts[job] = 0
-                self._note("controller_leader_found", leader=self.search.leader)
-            self._leader_answered(now_ms)
-            return
         if job is Job.FIND_MASTER:
             self._master_answered(now_ms, answer, epoch)
+            return
+        if job in (Job.FIND_LEADER, Job.CHECK):
+            self._anybody_answered(now_ms, job, answer)
             return
         if answer.code == ResponseCode.CONTROLLER_NOT_LEADER:
             if job is Job.ALTER:
@@ -275,6 +284,18 @@ class ReplicasCore:
             else:
                 self._agenda.again(now_ms, job, self.settings.retry_ms_max)
 
+    def _anybody_answered(self, now_ms: int, job: Job, answer: ev.Answered) -> None:
+        """The answer to a question that went to all controllers."""
+        if job is Job.CHECK:
+            if answer.code == ResponseCode.SUCCESS:
+                self._told(now_ms, answer.fields, answer.body)
+            self._checked(now_ms)
+            return
+        if self.search.answered(answer.token, answer.fields):
+            self._attempts[job] = 0
+            self._note("controller_leader_found", leader=self.search.leader)
+        self._leader_answered(now_ms)
+
     def _unanswered(self, now_ms: int, token: int, reason: str, *, sent: bool) -> None:
         asked = self._agenda.ended(token)
         if asked is None:
@@ -285,6 +306,8 @@ class ReplicasCore:
             self._leader_answered(now_ms)
         elif job is Job.FIND_MASTER:
             self._agenda.again(now_ms, job, self.settings.find_master_ms_max)
+        elif job is Job.CHECK:
+            self._checked(now_ms)
         else:
             self._note("controller_silent", "warning", job=job.value, reason=reason)
             if job is Job.ALTER:
@@ -374,15 +397,46 @@ class ReplicasCore:
         if self.settings.slave_start_over_enable and follows and epoch == self.master_epoch:
             self._effects.append(ev.TellSet(frozenset(found.broker_ids)))
 
-    def _notified(self, now_ms: int, fields: Mapping[str, str] | None, body: bytes) -> None:
-        if self.broker_id is None:
-            return
+    def _hinted(self, now_ms: int, fields: Mapping[str, str] | None) -> None:
+        """1008 is believed only so far that the controllers are asked, each at most every so often.
+
+        A made-up master would make a replica cut its log, a made-up epoch fence it for good.
+        """
         try:
-            found = SyncStateSet.decode(body)
+            master_id, epoch, address = master_of(fields)
         except RemoteProtocolError as error:
             self._note("notification_malformed", "warning", reason=str(error))
             return
-        self._adopt(now_ms, fields, found)
+        if self.broker_id is None or master_id < 1 or epoch < max(1, self.master_epoch):
+            return
+        known = (self.master_epoch, self.master_id, self.master_address)
+        if (epoch, master_id, address) == known and master_id != self.broker_id:
+            return
+        self._hint_epoch = epoch
+        self._due[Job.CHECK] = max(now_ms, self._check_from_ms)
+
+    def _check(self, now_ms: int) -> None:
+        """Ask all controllers at once: whoever told may lead since a moment ago."""
+        self._check_from_ms = now_ms + self.settings.check_gap_ms
+        if self._agenda.is_asking(Job.CHECK):
+            self._due[Job.CHECK] = self._check_from_ms
+            return
+        fields = ext_fields(brokerName=self.settings.broker_name)
+        for address in self.search.controllers:
+            self._ask(Job.CHECK, RequestCode.CONTROLLER_GET_REPLICA_INFO, fields, to=address)
+
+    def _checked(self, now_ms: int) -> None:
+        """Nobody confirmed it: the next poll comes sooner, in case the leader was in a hurry."""
+        if not self._agenda.is_asking(Job.CHECK) and self._hint_epoch > self.master_epoch:
+            self._hint_epoch = 0
+            if Job.POLL in self._due:
+                self._agenda.sooner(Job.POLL, now_ms + self.settings.busy_retry_ms)
+
+    def _told(self, now_ms: int, fields: Mapping[str, str] | None, body: bytes) -> None:
+        try:
+            self._adopt(now_ms, fields, SyncStateSet.decode(body))
+        except RemoteProtocolError as error:
+            self._note("controller_answer_malformed", "warning", job="check", reason=str(error))
 
     def _adopt(self, now_ms: int, fields: Mapping[str, str] | None, found: SyncStateSet) -> bool:
         """Take over what the controller says of the master, if it is newer.

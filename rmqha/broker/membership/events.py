@@ -57,7 +57,14 @@ class Unanswered(Struct, frozen=True):
 
 
 class Notified(Struct, frozen=True):
-    """A controller sent 1008."""
+    """Somebody sent 1008: a hint, for anybody can; the controllers are asked."""
+
+    fields: Mapping[str, str] | None
+    body: bytes
+
+
+class Told(Struct, frozen=True):
+    """The leader named another master when it was asked whether this one still reigns."""
 
     fields: Mapping[str, str] | None
     body: bytes
@@ -116,6 +123,7 @@ Event = (
     | Answered
     | Unanswered
     | Notified
+    | Told
     | TemporaryWritten
     | TemporaryRemoved
     | IdentityWritten

@@ -2,7 +2,8 @@
 
 Two questions are answered one after the other. Which replica is this? A broker gets a number once
 and keeps it for good, in a file, so that a SyncStateSet can name it whatever its address is. And
-who reigns? The controllers say so, in answers (1002, 1003, 1004) and in notifications (1008).
+who reigns? The controllers say so, in answers (1002, 1003, 1004). A notification (1008), which
+anybody can send, only makes this broker ask.
 
 Invariants, with the place that keeps each:
 
@@ -20,7 +21,7 @@ Invariants, with the place that keeps each:
   (``ReplicasCore._hand_over``, ADR 0013): it hands over, or waits to be missed.
 
 ``agenda.py`` has what is due when, ``leader_search.py`` who is asked. "Answered (1003)" is the
-answer to request 1003.
+answer to request 1003, "Told" an answer to a master that asked whether it still reigns.
 
 Source: RIP-44, "Detailed design of broker"; persistent-broker-id design; ReplicasManager of
 RocketMQ 5.1.1 to 5.5.
@@ -36,6 +37,7 @@ _ID = "persistent-broker-id"
 _ONLINE = "RIP-44, Online process"
 _SWITCH = "RIP-44, Switching process"
 _POLL = "RIP-44, Master-slave relationship"
+_LEASE = "ADR 0016, confirmation"
 _NEWER = "it names a master of a higher epoch"
 
 TABLE: tuple[Transition, ...] = (
@@ -48,21 +50,20 @@ TABLE: tuple[Transition, ...] = (
     # Who reigns?
     Transition(_KNOWN, "Answered (1003)", _REGISTERED, "there is no master", _ONLINE),
     Transition(_KNOWN, "Answered (1003)", _CHANGES, "it names the master", _ONLINE),
-    Transition(_KNOWN, "Notified", _CHANGES, "it names a master", _SWITCH),
+    Transition(_KNOWN, "Answered (1004)", _CHANGES, "1008 was sent, and it names a master", _SWITCH),
     Transition(_REGISTERED, "Answered (1002)", _CHANGES, "an election has ended", "RIP-44, Elect Master"),
     Transition(_REGISTERED, "Answered (1004)", _CHANGES, "it names a master", _POLL),
-    Transition(_REGISTERED, "Notified", _CHANGES, "it names a master", _SWITCH),
     # The role is taken up, or cannot be.
     Transition(_CHANGES, "RoleSettled", _MASTER, "this broker was named", _SWITCH),
     Transition(_CHANGES, "RoleSettled", _SLAVE, "another was named", _SWITCH),
     Transition(_CHANGES, "RoleSettled", _REFUSED, "the log knows a later epoch", _POLL),
     # Another election.
     Transition(_MASTER, "Answered (1004)", _CHANGES, _NEWER, _POLL),
-    Transition(_MASTER, "Notified", _CHANGES, _NEWER, _SWITCH),
+    Transition(_MASTER, "Told", _CHANGES, _NEWER, _LEASE),
     Transition(_SLAVE, "Answered (1004)", _CHANGES, _NEWER, _POLL),
-    Transition(_SLAVE, "Notified", _CHANGES, _NEWER, _SWITCH),
+    Transition(_SLAVE, "Told", _CHANGES, _NEWER, _LEASE),
     Transition(_REFUSED, "Answered (1004)", _CHANGES, _NEWER, _POLL),
-    Transition(_REFUSED, "Notified", _CHANGES, _NEWER, _SWITCH),
+    Transition(_REFUSED, "Told", _CHANGES, _NEWER, _LEASE),
 )  # fmt: skip
 
 PICTURE = StateTable(

@@ -20,7 +20,7 @@ from rmqha.base.errors import ConfigInvalid
 from rmqha.runtime.aio.certificates import expires_ms, self_signed
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.properties import decode_properties
-from rmqha.runtime.tls import (
+from rmqha.runtime.tls_settings import (
     ClientAuth,
     KeyPair,
     TlsMode,

@@ -221,7 +221,7 @@ class ReplicasManager:
                 unknown_effect(effect)
 
     async def _confirm(self, number: int, leader: str) -> None:
-        """Have the leader say who is master; another one is taken for what 1008 says.
+        """Have the leader say who is master; another one is told to the core.
 
         By 1002, which elects nobody while the master lives: a poll (1004) is answered from what
         is committed, beside an election of somebody else that is already under way.
@@ -246,7 +246,7 @@ class ReplicasManager:
         else:
             epoch = int_field(answer.ext_fields, "syncStateSetEpoch", found.epoch)
             body = SyncStateSet(found.broker_ids, epoch).encode()
-            self.give(ev.Notified(answer.ext_fields, body))
+            self.give(ev.Told(answer.ext_fields, body))
 
     # -- effects -----------------------------------------------------------------------------------
 

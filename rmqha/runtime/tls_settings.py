@@ -75,7 +75,7 @@ class KeyPair(Struct, frozen=True):
 
 
 class TlsSettings(Struct, frozen=True):
-    """Checked settings.
+    """What is set, checked: modes as they are meant, and files that belong together.
 
     Attributes:
         mode: what the ports speak.
