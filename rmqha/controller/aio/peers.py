@@ -277,6 +277,7 @@ class Peers:
         if not greeting.is_proof(asked.of_dialler(), hello.proof):
             raise RemoteProtocolError("it does not know the raftSecret of this group")
         self._incoming[connection.id] = hello.node
+        connection.be_read_always()
         return b""
 
     def on_frame(self, connection: Connection, command: RemotingCommand) -> None:

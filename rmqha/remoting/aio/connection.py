@@ -14,6 +14,7 @@ from typing import cast
 from rmqha.base.errors import ConnectionLost, LocalProtocolError, RemoteProtocolError
 from rmqha.base.ids import ConnectionId
 from rmqha.remoting.address import format_address
+from rmqha.remoting.aio.turns import Turns
 from rmqha.remoting.codec_json import decode_command
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -53,6 +54,7 @@ class Connection(asyncio.Protocol):
         on_protocol_error: OnProtocolError | None = None,
         read_only_while_writable: bool = False,
         headers: HeaderCache | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """Prepare a connection; nothing happens before the transport arrives.
 
@@ -68,6 +70,7 @@ class Connection(asyncio.Protocol):
             read_only_while_writable: stop reading while the peer does not read. For servers only:
                 two ends that both wait for the other to read would wait for ever.
             headers: parsed headers of requests that repeat; commands then share ``ext_fields``.
+            turns: when those that bring much are read; None for who is always read.
         """
         self.id = connection_id
         self.frames_in = self.frames_out = self.bytes_in = self.bytes_out = 0
@@ -89,6 +92,8 @@ class Connection(asyncio.Protocol):
         self._corked = False
         self._flush_scheduled = False
         self._paused = False
+        self._turns = turns
+        self._is_held = False
         self._last_activity_ms = 0
         self._idle_timer: TimerHandle | None = None
         self._close_error: Exception | None = None
@@ -244,6 +249,8 @@ class Connection(asyncio.Protocol):
                 self._flush()
         if self._decoder.error is not None:
             self._fail(self._decoder.error)
+        elif self._turns is not None:
+            self._turns.took(self, len(data))
 
     def eof_received(self) -> bool:
         """The peer will send nothing more: close, as Java does (called by the loop)."""
@@ -252,14 +259,41 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The transport's buffer is filling (called by the loop)."""
         self._paused = True
-        if self._read_only_while_writable and not self.is_closing and self._transport is not None:
-            self._transport.pause_reading()
+        self._choose_reading()
 
     def resume_writing(self) -> None:
         """The transport's buffer has drained (called by the loop)."""
         self._paused = False
-        if self._read_only_while_writable and not self.is_closing and self._transport is not None:
-            self._transport.resume_reading()
+        self._choose_reading()
+
+    @property
+    def host(self) -> str:
+        """The peer's address without its port."""
+        return self.peer.rpartition(":")[0]
+
+    def be_read_always(self) -> None:
+        """Never wait for a turn: others depend on what this peer says."""
+        self._turns = None
+
+    def hold(self) -> None:
+        """Read no more until it is this connection's turn (called by ``Turns``)."""
+        self._is_held = True
+        self._choose_reading()
+
+    def go_on(self) -> None:
+        """It is this connection's turn (called by ``Turns``)."""
+        self._is_held = False
+        self._choose_reading()
+
+    def _choose_reading(self) -> None:
+        """Read unless this connection waits for its turn, or for its peer to read."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._is_held or (self._paused and self._read_only_while_writable):
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the end, once (called by the loop)."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from rmqha.base.errors import LocalProtocolError
 from rmqha.base.ids import ConnectionId
 from rmqha.remoting.aio.connection import Connection, OnProtocolError
+from rmqha.remoting.aio.turns import Turns
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.repeats import HeaderCache
@@ -50,6 +51,7 @@ class RemotingServer:
         on_protocol_error: OnProtocolError | None = None,
         connection_ids: Iterator[int] = CONNECTION_IDS,
         headers: HeaderCache | None = None,
+        is_full: Callable[[], bool] = bool,
     ) -> None:
         """Prepare a server; :meth:`start` opens the port.
 
@@ -61,6 +63,8 @@ class RemotingServer:
             on_protocol_error: told about malformed input; that connection alone is closed.
             connection_ids: numbers for connections; never two equal ones in a process.
             headers: reads JSON headers; one of the server's own by default.
+            is_full: whether the handler has so much to answer that connections which bring much
+                have to wait.
         """
         self._network = network
         self._clock = clock
@@ -73,6 +77,7 @@ class RemotingServer:
         self._drained: asyncio.Event | None = None
         self._headers = HeaderCache() if headers is None else headers
         self.refused_count = 0
+        self.turns = Turns(is_full)
 
     @property
     def port(self) -> int:
@@ -124,6 +129,7 @@ class RemotingServer:
             on_protocol_error=self._on_protocol_error,
             read_only_while_writable=True,
             headers=self._headers,
+            turns=self.turns,
         )
 
     def _on_connection_opened(self, connection: Connection) -> None:

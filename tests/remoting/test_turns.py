@@ -1,0 +1,168 @@
+"""Who brings much waits for a turn; who brings little is heard at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import uvloop
+
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.aio.turns import FULL_S, LARGE_BYTES, SMALL_BYTES, TURN_BYTES, Turns
+from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
+from rmqha.remoting.frame import encode
+from tests.remoting.harness import pair
+
+
+class Peer:
+    """A connection that notes when it may speak."""
+
+    def __init__(self, name: str, host: str, spoken: list[str]) -> None:
+        self.name, self.host, self._spoken = name, host, spoken
+        self.is_held = False
+        self.has_spoken = asyncio.Event()
+
+    def hold(self) -> None:
+        self.is_held = True
+
+    def go_on(self) -> None:
+        self.is_held = False
+        self._spoken.append(self.name)
+        self.has_spoken.set()
+
+
+async def next_turn() -> None:
+    """Let the loop look at everybody once."""
+    await asyncio.sleep(0)
+
+
+async def test_one_large_connection_goes_on_in_each_turn() -> None:
+    """In the order in which they came."""
+    turns, spoken = Turns(), list[str]()
+    peers = [Peer(f"p{n}", "10.0.0.1", spoken) for n in range(3)]
+    for peer in peers:
+        turns.took(peer, LARGE_BYTES)
+    assert all(peer.is_held for peer in peers)
+    for count in range(1, 4):
+        await next_turn()
+        assert spoken == [f"p{n}" for n in range(count)]
+    assert turns.held == 3
+
+
+async def test_addresses_take_turns_and_not_connections() -> None:
+    """Two hundred connections of one host are one neighbour."""
+    turns, spoken = Turns(), list[str]()
+    for n in range(5):
+        turns.took(Peer(f"flood{n}", "10.0.0.1", spoken), LARGE_BYTES)
+    turns.took(Peer("other", "10.0.0.2", spoken), LARGE_BYTES)
+    await next_turn()
+    await next_turn()
+    assert spoken == ["flood0", "other"]
+
+
+async def test_small_chunks_never_wait() -> None:
+    """Heartbeats, votes and questions, whatever others bring."""
+    turns, spoken = Turns(), list[str]()
+    turns.took(Peer("flood", "10.0.0.1", spoken), 100 * TURN_BYTES)
+    peer = Peer("honest", "10.0.0.2", spoken)
+    turns.took(peer, SMALL_BYTES - 1)
+    assert not peer.is_held
+
+
+async def test_middling_chunks_wait_once_a_turn_is_full() -> None:
+    """A hundred connections that each stay below the mark are a flood together."""
+    turns, spoken = Turns(), list[str]()
+    size = LARGE_BYTES - 1
+    peers = [Peer(f"p{n}", "10.0.0.1", spoken) for n in range(100)]
+    for peer in peers:
+        turns.took(peer, size)
+    held = [peer for peer in peers if peer.is_held]
+    assert len(peers) - len(held) == TURN_BYTES // size
+    # The next turn begins anew.
+    while any(peer.is_held for peer in peers):
+        await next_turn()
+    await next_turn()
+    turns.took(peers[0], size)
+    assert not peers[0].is_held
+
+
+async def test_count_of_a_turn_is_forgotten_with_it() -> None:
+    """Traffic of many turns is no flood, however much it is together."""
+    turns, spoken = Turns(), list[str]()
+    peer = Peer("steady", "10.0.0.1", spoken)
+    for _ in range(100):
+        turns.took(peer, LARGE_BYTES - 1)
+        assert not peer.is_held
+        await next_turn()
+
+
+async def test_full_server_lets_nobody_go_on_until_it_has_answered() -> None:
+    """What waits for an answer is bounded by who may ask more."""
+    full = True
+    turns, spoken = Turns(lambda: full), list[str]()
+    peer = Peer("p", "10.0.0.1", spoken)
+    turns.took(peer, LARGE_BYTES)
+    await asyncio.sleep(10 * FULL_S)
+    assert spoken == []
+    full = False
+    await peer.has_spoken.wait()
+
+
+async def _flooded(react: Callable[[Connection, RemotingCommand], None]) -> float:
+    """The longest of ten answers beside eight connections that send without an end, in seconds."""
+    loop = asyncio.get_running_loop()
+    flood = encode(RemotingCommand(904, flag=FLAG_ONEWAY)) * 20_000
+    async with pair(react) as under_test:
+        port = under_test.server.port
+        writers = [(await asyncio.open_connection("127.0.0.1", port))[1] for _ in range(8)]
+        for writer in writers:
+            writer.write(flood)
+        longest = 0.0
+        for _ in range(10):
+            before = loop.time()
+            await under_test.client.invoke(under_test.address, RemotingCommand(1005), 30_000)
+            longest = max(longest, loop.time() - before)
+        for writer in writers:
+            writer.transport.abort()
+        assert under_test.server.turns.held > 0
+        return longest
+
+
+def test_question_beside_a_flood_is_answered_between_two_chunks() -> None:
+    """It waited until the flood paused to breathe: all of it was read first."""
+    handled = 0
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        nonlocal handled
+        handled += 1
+        if not command.is_oneway:
+            waited.append(handled)
+            connection.send(command.reply(0))
+            handled = 0
+
+    waited: list[int] = []
+    uvloop.run(_flooded(react))
+    # A chunk of the loop is 256,000 bytes, and one waits for its turn while another is read.
+    chunk = 256_000 // len(encode(RemotingCommand(904, flag=FLAG_ONEWAY)))
+    assert sorted(waited)[-2] < 4 * chunk, waited
+
+
+async def test_connection_that_others_depend_on_never_waits() -> None:
+    """A controller that has proven itself."""
+    brought, everything = 0, asyncio.Event()
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        nonlocal brought
+        brought += 1
+        connection.be_read_always()
+        if brought == 5_001:
+            everything.set()
+
+    async with pair(react) as under_test:
+        _, writer = await asyncio.open_connection("127.0.0.1", under_test.server.port)
+        writer.write(encode(RemotingCommand(904, flag=FLAG_ONEWAY)))
+        await under_test.handler.batches.get()
+        writer.write(encode(RemotingCommand(904, flag=FLAG_ONEWAY)) * 5_000)
+        await everything.wait()
+        assert under_test.server.turns.held == 0
+        writer.close()
