@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import click
@@ -34,12 +34,13 @@ from rmqha.cli.process import (
     complain,
     configured,
     make_room,
+    prepare_machine,
     print_config,
     read_properties,
     settle_memory,
 )
 from rmqha.cli.stall_watch import WatchProcess
-from rmqha.cli.status_page import Page, start_status_page
+from rmqha.cli.status_page import Page, nothing, start_status_page
 from rmqha.cli.tls import TlsWatch, load_tls, tls_collector, tls_values
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import SystemDiskUse, lock_first_byte
@@ -134,6 +135,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
     if config.unknown:
         log.log("info", "config_keys_unknown", keys=list(config.unknown))
     ending = Ending(log)
+    prepare_machine("broker", config.values, log)
     tls = load_tls("mqbroker", config.values, log)
 
     def fatal(error: BaseException) -> None:
@@ -168,9 +170,11 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
     if code is None:
         where = prometheus.LISTENING_ON
         try:
-            stop_metrics = start_metrics(config, replica, tls, log)
+            stop_metrics = await start_metrics(config, replica, tls, log)
             where = "{statusPageHost}:{statusPagePort}"
-            stop_page = await start_status_page(config.values, lambda: broker_page(replica), log)
+            stop_page = await start_status_page(
+                "broker", config.values, lambda: broker_page(replica), log
+            )
         except OSError as error:
             where = where.format(**config.values)
             complain("mqbroker", f"cannot listen on {where}: {error}")
@@ -182,7 +186,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
         code = await ending.wait()
         await certificates.stop()
         await stop_page()
-        stop_metrics()
+        await stop_metrics()
     await (replica.stop() if code == 0 else replica.close())
     log.log("info", "broker_stopped", code=code)
     return code
@@ -199,16 +203,16 @@ def _watch(config: BrokerConfig, log: Logger) -> WatchProcess | None:
         return None
 
 
-def start_metrics(
+async def start_metrics(
     config: BrokerConfig, replica: BrokerReplica, tls: Tls, log: Logger
-) -> Callable[[], None]:
+) -> Callable[[], Awaitable[None]]:
     """Open the Prometheus port if the configuration asks for it; returns what ends it.
 
     Raises:
         OSError: the port cannot be used.
     """
     if not prometheus.is_wanted(config.values, log):
-        return lambda: None
+        return nothing
     from rmqha.broker.admin.aio.prometheus import Collector
 
     labels = {
@@ -216,7 +220,7 @@ def start_metrics(
         "address": config.address, **prometheus.labels_of(config.values),
     }  # fmt: skip
     collector = Collector(labels, prometheus.in_loop(replica.admin.scrape))
-    return prometheus.serve(config.values, [collector, tls_collector(tls, labels)])
+    return await prometheus.serve(config.values, [collector, tls_collector(tls, labels)])
 
 
 def broker_page(replica: BrokerReplica) -> Page:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,11 +28,12 @@ from rmqha.cli.process import (
     complain,
     configured,
     make_room,
+    prepare_machine,
     print_config,
     read_properties,
     settle_memory,
 )
-from rmqha.cli.status_page import Page, start_status_page
+from rmqha.cli.status_page import Page, nothing, start_status_page
 from rmqha.cli.tls import TlsWatch, load_tls, tls_collector
 from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.settings import MUTABLE, ControllerConfig, load_config
@@ -100,6 +101,7 @@ async def serve(config: ControllerConfig) -> int:
     if config.unknown:
         log.log("warning", "config_keys_unknown", keys=list(config.unknown))
     ending = Ending(log)
+    prepare_machine("controller", config.values, log)
     tls = load_tls("mqcontroller", config.values, log)
     network = MACHINE.network(tls)
     service = ControllerService(
@@ -117,10 +119,10 @@ async def serve(config: ControllerConfig) -> int:
         lock_directory(config.store_path)
         await service.start()
         listening_on = prometheus.LISTENING_ON.format(**config.values)
-        stop_metrics = start_metrics(config, service, tls, log)
+        stop_metrics = await start_metrics(config, service, tls, log)
         listening_on = "{statusPageHost}:{statusPagePort}".format(**config.values)
         stop_page = await start_status_page(
-            config.values, lambda: controller_page(service, network, log), log
+            "controller", config.values, lambda: controller_page(service, network, log), log
         )
     except STORE_ERRORS as error:
         complain("mqcontroller", error)
@@ -137,26 +139,26 @@ async def serve(config: ControllerConfig) -> int:
     await watch.stop()
     await stop_page()
     await (service.stop() if code == 0 else service.close())
-    stop_metrics()
+    await stop_metrics()
     log.log("info", "controller_stopped", code=code)
     return code
 
 
-def start_metrics(
+async def start_metrics(
     config: ControllerConfig, service: ControllerService, tls: Tls, log: Logger
-) -> Callable[[], None]:
+) -> Callable[[], Awaitable[None]]:
     """Open the Prometheus port if the configuration asks for it.
 
     Raises:
         OSError: the port cannot be used.
     """
     if not prometheus.is_wanted(config.values, log):
-        return lambda: None
+        return nothing
     collectors = [
         controller_collector(config, service),
         tls_collector(tls, controller_labels(config)),
     ]
-    return prometheus.serve(config.values, collectors)
+    return await prometheus.serve(config.values, collectors)
 
 
 def controller_labels(config: ControllerConfig) -> dict[str, str]:

@@ -28,11 +28,12 @@ from rmqha.cli.process import (
     complain,
     configured,
     make_room,
+    prepare_machine,
     print_config,
     read_properties,
     settle_memory,
 )
-from rmqha.cli.status_page import Page, start_status_page
+from rmqha.cli.status_page import Page, nothing, start_status_page
 from rmqha.cli.tls import TlsWatch, load_tls, tls_collector
 from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.settings import DEFAULTS as CONTROLLER_DEFAULTS
@@ -132,6 +133,9 @@ class _Node:
     def __init__(self, configs: Configs, log: Logger, fail: Callable[[], None]) -> None:
         self._configs = configs
         self._log = log
+        prepare_machine("name server", configs.namesrv.values, log)
+        if configs.controller is not None:
+            prepare_machine("controller", configs.controller.values, log)
         self._tls = load_tls("mqnamesrv", configs.namesrv.values, log)
         self._network = MACHINE.network(self._tls)
         self._watch: TlsWatch | None = None
@@ -159,7 +163,7 @@ class _Node:
             masters=self.controller,
             connections_max=connections_max,
         )
-        self._stop_metrics: Callable[[], None] = lambda: None
+        self._stop_metrics: Callable[[], Awaitable[None]] = nothing
         self._stop_page: Callable[[], Awaitable[None]] | None = None
 
     async def start(self) -> int | None:
@@ -177,9 +181,9 @@ class _Node:
                 print(CONTROLLER_BOOT_LINE, flush=True)
             listening_on = prometheus.LISTENING_ON.format(**values)
             if prometheus.is_wanted(values, self._log):
-                self._stop_metrics = prometheus.serve(values, self._collectors())
+                self._stop_metrics = await prometheus.serve(values, self._collectors())
             listening_on = "{statusPageHost}:{statusPagePort}".format(**values)
-            self._stop_page = await start_status_page(values, self._page, self._log)
+            self._stop_page = await start_status_page("name server", values, self._page, self._log)
             self._watch = TlsWatch(self._tls)
         except STORE_ERRORS as error:
             complain("mqnamesrv", error)
@@ -230,7 +234,7 @@ class _Node:
             await self._stop_page()
         if self.controller is not None:
             await (self.controller.stop() if in_order else self.controller.close())
-        self._stop_metrics()
+        await self._stop_metrics()
         await self.name_server.stop()
 
 

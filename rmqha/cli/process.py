@@ -9,12 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
+import re
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+
+import click
 
 from rmqha.base.errors import (
     ConfigInvalid,
@@ -26,6 +30,7 @@ from rmqha.base.errors import (
 )
 from rmqha.remoting.settings import CONNECTIONS_MAX
 from rmqha.runtime.aio import descriptors
+from rmqha.runtime.exposure import open_doors
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.properties import decode_properties, parse_properties
 
@@ -41,6 +46,7 @@ STORE_ERRORS = (StoreCorrupted, StoreMismatch, StoreInUse, DiskFailed)
 """Why a process ends with ``EXIT_STORE``."""
 
 ConfigT = TypeVar("ConfigT")
+_UMASK = re.compile(r"0?[0-7]{1,3}")
 
 
 def complain(process: str, reason: object) -> None:
@@ -62,6 +68,24 @@ def print_config(values: Mapping[str, str], is_shown: Callable[[str], bool]) -> 
     for key in sorted(values):
         if is_shown(key):
             print(f"{key}={values[key]}")
+
+
+def prepare_machine(kind: str, values: Mapping[str, str], log: Logger) -> None:
+    """What comes before anything is opened: who may read the files, and which doors stand open.
+
+    Args:
+        kind: ``controller``, ``name server`` or ``broker``.
+        values: the configuration.
+        log: told of each open door.
+    """
+    text = values["fileUmask"]
+    if not _UMASK.fullmatch(text):
+        complain("rmqha", f"fileUmask={text} is not an octal number such as 077")
+        sys.exit(EXIT_CONFIG)
+    os.umask(int(text, 8))
+    for sentence in open_doors(kind, values):
+        log.log("warning", "door_open", what=sentence)
+        click.secho(f"rmqha: {sentence}", fg="red", bold=True, err=True)
 
 
 class Ending:

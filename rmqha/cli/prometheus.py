@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqha.runtime.logs import Logger
@@ -42,23 +42,24 @@ def in_loop(look: Callable[[], ResultT]) -> Callable[[], ResultT]:
     return lambda: asyncio.run_coroutine_threadsafe(looked(), loop).result(SCRAPE_TIMEOUT_S)
 
 
-def serve(values: Mapping[str, str], collectors: Sequence[Collector]) -> Callable[[], None]:
-    """Answer scrapes in a thread of its own; returns what ends it.
+async def serve(
+    values: Mapping[str, str], collectors: Sequence[Collector]
+) -> Callable[[], Awaitable[None]]:
+    """Answer scrapes; returns what ends it.
 
     Raises:
         OSError: the port cannot be used.
     """
-    from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+    from rmqha.web.aio.exporter import Exporter
+    from rmqha.web.aio.port import Hosts
 
     exposed = CollectorRegistry()
     for collector in collectors:
         exposed.register(collector)
+    hosts = Hosts.of_machine(values["httpAllowedHosts"].split(","))
+    exporter = Exporter(lambda: generate_latest(exposed), CONTENT_TYPE_LATEST, hosts)
     host, port = values["metricsPromExporterHost"], int(values["metricsPromExporterPort"])
-    server, thread = start_http_server(port, host or "0.0.0.0", exposed)
-
-    def stop() -> None:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-    return stop
+    await exporter.start(host or "0.0.0.0", port)
+    return exporter.close

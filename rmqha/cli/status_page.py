@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
+from msgspec.structs import replace
+
+from rmqha.runtime.exposure import open_doors
 from rmqha.runtime.logs import Logger
 from rmqha.web.document import StatusDocument
 from rmqha.web.settings import status_address
@@ -21,11 +24,12 @@ class Page(Protocol):
 
 
 async def start_status_page(
-    values: Mapping[str, str], make: Callable[[], Page], log: Logger
+    kind: str, values: Mapping[str, str], make: Callable[[], Page], log: Logger
 ) -> Callable[[], Awaitable[None]]:
     """Serve the page at ``statusPageHost:statusPagePort``; returns how to stop.
 
     Args:
+        kind: of the process, as ``open_doors`` names it.
         make: makes the page; asked only when there is a port, for aiohttp and what else it needs
             is several megabytes.
 
@@ -34,11 +38,17 @@ async def start_status_page(
     """
     address = status_address(values)
     if address is None:
-        return _nothing
+        return nothing
+    from rmqha.web.aio.port import Hosts
     from rmqha.web.aio.server import StatusServer
 
     page = make()
-    server = StatusServer(page.document)
+    doors = open_doors(kind, values)
+
+    async def document() -> StatusDocument:
+        return replace(await page.document(), open_doors=doors)
+
+    server = StatusServer(document, hosts=Hosts.of_machine(values["httpAllowedHosts"].split(",")))
     port = await server.start(*address)
     log.log("info", "status_page_started", url=f"http://{address[0]}:{port}/")
 
@@ -49,5 +59,5 @@ async def start_status_page(
     return stop
 
 
-async def _nothing() -> None:
-    """There is no page."""
+async def nothing() -> None:
+    """There is nothing to stop."""

@@ -13,7 +13,7 @@ import zlib
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.controller.raft.hello import SECRET_LENGTH_MIN
+from rmqha.base.proofs import SECRET_LENGTH_MIN
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
 from rmqha.remoting.settings import SERVER_DEFAULTS

@@ -17,12 +17,11 @@ from __future__ import annotations
 import hmac
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.base.proofs import CHALLENGE_BYTES, is_proof
 
 MAGIC = b"\x7frmqhaHA"
 """A slave of RIP-44 begins with three zeros."""
-CHALLENGE_BYTES = 16
 PROOF_BYTES = 32
-SECRET_LENGTH_MIN = 16
 
 
 class _Half:
@@ -87,7 +86,7 @@ class MasterProof(_Half):
             answer = self._challenge + self._proof(b"master", self._slaves, self._challenge)
         proof = None if self.is_done else self._take(PROOF_BYTES)
         if proof is not None:
-            if not hmac.compare_digest(proof, self._proof(b"slave", self._slaves, self._challenge)):
+            if not is_proof(self._proof(b"slave", self._slaves, self._challenge), proof):
                 raise RemoteProtocolError("the slave has another haSecret, or is of another set")
             self.is_done = True
         return answer
@@ -111,7 +110,7 @@ class SlaveProof(_Half):
         if said is None:
             return b""
         masters, proof = said[:CHALLENGE_BYTES], said[CHALLENGE_BYTES:]
-        if not hmac.compare_digest(proof, self._proof(b"master", self._challenge, masters)):
+        if not is_proof(self._proof(b"master", self._challenge, masters), proof):
             raise RemoteProtocolError("the master has another haSecret, or is of another set")
         self.is_done = True
         return self._proof(b"slave", self._challenge, masters)

@@ -40,6 +40,8 @@ SERVER_DEFAULTS: dict[str, str] = {
     "writeBufferLowWaterMark": "0",
     # our own
     "connectionsMax": str(CONNECTIONS_MAX),
+    "fileUmask": "077",
+    "httpAllowedHosts": "",
     "logLevel": "info",
     "logStyle": "auto",
 }

@@ -121,6 +121,7 @@ class StatusDocument(Struct, frozen=True):
     Attributes:
         time_ms: when it was made.
         elections: newest first.
+        open_doors: what strangers may do, a sentence each.
     """
 
     time_ms: int
@@ -129,6 +130,7 @@ class StatusDocument(Struct, frozen=True):
     broker_sets: tuple[BrokerSetView, ...] = ()
     elections: tuple[ElectionView, ...] = ()
     static_topics: tuple[StaticTopicView, ...] = ()
+    open_doors: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """JSON, member names as above."""

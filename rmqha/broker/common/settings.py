@@ -18,8 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.base.proofs import SECRET_LENGTH_MIN
 from rmqha.broker.common.replicas_settings import ReplicasSettings
-from rmqha.ha.proof import SECRET_LENGTH_MIN
 from rmqha.ha.settings import HaSettings, load_ha_settings
 from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
 from rmqha.remoting.settings import CONNECTIONS_MAX, RemotingSettings
@@ -111,9 +111,11 @@ DEFAULTS: dict[str, str] = {
     "clientRequestsPendingMax": "1000",
     "consumerOffsetsMax": "2000000",
     "diskStallMs": "2000",
+    "fileUmask": "077",
     "haSecret": "",
     "haTlsEnable": "true",
     "heldPullTimeMax": "60000",
+    "httpAllowedHosts": "",
     "heldPullsMax": "20000",
     "popCheckPointsMax": "500000",
     "popOrderQueuesMax": "200000",

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from rmqha.base.errors import ConnectFailed, RemoteProtocolError
 from rmqha.base.ids import ConnectionId
+from rmqha.base.proofs import CHALLENGE_BYTES, is_proof
 from rmqha.controller.raft import hello as greeting
 from rmqha.controller.raft.hello import Hello, Proofs
 from rmqha.controller.raft.messages import Message, decode_message, encode_message
@@ -146,7 +147,7 @@ class PeerLink:
         proofs = Proofs(
             owner.secret, owner.group, owner.node_id, self.peer.id, self._challenge, answered
         )
-        if not greeting.is_proof(proofs.of_listener(), proof):
+        if not is_proof(proofs.of_listener(), proof):
             return "it does not know the raftSecret of this group"
         self._say_hello(connection, proofs.of_dialler())
         self._up()
@@ -230,7 +231,7 @@ class Peers:
 
     def new_challenge(self) -> bytes:
         """Bytes that were never used before."""
-        size = greeting.CHALLENGE_BYTES
+        size = CHALLENGE_BYTES
         return self.rng.randint(0, (1 << 8 * size) - 1).to_bytes(size, "big")
 
     def on_hello(self, connection: Connection, command: RemotingCommand) -> None:
@@ -274,7 +275,7 @@ class Peers:
         asked = self._challenged.pop(connection.id, None)
         if asked is None or asked.dialler != hello.node:
             raise RemoteProtocolError("a proof that nobody asked for")
-        if not greeting.is_proof(asked.of_dialler(), hello.proof):
+        if not is_proof(asked.of_dialler(), hello.proof):
             raise RemoteProtocolError("it does not know the raftSecret of this group")
         self._incoming[connection.id] = hello.node
         connection.be_read_always()

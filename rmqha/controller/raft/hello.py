@@ -22,8 +22,6 @@ from msgspec import Struct
 from rmqha.base.errors import RemoteProtocolError
 
 PROTOCOL_VERSION = 2
-CHALLENGE_BYTES = 16
-SECRET_LENGTH_MIN = 16
 
 
 class Hello(Struct, frozen=True):
@@ -109,11 +107,6 @@ class Proofs(Struct, frozen=True):
             [direction, self.group, self.dialler, self.listener, self.dialled, self.answered]
         )
         return hmac.digest(self.secret.encode(), said, "sha256")
-
-
-def is_proof(expected: bytes, found: bytes) -> bool:
-    """Compare without telling by the time it takes where they differ."""
-    return hmac.compare_digest(expected, found)
 
 
 def _unpack(body: bytes) -> object:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from typing import cast
 
 from rmqha.base.errors import ConnectFailed, RemoteProtocolError
-from rmqha.ha.proof import CHALLENGE_BYTES, MasterProof, SlaveProof
+from rmqha.base.proofs import CHALLENGE_BYTES
+from rmqha.ha.proof import MasterProof, SlaveProof
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Listener, Network, Rng, TimerHandle
 
@@ -158,7 +159,7 @@ class _Proving(asyncio.Protocol):
         self.fail("it closed before it was proven: has it the same haSecret?")
 
     def fail(self, reason: str) -> None:
-        """End it."""
+        """End the connection, and say why."""
         if self._ended is None:
             return
         self.failure = reason

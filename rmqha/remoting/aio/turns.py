@@ -34,14 +34,14 @@ class Reader(Protocol):
         """The address of its peer."""
 
     def hold(self) -> None:
-        """Read no more."""
+        """Read nothing until told to go on."""
 
     def go_on(self) -> None:
-        """Read again."""
+        """Read whatever comes next."""
 
 
 class Turns:
-    """Of one server.
+    """The order in which a server reads its connections.
 
     Args:
         is_full: whether so many requests wait for their answers that no more are wanted from

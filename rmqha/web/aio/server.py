@@ -12,13 +12,13 @@ from importlib import resources
 
 from aiohttp import web
 
+from rmqha.web.aio.port import BoundedPort, Hosts
 from rmqha.web.document import StatusDocument
 
 PERIOD_MS = 1000
 WATCHERS_MAX = 64
 """Open pages at a time; more get 503."""
 RETRY_MS = 1000
-SHUTDOWN_TIMEOUT_S = 0.2
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -37,20 +37,27 @@ class StatusServer:
 
     Args:
         source: makes the document; asked once a period while somebody watches.
+        hosts: names under which the page may be asked for; this machine's by default.
         period_ms: between two documents.
         watchers_max: event streams at a time.
     """
 
     def __init__(
-        self, source: Source, *, period_ms: int = PERIOD_MS, watchers_max: int = WATCHERS_MAX
+        self,
+        source: Source,
+        *,
+        hosts: Hosts | None = None,
+        period_ms: int = PERIOD_MS,
+        watchers_max: int = WATCHERS_MAX,
     ) -> None:
         self._source = source
+        self._hosts = hosts or Hosts.of_machine()
         self._period_ms = period_ms
         self._watchers_max = watchers_max
         self._watchers: set[asyncio.Queue[bytes | None]] = set()
         self._feeder: asyncio.Task[None] | None = None
         self._newest = b""
-        self._runner: web.AppRunner | None = None
+        self._port: BoundedPort | None = None
         self._page = resources.files("rmqha.web").joinpath("page.html").read_bytes()
         self.port = 0
 
@@ -60,19 +67,12 @@ class StatusServer:
         Raises:
             OSError: the address cannot be used.
         """
-        app = web.Application()
+        app = web.Application(middlewares=[self._hosts.check])
         app.router.add_get("/", self._get_page)
         app.router.add_get("/status.json", self._get_status)
         app.router.add_get("/events", self._get_events)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError:
-            await runner.cleanup()
-            raise
-        self._runner = runner
-        self.port = int(runner.addresses[0][1])
+        self._port = BoundedPort(app)
+        self.port = await self._port.start(host, port)
         return self.port
 
     async def close(self) -> None:
@@ -81,8 +81,8 @@ class StatusServer:
             self._feeder.cancel()
         for watcher in self._watchers:
             _replace(watcher, None)
-        if self._runner is not None:
-            await self._runner.cleanup()
+        if self._port is not None:
+            await self._port.close()
 
     async def _get_page(self, _: web.Request) -> web.Response:
         return web.Response(

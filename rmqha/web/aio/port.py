@@ -1,0 +1,159 @@
+"""HTTP ports: who may ask, how many at a time, and how long they may say nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from ipaddress import ip_address
+from typing import Any
+
+from aiohttp import web
+from msgspec import Struct
+
+CONNECTIONS_MAX = 128
+FIRST_BYTE_S = 10.0
+SHUTDOWN_TIMEOUT_S = 0.2
+BACKLOG = 128
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Hosts(Struct, frozen=True):
+    """Names under which a port may be asked for.
+
+    A page of somebody else can have its own name point to this machine, and then read what only
+    this network may see; such requests carry that name in ``Host``.
+
+    Attributes:
+        names: in lower case; ``*`` for any.
+    """
+
+    names: frozenset[str]
+
+    @classmethod
+    def of_machine(cls, more: Iterable[str] = ()) -> Hosts:
+        """This machine's name, and those of ``httpAllowedHosts``."""
+        given = (os.uname().nodename, "localhost", *more)
+        return cls(frozenset(name.strip().lower() for name in given if name.strip()))
+
+    def allow(self, header: str) -> bool:
+        """Whether a ``Host`` is one of the names, a longer form of one, or an address."""
+        name = _without_port(header).lower().rstrip(".")
+        if "*" in self.names or name in self.names:
+            return True
+        try:
+            ip_address(name)
+        except ValueError:
+            return any(name.startswith(f"{one}.") for one in self.names)
+        return True
+
+    @web.middleware
+    async def check(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Answer 421 to who asks under another name."""
+        if not self.allow(request.headers.get("Host", "")):
+            raise web.HTTPMisdirectedRequest(
+                text="this name is not one of httpAllowedHosts\n", content_type="text/plain"
+            )
+        return await handler(request)
+
+
+def _without_port(header: str) -> str:
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0]
+
+
+class BoundedPort:
+    """A port for an application: further connections are closed at once, silent ones soon."""
+
+    def __init__(self, app: web.Application) -> None:
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
+        self._server: asyncio.Server | None = None
+        self._open: set[_Guard] = set()
+        self.refused_count = 0
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port.
+
+        Raises:
+            OSError: the address cannot be used.
+        """
+        await self._runner.setup()
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._make, host, port, backlog=BACKLOG)
+        except OSError:
+            await self._runner.cleanup()
+            raise
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop; requests under way have a moment to end."""
+        if self._server is not None:
+            self._server.close()
+        await self._runner.cleanup()
+
+    def _make(self) -> asyncio.Protocol:
+        assert self._runner.server is not None, "it was set up"
+        return _Guard(self._runner.server(), self)
+
+    def admit(self, guard: _Guard) -> bool:
+        """Whether one more connection may be open."""
+        if len(self._open) >= CONNECTIONS_MAX:
+            self.refused_count += 1
+            return False
+        self._open.add(guard)
+        return True
+
+    def forget(self, guard: _Guard) -> None:
+        """A connection was closed."""
+        self._open.discard(guard)
+
+
+class _Guard(asyncio.Protocol):
+    """In front of aiohttp's protocol, which waits for a first request for ever."""
+
+    def __init__(self, inner: Any, port: BoundedPort) -> None:
+        self._inner = inner
+        self._port = port
+        self._is_in = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the connection, and have it speak soon."""
+        if not self._port.admit(self):
+            transport.close()
+            return
+        self._is_in = True
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(FIRST_BYTE_S, transport.close)
+        self._inner.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """The peer has said something."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._is_in:
+            self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """The peer will send nothing more."""
+        return bool(self._inner.eof_received()) if self._is_in else False
+
+    def pause_writing(self) -> None:
+        """The peer reads slowly."""
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The peer has read."""
+        self._inner.resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is over, whoever ended it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._port.forget(self)
+        if self._is_in:
+            self._inner.connection_lost(exc)

@@ -1,0 +1,137 @@
+"""HTTP ports: names, numbers of connections, silence; and the exporter behind one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from rmqha.runtime.exposure import is_loopback, open_doors
+from rmqha.web.aio import port as ports
+from rmqha.web.aio.exporter import Exporter
+from rmqha.web.aio.port import BoundedPort, Hosts
+
+HOSTS = Hosts(frozenset({"broker-1", "localhost"}))
+
+
+@pytest.mark.parametrize(
+    ("header", "allowed"),
+    [
+        ("127.0.0.1:5557", True), ("[::1]:5557", True), ("10.1.2.3", True), ("localhost", True),
+        ("BROKER-1:9", True), ("broker-1.example.com:9", True), ("broker-1.", True),
+        ("evil.example.com", False), ("broker-10", False), ("broker-1evil.com", False), ("", False),
+    ],
+)  # fmt: skip
+def test_host_is_this_machines_name_or_an_address(header: str, allowed: bool) -> None:
+    """A page of somebody else makes a browser ask under its own name."""
+    assert HOSTS.allow(header) is allowed
+    assert Hosts(frozenset("*")).allow(header)
+
+
+async def _get(port: int, host: str) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/metrics", headers={"Host": host}) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_exporter_answers_scrapes_one_at_a_time_under_its_names() -> None:
+    """It had a thread for each connection, and answered to any name."""
+    running = most = 0
+
+    def scrape() -> bytes:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        running -= 1
+        return b"up 1\n"
+
+    exporter = Exporter(scrape, "text/plain", HOSTS)
+    port = await exporter.start("127.0.0.1", 0)
+    answers = await asyncio.gather(*(_get(port, "localhost") for _ in range(6)))
+    assert answers == [(200, "up 1\n")] * 6
+    assert most == 1
+    status, text = await _get(port, "evil.example.com")
+    assert status == 421
+    assert "up" not in text
+    await exporter.close()
+
+
+async def _served() -> tuple[BoundedPort, int]:
+    async def hello(_: web.Request) -> web.Response:
+        return web.Response(text="hello")
+
+    app = web.Application()
+    app.router.add_get("/metrics", hello)
+    served = BoundedPort(app)
+    return served, await served.start("127.0.0.1", 0)
+
+
+async def test_connections_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crowd is refused at once; when it goes the port serves again."""
+    monkeypatch.setattr(ports, "CONNECTIONS_MAX", 4)
+    served, port = await _served()
+    crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    assert await reader.read() == b""
+    assert served.refused_count == 1
+    for _, one in (*crowd, (reader, writer)):
+        one.close()
+        await one.wait_closed()
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                assert await _get(port, "localhost") == (200, "hello")
+                break
+            except aiohttp.ClientError:
+                continue
+    await served.close()
+
+
+async def test_connection_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that has asked may keep its connection."""
+    monkeypatch.setattr(ports, "FIRST_BYTE_S", 0.05)
+    served, port = await _served()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    writer.close()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for _ in range(2):
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"hello" in await reader.readuntil(b"hello")
+        await asyncio.sleep(0.1)  # longer than a silent one is suffered
+    writer.close()
+    await served.close()
+
+
+# -- open doors ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [("127.0.0.1", True), ("127.8.0.1", True), ("::1", True), ("[::1]", True), ("localhost", True),
+     ("0.0.0.0", False), ("", False), ("::", False), ("10.0.0.1", False), ("broker-1", False)],
+)  # fmt: skip
+def test_loopback_addresses(host: str, local: bool) -> None:
+    """An unknown name counts as one that others reach."""
+    assert is_loopback(host) is local
+
+
+def test_doors_close_one_by_one() -> None:
+    """Each sentence goes with the setting that it names."""
+    values = {"bindAddress": "0.0.0.0", "enableControllerMode": "true"}
+    assert len(open_doors("broker", values)) == 2
+    assert len(open_doors("controller", values)) == 2
+    assert len(open_doors("name server", values)) == 1
+    assert open_doors("broker", {**values, "bindAddress": "127.0.0.1"}) == ()
+    (left,) = open_doors("broker", {**values, "haSecret": "0123456789abcdef"})
+    assert "authenticationEnabled" in left
+    (left,) = open_doors("controller", {**values, "authenticationEnabled": "true"})
+    assert "raftSecret" in left
+    closed = {"tls.server.mode": "enforcing", "tls.server.need.client.auth": "require"}
+    assert open_doors("broker", {**values, **closed}) == ()
+    assert len(open_doors("broker", {**values, **closed, "haTlsEnable": "false"})) == 2
