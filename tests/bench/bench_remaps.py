@@ -7,6 +7,17 @@ queue is the longest time between two of its acknowledgements that a remap lies 
 set, asynchronous flush, no Java.
 
 Recipe: ``bin/bench remaps --rounds 5``.
+
+With ``--remaps`` another question: is anything lost, or out of its order, while masters die? Two broker
+sets of several replicas with their controllers; an ordered producer and a reader for each logical
+queue; one remap after the other by our mqadmin's code, and in the midst of some the master of either
+set is killed (``kill -9``) and started again when another one reigns. A command that fails is typed
+again until it succeeds. At last every logical queue is read from offset 0 and compared with what was
+acknowledged. The exit status is 1 if ours has lost or reordered anything; ``--plant`` takes one message
+away from what was read, so that one sees it fail.
+
+Recipe: ``bin/bench remaps --remaps 500 --failovers 50`` and ``bin/bench remaps --remaps 20 --failovers
+5 --kinds rmqha,java``.
 """
 
 from __future__ import annotations
@@ -15,6 +26,7 @@ import argparse
 import asyncio
 import os
 import shutil
+import sys
 import tempfile
 import time
 from itertools import pairwise
@@ -36,6 +48,7 @@ from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.testing.real import wire
 from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import allocate_ports, wait_until
+from tests.bench import remap_failovers
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.tables import machine, markdown, spread
 from tests.interop.alone import AloneBroker
@@ -147,13 +160,33 @@ async def _measure(server: str, addresses: dict[str, str], rounds: int) -> None:
     print(markdown(["work", "rmqha"], [[row, spread(values)] for row, values in rows.items()]))
 
 
+def _add_failover_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("with failovers").add_argument
+    add("--remaps", type=int, default=0, help="so many, one after the other")
+    add("--failovers", type=int, default=0, help="in the midst of so many of them")
+    add("--kinds", default="rmqha", help="of rmqha, java")
+    add("--replicas", type=int, default=2, help="of each broker set")
+    add("--queues", type=int, default=8, help="logical ones")
+    add("--pause-ms", type=float, default=5.0, help="of a producer after an acknowledgement")
+    add("--settle-ms", type=float, default=300.0, help="between two remaps")
+    add("--patience", type=float, default=120.0, help="seconds until a remap is given up")
+    add("--minutes", type=float, default=60.0, help="after which no further remap begins")
+    add("--seed", type=int, default=1, help="of the moments of kills")
+    add("--plant", action="store_true", help="take away one message that was read")
+    add("--keep", action="store_true", help="keep stores and logs")
+    add("--json", default="", help="keep the raw figures in this file")
+
+
 def main() -> None:
     """Run the rounds and print the table."""
     end_children_when_terminated()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", default=os.environ.get("TMPDIR"), help="where stores are made")
+    _add_failover_options(parser)
     options = parser.parse_args()
+    if options.remaps:
+        sys.exit(remap_failovers.run(options))
     folder = Path(tempfile.mkdtemp(prefix="bench-remaps-", dir=options.folder))
     server = PythonNameServer(folder / "namesrv", allocate_ports()[0])
     brokers = [AloneBroker(folder / name, server.address, name) for name in NAMES]
