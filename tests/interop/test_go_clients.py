@@ -1,29 +1,11 @@
 """Real Go clients (rocketmq-client-go v2) against our name server and broker, and Java's.
 
-The same program and the same tests run against both. Lines of ``go/main.go``:
-
-==============================================  ================================================
-start SERVERS                                   start the producers
-sync TOPIC BODY [delay=LEVEL] [tag=TAG]         send one; the answer is ``queue:offset:msgId``
-async|oneway|batch TOPIC COUNT PREFIX           send PREFIX-0, PREFIX-1, ...
-ordered TOPIC ORDERS STEPS                      bodies ORDER/STEP, one queue an order, by its hash
-transaction TOPIC BODY commit|rollback|unknown  send a half message and decide; later questions are
-                                                answered by what BODY begins with: ``yes`` commits
-checks BODY                                     how often the client was asked about it
-push NAME GROUP TOPIC EXPRESSION MODEL          consume; each message fails so often; ``~`` stands
-  LISTENER FAILURES                             for a blank in EXPRESSION
-pull NAME GROUP TOPIC EXPRESSION                start a pull consumer
-poll NAME COUNT TIMEOUT_MS                      its messages, acknowledged
-got NAME, stop NAME
-==============================================  ================================================
+The same program and the same tests run against both.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -34,13 +16,11 @@ import pytest
 
 from rmqha.testing.real import wire
 from rmqha.testing.real.java import JavaBroker
-from rmqha.testing.real.processes import Child, wait_until
+from rmqha.testing.real.processes import wait_until
 from tests.interop import required
 from tests.interop.alone import Alone, new_topic
-from tests.interop.client_peer import ClientPeer
+from tests.interop.go_peer import GoPeer, build
 
-PROGRAM = Path(__file__).parent / "go"
-BUILD_TIMEOUT_S = 200
 QUEUES = 4
 SETTINGS: dict[str, object] = {
     "messageDelayLevel": "1s 2s 3s 4s", "transactionTimeOut": 1000,
@@ -49,16 +29,6 @@ SETTINGS: dict[str, object] = {
 SHARE_S = 40.0
 
 _numbers = itertools.count(1)
-
-
-class GoPeer(ClientPeer):
-    """A Go process with clients."""
-
-    def __init__(self, binary: Path, home: Path) -> None:
-        super().__init__(home, name="go")
-        # Broadcasting groups keep their offsets under HOME, also from one run to the next.
-        command = ["env", f"HOME={home}", str(binary)]
-        self.child = Child("go", command, home / "go.log", piped=True)
 
 
 class Consumed(NamedTuple):
@@ -111,19 +81,8 @@ class Stage:
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, built with what ``go.sum`` names."""
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("needs Go")
-    path = tmp_path_factory.mktemp("go") / "peer"
-    environment = {**os.environ, "GOFLAGS": "-mod=readonly"}
-    built = subprocess.run(
-        [go, "build", "-o", str(path), "."],
-        cwd=PROGRAM, env=environment, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S,
-        check=False,
-    )  # fmt: skip
-    assert built.returncode == 0, built.stderr
-    return path
+    """The program."""
+    return build(tmp_path_factory.mktemp("go"))
 
 
 @pytest.fixture(scope="module", params=["python", "java"])

@@ -1,4 +1,4 @@
-// Drives real Go clients by lines on standard input; see ../test_go_clients.py for the lines.
+// Drives real Go clients by lines on standard input; see ../go_peer.py for the lines.
 //
 // Answers are "ok REST" or "error REASON". Bodies come back as "queue:offset:body|times|moment",
 // separated by commas.
