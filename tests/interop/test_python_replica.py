@@ -13,11 +13,13 @@ import pytest
 from rmqha.testing.real import wire
 from rmqha.testing.real.cluster import FAST_BROKER, Cluster
 from rmqha.testing.real.java import JavaBroker
+from rmqha.testing.real.mqadmin import mqadmin
 from rmqha.testing.real.processes import Child, allocate_ports, wait_until
 from rmqha.testing.real.producer import Producer, assert_nothing_lost, read_commit_log
 from tests.interop import required
 
 NAME = "broker-a"
+NOT_LEADER_FOR_QUEUE = 501
 TIMER_STEP_MS = 1_000
 """``timerPrecisionMs``."""
 
@@ -183,6 +185,64 @@ def test_our_master_when_it_stands_still_then_its_watcher_has_java_elected(
         producer.wait_for_acks(100)
         assert_nothing_lost(cluster, producer, replicas=cluster.brokers)
     assert "mastership_handed_over" in (python.home / "out.log").read_text()
+
+
+def mapping_of(broker: JavaBroker, topic: str) -> dict[str, object] | None:
+    """The logical queues of a topic at one broker, by number; None if to it the topic has none."""
+    answer = wire.invoke(broker.address, 351, {"topic": topic, "lo": True})
+    detail = answer.json().get("mappingDetail") if answer.code == wire.SUCCESS else None
+    return detail and detail["hostedQueues"]
+
+
+def make_static(cluster: Cluster, topic: str) -> dict[str, object]:
+    """Two logical queues at the master; returns them."""
+    server = cluster.name_server.address
+    text = mqadmin("updateStaticTopic", "-n", server, "-t", topic, "-b", NAME, "-qn", "2")
+    assert "Exception" not in text, text
+    hosted = mapping_of(cluster.master(), topic)
+    assert hosted is not None
+    assert sorted(hosted) == ["0", "1"]
+    return hosted
+
+
+def answered(broker: JavaBroker, topic: str, queue: int) -> int:
+    """The code of a send to a logical queue."""
+    with wire.Connection(broker.address) as one:
+        return wire.send_message(one, topic, queue, b"x", keys="k", default_queues=2).code
+
+
+def test_static_topic_when_its_java_master_dies_then_ours_knows_its_queues(
+    cluster: Cluster, topic: str
+) -> None:
+    """Java's masters have no records of mappings; ours copies them beside the log."""
+    java, python = java_of(cluster), python_of(cluster)
+    have_master(cluster, java)
+    hosted = make_static(cluster, topic)
+    wait_until(lambda: mapping_of(python, topic) == hosted, 30.0, "the slave's mapping")
+    have_master(cluster, python)
+    wait_until(lambda: answered(python, topic, 1) == wire.SUCCESS, 30.0, "a logical queue")
+    assert answered(python, topic, 2) == NOT_LEADER_FOR_QUEUE
+    assert mapping_of(python, topic) == hosted
+
+
+def test_static_topic_when_a_java_slave_reigns_between_then_ours_keeps_its_queues(
+    cluster: Cluster, topic: str
+) -> None:
+    """Java's slaves up to 5.5.0 copy topics and never mappings; ours does not forget for that."""
+    java, python = java_of(cluster), python_of(cluster)
+    have_master(cluster, python)
+    hosted = make_static(cluster, topic)
+
+    def is_known() -> bool:
+        return wire.invoke(java.address, 351, {"topic": topic}).code == wire.SUCCESS
+
+    wait_until(is_known, 30.0, "the Java slave to know the topic")
+    have_master(cluster, java)
+    assert mapping_of(java, topic) is None
+    have_master(cluster, python)
+    assert mapping_of(python, topic) == hosted
+    wait_until(lambda: answered(python, topic, 1) == wire.SUCCESS, 30.0, "a logical queue")
+    assert answered(python, topic, 2) == NOT_LEADER_FOR_QUEUE
 
 
 def test_our_master_when_a_topic_is_made_then_the_java_slave_learns_it(
