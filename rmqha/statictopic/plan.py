@@ -88,15 +88,22 @@ class Change(Struct, frozen=True):
 
     @property
     def map_out(self) -> list[str]:
-        """Brokers that still lead a queue which is another one's at last."""
-        return sorted(
+        """Brokers that still lead a queue which is another one's at last.
+
+        Those before an undecided segment as well: a Java slave that became master knows nothing of
+        the mapping, takes messages still, and does not tell the ends of queues it has not heard of.
+        """
+        found = {
             detail.broker_name
             for detail in self.known.details
             if any(
                 self.histories[logical][-1].broker_name != detail.broker_name
                 for logical in detail.curr_id_map
             )
-        )
+        }
+        for segments in self.undecided.values():
+            found.update(one.broker_name for one in segments[-2:-1])
+        return sorted(found & self.known.brokers.keys())
 
 
 def next_epoch(known: Known, now_ms: int) -> int:

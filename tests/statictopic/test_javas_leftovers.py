@@ -13,8 +13,8 @@ import pytest
 from rmqha.statictopic.known import PlanRefused, histories, is_stale, is_unfinished
 from rmqha.statictopic.map_file import CREATE_OR_UPDATE, after_file, apply_file, read_map_file
 from rmqha.statictopic.plan import LOST_OFFSETS, Change, grow, remap, retell
-from rmqha.statictopic.steps import Look, Phase, steps
-from tests.statictopic.examples import TOPIC
+from rmqha.statictopic.steps import Look, Phase, Tell, steps
+from tests.statictopic.examples import TOPIC, UNDECIDED, detail, known
 from tests.statictopic.model import ModelCluster, steps_of
 
 CONFIGS = {name: {"topicName": TOPIC} for name in "abc"}
@@ -85,3 +85,20 @@ def test_creation_when_the_after_file_is_lost_too_then_force_goes_on() -> None:
     cluster.assert_settled()
     begins = [one[-1].logic_offset for one in histories(cluster.known()).values()]
     assert begins == [LOST_OFFSETS, 0, LOST_OFFSETS, 0]
+
+
+def test_remap_when_the_old_leader_has_forgotten_it_then_it_is_told_before_it_is_asked() -> None:
+    """A Java slave never learns of mappings, and of new queues late; now it is the master.
+
+    As an ordinary topic's broker it would go on taking messages behind the end that it tells.
+    """
+    forgetful = known(detail("b", {0: UNDECIDED}, total=1), more=("a",))
+    found = [
+        (one.broker_name, one.phase.name if isinstance(one, Tell) else one.queue_ids)
+        for one in steps_of(retell(forgetful, 5_000))
+    ]
+    assert found[:3] == [("b", "MAP_IN"), ("a", "MAP_OUT"), ("a", (0,))], found
+    told = steps_of(retell(forgetful, 5_000))[1]
+    assert isinstance(told, Tell)
+    assert (told.write_queue_nums, told.read_queue_nums) == (1, 1)
+    assert told.detail.hosted_queues == {0: UNDECIDED}
