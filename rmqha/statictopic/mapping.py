@@ -66,7 +66,8 @@ class LogicQueueMappingItem(Struct, frozen=True):
 
     def logical(self, physical: int) -> int:
         """The logical offset of a physical one, which may lie before the start; needs a decision."""
-        return self.logic_offset + max(0, physical - self.start_offset)
+        beyond = physical - self.start_offset  # each pull comes by three times: no max()
+        return self.logic_offset + beyond if beyond > 0 else self.logic_offset
 
     def logical_or_bound(self, physical: int) -> int:
         """The same for people: -1 while undecided, and never beyond an end that is known."""

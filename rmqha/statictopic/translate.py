@@ -70,7 +70,10 @@ def first_decided(segments: Segments) -> LogicQueueMappingItem | None:
 
 def last_decided(segments: Segments) -> LogicQueueMappingItem | None:
     """The newest segment whose offsets can be translated."""
-    return next((one for one in reversed(segments) if one.is_decided), None)
+    for one in reversed(segments):
+        if one.is_decided:
+            return one
+    return None
 
 
 def next_decided(segments: Segments, item: LogicQueueMappingItem) -> LogicQueueMappingItem | None:

@@ -78,7 +78,9 @@ class Story:
     def __init__(self, sets: Mapping[str, Cluster], options: argparse.Namespace) -> None:
         self._sets, self._options = sets, options
         self._rng = random.Random(options.seed)
-        self._thread = LoopThread("remaps")
+        self._thread = LoopThread("producers and readers")
+        # Planning long histories must not stop those whose pauses are measured.
+        self._operator = LoopThread("mqadmin")
         self._outcome = Outcome()
         self._calls, self._calls_now = CALLS, 0
         self._before_call = 0
@@ -89,7 +91,7 @@ class Story:
         """Remap, kill, and judge."""
         begun = time.monotonic()
         try:
-            self._client = self._thread.call(_make_client())
+            self._client = self._operator.call(_make_client())
             self._command(
                 update_static_topic.run(
                     (self._server,), TOPIC, self._options.queues, (NAMES[0],), (), None, False,
@@ -97,7 +99,7 @@ class Story:
                 )
             )  # fmt: skip
             load = StaticLoad(
-                self._client, self._server, TOPIC, self._options.queues,
+                self._thread.call(_make_client()), self._server, TOPIC, self._options.queues,
                 self._options.pause_ms / 1000,
             )  # fmt: skip
             self._thread.call(load.start())
@@ -106,6 +108,7 @@ class Story:
                 self._outcome.counts["replicas that hung"] += one.wait_in_sync_or_restart(HEAL_S)
             found = self._thread.call(load.stop())
         finally:
+            self._operator.close()
             self._thread.close()
         if self._options.plant:
             del found[0][len(found[0]) // 2]
@@ -149,7 +152,7 @@ class Story:
         self._before_call, self._kill = self._rng.randrange(self._calls) + 1, broker
         moment = time.monotonic()
         # The remap is repeated beside this; whoever was killed comes back when another one reigns.
-        command = asyncio.run_coroutine_threadsafe(self._until_done(number), self._thread.loop)
+        command = asyncio.run_coroutine_threadsafe(self._until_done(number), self._operator.loop)
         try:
             wait_until(lambda: self._kill is None or command.done(), MASTER_S, "the kill")
             counts["failovers inside a remap"] += self._kill is None
@@ -168,7 +171,7 @@ class Story:
         self._outcome.failover_pauses_s.append(pause_s)
 
     def _remap(self, number: int) -> None:
-        self._thread.call(self._until_done(number))
+        self._operator.call(self._until_done(number))
 
     async def _until_done(self, number: int) -> None:
         """Type the same command until it succeeds."""
@@ -194,7 +197,7 @@ class Story:
                 return
 
     def _command(self, exchange: Exchange[Report]) -> None:
-        self._thread.call(self._carry_out(exchange))
+        self._operator.call(self._carry_out(exchange))
 
     async def _carry_out(self, exchange: Exchange[Report]) -> None:
         self._calls_now = 0

@@ -44,12 +44,18 @@ class Place(NamedTuple):
     """A segment of a logical queue that is read.
 
     Attributes:
-        wanted: the pull as its consumer sent it, or as it goes on behind a segment: logically.
+        wanted: the pull as its consumer sent it, or as it goes on behind a segment: logically. What
+            it commits is stored already.
     """
 
     segments: Segments
     item: LogicQueueMappingItem
     wanted: PullRequest
+
+    def again(self, offset: int, *, may_wait: bool = True) -> PullRequest:
+        """The pull once more, from a logical offset; nothing is committed twice."""
+        flags = self.wanted.sys_flag & ~FLAG_COMMIT & (-1 if may_wait else ~FLAG_SUSPEND)
+        return self.wanted._replace(queue_offset=offset, sys_flag=flags)
 
 
 Local = Callable[[Connection, RemotingCommand, PullRequest, Place | None], RemotingCommand | None]
@@ -117,14 +123,15 @@ class LogicalPulls:
         if item is None:
             answer = PullAnswer(ResponseCode.PULL_NOT_FOUND, pull.queue_offset, 0, 0)
             return request.reply(answer.code, None, answer_fields(0, answer, None))
-        place = Place(segments, item, pull._replace(sys_flag=pull.sys_flag & ~FLAG_COMMIT))
+        place = Place(segments, item, pull)
         if not self._access.is_here(item):
             work = self._there(connection, request, place)
             self._broker.answers.start(work, connection, request, name="pull elsewhere")
             return None
-        physical = place.wanted._replace(
-            queue_id=item.queue_id, queue_offset=item.physical(pull.queue_offset)
-        )
+        physical = pull._replace(
+            queue_id=item.queue_id, queue_offset=item.physical(pull.queue_offset),
+            sys_flag=pull.sys_flag & ~FLAG_COMMIT,
+        )  # fmt: skip
         return self._local(connection, request, physical, place)
 
     def go_on(
@@ -133,7 +140,7 @@ class LogicalPulls:
         """A segment is read through: the consumer need not ask again for the next one."""
         following = next_decided(place.segments, place.item)
         offset = place.wanted.queue_offset if following is None else following.logic_offset
-        return self.pull(connection, request, place.wanted._replace(queue_offset=offset))
+        return self.pull(connection, request, place.again(offset))
 
     def _commit(
         self,

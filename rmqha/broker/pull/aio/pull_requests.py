@@ -17,7 +17,6 @@ from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.pull.filters import Matches
 from rmqha.broker.pull.held import Held, HeldPulls, Key
 from rmqha.broker.pull.request import (
-    FLAG_SUSPEND,
     SCAN_MAX,
     PullRequest,
     check_filter,
@@ -356,8 +355,8 @@ class PullProcessor:
         if refusal is not None:
             asked.connection.send(asked.request.reply(refusal.code, refusal.remark))
         elif asked.place is not None:
-            wanted = asked.place.wanted
-            self._once_more(asked, wanted._replace(sys_flag=wanted.sys_flag & ~FLAG_SUSPEND))
+            place = asked.place
+            self._once_more(asked, place.again(place.wanted.queue_offset, may_wait=False))
         else:
             self._answer(asked, self._read(asked, asked.pull.queue_offset))
 
@@ -367,7 +366,7 @@ class PullProcessor:
             place = held.asked.place
             if place is not None and place.wanted.topic in topics:
                 self._drop(held)
-                self._once_more(held.asked, place.wanted)
+                self._once_more(held.asked, place.again(place.wanted.queue_offset))
 
     def _once_more(self, asked: Asked, wanted: PullRequest) -> None:
         """Serve a pull from a logical queue anew."""
