@@ -9,14 +9,17 @@ from __future__ import annotations
 import click
 
 from rmqha.admin.commands import update_static_topic
-from rmqha.admin.commands.update_static_topic import need_targets, need_topic, static_topic_options
+from rmqha.admin.commands.update_static_topic import (
+    gather_targets,
+    need_topic,
+    static_topic_options,
+)
 from rmqha.admin.report import Report
 from rmqha.admin.spec import (
     CommandSpec,
     Here,
     name_servers_option,
     names_option,
-    need_name_servers,
     number_option,
     text_option,
     topic_option,
@@ -71,8 +74,7 @@ def run_migrate(
         NotFound: a topic, broker or cluster that is not there, or has no master.
         PlanRefused: no such queue; one whose broker is away, without ``force``.
     """
-    servers = need_name_servers(name_servers)
-    need_topic(topic)
+    servers = need_topic(name_servers, topic)
     if (logical_id is None) == (source is None) or (source is None and target is None):
         raise click.UsageError("give a logical queue with -i and its new broker set with -b, or a "
                                "broker set that is to be drained with -fb")  # fmt: skip
@@ -109,10 +111,7 @@ def run_mapping(
         click.UsageError: neither brokers nor a cluster, or both.
         NotFound: a topic, broker or cluster that is not there, or has no master.
     """
-    servers = need_name_servers(name_servers)
-    need_topic(topic)
-    need_targets(brokers, clusters)
-    found = yield from gather(servers, topic, clusters, brokers)
+    found = yield from gather_targets(name_servers, topic, brokers, clusters)
 
     def change(known: Known) -> Change | None:
         return retell(known, here.now_ms, force=force) if is_stale(known) else None

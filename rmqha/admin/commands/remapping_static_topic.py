@@ -6,9 +6,8 @@ import click
 
 from rmqha.admin.commands.update_static_topic import (
     from_file,
+    gather_targets,
     map_file_option,
-    need_targets,
-    need_topic,
     static_topic_options,
 )
 from rmqha.admin.report import Report
@@ -17,11 +16,10 @@ from rmqha.admin.spec import (
     Here,
     name_servers_option,
     names_option,
-    need_name_servers,
     topic_option,
 )
 from rmqha.admin.static_topic_report import perform
-from rmqha.admin.static_topics import Wish, gather
+from rmqha.admin.static_topics import Wish
 from rmqha.client.exchange import Exchange
 from rmqha.statictopic.known import Known, is_stale
 from rmqha.statictopic.map_file import REMAPPING
@@ -46,14 +44,13 @@ def run(
         NotFound: a topic, broker or cluster that is not there, or has no master.
         PlanRefused: an ordinary topic; a queue whose broker is away, without ``force``.
     """
-    servers = need_name_servers(name_servers)
-    need_topic(topic)
     if map_file is not None:
         return (
-            yield from from_file(servers, topic, brokers, clusters, map_file, force, dry_run, here)
+            yield from from_file(
+                name_servers, topic, brokers, clusters, map_file, force, dry_run, here
+            )
         )
-    need_targets(brokers, clusters)
-    found = yield from gather(servers, topic, clusters, brokers)
+    found = yield from gather_targets(name_servers, topic, brokers, clusters)
 
     def change(known: Known) -> Change | None:
         moves = balancing_moves(known, brokers or [*known.brokers])

@@ -17,7 +17,7 @@ from rmqha.admin.spec import (
     topic_option,
 )
 from rmqha.admin.static_topic_report import perform
-from rmqha.admin.static_topics import Wish, gather
+from rmqha.admin.static_topics import Found, Wish, gather
 from rmqha.client.exchange import Exchange
 from rmqha.remoting.topic_names import topic_error
 from rmqha.statictopic.known import Known, is_stale
@@ -47,17 +47,16 @@ def run(
         NotFound: a broker or cluster that is not there, or has no master.
         PlanRefused: an ordinary topic, a smaller number.
     """
-    servers = need_name_servers(name_servers)
-    need_topic(topic)
     if map_file is not None:
         return (
-            yield from from_file(servers, topic, brokers, clusters, map_file, force, dry_run, here)
+            yield from from_file(
+                name_servers, topic, brokers, clusters, map_file, force, dry_run, here
+            )
         )
-    need_targets(brokers, clusters)
     if count is None:
         raise click.UsageError("give the number of logical queues with -qn, or a file with -mf")
     wanted = count
-    found = yield from gather(servers, topic, clusters, brokers)
+    found = yield from gather_targets(name_servers, topic, brokers, clusters)
 
     def change(known: Known) -> Change | None:
         if known.total_queues == wanted:
@@ -69,7 +68,7 @@ def run(
 
 
 def from_file(
-    servers: tuple[str, ...],
+    name_servers: tuple[str, ...] | None,
     topic: str,
     brokers: tuple[str, ...],
     clusters: tuple[str, ...],
@@ -79,6 +78,7 @@ def from_file(
     here: Here,
 ) -> Exchange[Report]:
     """Carry out what an after-file says; raises RemoteProtocolError, PlanRefused, NotFound."""
+    servers = need_topic(name_servers, topic)
     file = read_map_file(map_file)
     if not clusters and not brokers:
         brokers = tuple(file.known.brokers)
@@ -93,25 +93,35 @@ def from_file(
     return (yield from perform(found, wish, here, dry_run=dry_run))
 
 
-def need_topic(topic: str) -> None:
-    """Refuse a name that no topic has; files are named after it.
+def need_topic(name_servers: tuple[str, ...] | None, topic: str) -> tuple[str, ...]:
+    """The name servers; a name that no topic has is refused: files are named after it.
 
     Raises:
         click.UsageError: shown with the command's usage.
     """
+    servers = need_name_servers(name_servers)
     error = topic_error(topic)
     if error is not None:
         raise click.UsageError(f"-t: {error}")
+    return servers
 
 
-def need_targets(brokers: tuple[str, ...], clusters: tuple[str, ...]) -> None:
-    """Refuse a command line that does not say where the queues shall be.
+def gather_targets(
+    name_servers: tuple[str, ...] | None,
+    topic: str,
+    brokers: tuple[str, ...],
+    clusters: tuple[str, ...],
+) -> Exchange[Found]:
+    """What is known of a topic, where the command line says where its queues shall be.
 
     Raises:
-        click.UsageError: neither, or both.
+        click.UsageError: neither brokers nor a cluster, or both; no name server; no topic's name.
+        NotFound: a broker or cluster that is not there, or has no master.
     """
+    servers = need_topic(name_servers, topic)
     if bool(brokers) == bool(clusters):
         raise click.UsageError("give either broker sets with -b or a cluster with -c")
+    return (yield from gather(servers, topic, clusters, brokers))
 
 
 def static_topic_options() -> list[click.Option]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from rmqha.broker.common.aio.ports import Handlers, unwritable
+from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.topics.aio.ports import Broker
-from rmqha.broker.topics.aio.topic_requests import LOOK_MS, TOLD_MS
+from rmqha.broker.topics.aio.topic_requests import LOOK_MS, TOLD_MS, unchangeable
 from rmqha.broker.topics.static_changes import static_change
-from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -48,10 +47,7 @@ class StaticTopicProcessor:
         where they end.
         """
         broker = self._broker
-        if broker.role is not Role.MASTER:
-            remark = "topics are changed at the master only"
-            return request.reply(ResponseCode.SYSTEM_ERROR, remark)
-        refused = unwritable(broker, request)
+        refused = unchangeable(broker, request)
         if refused is not None:
             return refused
         change = static_change(

@@ -32,6 +32,13 @@ NAMES_MAX = 100
 """Topics that one record ends: their names are a property of it."""
 
 
+def unchangeable(broker: Broker, request: RemotingCommand) -> RemotingCommand | None:
+    """The answer to a change of a topic that this broker cannot make now; None if it can."""
+    if broker.role is Role.MASTER:
+        return unwritable(broker, request)
+    return request.reply(ResponseCode.SYSTEM_ERROR, "topics are changed at the master only")
+
+
 class TopicProcessor:
     """Answers mqadmin and slaves about topics.
 
@@ -53,14 +60,9 @@ class TopicProcessor:
             RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
         }
 
-    def _refused(self, request: RemotingCommand) -> RemotingCommand | None:
-        if self._broker.role is Role.MASTER:
-            return unwritable(self._broker, request)
-        return request.reply(ResponseCode.SYSTEM_ERROR, "topics are changed at the master only")
-
     def put_topic(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """17; a topic that is as asked for changes nothing."""
-        refused = self._refused(request)
+        refused = unchangeable(self._broker, request)
         if refused is not None:
             return refused
         get = self._broker.topics.table.get
@@ -73,7 +75,7 @@ class TopicProcessor:
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | None:
         """18; all or none."""
-        refused = self._refused(request)
+        refused = unchangeable(self._broker, request)
         if refused is not None:
             return refused
         get = self._broker.topics.table.get
@@ -126,7 +128,7 @@ class TopicProcessor:
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | None:
         """215: the topic goes, with what groups have stored of it; messages expire with the log."""
-        refused = self._refused(request)
+        refused = unchangeable(self._broker, request)
         if refused is not None:
             return refused
         name = text_field(request.ext_fields, "topic", "")
