@@ -75,6 +75,7 @@ TESTED_THROUGH = {
     "rmqha.broker.admin.status_document": "tests/web/test_page.py",
     "rmqha.broker.groups.aio.assignment_requests": "tests/broker/test_pop_in_simulator.py",
     "rmqha.broker.groups.offset_rules": "tests/broker/test_consumer_requests.py",
+    "rmqha.broker.logical.aio.offset_requests": "tests/broker/test_logical_queues.py",
     "rmqha.broker.membership.aio.asking": "tests/broker/test_stalls_in_simulator.py",
     "rmqha.broker.membership.ha_status": "tests/broker/test_requests.py",
     "rmqha.broker.pop.aio.ack_requests": "tests/broker/test_pop_in_simulator.py",

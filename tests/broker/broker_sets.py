@@ -141,7 +141,7 @@ class SetsCluster(ReplicaCluster):
         assert master is not None, name
         context = contextvars.copy_context()
         context.run(HOST.set, self.host_of(master))
-        task = self.loop.create_task(master.cleaning.clean(), context=context)
+        task = self.loop.create_task(master.logical.cleaning.clean(), context=context)
         self.until(task.done, "a clean table")
         task.result()
 

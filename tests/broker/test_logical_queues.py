@@ -184,7 +184,7 @@ def test_segment_when_nothing_is_in_it_any_more_then_the_master_drops_it(
         two.clean(name)
     left = leader.mappings.table.items[STATIC].hosted_queues[0]
     assert left == (segment(1, 1, "broker-b", 10_000),)
-    assert leader.cleaning.dropped == 1
+    assert leader.logical.cleaning.dropped == 1
     answer = two.ask(two.address("broker-b"), 14, fields)
     assert (answer.ext_fields or {}).get("offset") == "10000"
     # What has gone is not missed by the next remap, and nobody starts before it.
@@ -215,7 +215,9 @@ def test_cleaning_when_its_hour_has_come_then_it_is_done() -> None:
         remap(two)
         leader = two.master_of("broker-b")
         assert leader is not None
-        two.until(lambda: leader.cleaning.dropped, "the next look", limit_ms=PERIOD_MS + 10_000)
+        two.until(
+            lambda: leader.logical.cleaning.dropped, "the next look", limit_ms=PERIOD_MS + 10_000
+        )
 
 
 def test_pull_when_a_slave_may_not_read_then_it_asks_nobody_else_either() -> None:

@@ -5,7 +5,6 @@ Everything reaches the machine through ports, so the same replica runs in the si
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
@@ -26,10 +25,7 @@ from rmqha.broker.groups.aio.offset_requests import OffsetProcessor
 from rmqha.broker.groups.consumers import ConsumerTable
 from rmqha.broker.groups.producers import ProducerTable
 from rmqha.broker.groups.queue_locks import QueueLocks
-from rmqha.broker.logical.aio.cleaning import MappingCleaning
-from rmqha.broker.logical.aio.forwarding import Forwarding
-from rmqha.broker.logical.aio.offset_requests import LogicalOffsets
-from rmqha.broker.logical.aio.segments import SegmentAccess
+from rmqha.broker.logical.aio.logical_parts import LogicalParts
 from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.aio.boot_file import BOOT_FILE, lost_power
 from rmqha.broker.membership.aio.manager import ReplicasManager
@@ -59,7 +55,6 @@ from rmqha.broker.sync.aio.metadata_log import MetadataLog
 from rmqha.broker.sync.aio.positions import PositionSync
 from rmqha.broker.sync.aio.tables import SlaveSync
 from rmqha.broker.topics.aio.group_requests import GroupProcessor
-from rmqha.broker.topics.aio.static_requests import StaticTopicProcessor
 from rmqha.broker.topics.aio.topic_requests import TopicProcessor
 from rmqha.ha import events as ha_ev
 from rmqha.ha.aio.proven_network import ProvenNetwork
@@ -176,10 +171,9 @@ class BrokerReplica:
         self.metadata.on_cut = self.services.cut
         self.pop = PopParts(self, self.services, self._client, disk, log)
         self._copy_from_master()
-        self._segments, self._forwarding = SegmentAccess(self, sets), Forwarding(self, sets)
-        self.cleaning = MappingCleaning(self, self._segments, log)
-        self._send = SendProcessor(self, self.services, unique_ids, self._forwarding)
-        self._pull = PullProcessor(self, self._segments, self._forwarding)
+        self.logical = LogicalParts(self, sets, self._registration.told, log)
+        self._send = SendProcessor(self, self.services, unique_ids, self.logical.forwarding)
+        self._pull = PullProcessor(self, self.logical.segments, self.logical.forwarding)
         self.admin = AdminProcessor(
             self, log, ConfigText(disk, config_path), disk_use=used_ratio, services=self.services,
             held_pulls=lambda: self._pull.held_count,
@@ -287,7 +281,6 @@ class BrokerReplica:
             self.admin.handlers(),
             ReplicationProcessor(self).handlers(),
             TopicProcessor(self, self._registration.told).handlers(),
-            StaticTopicProcessor(self, self._registration.told).handlers(),
             DeferredProcessor(self, self.services).handlers(),
             FilterProcessor(self.config, self.selectors).handlers(),
             self._send.handlers(),
@@ -298,7 +291,7 @@ class BrokerReplica:
             self.pop.handlers(),
             self._clients.handlers(),
             offsets,
-            LogicalOffsets(self, self._segments, self._forwarding, offsets).handlers(),
+            self.logical.handlers(offsets),
             GroupProcessor(self).handlers(),
             on_response=self.clients.on_response,
             on_closed=(
@@ -325,9 +318,7 @@ class BrokerReplica:
         )  # fmt: skip
         await self.files.load()
         self.metadata.open()
-        with contextlib.suppress(DiskFailed):  # told by the file, which is written again
-            # No topic may be kept whose mapping never was, when this one ends at once.
-            await self.mappings.file.save()
+        await self.logical.open()
         await self.pop.load()
         await self.services.load()
         for port, server in self._servers.items():
@@ -335,7 +326,7 @@ class BrokerReplica:
         self.files.run(self.tasks)
         self.tasks.start(self.pop.run(), name="files of pop mode")
         self.tasks.start(self.services.keep_files(), name="files of services")
-        self.tasks.start(self.cleaning.run(), name="cleaning of mappings")
+        self.tasks.start(self.logical.cleaning.run(), name="cleaning of mappings")
         self.tasks.start(self._watch_clients(), name="clients")
         if self.guard is not None:
             self.tasks.start(self.guard.run(), name="signs of life")
