@@ -116,6 +116,37 @@ def test_pull_when_held_at_the_old_leader_then_the_remap_wakes_it(two: SetsClust
     assert (answers[0].ext_fields or {})["nextBeginOffset"] == "10001"
 
 
+@pytest.mark.parametrize("woken_by", ["its time", "a remap", "another's remap"])
+def test_pull_when_held_and_served_anew_then_its_offset_is_stored_once(
+    two: SetsCluster, woken_by: str
+) -> None:
+    """The group has stored a later one meanwhile; the pull must not take it back."""
+    for number in range(3):
+        assert two.put("broker-a", number, 0).code == 0
+    fields = {
+        "consumerGroup": GROUP, "topic": STATIC, "queueId": "0", "queueOffset": "3",
+        "maxMsgNums": "32", "sysFlag": "7", "commitOffset": "1", "suspendTimeoutMillis": "3000",
+        "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+    }  # fmt: skip
+    address = two.address("broker-a")
+    answers = two.collect(address, 11, fields)
+    two.run_for(200)
+    group = {"consumerGroup": GROUP, "topic": STATIC, "queueId": "0"}
+
+    def stored() -> str | None:
+        return (two.ask(address, 14, group).ext_fields or {}).get("offset")
+
+    assert stored() == "1"
+    assert two.ask(address, 15, group | {"commitOffset": "2"}).code == 0
+    if woken_by == "a remap":
+        remap(two)
+    elif woken_by == "another's remap":
+        two.tell("broker-a", 2_000, {0: [segment(0, 2, "broker-a", 0)]}, total=1, physical=3)
+    two.until(lambda: answers, "an answer", limit_ms=8_000)
+    two.run_for(500)
+    assert stored() == "2"
+
+
 @pytest.mark.parametrize("asked", ["broker-a", "broker-b"])
 def test_offsets_when_a_queue_has_two_segments_then_they_are_logical(
     two: SetsCluster, asked: str

@@ -35,24 +35,27 @@ class Forwarding:
         mapping: TopicQueueMappingDetail,
         logical_id: int,
         wait_ms: int = 0,
+        **changed: str,
     ) -> RemotingCommand | None:
         """Pass a request on to the queue's leader, or refuse it with 501.
 
         Args:
             wait_ms: how long the leader may take besides.
+            changed: fields that are others by now than the client sent.
         """
         name = elsewhere(mapping, logical_id, request.ext_fields)
         if name is None or self._count >= FORWARDS_MAX:
             return request.reply(ResponseCode.NOT_LEADER_FOR_QUEUE, not_leader(mapping, logical_id))
         self._count += 1
-        work = self._passed_on(connection, request, name, FORWARD_TIMEOUT_MS + wait_ms)
+        fields = {**(request.ext_fields or {}), **changed, FORWARDED_FIELD: "true"}
+        work = self._passed_on(connection, request, name, fields, FORWARD_TIMEOUT_MS + wait_ms)
         self._broker.answers.start(work, connection, request, name="forwarded")
         return None
 
     async def _passed_on(
-        self, connection: Connection, request: RemotingCommand, broker_name: str, timeout_ms: int
-    ) -> None:
-        fields = {**(request.ext_fields or {}), FORWARDED_FIELD: "true"}
+        self, connection: Connection, request: RemotingCommand, broker_name: str,
+        fields: dict[str, str], timeout_ms: int,
+    ) -> None:  # fmt: skip
         try:
             answer = await self._sets.ask(
                 broker_name, request.code, fields, request.body, timeout_ms=timeout_ms

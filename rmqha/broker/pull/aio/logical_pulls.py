@@ -114,9 +114,11 @@ class LogicalPulls:
         segments = led_by(mapping, pull.queue_id)
         if segments is None:
             wait_ms = pull.suspend_timeout_ms if pull.may_suspend else 0
+            # One that was held here has had its offset stored: it may be an old one by now.
             return self._forwarding.pass_on(
-                connection, request, mapping, pull.queue_id, wait_ms=wait_ms
-            )
+                connection, request, mapping, pull.queue_id, wait_ms,
+                sysFlag=str(pull.sys_flag), queueOffset=str(pull.queue_offset),
+            )  # fmt: skip
         if pull.commits and pull.may_suspend and pull.commit_offset >= 0:
             self._commit(connection, request, pull, segments)
         item = segment_at(segments, pull.queue_offset)
