@@ -18,6 +18,7 @@ FLOORS: list[set[str]] = [
     {"base"},
     {"runtime", "verify"},
     {"remoting", "web"},
+    {"auth"},
     {"store", "ha", "controller", "statictopic"},
     {"client"},
     {"namesrv", "broker", "admin"},

@@ -14,7 +14,15 @@ _WRITTEN = {"\\": "\\\\", **{char: f"\\{name}" for name, char in _ESCAPES.items(
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _UNICODE_ESCAPE = re.compile(r"[0-9A-Fa-f]{4}")
 
-SECRET_WORDS = ("password", "secret", "credential", "accesskey", "token", "exporterheader")
+SECRET_WORDS = (
+    "password",
+    "secret",
+    "credential",
+    "accesskey",
+    "token",
+    "exporterheader",
+    "authenticationuser",
+)
 """A key that holds one of these, in any case, has a value that is shown to nobody."""
 
 

@@ -10,9 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqha.auth.accounts import (
+    Account,
+    Decision,
+    Entry,
+    Policy,
+    PolicyType,
+    UserStatus,
+    UserType,
+)
+from rmqha.auth.resources import Action, Pattern, Resource, ResourceType
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.versioned_table import vanished
 from rmqha.broker.groups.offset_table import ConsumerOffsets
+from rmqha.broker.topics.account_table import AccountTable
 from rmqha.broker.topics.group_table import GroupConfig, GroupTable
 from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.broker.topics.metadata import Change, Metadata
@@ -47,6 +58,21 @@ def mappings(draw: st.DrawFn) -> TopicQueueMappingDetail:
 GROUPS = st.builds(GroupConfig, NAMES, retry_max_times=st.integers(0, 20))
 
 
+ENTRY = Entry(
+    Resource(ResourceType.TOPIC, "t", Pattern.PREFIXED), (Action.PUB, Action.SUB), Decision.DENY,
+    ("10.0.0.0/8",),
+)  # fmt: skip
+
+
+def accounts() -> st.SearchStrategy[Account]:
+    """Users with and without a policy."""
+    policies = st.sampled_from([(), (Policy(PolicyType.CUSTOM, (ENTRY,)),)])
+    return st.builds(
+        Account, NAMES, st.sampled_from(["p", "q"]), st.sampled_from(UserType),
+        st.sampled_from(UserStatus), policies,
+    )  # fmt: skip
+
+
 @st.composite
 def changes(draw: st.DrawFn) -> Change:
     """One change, of topics, mappings or groups; it does not end what it makes."""
@@ -54,8 +80,10 @@ def changes(draw: st.DrawFn) -> Change:
     groups = draw(st.lists(GROUPS, max_size=3, unique_by=lambda one: one.name))
     ended = draw(st.sets(NAMES)) - {one.name for one in topics}
     ended_groups = draw(st.sets(NAMES)) - {one.name for one in groups}
+    made = draw(st.lists(accounts(), max_size=2, unique_by=lambda one: one.name))
     mapped = draw(st.lists(mappings(), max_size=2, unique_by=lambda one: one.name))
     return Change(
+        accounts=tuple(made), ended_accounts=tuple(sorted(draw(st.sets(NAMES)) - {one.name for one in made})),
         mappings=tuple(one for one in mapped if one.name not in ended),
         topics=tuple(topics), groups=tuple(groups), ended_topics=tuple(sorted(ended)),
         ended_groups=tuple(sorted(ended_groups)), forgotten_groups=tuple(sorted(draw(st.sets(NAMES)))),
@@ -66,7 +94,7 @@ def changes(draw: st.DrawFn) -> Change:
 class Holder:
     """Keeps one table."""
 
-    table: TopicTable | GroupTable | MappingTable
+    table: TopicTable | GroupTable | MappingTable | AccountTable
 
 
 @dataclass
@@ -76,36 +104,37 @@ class Broker:
     topics: Holder = field(default_factory=lambda: Holder(TopicTable()))
     groups: Holder = field(default_factory=lambda: Holder(GroupTable()))
     mappings: Holder = field(default_factory=lambda: Holder(MappingTable()))
+    accounts: Holder = field(default_factory=lambda: Holder(AccountTable()))
     state: Metadata = field(init=False)
 
     def __post_init__(self) -> None:
-        self.state = Metadata(self.topics, self.groups, self.mappings)  # type: ignore[arg-type]  # each is of its kind
+        self.state = Metadata(self.topics, self.groups, self.mappings, self.accounts)  # type: ignore[arg-type]  # each is of its kind
 
     def entries(self) -> tuple[object, ...]:
-        """Topics, mappings and groups as they are."""
-        holders = self.topics, self.mappings, self.groups
+        """Topics, mappings, groups and accounts as they are."""
+        holders = self.topics, self.mappings, self.groups, self.accounts
         return tuple(dict(one.table.items) for one in holders)
 
     def written(self) -> tuple[object, ...]:
-        """Topics, mappings and groups as the files have them."""
+        """Topics, mappings, groups and accounts as the files have them."""
         state = self.state
         found = state.passed_topics(), state.passed_mappings(), state.passed_groups()
-        return entries_of(*found)
+        return entries_of(*found, state.passed_accounts())
 
 
 def entries_of(
-    topics: dict[str, Any], mapped: dict[str, Any], groups: dict[str, Any]
+    topics: dict[str, Any], mapped: dict[str, Any], groups: dict[str, Any], users: dict[str, Any]
 ) -> tuple[object, ...]:
     """What is in the tables, without their versions."""
     return (
         topics["topicConfigTable"], mapped["topicQueueMappingInfoMap"],
-        groups["subscriptionGroupTable"],
+        groups["subscriptionGroupTable"], users["accounts"],
     )  # fmt: skip
 
 
 def members(broker: Broker) -> tuple[object, ...]:
     """The same as :meth:`Broker.written`, of tables in which nothing is pending."""
-    holders = broker.topics, broker.mappings, broker.groups
+    holders = broker.topics, broker.mappings, broker.groups, broker.accounts
     return entries_of(*(one.table.members() for one in holders))
 
 
@@ -229,8 +258,10 @@ def test_tables_when_copied_between_two_records_then_older_records_change_nothin
             fresh.topics.table = TopicTable(master.topics.table.items.values())
             fresh.groups.table = GroupTable(master.groups.table.items.values())
             fresh.mappings.table = MappingTable(master.mappings.table.items.values())
+            fresh.accounts.table = AccountTable(master.accounts.table.items.values())
             fresh.state.mappings_from = number * 100
             fresh.state.topics_from = fresh.state.groups_from = number * 100
+            fresh.state.accounts_from = number * 100
         master.state.passed(number * 100, number * 100 + 100, change, 0)
     if copied == len(made):
         return
@@ -248,6 +279,7 @@ def test_cut_when_below_the_mark_then_the_records_that_follow_count(cut: int) ->
     """Another history's records come in place of those that made the tables."""
     broker = Broker()
     broker.state.topics_from = broker.state.groups_from = broker.state.mappings_from = 300
+    broker.state.accounts_from = 300
     broker.state.cut(cut)
     assert broker.state.passed(cut, cut + 50, Change(topics=(TopicConfig("A"),)), 0)
     assert "A" in broker.topics.table.topics

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
+from rmqha.auth.aio.guard import Guard, Refusals
 from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.base.ids import MASTER_ID
 from rmqha.broker.admin.aio.admin_requests import AdminProcessor
@@ -49,10 +50,14 @@ from rmqha.broker.send.aio.producer_requests import ProducerProcessor
 from rmqha.broker.send.aio.reply_requests import ReplyProcessor
 from rmqha.broker.send.aio.send_requests import SendProcessor
 from rmqha.broker.send.plain_request import decode_message
+from rmqha.broker.send.signed_request import BrokerCheck, decode_signed_message
+from rmqha.broker.sync.aio.account_migration import AccountMigration
+from rmqha.broker.sync.aio.account_requests import AccountProcessor
 from rmqha.broker.sync.aio.files import BrokerFiles
 from rmqha.broker.sync.aio.master_questions import MasterQuestions
 from rmqha.broker.sync.aio.metadata_log import MetadataLog
 from rmqha.broker.sync.aio.positions import PositionSync
+from rmqha.broker.sync.aio.super_only import only_for_super
 from rmqha.broker.sync.aio.tables import SlaveSync
 from rmqha.broker.topics.aio.group_requests import GroupProcessor
 from rmqha.broker.topics.aio.topic_requests import TopicProcessor
@@ -62,7 +67,7 @@ from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
 from rmqha.remoting.aio.client import RemotingClient
-from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer
+from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer, ServerHandler
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.repeats import HeaderCache
@@ -144,17 +149,22 @@ class BrokerReplica:
         self.arrivals = Arrivals(self.store)
         self.metadata: MetadataLog
         self.files = BrokerFiles(
-            config, disk, clock, log, make_group=lambda group: self.metadata.make_group(group)
-        )
+            config, disk, clock, log, make_group=lambda group: self.metadata.make_group(group),
+            named=config.auth.named,
+        )  # fmt: skip
         self.troubles = self.files.troubles
         self.topics, self.mappings = self.files.topics, self.files.mappings
         self.groups, self.offsets = self.files.groups, self.files.offsets
+        self.accounts = self.files.accounts
+        self.refusals = Refusals(clock, log)
+        self._check = BrokerCheck(config.auth, self.accounts.find, config.cluster_name)
         self.metadata = MetadataLog(self, log)
         self.metadata.on_lost = self._copy_again
         if secret := config.values["haSecret"]:
             ha_network = ProvenNetwork(
                 ha_network or network, secret, config.broker_name, clock, rng, log
             )
+        self._migration = AccountMigration(self, disk, log)
         self._join_set(network, ha_network or network, connection_ids, watch)
         self._register()
         unique_ids = UniqueIds(config.address, clock.wall_ms() + rng.randint(0, 1000))
@@ -179,8 +189,12 @@ class BrokerReplica:
             held_pulls=lambda: self._pull.held_count,
             waiting_sends=lambda: (self._send.waiting_count, self._send.oldest_wait_ms),
         )  # fmt: skip
-        router = self._route()
-        headers = HeaderCache(decode_message=decode_message)
+        router: ServerHandler = self._route()
+        if config.auth.authentication:
+            router = Guard(router, self._check, self.refusals)
+            headers = HeaderCache(decode_message=decode_signed_message)
+        else:
+            headers = HeaderCache(decode_message=decode_message)
         self._servers = {
             port: RemotingServer(
                 network,
@@ -211,6 +225,7 @@ class BrokerReplica:
         self._client = RemotingClient(
             network, clock, config.remoting, on_lost=lambda address: self.manager.lost(address),
             connection_ids=connection_ids,
+            sign=None if config.auth.credentials is None else config.auth.credentials.sign,
         )  # fmt: skip
         self.replicas = ReplicasCore(config.replicas)
         self.manager: ReplicasManager | StandaloneManager
@@ -254,11 +269,7 @@ class BrokerReplica:
     def _copy_from_master(self) -> None:
         """What a slave takes from its master beside the log."""
         log = self._log
-
-        def followed() -> str | None:
-            return self.replicas.master_address if self.role is Role.SLAVE else None
-
-        questions = MasterQuestions(self._client, log, followed)
+        questions = MasterQuestions(self._client, log, self._followed)
         period_ms = self.config.integer("syncSlaveMetadataPeriod")
         self._slave_sync = SlaveSync(
             broker=self, metadata=self.metadata, questions=questions, log=log,
@@ -272,13 +283,25 @@ class BrokerReplica:
             ended=self.metadata, services=self.services, period_ms=period_ms,
         )  # fmt: skip
 
+    def _followed(self) -> str | None:
+        """The service address of the master that this broker follows."""
+        return self.replicas.master_address if self.role is Role.SLAVE else None
+
     def _route(self) -> Router:
         """Who answers which request."""
         offsets = OffsetProcessor(self).handlers()
+        accounts = AccountProcessor(self, self._client, self._followed).handlers()
+        config = self.admin.handlers()
+        if not self.config.auth.authentication:
+            accounts, config = (
+                only_for_super(one, self._check, self.accounts, self.refusals)
+                for one in (accounts, config)
+            )
         return Router(
             self._log,
             self._send.send_all,
-            self.admin.handlers(),
+            config,
+            accounts,
             ReplicationProcessor(self).handlers(),
             TopicProcessor(self, self._registration.told).handlers(),
             DeferredProcessor(self, self.services).handlers(),
@@ -321,6 +344,7 @@ class BrokerReplica:
         await self.logical.open()
         await self.pop.load()
         await self.services.load()
+        await self._migration.load()
         for port, server in self._servers.items():
             await server.start(config.values["bindAddress"], port)
         self.files.run(self.tasks)
@@ -512,6 +536,7 @@ class BrokerReplica:
         if role is Role.MASTER:
             self.metadata.reign()
             self.services.start()
+            self._migration.start()
         else:
             self.services.stop()
         self._pull.role_changed()

@@ -17,6 +17,9 @@ from ipaddress import ip_address
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rmqha.auth.settings import BROKER_DEFAULTS as AUTH_DEFAULTS
+from rmqha.auth.settings import AuthSettings
+from rmqha.auth.settings import load_settings as load_auth_settings
 from rmqha.base.errors import ConfigInvalid
 from rmqha.base.proofs import SECRET_LENGTH_MIN
 from rmqha.broker.common.replicas_settings import ReplicasSettings
@@ -133,6 +136,7 @@ DEFAULTS: dict[str, str] = {
     "writeLeaseMarginPercent": "20",
     **STATUS_PAGE_DEFAULTS,
     **TLS_DEFAULTS,
+    **AUTH_DEFAULTS,
 }
 IMPORTANT = (
     "brokerClusterName", "brokerIP1", "brokerIP2", "brokerName", "controllerAddr",
@@ -171,6 +175,7 @@ class BrokerConfig(Struct, frozen=True):
         port, fast_port, ha_port: listenPort, two below it (Java's VIP channel), haListenPort.
         broker_path_identity, epoch_path: where the identity and epoch files are.
         connections_max: of each of the two ports.
+        auth: users and permissions.
     """
 
     values: dict[str, str]
@@ -188,6 +193,7 @@ class BrokerConfig(Struct, frozen=True):
     store: StoreSettings
     ha: HaSettings
     replicas: ReplicasSettings
+    auth: AuthSettings
     connections_max: int = CONNECTIONS_MAX
 
     @property
@@ -288,9 +294,12 @@ def load_config(
         # With SYNC_FLUSH an acknowledgement means a disk, on slaves too; Java's slaves do not wait.
         ha=replace(load_ha_settings(values), ack_flushed_data=store.sync_flush),
         replicas=ReplicasSettings("", "", "", ()),
+        auth=load_auth_settings(values),
     )
     if config.boolean("enableControllerMode") != bool(config.controllers):
         raise ConfigInvalid("controllerAddr is missing")
+    if config.boolean("migrateAuthFromV1Enabled") and not values["plainAclPath"]:
+        raise ConfigInvalid("migrateAuthFromV1Enabled=true needs plainAclPath, the plain_acl.yml")
     return replace(config, replicas=_replicas(config))
 
 

@@ -1,4 +1,4 @@
-"""Changes of topics, their mappings and groups in one order with the messages (ADR 0022).
+"""Changes of topics, their mappings, groups and accounts in one order with the messages (ADR 0022).
 
 A change is a record of the log's internal topic, so it is acknowledged, truncated and replicated as
 messages are. The master applies it when it has written it, for the messages behind it need it; a
@@ -16,7 +16,9 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
+from rmqha.auth.accounts import Account
 from rmqha.broker.common.versioned_table import Named
+from rmqha.broker.topics.account_table import AccountTable
 from rmqha.broker.topics.group_table import GroupConfig, GroupTable
 from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.broker.topics.metadata_change import Change as Change  # rooms above take it from here
@@ -45,6 +47,12 @@ class GroupHolder(Protocol):
     table: GroupTable
 
 
+class AccountHolder(Protocol):
+    """Whoever keeps the accounts."""
+
+    table: AccountTable
+
+
 class _Pending(Struct):
     """A change that is written, and what it has replaced."""
 
@@ -54,6 +62,7 @@ class _Pending(Struct):
     topics: dict[str, TopicConfig | None]
     groups: dict[str, GroupConfig | None]
     mappings: dict[str, TopicQueueMappingDetail | None]
+    accounts: dict[str, Account | None]
     is_passed: bool = False
 
 
@@ -61,16 +70,23 @@ class Metadata:
     """The tables of one broker, as records change them.
 
     Attributes:
-        topics_from, groups_from, mappings_from: records that begin before these offsets are in the
+        topics_from, groups_from, mappings_from, accounts_from: records that begin before these offsets are in the
             tables already.
         last_end: where the last record ends that is in the tables, and not pending.
         remapped: topics whose mapping has changed; cleared by whoever tells of it.
     """
 
-    def __init__(self, topics: TopicHolder, groups: GroupHolder, mappings: MappingHolder) -> None:
+    def __init__(
+        self,
+        topics: TopicHolder,
+        groups: GroupHolder,
+        mappings: MappingHolder,
+        accounts: AccountHolder,
+    ) -> None:
         self._topics = topics
         self._groups = groups
         self._mappings = mappings
+        self._accounts = accounts
         self._pending: deque[_Pending] = deque()
         # The same by where they end, and how often a topic's end is written and not passed: one
         # heartbeat may make thousands.
@@ -78,6 +94,7 @@ class Metadata:
         self._ending: Counter[str] = Counter()
         self._settled = 0
         self.topics_from = self.groups_from = self.mappings_from = self.last_end = 0
+        self.accounts_from = 0
         self.remapped: set[str] = set()
 
     @property
@@ -108,6 +125,7 @@ class Metadata:
             {name: topics.get(name) for name in names},
             {name: groups.get(name) for name in group_names},
             {name: mappings.get(name) for name in _remapped(change)},
+            {name: self._accounts.table.get(name) for name in _reaccounted(change)},
         )  # fmt: skip
         self._pending.append(one)
         self._by_end[end] = one
@@ -115,6 +133,7 @@ class Metadata:
         _apply(topics, change.ended_topics, change.topics, wall_ms)
         self._remap(change, wall_ms)
         _apply(groups, change.ended_groups, change.groups, wall_ms)
+        _apply(self._accounts.table, change.ended_accounts, change.accounts, wall_ms)
 
     def _remap(self, change: Change, wall_ms: int) -> None:
         """A topic's mapping ends with it."""
@@ -163,7 +182,11 @@ class Metadata:
             self._remap(change, wall_ms)
         if offset >= self.groups_from:
             _apply(self._groups.table, change.ended_groups, change.groups, wall_ms)
-        return offset >= min(self.topics_from, self.groups_from, self.mappings_from)
+        if offset >= self.accounts_from:
+            _apply(self._accounts.table, change.ended_accounts, change.accounts, wall_ms)
+        return offset >= min(
+            self.topics_from, self.groups_from, self.mappings_from, self.accounts_from
+        )
 
     def undo(self, wall_ms: int) -> int:
         """The role has ended: what no dispatcher has passed may never have been.
@@ -181,6 +204,7 @@ class Metadata:
             _restore(self._topics.table, one.topics, wall_ms)
             self.remapped |= _restore(self._mappings.table, one.mappings, wall_ms)
             _restore(self._groups.table, one.groups, wall_ms)
+            _restore(self._accounts.table, one.accounts, wall_ms)
         self._noticed(before, wall_ms)
         self._pending.clear()
         self._by_end.clear()
@@ -198,6 +222,7 @@ class Metadata:
         self.topics_from = min(self.topics_from, offset)
         self.groups_from = min(self.groups_from, offset)
         self.mappings_from = min(self.mappings_from, offset)
+        self.accounts_from = min(self.accounts_from, offset)
         self.last_end = min(self.last_end, offset)
         return whole
 
@@ -219,6 +244,16 @@ class Metadata:
         members = self._groups.table.members()
         _without(members["subscriptionGroupTable"], (one.groups for one in reversed(self._pending)))
         return members
+
+    def passed_accounts(self) -> dict[str, Any]:
+        """The members of the accounts without what is pending."""
+        members = self._accounts.table.members()
+        _without(members["accounts"], (one.accounts for one in reversed(self._pending)))
+        return members
+
+
+def _reaccounted(change: Change) -> set[str]:
+    return {*(one.name for one in change.accounts), *change.ended_accounts}
 
 
 def _remapped(change: Change) -> set[str]:

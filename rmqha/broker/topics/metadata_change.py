@@ -1,4 +1,4 @@
-"""What one record of the log's internal topic says (ADR 0022): topics, mappings and groups."""
+"""What one record of the log's internal topic says (ADR 0022): topics, mappings, groups, accounts."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from rmqha.auth.accounts import Account
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.json_members import json_object
+from rmqha.broker.topics.account_table import account_of
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting import fastjson
@@ -21,10 +23,11 @@ class Change(Struct, frozen=True, kw_only=True):
     """What one record says; all of it, or nothing.
 
     Attributes:
-        topics, mappings, groups: made, or replaced.
+        topics, mappings, groups, accounts: made, or replaced.
         ended_topics: deleted, with their mappings, their queues and what groups have stored of them.
         ended_groups: deleted.
         forgotten_groups: of which all stored offsets are deleted.
+        ended_accounts: deleted.
     """
 
     topics: tuple[TopicConfig, ...] = ()
@@ -33,6 +36,8 @@ class Change(Struct, frozen=True, kw_only=True):
     ended_topics: tuple[str, ...] = ()
     ended_groups: tuple[str, ...] = ()
     forgotten_groups: tuple[str, ...] = ()
+    accounts: tuple[Account, ...] = ()
+    ended_accounts: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """The record's body."""
@@ -43,6 +48,8 @@ class Change(Struct, frozen=True, kw_only=True):
             "endedTopics": list(self.ended_topics),
             "endedGroups": list(self.ended_groups),
             "forgottenGroups": list(self.forgotten_groups),
+            "accounts": [account.members() for account in self.accounts],
+            "endedAccounts": list(self.ended_accounts),
         }
         return fastjson.dumps({name: value for name, value in members.items() if value})
 
@@ -71,6 +78,8 @@ class Change(Struct, frozen=True, kw_only=True):
             ended_topics=_names(members, "endedTopics"),
             ended_groups=_names(members, "endedGroups"),
             forgotten_groups=_names(members, "forgottenGroups"),
+            accounts=tuple(account_of(one) for one in _items(members, "accounts")),
+            ended_accounts=_names(members, "endedAccounts"),
         )
 
 

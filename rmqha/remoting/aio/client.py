@@ -100,6 +100,7 @@ class RemotingClient:
         on_protocol_error: OnProtocolError | None = None,
         on_lost: Callable[[str], None] | None = None,
         connection_ids: Iterator[int] = CONNECTION_IDS,
+        sign: Callable[[RemotingCommand], None] | None = None,
     ) -> None:
         """Prepare a client; it connects when it is first asked to.
 
@@ -110,10 +111,12 @@ class RemotingClient:
             on_protocol_error: told about malformed answers; that connection alone is closed.
             on_lost: told the address whose connection in use has ended, whoever ended it.
             connection_ids: numbers for connections; never two equal ones in a process.
+            sign: puts a signature into each request; None for no signatures.
         """
         self._network = network
         self._clock = clock
         self._settings = settings
+        self._sign = sign
         self._on_protocol_error = on_protocol_error
         self._on_lost = on_lost
         self._connection_ids = connection_ids
@@ -122,14 +125,16 @@ class RemotingClient:
         self._closed = False
 
     async def invoke(
-        self, address: str, command: RemotingCommand, timeout_ms: int | None = None
-    ) -> RemotingCommand:
+        self, address: str, command: RemotingCommand, timeout_ms: int | None = None, *,
+        sign: bool = True,
+    ) -> RemotingCommand:  # fmt: skip
         """Send a request and wait for its answer, whatever its code.
 
         Args:
             address: ``host:port`` or ``[ipv6]:port``.
             command: the request; its opaque is set here.
             timeout_ms: for everything, connecting included; None takes the settings' value.
+            sign: False for a request that has its signature.
 
         Raises:
             ConnectFailed: no connection; the request has not been sent.
@@ -144,6 +149,8 @@ class RemotingClient:
             started_ms = self._clock.now_ms()
             channel = await self._connected(address, timeout_ms)
             timeout_ms = max(1, timeout_ms - (self._clock.now_ms() - started_ms))
+        if sign and self._sign is not None:
+            self._sign(command)
         try:
             return await channel.invoke(command, timeout_ms)
         except RequestTimeout as error:
@@ -164,6 +171,8 @@ class RemotingClient:
             channel = await self._connected(address, timeout_ms)
         if channel.connection is None or not channel.is_usable:
             raise ConnectFailed(f"connection to {address} is lost")
+        if self._sign is not None:
+            self._sign(command)
         channel.session.start_oneway(command)
         channel.connection.send(command)
 

@@ -1,13 +1,15 @@
-"""The files of a broker's ``config`` folder that every replica keeps: topics, their mappings, groups and
-offsets."""
+"""The files of a broker's ``config`` folder that every replica keeps: topics, their mappings, groups,
+accounts and offsets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from rmqha.auth.accounts import Account
 from rmqha.broker.common.aio.config_file import FileTroubles
 from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.groups.aio.offset_file import OffsetFile
+from rmqha.broker.topics.aio.account_file import AccountFile
 from rmqha.broker.topics.aio.group_file import GroupFile
 from rmqha.broker.topics.aio.mapping_file import MappingFile
 from rmqha.broker.topics.aio.topic_file import TopicFile
@@ -23,10 +25,11 @@ class BrokerFiles:
 
     Args:
         make_group: writes a new group to the log; whether it is there.
+        named: users that the settings name.
 
     Attributes:
         troubles: which files cannot be written now, those of other parts included.
-        topics, mappings, groups, offsets: the tables and their files.
+        topics, mappings, groups, accounts, offsets: the tables and their files.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class BrokerFiles:
         log: Logger,
         *,
         make_group: Callable[[GroupConfig], bool],
+        named: Mapping[str, Account],
     ) -> None:
         path = config.store.path
         self._config = config
@@ -49,6 +53,9 @@ class BrokerFiles:
             disk, clock, path("config", "subscriptionGroup.json"), self.troubles,
             auto_create=lambda: config.boolean("autoCreateSubscriptionGroup"), make=make_group,
         )  # fmt: skip
+        self.accounts = AccountFile(
+            disk, clock, path("config", "accounts.json"), self.troubles, named
+        )
         self.offsets = OffsetFile(
             disk, clock, path("config", "consumerOffset.json"), self.troubles,
             offsets_max=config.integer("consumerOffsetsMax"),
@@ -74,6 +81,7 @@ class BrokerFiles:
         )
         await self.mappings.load()
         await self.groups.load()
+        await self.accounts.load()
         await self.offsets.load()
 
     def run(self, tasks: Tasks) -> None:
@@ -81,6 +89,7 @@ class BrokerFiles:
         tasks.start(self.topics.file.run(), name="topics file")
         tasks.start(self.mappings.file.run(), name="mappings file")
         tasks.start(self.groups.file.run(), name="groups file")
+        tasks.start(self.accounts.file.run(), name="accounts file")
         tasks.start(self.offsets.file.run(), name="offsets file")
 
     async def save(self) -> None:
@@ -88,4 +97,5 @@ class BrokerFiles:
         await self.topics.save()
         await self.mappings.file.save()
         await self.groups.file.save()
+        await self.accounts.file.save()
         await self.offsets.file.save()

@@ -1,4 +1,4 @@
-"""Topics, their mappings and groups as the log's internal topic has them: writing changes, and taking them.
+"""Topics, their mappings, groups and accounts as the log's internal topic has them: writing changes, and taking them.
 
 What a change does to the tables is decided in ``broker/topics/metadata.py``.
 """
@@ -47,11 +47,12 @@ class MetadataLog:
     def __init__(self, broker: Broker, log: Logger) -> None:
         self._broker = broker
         self._log = log
-        self._state = Metadata(broker.topics, broker.groups, broker.mappings)
+        self._state = Metadata(broker.topics, broker.groups, broker.mappings, broker.accounts)
         self._writer = Writer(broker)
         broker.topics.members = self.topic_members
         broker.mappings.members = self.mapping_members
         broker.groups.members = self.group_members
+        broker.accounts.members = self.account_members
         broker.offsets.marks = self.offset_marks
         self._host = pack_host(broker.config.host, broker.config.port)
         self._reigning = False
@@ -72,12 +73,20 @@ class MetadataLog:
         # Without a file it is an older release's store: all records that are left are looked at,
         # for that release has passed over the mappings of a newer master.
         mappings_from = broker.mappings.mark if broker.mappings.found else 0
+        accounts_from = broker.accounts.mark if broker.accounts.found else 0
         # Offsets are written seldom: they may know less of the log than the tables do.
         self._offsets_from = broker.offsets.mark or 0
-        if topics_from is not None and groups_from is not None and mappings_from is not None:
+        if (
+            topics_from is not None
+            and groups_from is not None
+            and mappings_from is not None
+            and accounts_from is not None
+        ):
             marks = [topics_from, groups_from]
             if broker.mappings.found:
                 marks.append(mappings_from)
+            if broker.accounts.found:
+                marks.append(accounts_from)
             # Records that have expired since the files were written are known to nobody here, and
             # what the files hold of a tail that the log has lost is known to nobody else.
             # A log that is empty may begin anywhere, and where it begins is what the tables lack.
@@ -85,8 +94,9 @@ class MetadataLog:
             self.is_known = high > 0 and low <= min(marks) and max(marks) <= high
             self._state.topics_from, self._state.groups_from = topics_from, groups_from
             self._state.mappings_from, self._state.last_end = mappings_from, max(marks)
+            self._state.accounts_from = accounts_from
             # Even so the records that are there count: this replica may be the one that reigns.
-            oldest = min(*marks, mappings_from, self._offsets_from)
+            oldest = min(*marks, mappings_from, accounts_from, self._offsets_from)
             for record in dispatched_since(store.commit_log, store.queues, oldest):
                 self._passed(record)
         store.dispatcher.on_metadata = self._passed
@@ -100,6 +110,7 @@ class MetadataLog:
         self._state.cut(store.max_offset)
         self._broker.groups.changed()
         self._broker.mappings.changed()
+        self._broker.accounts.changed()
         for record in waiting_from(store.commit_log, store.dispatched_offset):
             change = self._read(record)
             if change is not None:
@@ -132,10 +143,13 @@ class MetadataLog:
         self._log.log("warning", "metadata_records_cut", offset=offset)
         await self.on_lost()
 
-    def replaced(self, topics_from: int, groups_from: int, mappings_from: int) -> None:
+    def replaced(
+        self, topics_from: int, groups_from: int, mappings_from: int, accounts_from: int
+    ) -> None:
         """The tables are a master's, which has all records that begin before these offsets."""
-        marks = topics_from, groups_from, mappings_from
-        self._state.topics_from, self._state.groups_from, self._state.mappings_from = marks
+        marks = topics_from, groups_from, mappings_from, accounts_from
+        state = self._state
+        state.topics_from, state.groups_from, state.mappings_from, state.accounts_from = marks
         self._state.last_end = max(marks)
         self.is_known = True
         # The own dispatcher may have been further than the master's.
@@ -156,6 +170,11 @@ class MetadataLog:
         return self._applied(self._state.mappings_from)
 
     @property
+    def accounts_applied(self) -> int:
+        """Records that begin before are in the accounts, and are not pending."""
+        return self._applied(self._state.accounts_from)
+
+    @property
     def groups_applied(self) -> int:
         """Records that begin before are in the groups, and are not pending."""
         return self._applied(self._state.groups_from)
@@ -174,6 +193,11 @@ class MetadataLog:
         """``config/topicQueueMapping.json``; of it the answer to 21 is made."""
         mark = {APPLIED_OFFSET: self.mappings_applied} if self.is_known else {}
         return {**self._state.passed_mappings(), **mark}
+
+    def account_members(self) -> dict[str, Any]:
+        """``config/accounts.json``, and what a slave of this kind copies."""
+        mark = {APPLIED_OFFSET: self.accounts_applied} if self.is_known else {}
+        return {**self._state.passed_accounts(), **mark}
 
     def group_members(self) -> dict[str, Any]:
         """``config/subscriptionGroup.json``, and what a slave of this kind copies."""
@@ -279,12 +303,14 @@ class MetadataLog:
                 # Of a Java master that had one without the other.
                 remark = f"topic {topic.name} does not exist, and its logical queues do"
                 return Refusal(ResponseCode.TOPIC_NOT_EXIST, remark)
-        if not broker.topics.table.fits(change.topics):
-            return Refusal(ResponseCode.SYSTEM_ERROR, "there is no room for more topics")
-        if not broker.mappings.table.fits(change.mappings):
-            return Refusal(ResponseCode.SYSTEM_ERROR, "there is no room for more logical queues")
-        if not broker.groups.table.fits(change.groups):
-            return Refusal(ResponseCode.SYSTEM_ERROR, "there is no room for more groups")
+        for what, fits in (
+            ("topics", broker.topics.table.fits(change.topics)),
+            ("logical queues", broker.mappings.table.fits(change.mappings)),
+            ("groups", broker.groups.table.fits(change.groups)),
+            ("users or policies", broker.accounts.table.fits(change.accounts)),
+        ):
+            if not fits:
+                return Refusal(ResponseCode.SYSTEM_ERROR, f"there is no room for more {what}")
         return None
 
     def _message(self, change: Change) -> Message:
@@ -317,6 +343,7 @@ class MetadataLog:
                 self._broker.topics.changed()
                 self._broker.mappings.changed()
                 self._broker.groups.changed()
+                self._broker.accounts.changed()
 
         ha.when_put(end, done)
 
@@ -351,6 +378,8 @@ class MetadataLog:
         self._tell_remapped()
         if change.groups or change.ended_groups:
             broker.groups.changed()
+        if change.accounts or change.ended_accounts:
+            broker.accounts.changed()
         return change
 
     def _forget(self, change: Change) -> None:

@@ -1,4 +1,4 @@
-"""A slave gets its master's topics, their mappings and its groups.
+"""A slave gets its master's topics, their mappings, its groups and accounts.
 
 From a master of this kind it takes the tables once, when its own are those of no moment of the log;
 from then on the log has every change (ADR 0022). A master of Java's has no such records: its tables
@@ -18,7 +18,9 @@ from rmqha.broker.common.versioned_table import vanished
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.sync.aio.master_questions import MasterQuestions
 from rmqha.broker.sync.aio.metadata_log import MetadataLog
+from rmqha.broker.topics.account_table import AccountTable
 from rmqha.broker.topics.aio.ports import (
+    ACCOUNTS_FIELD,
     MAPPINGS_APPLIED,
     TABLE_FIELD,
     TABLE_KNOWN,
@@ -89,13 +91,13 @@ class SlaveSync:
         groups = await ask(master, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, _groups, fields)
         if topics is None or groups is None or self._questions.master != master:
             return False
-        if topics.applied is None or groups[1] is None:
-            self._merge(master, topics, groups[0])
+        if topics.applied is None or groups.applied is None:
+            self._merge(master, topics, groups.table)
         elif not was_known and not metadata.is_known:
             # By what was known when it was asked for: an answer without a table is none for now,
             # and a table that somebody else was quicker to take is an old one.
-            self._replace(topics, topics.applied, groups[0], groups[1])
-            self._tell("tables", master, len(topics.table.topics) + len(groups[0].groups))
+            self._replace(topics, topics.applied, groups, groups.applied)
+            self._tell("tables", master, len(topics.table.topics) + len(groups.table.groups))
         return metadata.is_known or topics.applied is None
 
     def _tell(self, what: str, master: str, count: int | None) -> None:
@@ -103,15 +105,19 @@ class SlaveSync:
             self._log.log("info", "copied", what=what, master=master, count=count)
 
     def _replace(
-        self, topics: _Topics, topics_from: int, groups: GroupTable, groups_from: int
+        self, topics: _Topics, topics_from: int, groups: _Groups, groups_from: int
     ) -> None:
         """The tables of a master of this kind, as records before these offsets have made them."""
         broker = self._broker
-        broker.topics.table, broker.groups.table = topics.table, groups
+        broker.topics.table, broker.groups.table = topics.table, groups.table
         # A master of an older release has no mappings, up to where it has topics.
         mappings_from = topics_from if topics.mappings_applied is None else topics.mappings_applied
         broker.mappings.replace(topics.mappings)
-        self._metadata.replaced(topics_from, groups_from, mappings_from)
+        # One of an older release has no accounts, nor records of them.
+        accounts_from = groups_from if groups.accounts_applied is None else groups.accounts_applied
+        broker.accounts.table = groups.accounts
+        broker.accounts.changed()
+        self._metadata.replaced(topics_from, groups_from, mappings_from, accounts_from)
         broker.topics.changed()
         broker.groups.changed()
 
@@ -167,6 +173,23 @@ def _topics(body: bytes) -> _Topics:
     return _Topics(TopicTable.of(value), mappings, mark_of(value), mark_of(value, MAPPINGS_APPLIED))
 
 
-def _groups(body: bytes) -> tuple[GroupTable, int | None]:
+class _Groups(NamedTuple):
+    """An answer to 201.
+
+    Attributes:
+        applied, accounts_applied: as those of :class:`_Topics`.
+    """
+
+    table: GroupTable
+    accounts: AccountTable
+    applied: int | None
+    accounts_applied: int | None
+
+
+def _groups(body: bytes) -> _Groups:
     value = _object(body)
-    return GroupTable.of(value), mark_of(value)
+    accounts = value.get(ACCOUNTS_FIELD)
+    accounts = accounts if isinstance(accounts, dict) else {}
+    return _Groups(
+        GroupTable.of(value), AccountTable.of(accounts), mark_of(value), mark_of(accounts)
+    )

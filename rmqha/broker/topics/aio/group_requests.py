@@ -5,7 +5,13 @@ from __future__ import annotations
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.aio.ports import Handlers, unwritable
 from rmqha.broker.common.json_members import json_array, read_object
-from rmqha.broker.topics.aio.ports import Broker, table_for
+from rmqha.broker.topics.aio.ports import (
+    ACCOUNTS_FIELD,
+    TABLE_FIELD,
+    TABLE_WANTED,
+    Broker,
+    table_for,
+)
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.metadata import Change
 from rmqha.ha.events import Role
@@ -68,7 +74,7 @@ class GroupProcessor:
         return self._broker.metadata.change(connection, request, Change(groups=changed))
 
     def all_groups(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Answer with all groups (201)."""
+        """Answer with all groups (201), and to a slave that has no accounts yet with those."""
         metadata = self._broker.metadata
         table = table_for(
             self._broker, request, applied=lambda: metadata.groups_applied,
@@ -76,6 +82,8 @@ class GroupProcessor:
         )  # fmt: skip
         if table is None:
             return request.reply(ResponseCode.SYSTEM_ERROR, "this broker is no master")
+        if text_field(request.ext_fields, TABLE_FIELD, "") == TABLE_WANTED:
+            table = {**table, ACCOUNTS_FIELD: metadata.account_members()}
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(table))
 
     def one(self, _: Connection, request: RemotingCommand) -> RemotingCommand:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from rmqha.broker.common.aio import ports
 from rmqha.broker.common.aio.config_file import APPLIED_OFFSET
 from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.topics.aio.account_file import AccountFile
 from rmqha.broker.topics.aio.group_file import GroupFile
 from rmqha.broker.topics.aio.mapping_file import MappingFile
 from rmqha.broker.topics.aio.topic_file import TopicFile
@@ -23,6 +24,9 @@ TABLE_FIELD = "rmqhaTable"
 
 MAPPINGS_APPLIED = "rmqhaMappingsOffset"
 """Of the answer to 21: what ``APPLIED_OFFSET`` is of the topics, of their mappings."""
+
+ACCOUNTS_FIELD = "rmqhaAccounts"
+"""Of the answer to 201 for a slave whose tables do not follow the log: users and policies."""
 
 TABLE_KNOWN, TABLE_WANTED = "known", "wanted"
 
@@ -55,6 +59,9 @@ class MetadataChanges(Protocol):
     def topics_applied(self) -> int:
         """Records of the log that begin before are in the topics."""
 
+    def account_members(self) -> dict[str, Any]:
+        """The accounts that are in the log for good, with up to where that is."""
+
     def mapping_members(self) -> dict[str, Any]:
         """The mappings that are in the log for good, with up to where that is."""
 
@@ -79,11 +86,13 @@ class Broker(ports.Broker, Protocol):
     Attributes:
         mappings: the logical queues of static topics.
         groups: what a group may do.
+        accounts: users, and what they may do.
     """
 
     topics: TopicFile
     mappings: MappingFile
     groups: GroupFile
+    accounts: AccountFile
 
     @property
     def metadata(self) -> MetadataChanges:

@@ -1,0 +1,1 @@
+"""Who may do what: users, their policies, signatures, and what each request asks for."""

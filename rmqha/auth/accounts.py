@@ -1,0 +1,293 @@
+"""Users and what they may do. An account is a user with the policies that were made for it.
+
+Java keeps users and ACLs apart, and allows no ACL without its user; so here they are one thing.
+
+Source: User, Acl, Policy, PolicyEntry and the bodies UserInfo and AclInfo of RocketMQ 5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rmqha.auth.addresses import address_error, is_in_range
+from rmqha.auth.refused import ChangeRefused
+from rmqha.auth.resources import Action, Resource, named, parse_resource
+
+SUBJECT_PREFIX = "User:"
+NAME_LENGTH_MAX = 255
+PASSWORD_LENGTH_MAX = 1024
+ENTRIES_MAX = 1_000
+"""Of one account: each of a request's resources is compared to all of them."""
+
+
+class UserType(StrEnum):
+    """Whom policies bind; a super user may do everything."""
+
+    SUPER = "Super"
+    NORMAL = "Normal"
+
+
+class UserStatus(StrEnum):
+    """Whether a user's signatures count."""
+
+    ENABLE = "enable"
+    DISABLE = "disable"
+
+
+class Decision(StrEnum):
+    """What an entry says about those that match it."""
+
+    ALLOW = "Allow"
+    DENY = "Deny"
+
+
+class PolicyType(StrEnum):
+    """A default policy counts where no custom one says anything."""
+
+    CUSTOM = "Custom"
+    DEFAULT = "Default"
+
+
+class Entry(Struct, frozen=True):
+    """One line of a policy.
+
+    Attributes:
+        source_ips: addresses and ranges that it counts for; empty for all.
+    """
+
+    resource: Resource
+    actions: tuple[Action, ...]
+    decision: Decision
+    source_ips: tuple[str, ...] = ()
+
+    def matches(self, asked: Resource, actions: Iterable[Action], source_ip: str) -> bool:
+        """Whether it says something about a request that does any of ``actions``."""
+        if not self.resource.matches(asked):
+            return False
+        if Action.ALL not in self.actions and not any(one in self.actions for one in actions):
+            return False
+        return not self.source_ips or any(is_in_range(source_ip, one) for one in self.source_ips)
+
+    def members(self) -> dict[str, Any]:
+        """As in Java's bodies."""
+        found: dict[str, Any] = {
+            "actions": [str(one) for one in self.actions],
+            "decision": str(self.decision),
+            "resource": self.resource.key,
+        }
+        if self.source_ips:
+            found["sourceIps"] = list(self.source_ips)
+        return found
+
+
+class Policy(Struct, frozen=True):
+    """Entries; at most one for each resource."""
+
+    kind: PolicyType
+    entries: tuple[Entry, ...]
+
+    def members(self) -> dict[str, Any]:
+        """As in Java's bodies."""
+        return {"entries": [one.members() for one in self.entries], "policyType": str(self.kind)}
+
+    def updated(self, entries: Iterable[Entry]) -> Policy:
+        """Entries replace those of the same resource, or stand behind the others."""
+        found = {one.resource: one for one in self.entries}
+        found.update({one.resource: one for one in entries})
+        return Policy(self.kind, tuple(found.values()))
+
+
+class Account(Struct, frozen=True):
+    """A user and its policies.
+
+    Attributes:
+        policies: at most one of each kind.
+        broker_names: of an identity that brokers use: the names and prefixes (``shop-*``) of the
+            broker sets that it may speak for.
+    """
+
+    name: str
+    password: str
+    user_type: UserType = UserType.NORMAL
+    user_status: UserStatus = UserStatus.ENABLE
+    policies: tuple[Policy, ...] = ()
+    broker_names: tuple[str, ...] = ()
+
+    @property
+    def is_super(self) -> bool:
+        """Whether this user may do everything."""
+        return self.user_type is UserType.SUPER
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether this user's signatures count."""
+        return self.user_status is UserStatus.ENABLE
+
+    @property
+    def subject(self) -> str:
+        """The name as policies know it."""
+        return SUBJECT_PREFIX + self.name
+
+    def policy(self, kind: PolicyType) -> Policy | None:
+        """The policy of a kind, or None."""
+        return next((one for one in self.policies if one.kind is kind), None)
+
+    def with_policies(self, policies: Iterable[Policy]) -> Account:
+        """Each policy's entries added to, or replacing those of, the policy of its kind.
+
+        Raises:
+            ChangeRefused: these are too many.
+        """
+        found = {one.kind: one for one in self.policies}
+        for policy in policies:
+            found[policy.kind] = found.get(policy.kind, Policy(policy.kind, ())).updated(
+                policy.entries
+            )
+        if sum(len(one.entries) for one in found.values()) > ENTRIES_MAX:
+            raise ChangeRefused(f"a user has at most {ENTRIES_MAX} policy entries")
+        return replace(self, policies=tuple(found.values()))
+
+    def without_policies(self, kind: PolicyType, resource: Resource | None) -> Account:
+        """Without the entry for a resource, or without any; a policy without entries is none."""
+        if resource is None:
+            return replace(self, policies=())
+        left = (
+            Policy(one.kind, tuple(e for e in one.entries if e.resource != resource))
+            if one.kind is kind
+            else one
+            for one in self.policies
+        )
+        return replace(self, policies=tuple(one for one in left if one.entries))
+
+    def user_members(self) -> dict[str, Any]:
+        """``UserInfo``, the password included: that is what mqadmin copies users by."""
+        return {
+            "password": self.password,
+            "userStatus": str(self.user_status),
+            "userType": str(self.user_type),
+            "username": self.name,
+        }
+
+    def acl_members(self) -> dict[str, Any]:
+        """``AclInfo``."""
+        return {"policies": [one.members() for one in self.policies], "subject": self.subject}
+
+    def members(self) -> dict[str, Any]:
+        """As records of the log and files have it."""
+        found = self.user_members()
+        if self.policies:
+            found["policies"] = [one.members() for one in self.policies]
+        if self.broker_names:
+            found["brokerNames"] = list(self.broker_names)
+        return found
+
+
+def read_user(name: str | None, members: Mapping[str, Any], old: Account | None) -> Account:
+    """What ``UserInfo`` asks for.
+
+    Args:
+        name: of the user.
+        members: what misses stays as it is, or has Java's default.
+        old: None to make one, which needs a password.
+
+    Raises:
+        ChangeRefused: no user can be like that.
+    """
+    if not name or not name.strip():
+        raise ChangeRefused("username can not be blank")
+    if len(name) > NAME_LENGTH_MAX or not name.isprintable():
+        raise ChangeRefused(f"a username has at most {NAME_LENGTH_MAX} printable characters")
+    password = _text(members, "password")
+    if old is None and not (password and password.strip()):
+        raise ChangeRefused("password can not be blank")
+    if password and len(password) > PASSWORD_LENGTH_MAX:
+        raise ChangeRefused(f"a password has at most {PASSWORD_LENGTH_MAX} characters")
+    kept = old or Account(name, password or "")
+    return replace(
+        kept,
+        password=password if password and password.strip() else kept.password,
+        user_type=named(UserType, _text(members, "userType")) or kept.user_type,
+        user_status=named(UserStatus, _text(members, "userStatus")) or kept.user_status,
+    )
+
+
+def read_account(members: Mapping[str, Any]) -> Account:
+    """Read :meth:`Account.members`; raises ChangeRefused."""
+    name = _text(members, "username")
+    account = read_user(name, members, None)
+    names = _list(members, "brokerNames")
+    if not all(isinstance(one, str) and one for one in names):
+        raise ChangeRefused("brokerNames holds other than names")
+    account = replace(account, broker_names=tuple(names))
+    return account.with_policies(read_policies(members)) if members.get("policies") else account
+
+
+def read_policies(members: Mapping[str, Any]) -> tuple[Policy, ...]:
+    """The policies of ``AclInfo``, checked as Java's manager does.
+
+    Raises:
+        ChangeRefused: they cannot be used, in Java's words.
+    """
+    policies = _list(members, "policies")
+    if not policies:
+        raise ChangeRefused("The policies is empty.")
+    return tuple(_policy(one) for one in policies)
+
+
+def _policy(value: object) -> Policy:
+    members = value if isinstance(value, dict) else {}
+    entries = _list(members, "entries")
+    if not entries:
+        raise ChangeRefused("The policy entries is empty.")
+    kind = named(PolicyType, _text(members, "policyType")) or PolicyType.CUSTOM
+    return Policy(kind, ()).updated(_entry(one) for one in entries)
+
+
+def _entry(value: object) -> Entry:
+    members = value if isinstance(value, dict) else {}
+    key = _text(members, "resource")
+    resource = parse_resource(key) if key else None
+    if resource is None:
+        raise ChangeRefused("The resource is null.")
+    actions = tuple(
+        action for one in _list(members, "actions")
+        if isinstance(one, str) and (action := named(Action, one)) is not None
+    )  # fmt: skip
+    if not actions:
+        raise ChangeRefused("The actions is empty.")
+    if Action.ANY in actions:
+        raise ChangeRefused("The actions can not be Any.")
+    decision = named(Decision, _text(members, "decision"))
+    source_ips = _list(members, "sourceIps")
+    for one in source_ips:
+        error = address_error(one)
+        if error is not None:
+            raise ChangeRefused(error)
+    if decision is None:
+        raise ChangeRefused("The decision is null or illegal.")
+    return Entry(resource, actions, decision, tuple(source_ips))
+
+
+def user_of(subject: str | None) -> str | None:
+    """The user's name of ``User:name``, in any case of letters before the colon; None for others."""
+    kind, colon, name = (subject or "").partition(":")
+    return name if colon and f"{kind}:".lower() == SUBJECT_PREFIX.lower() and name else None
+
+
+def _text(members: Mapping[str, Any], name: str) -> str | None:
+    value = members.get(name)
+    if value is not None and not isinstance(value, str):
+        raise ChangeRefused(f"{name} is no text")
+    return value
+
+
+def _list(members: Mapping[str, Any], name: str) -> list[Any]:
+    value = members.get(name) or []
+    if not isinstance(value, list):
+        raise ChangeRefused(f"{name} is no list")
+    return value

@@ -1,0 +1,1 @@
+"""The shells of users and permissions."""

@@ -1,0 +1,99 @@
+"""Every request's check: who sends it, and whether that user may. Pure, but for what it remembers.
+
+What came out for a request that comes again and again is kept: its fields are then one and the same
+dict (``remoting.repeats.HeaderCache``), so its signature need not be computed again. Nothing of it
+counts any more once the user's account is another object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rmqha.auth.accounts import NAME_LENGTH_MAX, Account
+from rmqha.auth.addresses import ip_of
+from rmqha.auth.contexts import contexts_of
+from rmqha.auth.decide import check_allowed
+from rmqha.auth.refused import Reason, Refused
+from rmqha.auth.settings import AuthSettings
+from rmqha.auth.signature import ACCESS_KEY, SIGNATURE, Key, signed_content
+from rmqha.remoting.command import RemotingCommand
+
+KNOWN_MAX = 4096
+
+Find = Callable[[str], Account | None]
+Authorize = Callable[[Account, RemotingCommand, str], None]
+"""User, request, and the peer's ``host:port``; raises Refused."""
+
+
+class Check:
+    """Of one server.
+
+    Args:
+        settings: what is looked at.
+        find: a user by name, or None.
+        authorize: whether a user may do what a request asks for.
+    """
+
+    def __init__(self, settings: AuthSettings, find: Find, authorize: Authorize) -> None:
+        self.settings = settings
+        self._find = find
+        self._authorize = authorize
+        # The dict itself is kept with its id, so that no other one can have it.
+        self._signed: dict[int, tuple[dict[str, str], Account]] = {}
+        self._keys: dict[str, tuple[Account, Key]] = {}
+
+    def __call__(self, request: RemotingCommand, peer: str) -> None:
+        """Let a request pass, or not; raises Refused."""
+        settings, code = self.settings, request.code
+        if code in settings.authentication_free:
+            return
+        account = self.user_of(request)
+        if settings.authorization and code not in settings.authorization_free:
+            self._authorize(account, request, peer)
+
+    def user_of(self, request: RemotingCommand) -> Account:
+        """Who has signed a request; raises Refused, in Java's words."""
+        fields = request.ext_fields
+        if not fields:
+            raise Refused(Reason.UNSIGNED, "authentication field is null.")
+        account, key = self.key_of(fields.get(ACCESS_KEY))
+        known = self._signed.get(id(fields))
+        if known is not None and known[1] is account and not request.body:
+            return account
+        content = signed_content(fields, request.body, request.version)
+        if not key.fits(content, fields.get(SIGNATURE) or ""):
+            raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.")
+        if not request.body:
+            if len(self._signed) >= KNOWN_MAX:
+                self._signed.clear()
+            self._signed[id(fields)] = (fields, account)
+        return account
+
+    def key_of(self, name: str | None) -> tuple[Account, Key]:
+        """The user of a name, who may sign, and the key to that; raises Refused."""
+        if not name:
+            raise Refused(Reason.UNSIGNED, "username cannot be null.")
+        account = self._find(name)
+        if account is None:
+            raise Refused(Reason.UNKNOWN_USER, f"User:{name[:NAME_LENGTH_MAX]} is not found.")
+        if not account.is_enabled:
+            raise Refused(Reason.DISABLED_USER, f"User:{name} is disabled.")
+        known = self._keys.get(name)
+        if known is None or known[0] is not account:
+            if len(self._keys) >= KNOWN_MAX:
+                self._keys.clear()
+            known = self._keys[name] = account, Key(account.password)
+        return known
+
+
+def by_policies(cluster: str) -> Authorize:
+    """The rule of a broker: what the user's policies say about each thing that is asked for."""
+
+    def authorize(account: Account, request: RemotingCommand, peer: str) -> None:
+        if account.is_super:
+            return
+        source_ip = ip_of(peer)
+        for resource, actions in contexts_of(request, cluster):
+            check_allowed(account, resource, actions, source_ip)
+
+    return authorize

@@ -1,0 +1,262 @@
+"""What a request to a broker asks for: resources, each with actions of which one is needed.
+
+Java looks at the codes of :data:`SPECIAL` by hand and at others by annotations of their headers. A
+code that it has no header for passes with any user's signature: so every user could change a
+broker's configuration (25), make groups (200), or pull any topic as a lite consumer (361). Here a
+code that nothing else is known of needs Update of the cluster, and :data:`BODIES` and :data:`RULES`
+know those of clients.
+
+Source: DefaultAuthorizationContextBuilder and the request headers of RocketMQ 5.3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from rmqha.auth.refused import Reason, Refused
+from rmqha.auth.resources import Action, Resource, ResourceType, group, topic
+from rmqha.base.errors import RemoteProtocolError
+from rmqha.remoting import fastjson
+from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.topic_names import RETRY_PREFIX
+
+NO_FIELDS: dict[str, str] = {}
+
+PUB, SUB, GET = (Action.PUB,), (Action.SUB,), (Action.GET,)
+CREATE, UPDATE, DELETE = (Action.CREATE,), (Action.UPDATE,), (Action.DELETE,)
+SUB_OR_GET, SUB_OR_UPDATE = (Action.SUB, Action.GET), (Action.SUB, Action.UPDATE)
+SUB_OR_CREATE = (Action.SUB, Action.CREATE)
+
+
+class Context(NamedTuple):
+    """One thing that a request asks for.
+
+    Attributes:
+        actions: the user needs one of them.
+    """
+
+    resource: Resource
+    actions: tuple[Action, ...]
+
+
+class Rule(NamedTuple):
+    """What fields of a request name; with none of them, or without any, it is the cluster."""
+
+    actions: tuple[Action, ...]
+    topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+FREE = frozenset({int(RequestCode.CHECK_CLIENT_CONFIG), int(RequestCode.SEND_REPLY_MESSAGE),
+                  int(RequestCode.SEND_REPLY_MESSAGE_V2)})  # fmt: skip
+"""Any user may: a selector is compiled, or an answer goes to the client that waits for it."""
+
+_TOPIC, _GROUP = ("topic",), ("consumerGroup",)
+RULES: dict[int, Rule] = {
+    RequestCode.ACK_MESSAGE: Rule(SUB, _TOPIC, _GROUP),
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Rule(SUB, _TOPIC, _GROUP),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: Rule(SUB, (), _GROUP),
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: Rule(DELETE, (), ("groupName",)),
+    RequestCode.DELETE_TOPIC_IN_BROKER: Rule(DELETE, _TOPIC),
+    RequestCode.GET_ALL_CONSUMER_OFFSET: Rule(GET),
+    RequestCode.GET_ALL_DELAY_OFFSET: Rule(GET),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: Rule(GET),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: Rule(GET),
+    RequestCode.GET_ALL_TOPIC_CONFIG: Rule((Action.GET, Action.LIST)),
+    RequestCode.GET_BROKER_CONFIG: Rule(GET),
+    RequestCode.GET_BROKER_CONSUME_STATS: Rule(GET),
+    RequestCode.GET_BROKER_EPOCH_CACHE: Rule(GET),
+    RequestCode.GET_BROKER_HA_STATUS: Rule(GET),
+    RequestCode.GET_BROKER_RUNTIME_INFO: Rule(GET),
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: Rule(GET, (), _GROUP),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: Rule(SUB_OR_GET, (), _GROUP),
+    RequestCode.GET_CONSUMER_RUNNING_INFO: Rule(GET, (), _GROUP),
+    RequestCode.GET_CONSUME_STATS: Rule(GET, _TOPIC, _GROUP),
+    RequestCode.GET_EARLIEST_MSG_STORETIME: Rule(GET, _TOPIC),
+    RequestCode.GET_MAX_OFFSET: Rule(GET, _TOPIC),
+    RequestCode.GET_MIN_OFFSET: Rule(GET, _TOPIC),
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: Rule(GET),
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: Rule(GET, (), ("group",)),
+    RequestCode.GET_TIMER_CHECK_POINT: Rule(GET),
+    RequestCode.GET_TOPIC_CONFIG: Rule(GET, _TOPIC),
+    RequestCode.GET_TOPIC_STATS_INFO: Rule(GET, _TOPIC),
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: Rule(GET, _TOPIC, ("group",)),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: Rule(UPDATE, _TOPIC, ("group",)),
+    RequestCode.NOTIFICATION: Rule(SUB, _TOPIC, _GROUP),
+    RequestCode.PEEK_MESSAGE: Rule(SUB, _TOPIC, _GROUP),
+    RequestCode.POLLING_INFO: Rule(GET, _TOPIC, _GROUP),
+    RequestCode.POP_MESSAGE: Rule(SUB, _TOPIC, _GROUP),
+    RequestCode.QUERY_MESSAGE: Rule(SUB_OR_GET, _TOPIC),
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: Rule(GET, _TOPIC, ("group",)),
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: Rule(GET, (), ("group",)),
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: Rule(GET, _TOPIC),
+    RequestCode.RECALL_MESSAGE: Rule(PUB, _TOPIC),
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Rule(GET, _TOPIC),
+    RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC: Rule(CREATE, _TOPIC),
+    RequestCode.UPDATE_AND_CREATE_TOPIC: Rule(CREATE, _TOPIC),
+    RequestCode.VIEW_MESSAGE_BY_ID: Rule(GET, _TOPIC),
+    RequestCode.AUTH_GET_USER: Rule(GET),
+    RequestCode.AUTH_LIST_USER: Rule(GET),
+    RequestCode.AUTH_GET_ACL: Rule(GET),
+    RequestCode.AUTH_LIST_ACL: Rule(GET),
+}
+OTHERWISE = Rule(UPDATE)
+
+
+def contexts_of(request: RemotingCommand, cluster: str) -> list[Context]:
+    """All that a request asks for; each has to be allowed.
+
+    Raises:
+        Refused: what it asks for cannot be read.
+    """
+    code, fields = request.code, request.ext_fields or NO_FIELDS
+    if code in FREE:
+        return []
+    try:
+        if (special := SPECIAL.get(code)) is not None:
+            return [one for one in special(fields) if one.resource.name]
+        if (bodied := BODIES.get(code)) is not None:
+            return list(bodied(fastjson.loads(request.body) if request.body else {}))
+    except (RemoteProtocolError, AttributeError, LookupError, TypeError) as error:
+        raise Refused(Reason.MALFORMED, "parse authorization context error.") from error
+    return _by_rule(RULES.get(code, OTHERWISE), fields, cluster)
+
+
+def _by_rule(rule: Rule, fields: Mapping[str, str], cluster: str) -> list[Context]:
+    found = [
+        Context(resource(fields[name]), rule.actions)
+        for resource, names in ((group, rule.groups), (topic, rule.topics))
+        for name in names
+        if fields.get(name)
+    ]
+    return found or [Context(Resource(ResourceType.CLUSTER, cluster), rule.actions)]
+
+
+def send_context(topic_name: str) -> Context:
+    """What a message asks for: one of a retry topic is a consumer's that hands it back.
+
+    Java asks for the group that the *sender* names, which may be another than the topic's.
+    """
+    if topic_name.startswith(RETRY_PREFIX):
+        return Context(group(topic_name), SUB)
+    return Context(topic(topic_name), PUB)
+
+
+# -- codes that Java looks at by hand ------------------------------------------------------------------
+
+_Fields = Mapping[str, str]
+
+
+def _send(fields: _Fields) -> Iterator[Context]:
+    yield send_context(fields.get("topic", ""))
+
+
+def _send_short(fields: _Fields) -> Iterator[Context]:
+    yield send_context(fields.get("b", ""))
+
+
+def _end_transaction(fields: _Fields) -> Iterator[Context]:
+    """Clients before 5.2 name no topic; the half message was one that its sender might send."""
+    if fields.get("topic"):
+        yield Context(topic(fields["topic"]), PUB)
+
+
+def _send_back(fields: _Fields) -> Iterator[Context]:
+    yield Context(group(fields.get("group", "")), SUB)
+
+
+def _pull(fields: _Fields) -> Iterator[Context]:
+    name = fields.get("topic", "")
+    if not name.startswith(RETRY_PREFIX):
+        yield Context(topic(name), SUB)
+    yield Context(group(fields.get("consumerGroup", "")), SUB)
+
+
+def _unregister(fields: _Fields) -> Iterator[Context]:
+    if fields.get("consumerGroup"):
+        yield Context(group(fields["consumerGroup"]), SUB)
+
+
+def _offset(fields: _Fields, actions: tuple[Action, ...]) -> Iterator[Context]:
+    name = fields.get("topic", "")
+    if not name.startswith(RETRY_PREFIX):
+        yield Context(topic(name), actions)
+    yield Context(group(fields.get("consumerGroup", "")), actions)
+
+
+SPECIAL: dict[int, Callable[[_Fields], Iterator[Context]]] = {
+    RequestCode.SEND_MESSAGE: _send,
+    RequestCode.SEND_MESSAGE_V2: _send_short,
+    RequestCode.SEND_BATCH_MESSAGE: _send_short,
+    RequestCode.END_TRANSACTION: _end_transaction,
+    RequestCode.CONSUMER_SEND_MSG_BACK: _send_back,
+    RequestCode.PULL_MESSAGE: _pull,
+    RequestCode.LITE_PULL_MESSAGE: _pull,
+    RequestCode.UNREGISTER_CLIENT: _unregister,
+    RequestCode.QUERY_CONSUMER_OFFSET: lambda fields: _offset(fields, SUB_OR_GET),
+    RequestCode.UPDATE_CONSUMER_OFFSET: lambda fields: _offset(fields, SUB_OR_UPDATE),
+}
+
+
+# -- codes whose bodies say it ---------------------------------------------------------------------------
+
+
+def _heartbeat(body: Any) -> Iterator[Context]:
+    for consumer in body.get("consumerDataSet") or ():
+        yield Context(group(consumer["groupName"]), SUB)
+        for one in consumer.get("subscriptionDataSet") or ():
+            if not one["topic"].startswith(RETRY_PREFIX):
+                yield Context(topic(one["topic"]), SUB)
+
+
+def _locks(body: Any) -> Iterator[Context]:
+    yield Context(group(body["consumerGroup"]), SUB)
+    for one in body.get("mqSet") or ():
+        if not one["topic"].startswith(RETRY_PREFIX):
+            yield Context(topic(one["topic"]), SUB)
+
+
+def _assignment(body: Any) -> Iterator[Context]:
+    yield Context(group(body["consumerGroup"]), SUB_OR_GET)
+    if not body["topic"].startswith(RETRY_PREFIX):
+        yield Context(topic(body["topic"]), SUB_OR_GET)
+
+
+def _request_mode(body: Any) -> Iterator[Context]:
+    yield Context(group(body["consumerGroup"]), UPDATE)
+
+
+def _batch_ack(body: Any) -> Iterator[Context]:
+    for one in body.get("acks") or ():
+        yield Context(group(one["c"]), SUB)
+        if not one["t"].startswith(RETRY_PREFIX):
+            yield Context(topic(one["t"]), SUB)
+
+
+def _group_config(body: Any) -> Iterator[Context]:
+    yield Context(group(body["groupName"]), CREATE)
+
+
+def _group_configs(body: Any) -> Iterator[Context]:
+    for one in body.get("groupConfigList") or ():
+        yield Context(group(one["groupName"]), CREATE)
+
+
+def _topic_configs(body: Any) -> Iterator[Context]:
+    for one in body.get("topicConfigList") or ():
+        yield Context(topic(one["topicName"]), CREATE)
+
+
+BODIES: dict[int, Callable[[Any], Iterator[Context]]] = {
+    RequestCode.HEART_BEAT: _heartbeat,
+    RequestCode.LOCK_BATCH_MQ: _locks,
+    RequestCode.UNLOCK_BATCH_MQ: _locks,
+    RequestCode.QUERY_ASSIGNMENT: _assignment,
+    RequestCode.SET_MESSAGE_REQUEST_MODE: _request_mode,
+    RequestCode.BATCH_ACK_MESSAGE: _batch_ack,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _group_config,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _group_configs,
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _topic_configs,
+}
