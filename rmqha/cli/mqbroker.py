@@ -25,6 +25,7 @@ from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.common.settings import IMPORTANT, BrokerConfig, load_config
 from rmqha.cli import prometheus
 from rmqha.cli.process import (
+    EXIT_CONFIG,
     EXIT_FAILED,
     EXIT_PORT,
     EXIT_STORE,
@@ -240,6 +241,9 @@ async def _started(config: BrokerConfig, replica: BrokerReplica) -> int | None:
         where = f"cannot listen on {config.address}: " if code == EXIT_PORT else ""
         complain("mqbroker", f"{where}{error}")
         return code
+    except ConfigInvalid as error:
+        complain("mqbroker", error)
+        return EXIT_CONFIG
     return None
 
 

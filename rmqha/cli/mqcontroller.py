@@ -20,6 +20,7 @@ from rmqha.base.errors import (
 )
 from rmqha.cli import prometheus
 from rmqha.cli.process import (
+    EXIT_CONFIG,
     EXIT_FAILED,
     EXIT_PORT,
     EXIT_STORE,
@@ -127,6 +128,9 @@ async def serve(config: ControllerConfig) -> int:
     except STORE_ERRORS as error:
         complain("mqcontroller", error)
         return EXIT_STORE
+    except ConfigInvalid as error:
+        complain("mqcontroller", error)
+        return EXIT_CONFIG
     except OSError as error:
         complain("mqcontroller", f"cannot listen on {listening_on}: {error}")
         await service.close()

@@ -20,6 +20,7 @@ from rmqha.base.errors import (
 from rmqha.cli import prometheus
 from rmqha.cli.mqcontroller import controller_collector, controller_page
 from rmqha.cli.process import (
+    EXIT_CONFIG,
     EXIT_FAILED,
     EXIT_PORT,
     EXIT_STORE,
@@ -188,6 +189,9 @@ class _Node:
         except STORE_ERRORS as error:
             complain("mqnamesrv", error)
             return EXIT_STORE
+        except ConfigInvalid as error:
+            complain("mqnamesrv", error)
+            return EXIT_CONFIG
         except OSError as error:
             complain("mqnamesrv", f"cannot listen on {listening_on}: {error}")
             return EXIT_PORT

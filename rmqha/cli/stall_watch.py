@@ -138,7 +138,8 @@ async def _watch(settings: WatchSettings, page: StallPage, tls: Tls) -> None:
 
     clock, tasks = SystemClock(), Tasks(Logger(), failed)
     limits = RemotingSettings(invoke_timeout_ms=settings.replicas.invoke_timeout_ms)
-    client = RemotingClient(MACHINE.network(tls), clock, limits)
+    sign = None if settings.credentials is None else settings.credentials.sign
+    client = RemotingClient(MACHINE.network(tls), clock, limits, sign=sign)
     watcher = StallWatcher(settings, page, client, clock, tasks, tell)
     asyncio.get_running_loop().add_reader(STDIN, ended.set)
     tasks.start(watcher.run(), name="watch")

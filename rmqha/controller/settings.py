@@ -12,6 +12,9 @@ import zlib
 
 from msgspec import Struct
 
+from rmqha.auth.settings import SERVER_DEFAULTS as AUTH_DEFAULTS
+from rmqha.auth.settings import AuthSettings
+from rmqha.auth.settings import load_settings as load_auth_settings
 from rmqha.base.errors import ConfigInvalid
 from rmqha.base.proofs import SECRET_LENGTH_MIN
 from rmqha.controller.raft.settings import RaftSettings
@@ -26,6 +29,7 @@ BLACK_LIST = ("configBlackList", "configStorePath", "rocketmqHome")
 # Defaults as Java prints them. Every key of this table is shown by 1010.
 DEFAULTS: dict[str, str] = {
     **SERVER_DEFAULTS,
+    **AUTH_DEFAULTS,
     "configBlackList": "configBlackList;configStorePath",
     "controllerDLegerGroup": "",
     "controllerDLegerPeers": "",
@@ -133,6 +137,7 @@ class ControllerConfig(Struct):
         group: the Raft group's name; a store remembers it.
         self_id, peers: the group's members, this node among them.
         store_path: directory of log and snapshots.
+        auth: users and permissions.
         style: ``DLedger`` or ``jRaft``: whose spelling of 1005 operators' scripts expect.
     """
 
@@ -141,6 +146,7 @@ class ControllerConfig(Struct):
     self_id: str
     peers: tuple[Peer, ...]
     store_path: str
+    auth: AuthSettings
     style: str = "DLedger"
     unknown: tuple[str, ...] = ()
 
@@ -214,8 +220,9 @@ def load_config(properties: dict[str, str], *, home: str, user_home: str) -> Con
     values["controllerStorePath"] = store
     values["configStorePath"] = values["configStorePath"] or config_store
     config = ControllerConfig(
-        values, group, self_id, peers, os.path.join(store, "rmqha"), style, unknown
-    )
+        values, group, self_id, peers, os.path.join(store, "rmqha"), load_auth_settings(values),
+        style, unknown,
+    )  # fmt: skip
     values["listenPort"] = str(config.this.port)
     _check_numbers(config)
     return config
@@ -236,6 +243,10 @@ def _check_numbers(config: ControllerConfig) -> None:
         raise ConfigInvalid(f"logLevel={config.values['logLevel']} is not a level")
     if 0 < len(config.values["raftSecret"]) < SECRET_LENGTH_MIN:
         raise ConfigInvalid(f"raftSecret must have {SECRET_LENGTH_MIN} characters or more")
+    if config.auth.authentication and len(config.peers) > 1 and not config.values["raftSecret"]:
+        raise ConfigInvalid(
+            "authenticationEnabled=true needs raftSecret: controllers prove by it who they are"
+        )
     if config.values["logStyle"] not in ("auto", "json", "console"):
         raise ConfigInvalid(f"logStyle={config.values['logStyle']} is not a style")
     config.raft_settings()

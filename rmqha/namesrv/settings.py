@@ -12,6 +12,9 @@ import re
 
 from msgspec import Struct
 
+from rmqha.auth.settings import SERVER_DEFAULTS as AUTH_DEFAULTS
+from rmqha.auth.settings import AuthSettings
+from rmqha.auth.settings import load_settings as load_auth_settings
 from rmqha.base.errors import ConfigInvalid
 from rmqha.remoting.address import PORT_MAX
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX
@@ -25,6 +28,7 @@ BLACK_LIST = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHom
 # Defaults as Java prints them. Every key of this table is shown by 319.
 DEFAULTS: dict[str, str] = {
     **SERVER_DEFAULTS,
+    **AUTH_DEFAULTS,
     "clientRequestThreadPoolNums": "8",
     "clientRequestThreadPoolQueueCapacity": "50000",
     "clusterTest": "false",
@@ -114,10 +118,12 @@ class NamesrvConfig(Struct):
 
     Attributes:
         values: every key with its text, the defaults and the unknown ones included.
+        auth: users and permissions.
         unknown: keys of the file that this process has no use for.
     """
 
     values: dict[str, str]
+    auth: AuthSettings
     unknown: tuple[str, ...] = ()
 
     def integer(self, key: str) -> int:
@@ -181,7 +187,7 @@ def load_config(
         store_path or values["configStorePath"] or os.path.join(folder, "namesrv.properties")
     )
     unknown = tuple(sorted(key for key in values if key not in DEFAULTS))
-    config = NamesrvConfig(values, unknown)
+    config = NamesrvConfig(values, load_auth_settings(values), unknown)
     for key in sorted(DEFAULTS):
         reason = malformed(key, values[key])
         if reason is not None:

@@ -95,6 +95,7 @@ class SimCluster:
         self.states = StateWatch()
         self.history = EpochHistory()
         self.calls = CallLog(self.loop.time)
+        self.controller_keys: dict[str, str] = {}
         self.controllers: dict[str, ControllerService] = {}
         self.brokers: dict[str, BrokerAgent] = {}
         self.clocks: dict[str, SimClock] = {}
@@ -217,6 +218,7 @@ class SimCluster:
                 "raftDigestEveryEntries": str(self.options.digest_every),
                 "adoptUnknownBrokers": str(self.options.adopting).lower(),
                 "enableElectUncleanMaster": str(self.options.unclean).lower(),
+                **self.controller_keys,
             },
             home="",
             user_home="/home",

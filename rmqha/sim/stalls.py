@@ -47,7 +47,8 @@ class SimWatch:
         context.run(HOST.set, self._host)
         network = cluster.net.boot(self._host, context)
         limits = RemotingSettings(invoke_timeout_ms=settings.replicas.invoke_timeout_ms)
-        client = RemotingClient(network, self._clock, limits, connection_ids=cluster.ids)
+        sign = None if settings.credentials is None else settings.credentials.sign
+        client = RemotingClient(network, self._clock, limits, connection_ids=cluster.ids, sign=sign)
 
         def said(note: Note) -> None:
             cluster.counts[note.event] += 1

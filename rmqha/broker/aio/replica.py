@@ -245,7 +245,7 @@ class BrokerReplica:
         self.guard: StallGuard | None = None
         if watch is not None and config.stall_ms:
             self.guard = StallGuard(
-                watch, WatchSettings(config.replicas, config.stall_ms), clock, log,
+                watch, WatchSettings(config.replicas, config.stall_ms, config.auth.credentials), clock, log,
                 facts=self._said, on_fence=lambda is_up: self.manager.fence(is_up=is_up),
             )  # fmt: skip
 

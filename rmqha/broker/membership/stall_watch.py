@@ -16,6 +16,7 @@ from typing import NamedTuple, assert_never
 
 from msgspec import Struct
 
+from rmqha.auth.signature import Credentials
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.machine import Note
 from rmqha.broker.common.replicas_settings import ReplicasSettings
@@ -51,10 +52,12 @@ class WatchSettings(Struct, frozen=True):
     Attributes:
         replicas: the broker's own.
         stall_ms: so long a sign of life, or a write, may take.
+        credentials: what its requests are signed with; None for nothing.
     """
 
     replicas: ReplicasSettings
     stall_ms: int
+    credentials: Credentials | None = None
 
 
 class Looked(Struct, frozen=True):

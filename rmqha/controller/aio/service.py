@@ -11,6 +11,9 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 
+from rmqha.auth.aio.guard import Refusals
+from rmqha.auth.aio.server_guard import guarded
+from rmqha.auth.aio.server_users import ServerUsers
 from rmqha.base.errors import DiskFailed
 from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note
@@ -65,6 +68,8 @@ WRITE_CODES = frozenset(
         int(RequestCode.CONTROLLER_APPLY_BROKER_ID),
     }
 )
+PEER_CODES = frozenset({int(RequestCode.RAFT_HELLO), int(RequestCode.RAFT_MESSAGE)})
+"""Controllers prove by the raftSecret who they are."""
 NO_FIELDS: dict[str, str] = {}
 NOTES_PER_SECOND_MAX = 200
 READS_WAITING_MANY = 2_000
@@ -141,14 +146,29 @@ class ControllerService:
             network=network,
             log=log,
         )
-        self._client = RemotingClient(network, clock, remoting, connection_ids=connection_ids)
+        credentials = config.auth.credentials
+        self._client = RemotingClient(
+            network, clock, remoting, connection_ids=connection_ids,
+            sign=None if credentials is None else credentials.sign,
+        )  # fmt: skip
         self._notifier = Notifier(self._client, log)
         self._routes = RouteWatch(self._client, clock, log, self._driver.give)
+        self._users = ServerUsers(
+            config.auth.named, disk, clock, log, path=config.values["authUsersPath"],
+            reload_ms=config.integer("authUsersReloadMs"),
+        )  # fmt: skip
+        refusals = Refusals(clock, log)
+        self.metrics.refused = refusals.counts
+        handler = guarded(
+            self, config.auth, self._users, refusals, passes=PEER_CODES,
+            has_users=bool(config.auth.named or config.values["authUsersPath"]),
+        )  # fmt: skip
         self.server = RemotingServer(
-            network, clock, remoting, self, on_protocol_error=self._protocol_error,
+            network, clock, remoting, handler, on_protocol_error=self._protocol_error,
             is_full=lambda: len(self._reads) > READS_WAITING_MANY,
             connection_ids=connection_ids,
-            headers=HeaderCache(decode_beat=decode_heartbeat),
+            # A beat's fields are signed, too, and then needed as they came.
+            headers=HeaderCache(decode_beat=decode_heartbeat if handler is self else None),
         )  # fmt: skip
         self._tasks = Tasks(log)
         self._storing_config = asyncio.Lock()
@@ -169,8 +189,10 @@ class ControllerService:
 
         Raises:
             StoreCorrupted, StoreMismatch, DiskFailed: the store cannot be used.
+            ConfigInvalid: the file of users cannot be used.
             OSError: the port cannot be used.
         """
+        await self._users.load()
         if self._trace is not None:
             # Before the store is read: its snapshot is the machine's first event.
             await self._trace.open()
@@ -180,6 +202,8 @@ class ControllerService:
             self._replayed_index = self.raft.core.node.log.last_index
         await self.server.start(self.config.values["bindAddress"], self.config.this.port)
         self.raft.join()
+        if self.config.values["authUsersPath"]:
+            self._tasks.start(self._users.run(), name="users")
 
     async def stop(self) -> None:
         """Hand leadership over, flush, close."""

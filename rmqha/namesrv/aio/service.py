@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from rmqha.auth.aio.guard import Refusals
+from rmqha.auth.aio.server_guard import guarded
+from rmqha.auth.aio.server_users import ServerUsers
 from rmqha.base.errors import DiskFailed, RmqhaError, StoreCorrupted
 from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note
@@ -78,9 +81,22 @@ class NameServer:
         self.requests: dict[int, int] = {}
         self.protocol_errors = self.notifications_lost = 0
         self._tasks = Tasks(log)
-        self._client = RemotingClient(network, clock, remoting, connection_ids=connection_ids)
+        credentials = config.auth.credentials
+        self._client = RemotingClient(
+            network, clock, remoting, connection_ids=connection_ids,
+            sign=None if credentials is None else credentials.sign,
+        )  # fmt: skip
+        self._users = ServerUsers(
+            config.auth.named, disk, clock, log, path=config.values["authUsersPath"],
+            reload_ms=config.integer("authUsersReloadMs"),
+        )  # fmt: skip
+        self._refusals = Refusals(clock, log)
+        handler = guarded(
+            self, config.auth, self._users, self._refusals,
+            has_users=bool(config.auth.named or config.values["authUsersPath"]),
+        )  # fmt: skip
         self._server = RemotingServer(
-            network, clock, remoting, self, on_protocol_error=self._protocol_error,
+            network, clock, remoting, handler, on_protocol_error=self._protocol_error,
             connection_ids=connection_ids,
         )  # fmt: skip
         kv = self.machine.kv
@@ -111,6 +127,7 @@ class NameServer:
         return Scrape(
             figures(self.machine, self._clock.now_ms()), dict(self.requests),
             len(self._server.connections), self.protocol_errors, self.notifications_lost,
+            dict(self._refusals.counts),
         )  # fmt: skip
 
     async def start(self, host: str | None = None, port: int | None = None) -> int:
@@ -121,6 +138,7 @@ class NameServer:
             port: instead of ``listenPort``; 0 takes any.
 
         Raises:
+            ConfigInvalid: the file of users cannot be used.
             StoreCorrupted, DiskFailed: the KV configuration cannot be used; it is left alone.
             OSError: the port cannot be used.
         """
@@ -130,10 +148,13 @@ class NameServer:
             pass
         except StoreCorrupted as error:
             raise StoreCorrupted(f"{self.config.kv_path}: {error}") from error
+        await self._users.load()
         host = self.config.values["bindAddress"] if host is None else host
         port = self.config.integer("listenPort") if port is None else port
         await self._server.start(host, port)
         self._arm()
+        if self.config.values["authUsersPath"]:
+            self._tasks.start(self._users.run(), name="users")
         self._log.log("info", "name_server_started", host=host, port=self.port)
         return self.port
 

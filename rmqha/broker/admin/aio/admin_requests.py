@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from rmqha.auth.aio.guard import Refusals
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.admin.aio.config_text import ConfigText
 from rmqha.broker.admin.config_changes import ConfigRefused, read_update
@@ -26,6 +27,9 @@ from rmqha.runtime.properties import shown_properties
 
 class Asked(Broker, Protocol):
     """A broker that people ask about itself."""
+
+    refusals: Refusals
+    """Requests that users might not make."""
 
     @property
     def lease_facts(self) -> tuple[bool, int] | None:
@@ -130,6 +134,7 @@ class AdminProcessor:
             len(broker.topics.table.topics), len(broker.groups.table.groups),
             broker.statistics.written(), broker.statistics.read(), lags, left_out,
             broker.statistics.records_skipped + broker.store.queues.skipped,
+            dict(broker.refusals.counts),
         )  # fmt: skip
 
     def _facts(self) -> Facts:

@@ -1,0 +1,50 @@
+"""What stands before the handler of a name server or a controller."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from rmqha.auth.aio.guard import Guard, Refusals
+from rmqha.auth.aio.server_users import ServerUsers
+from rmqha.auth.check import Check
+from rmqha.auth.refused import Reason, Refused
+from rmqha.auth.server_rules import CHANGING, by_server_rules
+from rmqha.auth.settings import AuthSettings
+from rmqha.remoting.aio.server import ServerHandler
+from rmqha.remoting.command import RemotingCommand
+
+NO_CODES: frozenset[int] = frozenset()
+
+
+def guarded(
+    handler: ServerHandler, settings: AuthSettings, users: ServerUsers, refusals: Refusals,
+    *, has_users: bool, passes: frozenset[int] = NO_CODES,
+) -> ServerHandler:  # fmt: skip
+    """The handler, with what its settings ask for before it.
+
+    Args:
+        has_users: whether there can be any. Without, and without authentication, it is the handler
+            itself.
+        passes: codes that peers prove otherwise.
+    """
+    if settings.authentication:
+        # There are no policies here: who may sign is bound by the rules of servers.
+        checked = replace(settings, authorization=True)
+        return Guard(handler, Check(checked, users.find, by_server_rules), refusals, passes)
+    if has_users:
+        return Guard(handler, _ChangesOnly(settings, users), refusals, passes)
+    return handler
+
+
+class _ChangesOnly(Check):
+    """Without authentication: configuration is a super user's as soon as there is one."""
+
+    def __init__(self, settings: AuthSettings, users: ServerUsers) -> None:
+        super().__init__(settings, users.find, by_server_rules)
+        self._users = users
+
+    def __call__(self, request: RemotingCommand, peer: str) -> None:
+        if request.code not in CHANGING or not self._users.has_super:
+            return
+        if not self.user_of(request).is_super:
+            raise Refused(Reason.NOT_SUPER, "only a super user may do this, for there is one")
