@@ -14,12 +14,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import click
+import yaml
 from rich.console import Console
 
 from rmqha.admin.commands import ALL
 from rmqha.admin.render import Style, print_report
 from rmqha.admin.report import Report
 from rmqha.admin.spec import CommandSpec, Here
+from rmqha.auth.signature import Credentials
 from rmqha.base.errors import ConfigInvalid, DiskFailed, RmqhaError
 from rmqha.client.aio.exchanges import ExchangeClient
 from rmqha.client.exchange import Exchange, Unreachable
@@ -35,6 +37,7 @@ EXIT_UNREACHABLE = 3
 EXIT_INTERRUPTED = 130
 # Wide enough that nothing folds when the output goes to a file.
 FILE_COLUMNS = 200
+TOOLS_FILE = "RMQHA_TOOLS_FILE"
 _NUMBER_MAX = (1 << 64) - 1
 
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
@@ -100,7 +103,11 @@ async def _run(
     tls: Tls | None,
 ) -> int:
     clock, rng = SystemClock(), SystemRng()
-    remoting = RemotingClient(TcpNetwork(tls), clock, RemotingSettings())
+    credentials = read_credentials()
+    remoting = RemotingClient(
+        TcpNetwork(tls), clock, RemotingSettings(),
+        sign=None if credentials is None else credentials.sign,
+    )  # fmt: skip
     client, console = ExchangeClient(remoting), _console()
     try:
         while True:
@@ -117,6 +124,37 @@ async def _run(
             await clock.sleep(interval_s * 1000)
     finally:
         await remoting.close()
+
+
+def read_credentials() -> Credentials | None:
+    """Who asks: accessKey and secretKey of ``$ROCKETMQ_HOME/conf/tools.yml``, as in Java.
+
+    ``$RMQHA_TOOLS_FILE`` names another file.
+
+    Returns:
+        None without such a file.
+
+    Raises:
+        click.ClickException: there is one, and it names nobody.
+    """
+    named, home = os.environ.get(TOOLS_FILE), os.environ.get("ROCKETMQ_HOME")
+    if not named and not home:
+        return None
+    path = Path(named) if named else Path(home or "") / "conf" / "tools.yml"
+    try:
+        found = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        if named:
+            raise click.ClickException(f"{TOOLS_FILE}={path}: there is no such file") from None
+        return None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise click.ClickException(f"{path} cannot be read: {type(error).__name__}") from error
+    members = found if isinstance(found, dict) else {}
+    # YAML reads a key of digits as a number.
+    key, secret = (members.get(name) for name in ("accessKey", "secretKey"))
+    if key is None or secret is None:
+        raise click.ClickException(f"{path} has no accessKey and secretKey")
+    return Credentials(str(key), str(secret), str(members.get("securityToken") or ""))
 
 
 def _command(spec: CommandSpec) -> click.Command:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rmqha.admin.commands import (
+    acls,
     broker_consume_stats,
     broker_status,
     clean_broker_metadata,
@@ -34,6 +35,7 @@ from rmqha.admin.commands import (
     update_static_topic,
     update_sub_group,
     update_topic,
+    users,
     write_perm,
 )
 from rmqha.admin.spec import CommandSpec
@@ -74,4 +76,6 @@ ALL: tuple[CommandSpec, ...] = (
     clean_broker_metadata.SPEC,
     get_controller_config.SPEC,
     update_controller_config.SPEC,
+    *users.SPECS,
+    *acls.SPECS,
 )
