@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -55,17 +56,24 @@ class Alone:
     Args:
         kind: ``python`` or ``java``, for both.
         folder: of their files.
+        naming: further properties of a name server of ours.
         settings: further properties of the broker.
     """
 
-    def __init__(self, kind: str, folder: Path, **settings: object) -> None:
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        naming: Mapping[str, object] | None = None,
+        **settings: object,
+    ) -> None:
         self.kind = kind
         port = allocate_ports()[0]
         self.name_server: NameServer | PythonNameServer
         if kind == "java":
             self.name_server = NameServer(folder / "namesrv", port)
         else:
-            self.name_server = PythonNameServer(folder / "namesrv", port)
+            self.name_server = PythonNameServer(folder / "namesrv", port, naming)
         self.servers = self.name_server.address
         make = JavaAlone if kind == "java" else AloneBroker
         self.broker: JavaBroker = make(folder / "broker", self.servers, **settings)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ARTIFACTS = ("broker", "namesrv", "controller", "tools", "client")
 # Of 4.x only clients are of interest: they knew no controllers yet.
-CLIENT_ARTIFACTS = ("client",)
+CLIENT_ARTIFACTS = ("client", "acl")
 # 5.1.x releases have the DLedger controller only; JRaft came with 5.2.0.
 VERSIONS = ("5.1.4", "5.3.3", "5.5.0")
 DEFAULT_VERSION = "5.3.3"
@@ -78,11 +78,18 @@ def classpath(version: str = DEFAULT_VERSION) -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         target = folder / "classpath.txt"
         known = target.read_text() if target.exists() else ""
-        if known and all(Path(jar).exists() for jar in known.split(os.pathsep)):
+        wanted = (f"rocketmq-{artifact}-{version}.jar" for artifact in _artifacts(version))
+        if all(jar in known for jar in wanted) and all(
+            Path(jar).exists() for jar in known.split(os.pathsep)
+        ):
             return known
         resolved = _resolve(version, folder)
         _write_atomically(target, resolved)
         return resolved
+
+
+def _artifacts(version: str) -> tuple[str, ...]:
+    return CLIENT_ARTIFACTS if version.startswith("4.") else ARTIFACTS
 
 
 def _resolve(version: str, folder: Path) -> str:
@@ -90,8 +97,9 @@ def _resolve(version: str, folder: Path) -> str:
     if maven is None:
         raise JavaUnavailable("no mvn on the PATH")
     pom = folder / "pom.xml"
-    artifacts = CLIENT_ARTIFACTS if version.startswith("4.") else ARTIFACTS
-    dependencies = "".join(_DEPENDENCY.format(artifact=a, version=version) for a in artifacts)
+    dependencies = "".join(
+        _DEPENDENCY.format(artifact=a, version=version) for a in _artifacts(version)
+    )
     pom.write_text(_POM.format(version=version, dependencies=dependencies))
     fresh = folder / "classpath.resolving"
     command = [maven, "-q", "-B", "-f", str(pom), "dependency:build-classpath"]

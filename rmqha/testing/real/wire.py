@@ -6,6 +6,9 @@ interop tests and benches ask of controllers, brokers and name servers is here.
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import hmac
 import itertools
 import json
 import re
@@ -78,6 +81,29 @@ def loads(body: bytes) -> Any:
     return json.loads(_UNQUOTED_KEY.sub(_quote_key, text)) if text else None
 
 
+_signers: list[tuple[str, str]] = []
+
+
+@contextlib.contextmanager
+def signing(access_key: str, secret_key: str) -> Iterator[None]:
+    """All requests of this process are signed meanwhile."""
+    _signers.append((access_key, secret_key))
+    try:
+        yield
+    finally:
+        _signers.pop()
+
+
+def _signed(ext: Mapping[str, object], body: bytes) -> dict[str, str]:
+    fields = {key: _text(value) for key, value in ext.items() if value is not None}
+    if _signers:
+        fields["AccessKey"], secret = _signers[-1]
+        content = "".join(value for _, value in sorted(fields.items())).encode() + body
+        made = hmac.digest(secret.encode(), content, "sha1")
+        fields["Signature"] = base64.b64encode(made).decode()
+    return fields
+
+
 def encode(
     code: int, ext: Mapping[str, object], body: bytes = b"", opaque: int = 0, flag: int = 0
 ) -> bytes:
@@ -86,8 +112,9 @@ def encode(
         "code": code, "flag": flag, "language": "PYTHON", "opaque": opaque,
         "serializeTypeCurrentRPC": "JSON", "version": 479,
     }  # fmt: skip
-    if ext:
-        header["extFields"] = {key: _text(value) for key, value in ext.items() if value is not None}
+    fields = _signed(ext, body)
+    if fields:
+        header["extFields"] = fields
     raw = json.dumps(header, separators=(",", ":")).encode()
     return struct.pack(">II", 4 + len(raw) + len(body), len(raw)) + raw + body
 
