@@ -154,7 +154,7 @@ def test_java_brokers_when_they_sign_then_our_controllers_let_them_and_they_fail
         old = cluster.master()
         with Producer(cluster.name_server.address, "Signed") as producer:
             producer.wait_for_acks(50)
-            old.kill()
+            old.child.kill()
             info = cluster.controllers.wait_for_master("broker-a", other_than=old.controller_id)
             producer.wait_for_acks(50)
             assert_nothing_lost(cluster, producer, replicas=[cluster.broker(info.master_id)])

@@ -1,0 +1,197 @@
+"""Who may ask what: a server's check, request by request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from rmqha.auth.accounts import Account, UserStatus, UserType
+from rmqha.auth.check import Check, by_policies
+from rmqha.auth.contexts import BODIES, FREE, RULES, SPECIAL, contexts_of
+from rmqha.auth.refused import Reason, Refused
+from rmqha.auth.resources import Action, ResourceType
+from rmqha.auth.server_rules import by_server_rules
+from rmqha.auth.settings import AuthSettings
+from rmqha.auth.signature import Credentials
+from rmqha.broker.send.signed_request import BrokerCheck, decode_signed_message
+from rmqha.remoting import codec_json, fastjson
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.repeats import HeaderCache
+
+NOBODY: frozenset[int] = frozenset()
+SETTINGS = AuthSettings(True, True, NOBODY, NOBODY, {}, None)
+ANN, ROOT = Account("ann", "ann-secret"), Account("root", "root-secret", UserType.SUPER)
+BROKER = Account("shop", "shop-secret", broker_names=("broker-a", "shop-*"))
+PEER = "10.0.0.1:5000"
+CLUSTER = "C"
+
+
+def signed(code: int, by: Account, body: bytes = b"", **fields: str) -> RemotingCommand:
+    """A request with a user's signature."""
+    command = RemotingCommand(code, ext_fields=fields, body=body)
+    Credentials(by.name, by.password).sign(command)
+    return command
+
+
+def why_not(check: Check, request: RemotingCommand) -> Reason | None:
+    """Why a request is refused; None when it passes."""
+    try:
+        check(request, PEER)
+    except Refused as refused:
+        return refused.reason
+    return None
+
+
+def servers(*accounts: Account, settings: AuthSettings = SETTINGS) -> Check:
+    """The check of a controller or a name server."""
+    users = {one.name: one for one in accounts}
+    return Check(settings, users.get, by_server_rules)
+
+
+@pytest.mark.parametrize("code", [103, 104, 904, 1001, 1002, 1003, 1013])
+def test_broker_when_it_speaks_for_a_set_then_only_for_its_own(code: int) -> None:
+    """S5: a forged broker; and a normal user is none."""
+    check = servers(ANN, BROKER, ROOT)
+    for name, reason in (
+        ("broker-a", None), ("shop-7", None), ("shop-", None), ("broker-ab", Reason.NOT_SUPER),
+        ("shop", Reason.NOT_SUPER), ("", Reason.NOT_SUPER),
+    ):  # fmt: skip
+        assert why_not(check, signed(code, BROKER, brokerName=name)) is reason
+        assert why_not(check, signed(code, ANN, brokerName=name)) is Reason.NOT_SUPER
+        assert why_not(check, signed(code, ROOT, brokerName=name)) is None
+    assert why_not(check, signed(code, BROKER)) is Reason.NOT_SUPER
+
+
+@pytest.mark.parametrize("code", [1009, 1011, 318, 100, 102, 205, 216, 217, 327, 1008, 70_000])
+def test_change_when_no_super_user_asks_then_it_is_refused(code: int) -> None:
+    """Also what nobody knows."""
+    check = servers(ANN, BROKER, ROOT)
+    assert why_not(check, signed(code, BROKER, brokerName="broker-a")) is Reason.NOT_SUPER
+    assert why_not(check, signed(code, ROOT)) is None
+
+
+@pytest.mark.parametrize("code", [105, 106, 1004, 1005, 1006, 1010, 1012, 319])
+def test_question_when_any_user_asks_then_it_is_answered(code: int) -> None:
+    """Clients need routes; no secret is in any answer."""
+    assert why_not(servers(ANN), signed(code, ANN, topic="T")) is None
+
+
+def test_repeated_request_when_the_user_changes_then_it_is_looked_at_again() -> None:
+    """What was found once counts for the same bytes and the same account only."""
+    users = {"ann": ANN}
+    check = Check(SETTINGS, users.get, by_server_rules)
+    cache = HeaderCache()
+    request = signed(1004, ANN, brokerName="broker-a")
+
+    def again(opaque: int, body: bytes = b"") -> RemotingCommand:
+        request.opaque = opaque
+        return cache.decode(codec_json.encode_header(request), body)
+
+    assert [why_not(check, again(number)) for number in range(4)] == [None] * 4
+    assert cache.hits > 0
+    assert why_not(check, again(9, b"a body")) is Reason.WRONG_SIGNATURE
+    users["ann"] = replace(ANN, user_status=UserStatus.DISABLE)
+    assert why_not(check, again(10)) is Reason.DISABLED_USER
+    users["ann"] = replace(ANN, password="another")
+    assert why_not(check, again(11)) is Reason.WRONG_SIGNATURE
+    users.clear()
+    assert why_not(check, again(12)) is Reason.UNKNOWN_USER
+    users["ann"] = ANN
+    assert why_not(check, again(13)) is None
+
+
+def test_whitelist_when_a_code_is_on_it_then_it_is_free() -> None:
+    """Of signatures, or of policies alone."""
+    free = replace(SETTINGS, authentication_free=frozenset({1009}))
+    assert why_not(servers(settings=free), RemotingCommand(1009)) is None
+    free = replace(SETTINGS, authorization_free=frozenset({1009}))
+    assert why_not(servers(ANN, settings=free), signed(1009, ANN)) is None
+    assert why_not(servers(ANN, settings=free), RemotingCommand(1009)) is Reason.UNSIGNED
+
+
+MESSAGE = {
+    "a": "PG", "b": "T", "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1700000000000",
+    "h": "0", "i": "UNIQ_KEY\x01U1\x02WAIT\x01true\x02", "j": "0", "k": "false", "m": "false",
+}  # fmt: skip
+NAMES = st.sampled_from([*MESSAGE, "l", "lo", "n", "SecurityToken", "zone"])
+
+
+@given(
+    st.dictionaries(NAMES, st.text(st.characters(exclude_categories=["Cs"]), max_size=5)),
+    st.sets(st.sampled_from(sorted(MESSAGE))),
+    st.binary(max_size=30),
+    st.one_of(st.none(), NAMES),
+)
+def test_message_when_read_the_quick_way_then_it_is_checked_as_any_other(
+    more: dict[str, str], less: set[str], body: bytes, changed: str | None
+) -> None:
+    """Whatever fields a client sends, and whichever is changed on the way."""
+    fields = {k: v for k, v in {**MESSAGE, **more}.items() if k not in less}
+    request = signed(310, ROOT, body, **fields)
+    assert request.ext_fields is not None
+    if changed is not None:
+        request.ext_fields[changed] = request.ext_fields.get(changed, "") + "x"
+    header = codec_json.encode_header(request)
+    check = BrokerCheck(SETTINGS, {"root": ROOT}.get, CLUSTER)
+    plain = Check(SETTINGS, {"root": ROOT}.get, by_policies(CLUSTER))
+    quick = why_not(check, decode_signed_message(header, body))
+    assert quick is why_not(plain, codec_json.decode_command(header, body))
+    assert (quick is None) == (changed is None)
+
+
+def test_contexts_when_asked_of_every_known_code_then_something_or_free() -> None:
+    """No code passes because nobody has thought of it."""
+    for code in {*range(1, 420), *range(500, 520), *range(900, 1020), *range(3001, 3011), 200_050}:
+        if code in FREE or code in SPECIAL or code in BODIES:
+            continue
+        found = contexts_of(RemotingCommand(code), CLUSTER)
+        assert [one.resource.key for one in found] == [f"Cluster:{CLUSTER}"]
+        if code not in RULES:
+            assert found[0].actions == (Action.UPDATE,)
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "keys"),
+    [
+        (34, {"consumerDataSet": [{"groupName": "G", "subscriptionDataSet": [
+            {"topic": "T"}, {"topic": "%RETRY%G"}]}]}, ["Group:G", "Topic:T"]),
+        (41, {"consumerGroup": "G", "mqSet": [{"topic": "T"}]}, ["Group:G", "Topic:T"]),
+        (42, {"consumerGroup": "G", "mqSet": []}, ["Group:G"]),
+        (400, {"consumerGroup": "G", "topic": "T"}, ["Group:G", "Topic:T"]),
+        (401, {"consumerGroup": "G", "topic": "T"}, ["Group:G"]),
+        (200, {"groupName": "G"}, ["Group:G"]),
+        (225, {"groupConfigList": [{"groupName": "G"}, {"groupName": "H"}]}, ["Group:G", "Group:H"]),
+        (18, {"topicConfigList": [{"topicName": "T"}]}, ["Topic:T"]),
+        (200_151, {"acks": [{"c": "G", "t": "%RETRY%G"}, {"c": "H", "t": "T"}]},
+         ["Group:G", "Group:H", "Topic:T"]),
+    ],
+)  # fmt: skip
+def test_contexts_when_the_body_names_resources_then_all_of_them(
+    code: int, body: dict[str, Any], keys: list[str]
+) -> None:
+    """A body that cannot be read asks for nothing that could be allowed."""
+    found = contexts_of(RemotingCommand(code, body=fastjson.dumps(body)), CLUSTER)
+    assert [one.resource.key for one in found] == keys
+    for wrong in (b"[1]", b"{", b'{"consumerDataSet":7,"mqSet":7,"acks":7,"groupConfigList":7,'
+                  b'"topicConfigList":7,"consumerGroup":7}'):  # fmt: skip
+        with pytest.raises(Refused) as caught:
+            contexts_of(RemotingCommand(code, body=wrong), CLUSTER)
+        assert caught.value.reason is Reason.MALFORMED
+
+
+def test_contexts_when_a_retry_topic_is_meant_then_its_group_is() -> None:
+    """Clients use these topics without a policy of their own."""
+    pull = {"topic": "%RETRY%G", "consumerGroup": "G"}
+    for code in (11, 361, 14, 15):
+        keys = [
+            one.resource.key for one in contexts_of(RemotingCommand(code, ext_fields=pull), "C")
+        ]
+        assert keys == ["Group:G"]
+    found = contexts_of(RemotingCommand(10, ext_fields={"topic": "%RETRY%G"}), CLUSTER)
+    assert [(one.resource.kind, one.actions) for one in found] == [
+        (ResourceType.GROUP, (Action.SUB,))
+    ]
