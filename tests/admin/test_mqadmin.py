@@ -44,6 +44,12 @@ STATIC = {
 """A static topic as broker-a, the only one, knows it."""
 
 
+_USER = b'{"username":"ann","password":"p","userType":"Super","userStatus":"enable"}'
+_ACL = b'{"subject":"User:ann","policies":[]}'
+KEPT = {3004: _USER, 3005: b"[" + _USER + b"]", 3009: _ACL, 3010: b"[" + _ACL + b"]"}
+"""Users and their policies."""
+
+
 class Cluster:
     """One port that answers as the captured name server, controller and broker do.
 
@@ -82,6 +88,8 @@ class Cluster:
             return self._here(command, last_answer(CONTROLLER, command.code))
         if command.code == 351:
             return command.reply(0, body=fastjson.dumps(STATIC))
+        if 3001 <= command.code <= 3010:
+            return command.reply(0, body=KEPT.get(command.code, b""))
         if command.code == 513:
             return command.reply(0)
         if command.code in FIRST:
@@ -163,6 +171,18 @@ def lines_of(cluster: Cluster) -> dict[str, list[str]]:
         "deleteLogicalQueue": ["-n", here, "-t", "S", "-c", "DefaultCluster", "-fr", "true"],
         "consumeMessage": ["-n", here, "-t", "Shown", "-b", "broker-a", "-i", "1"],
         "resetOffsetByTime": ["-n", here, "-g", "G", "-t", "Shown", "-s", "now"],
+        "createUser": ["-b", here, "-u", "ann", "-p", "p"],
+        "updateUser": ["-b", here, "-u", "ann", "-p", "p"],
+        "deleteUser": ["-b", here, "-u", "ann"],
+        "getUser": ["-b", here, "-u", "ann"],
+        "listUser": ["-b", here],
+        "copyUser": ["-f", here, "-t", here],
+        "createAcl": ["-b", here, "-s", "User:ann", "-r", "*", "-a", "All", "-d", "Allow"],
+        "updateAcl": ["-b", here, "-s", "User:ann", "-r", "*", "-a", "All", "-d", "Allow"],
+        "deleteAcl": ["-b", here, "-s", "User:ann"],
+        "getAcl": ["-b", here, "-s", "User:ann"],
+        "listAcl": ["-b", here],
+        "copyAcl": ["-f", here, "-t", here],
     }
 
 
@@ -178,6 +198,9 @@ ASKS = {
     "deleteLogicalQueue": 215, "migrateLogicalQueue": 351, "queryLogicalQueueMapping": 351,
     "remappingStaticTopic": 351, "updateLogicalQueueMapping": 351, "updateLogicalQueueNum": 351,
     "updateStaticTopic": 351,
+    "createUser": 3001, "updateUser": 3002, "deleteUser": 3003, "getUser": 3004, "listUser": 3005,
+    "copyUser": 3005, "createAcl": 3006, "updateAcl": 3007, "deleteAcl": 3008, "getAcl": 3009,
+    "listAcl": 3010, "copyAcl": 3010,
 }  # fmt: skip
 """The request of each command that matters."""
 

@@ -264,3 +264,57 @@ def test_controller_when_asked_then_only_known_users_may(cluster: ReplicaCluster
     assert "innerClientAuthenticationCredentials=******" in shown
     assert "secret" not in shown.replace("raftSecret", "")
     done(ask(cluster, 1009, body=b"slaveNotifyDelayMs=200", by=ROOT, to=address))
+
+
+PLAIN_ACL = b"""
+accounts:
+  - accessKey: ann
+    secretKey: ann-secret
+    topicPerms: [Orders=PUB]
+  - accessKey: admin
+    secretKey: admin-secret
+    admin: true
+"""
+
+
+def test_plain_acl_when_a_broker_reigns_then_its_accounts_are_users() -> None:
+    """Once: what was changed since is not undone by the next master."""
+    keys = {**KEYS, "migrateAuthFromV1Enabled": "true", "plainAclPath": "/conf/plain_acl.yml"}
+    with ReplicaCluster(seed=43, **keys) as cluster:
+        cluster.controller_keys = CONTROLLER_KEYS
+        for host in cluster.broker_hosts:
+            cluster.loop.run_until_complete(cluster.disks[host].make_dirs("/conf"))
+            work = cluster.disks[host].write_atomic("/conf/plain_acl.yml", PLAIN_ACL)
+            cluster.loop.run_until_complete(work)
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "SyncStateSet of three")
+        cluster.until(lambda: master_of(cluster).accounts.find("ann"), "users")
+        done(send(cluster, 1))
+        admin = Credentials("admin", "admin-secret")
+        done(ask(cluster, 3002, {"username": "ann"}, {"password": "newer"}, by=admin))
+        cluster.kill(cluster.host_of(master_of(cluster)))
+        cluster.until(lambda: cluster.master() is not None, "another master")
+        cluster.run_for(2_000)
+        assert refused(send(cluster, 2)) == "check signature failed."
+        done(send(cluster, 3, by=Credentials("ann", "newer")))
+
+
+def test_configuration_when_authentication_is_off_then_it_takes_a_super_user_once_there_is_one() -> (
+    None
+):
+    """And messages go on as ever: no guard stands before them."""
+    with ReplicaCluster(seed=44, replicas=1) as cluster:
+        cluster.boot_all()
+        address = master_of(cluster).config.address
+        change = b"transactionCheckMax=7"
+        done(ask(cluster, 25, body=change, by=None))
+        done(make_user(cluster, Credentials("root", "root-secret"), userType="Super"))
+        for by in (None, ANN, Credentials("root", "x")):
+            refused(ask(cluster, 25, body=b"transactionCheckMax=9", by=by))
+            refused(ask(cluster, 3005, by=by))
+            refused(ask(cluster, 3001, {"username": "x"}, {"password": "x"}, by=by))
+        done(ask(cluster, 26, by=None))
+        done(ask(cluster, 310, send_fields(1), b"x", by=None, to=address))
+        done(make_user(cluster))
+        assert "super user" in refused(ask(cluster, 25, body=change, by=ANN))
+        done(ask(cluster, 25, body=b"transactionCheckMax=9"))
