@@ -83,6 +83,7 @@ TESTED_THROUGH = {
     "rmqha.broker.pop.aio.ordered": "tests/broker/test_pop_order_in_simulator.py",
     "rmqha.broker.pop.aio.peek_requests": "tests/broker/test_pop_in_simulator.py",
     "rmqha.broker.pop.aio.pop_requests": "tests/broker/test_pop_in_simulator.py",
+    "rmqha.broker.topics.aio.account_file": "tests/broker/test_accounts_in_simulator.py",
     "rmqha.broker.topics.aio.group_file": "tests/broker/test_metadata_in_simulator.py",
     "rmqha.broker.topics.aio.topic_file": "tests/broker/test_metadata_in_simulator.py",
     "rmqha.cli.broker_agent": "tests/cli/test_demo.py",

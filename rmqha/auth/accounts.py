@@ -19,7 +19,7 @@ from rmqha.auth.refused import ChangeRefused
 from rmqha.auth.resources import Action, Resource, named, parse_resource
 
 SUBJECT_PREFIX = "User:"
-NAME_LENGTH_MAX = 255
+USERNAME_LENGTH_MAX = 255
 PASSWORD_LENGTH_MAX = 1024
 ENTRIES_MAX = 1_000
 """Of one account: each of a request's resources is compared to all of them."""
@@ -174,7 +174,7 @@ class Account(Struct, frozen=True):
         }
 
     def acl_members(self) -> dict[str, Any]:
-        """``AclInfo``."""
+        """The body ``AclInfo`` of Java."""
         return {"policies": [one.members() for one in self.policies], "subject": self.subject}
 
     def members(self) -> dict[str, Any]:
@@ -200,8 +200,8 @@ def read_user(name: str | None, members: Mapping[str, Any], old: Account | None)
     """
     if not name or not name.strip():
         raise ChangeRefused("username can not be blank")
-    if len(name) > NAME_LENGTH_MAX or not name.isprintable():
-        raise ChangeRefused(f"a username has at most {NAME_LENGTH_MAX} printable characters")
+    if len(name) > USERNAME_LENGTH_MAX or not name.isprintable():
+        raise ChangeRefused(f"a username has at most {USERNAME_LENGTH_MAX} printable characters")
     password = _text(members, "password")
     if old is None and not (password and password.strip()):
         raise ChangeRefused("password can not be blank")

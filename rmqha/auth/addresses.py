@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 
-KNOWN_MAX = 4096
+COMPARED_MAX = 1024
+"""Answers that are kept."""
 
 
 def address_error(text: object) -> str | None:
@@ -19,7 +20,7 @@ def address_error(text: object) -> str | None:
     return None if _network(text) is not None else "The source ip is invalid."
 
 
-@lru_cache(KNOWN_MAX)
+@lru_cache(COMPARED_MAX)
 def is_in_range(source_ip: str, text: str) -> bool:
     """Whether an address is the one, or in the range, that a policy names."""
     network = _network(text)

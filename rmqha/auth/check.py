@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rmqha.auth.accounts import NAME_LENGTH_MAX, Account
+from rmqha.auth.accounts import USERNAME_LENGTH_MAX, Account
 from rmqha.auth.addresses import ip_of
 from rmqha.auth.contexts import contexts_of
 from rmqha.auth.decide import check_allowed
@@ -38,18 +38,30 @@ class Check:
         self.settings = settings
         self._find = find
         self._authorize = authorize
-        # The dict itself is kept with its id, so that no other one can have it.
-        self._signed: dict[int, tuple[dict[str, str], Account]] = {}
+        # What has passed: requests without a body, by their fields' dict and their peer. The dict
+        # itself is kept with its id, so that no other one can have it.
+        self._passed: dict[tuple[int, str], tuple[dict[str, str], int, Account]] = {}
         self._keys: dict[str, tuple[Account, Key]] = {}
 
     def __call__(self, request: RemotingCommand, peer: str) -> None:
         """Let a request pass, or not; raises Refused."""
-        settings, code = self.settings, request.code
+        fields, code = request.ext_fields, request.code
+        asked = id(fields), peer
+        known = self._passed.get(asked)
+        if known is not None and known[1] == code and not request.body:
+            account = known[2]
+            if self._find(account.name) is account:
+                return
+        settings = self.settings
         if code in settings.authentication_free:
             return
         account = self.user_of(request)
         if settings.authorization and code not in settings.authorization_free:
             self._authorize(account, request, peer)
+        if fields and not request.body:
+            if len(self._passed) >= KNOWN_MAX:
+                self._passed.clear()
+            self._passed[asked] = (fields, code, account)
 
     def user_of(self, request: RemotingCommand) -> Account:
         """Who has signed a request; raises Refused, in Java's words."""
@@ -57,33 +69,26 @@ class Check:
         if not fields:
             raise Refused(Reason.UNSIGNED, "authentication field is null.")
         account, key = self.key_of(fields.get(ACCESS_KEY))
-        known = self._signed.get(id(fields))
-        if known is not None and known[1] is account and not request.body:
-            return account
         content = signed_content(fields, request.body, request.version)
         if not key.fits(content, fields.get(SIGNATURE) or ""):
             raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.")
-        if not request.body:
-            if len(self._signed) >= KNOWN_MAX:
-                self._signed.clear()
-            self._signed[id(fields)] = (fields, account)
         return account
 
     def key_of(self, name: str | None) -> tuple[Account, Key]:
         """The user of a name, who may sign, and the key to that; raises Refused."""
         if not name:
             raise Refused(Reason.UNSIGNED, "username cannot be null.")
-        account = self._find(name)
+        account, known = self._find(name), self._keys.get(name)
+        if known is not None and known[0] is account:
+            return known
         if account is None:
-            raise Refused(Reason.UNKNOWN_USER, f"User:{name[:NAME_LENGTH_MAX]} is not found.")
+            raise Refused(Reason.UNKNOWN_USER, f"User:{name[:USERNAME_LENGTH_MAX]} is not found.")
         if not account.is_enabled:
             raise Refused(Reason.DISABLED_USER, f"User:{name} is disabled.")
-        known = self._keys.get(name)
-        if known is None or known[0] is not account:
-            if len(self._keys) >= KNOWN_MAX:
-                self._keys.clear()
-            known = self._keys[name] = account, Key(account.password)
-        return known
+        if len(self._keys) >= KNOWN_MAX:
+            self._keys.clear()
+        found = self._keys[name] = account, Key(account.password)
+        return found
 
 
 def by_policies(cluster: str) -> Authorize:

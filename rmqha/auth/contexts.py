@@ -27,7 +27,6 @@ NO_FIELDS: dict[str, str] = {}
 PUB, SUB, GET = (Action.PUB,), (Action.SUB,), (Action.GET,)
 CREATE, UPDATE, DELETE = (Action.CREATE,), (Action.UPDATE,), (Action.DELETE,)
 SUB_OR_GET, SUB_OR_UPDATE = (Action.SUB, Action.GET), (Action.SUB, Action.UPDATE)
-SUB_OR_CREATE = (Action.SUB, Action.CREATE)
 
 
 class Context(NamedTuple):

@@ -9,9 +9,10 @@ of 5.3.3.
 
 from __future__ import annotations
 
-import hmac
 from binascii import b2a_base64
 from collections.abc import Mapping
+from hashlib import sha1
+from hmac import compare_digest
 
 from msgspec import Struct
 
@@ -20,7 +21,10 @@ from rmqha.remoting.command import RemotingCommand
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
 SECURITY_TOKEN = "SecurityToken"
-UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
+BLOCK_BYTES = 64
+"""Of SHA-1."""
+
+UNSIGNED_FIELD = "_UNIQUE_KEY_QUERY"
 VERSION_4_9_3 = 399
 """Clients up to this release add the field above behind their signature."""
 
@@ -40,7 +44,7 @@ class Credentials(Struct, frozen=True):
             fields[SECURITY_TOKEN] = self.security_token
         fields.pop(SIGNATURE, None)
         content = signed_content(fields, command.body)
-        fields[SIGNATURE] = Key(self.secret_key).signature(content).decode()
+        fields[SIGNATURE] = Key(self.secret_key).signature(content)
         command.ext_fields = fields
 
 
@@ -50,7 +54,7 @@ def signed_content(fields: Mapping[str, str], body: bytes, version: int | None =
     Args:
         version: of the client, when the fields are as they came; None while they are made.
     """
-    left_out = UNIQUE_KEY_QUERY if version is not None and version <= VERSION_4_9_3 else SIGNATURE
+    left_out = UNSIGNED_FIELD if version is not None and version <= VERSION_4_9_3 else SIGNATURE
     text = "".join(
         [fields[name] for name in sorted(fields) if name not in (SIGNATURE, left_out)]
     ).encode()
@@ -58,19 +62,36 @@ def signed_content(fields: Mapping[str, str], body: bytes, version: int | None =
 
 
 class Key:
-    """A password, ready to sign with: HMAC-SHA1, in base64."""
+    """A password, ready to sign with: HMAC-SHA1, in base64.
 
-    __slots__ = ("_started",)
+    Both hashes of the HMAC have taken the password already; ``hmac`` itself takes half as long again.
+    """
+
+    __slots__ = ("_inner", "_outer")
 
     def __init__(self, secret_key: str) -> None:
-        self._started = hmac.new(secret_key.encode(), digestmod="sha1")
+        key = secret_key.encode()
+        if len(key) > BLOCK_BYTES:
+            key = sha1(key, usedforsecurity=False).digest()
+        key = key.ljust(BLOCK_BYTES, b"\0")
+        self._inner = sha1(key.translate(_INNER), usedforsecurity=False)
+        self._outer = sha1(key.translate(_OUTER), usedforsecurity=False)
 
-    def signature(self, content: bytes) -> bytes:
+    def signature(self, content: bytes) -> str:
         """The signature of some content."""
-        mac = self._started.copy()
-        mac.update(content)
-        return b2a_base64(mac.digest(), newline=False)
+        inner = self._inner.copy()
+        inner.update(content)
+        outer = self._outer.copy()
+        outer.update(inner.digest())
+        return b2a_base64(outer.digest(), newline=False).decode()
 
     def fits(self, content: bytes, signature: str) -> bool:
         """Whether a signature is that of a content, in a time that does not say how nearly."""
-        return hmac.compare_digest(self.signature(content), signature.encode(errors="replace"))
+        try:
+            return compare_digest(self.signature(content), signature)
+        except TypeError:  # not ASCII
+            return False
+
+
+_INNER = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER = bytes(byte ^ 0x5C for byte in range(256))

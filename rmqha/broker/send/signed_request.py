@@ -119,7 +119,7 @@ class BrokerCheck(Check):
         account, key = self.key_of(sent.access_key)
         if not key.fits(sent.content(request.body), sent.signature):
             raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.")
-        if not self._authorizes_messages or account.is_super:
+        if not self._authorizes_messages:
             return
         asked = sent.access_key, sent.b, peer
         if self._allowed.get(asked) is not account:

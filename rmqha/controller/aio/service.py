@@ -168,7 +168,9 @@ class ControllerService:
             is_full=lambda: len(self._reads) > READS_WAITING_MANY,
             connection_ids=connection_ids,
             # A beat's fields are signed, too, and then needed as they came.
-            headers=HeaderCache(decode_beat=decode_heartbeat if handler is self else None),
+            headers=HeaderCache(
+                decode_beat=None if config.auth.authentication else decode_heartbeat
+            ),
         )  # fmt: skip
         self._tasks = Tasks(log)
         self._storing_config = asyncio.Lock()
