@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from rmqha.auth.settings import SERVER_DEFAULTS as AUTH_DEFAULTS
 from rmqha.base.errors import ConfigInvalid
 from rmqha.namesrv.settings import DEFAULTS, MUTABLE, POSITIVE, RouteSettings, load_config
 
 OWN = {
     "brokersMax", "connectionsMax", "kvBytesMax", "logLevel", "logStyle", "metricsExporterType",
     "metricsLabel", "metricsPromExporterHost", "metricsPromExporterPort", "nameLengthMax",
-    "registrationBytesMax", "routesMax", "statusPageHost", "statusPagePort",
+    "registrationBytesMax", "routesMax", "statusPageHost", "statusPagePort", *AUTH_DEFAULTS,
 }  # fmt: skip
 # What mqadmin getNamesrvConfig shows of a Java 5.3.3 name server, but for paths.
 JAVA = """
