@@ -21,6 +21,7 @@ _PULLED = frozenset(
         ResponseCode.PULL_OFFSET_MOVED,
     }
 )  # fmt: skip
+_QUEUE_OFFSET_AT = slice(20, 28)
 _PHYSICAL_OFFSET_AT = slice(28, 36)
 _HEAD_SIZE = 36
 
@@ -52,6 +53,8 @@ class Pulled(NamedTuple):
         next_offset: where to go on.
         edge: where the queue begins and ends.
         body: records, back to back.
+        delta: what is added to the queue offsets of these records: those of a segment of a
+            logical queue count from elsewhere.
     """
 
     code: int
@@ -59,6 +62,7 @@ class Pulled(NamedTuple):
     next_offset: int
     edge: Edge
     body: bytes
+    delta: int = 0
 
     @classmethod
     def of(cls, answer: RemotingCommand, offset: int) -> Pulled:
@@ -66,7 +70,15 @@ class Pulled(NamedTuple):
         got = answer.ext_fields
         edge = Edge(long_field(got, "minOffset", 0), long_field(got, "maxOffset", 0))
         following = long_field(got, "nextBeginOffset", offset)
-        return cls(answer.code, answer.remark or "", following, edge, answer.body)
+        delta = long_field(got, "offsetDelta", 0)
+        return cls(answer.code, answer.remark or "", following, edge, answer.body, delta)
+
+    @property
+    def first_offset(self) -> int | None:
+        """The offset of the first record in its queue, a logical one in a logical queue."""
+        if self.first_record is None:
+            return None
+        return int.from_bytes(self.body[_QUEUE_OFFSET_AT], signed=True) + self.delta
 
     @property
     def first_record(self) -> tuple[int, int] | None:

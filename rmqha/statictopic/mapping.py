@@ -206,7 +206,7 @@ class TopicQueueMappingDetail(Struct, frozen=True):
             scope=as_text(members.get("scope")) or GLOBAL_SCOPE,
             dirty=members.get("dirty") is True,
             hosted_queues=dict(
-                sorted((_queue_id(key), _segments(items)) for key, items in queues.items())
+                sorted((queue_id(key), _segments(items)) for key, items in queues.items())
             ),
         )
 
@@ -224,8 +224,12 @@ def _segments(value: object) -> Segments:
     return tuple(map(LogicQueueMappingItem.of, items))
 
 
-def _queue_id(key: object) -> int:
-    """A key of a map; fastjson writes it bare or quoted, and readers give either."""
+def queue_id(key: object) -> int:
+    """A key of a map; fastjson writes it bare or quoted, and readers give either.
+
+    Raises:
+        RemoteProtocolError: it is no number of a queue.
+    """
     number = parse_number(key, INT32_MAX) if isinstance(key, str) else key
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < QUEUES_MAX:
         raise RemoteProtocolError(f"{key!r} is no logical queue")

@@ -129,7 +129,7 @@ def test_topic_when_unknown_then_said_at_once(cluster: RmqCluster) -> None:
         assert Planner(live, by_pattern, print).known_and({}) == {}
 
 
-def test_topic_when_static_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topic_when_static_then_its_logical_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     """By its name, and by a pattern that it matches; the route is a name server's own."""
     node = Node()
     node.register(mappings={"A": mapping_info("A")})
@@ -144,16 +144,13 @@ def test_topic_when_static_then_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(MasterClient, "_topics", asked)
     monkeypatch.setattr("rmqha.client.aio.master_client.topic_route", route_of)
+    logical = [QueueKey("A", "__syslo__global__", one) for one in (0, 1)]
     for chosen in ({"topic": "A"}, {"subscribe": "B,A"}, {"subscribePattern": ".*"}):
         options = read_options({"nameServer": "127.0.0.1:1", **chosen})
-        with (
-            connect(options) as live,
-            pytest.raises(ConfigInvalid, match="A is a static topic"),
-        ):
-            Planner(live, options, print).queues()
-    options = read_options({"nameServer": "127.0.0.1:1", "topic": "B"})
-    with connect(options) as live:
-        assert {one.topic for one in Planner(live, options, print).queues()} == {"B"}
+        with connect(options) as live:
+            found = Planner(live, options, print).queues()
+        assert [one for one in found if one.topic == "A"] == logical
+        assert {one.topic for one in found} == ({"A"} if chosen == {"topic": "A"} else {"A", "B"})
 
 
 def test_pattern_when_given_then_the_users_topics(cluster: RmqCluster) -> None:

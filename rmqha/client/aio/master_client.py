@@ -10,20 +10,16 @@ Source: RocketMQ's protocol as observed.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Self, TypeVar
 
-from rmqha.base.errors import (
-    ConfigInvalid,
-    ConnectFailed,
-    ConnectionLost,
-    RemoteProtocolError,
-    RequestTimeout,
-)
+from rmqha.base.errors import ConnectFailed, ConnectionLost, RemoteProtocolError, RequestTimeout
 from rmqha.base.ids import MASTER_ID
 from rmqha.client.aio.exchanges import ExchangeClient
 from rmqha.client.brokers import cluster_info, topic_route
 from rmqha.client.exchange import Exchange, Refused, Unreachable, ask_any
+from rmqha.client.logical import Leaders, begins_at, decode_segments, is_logical, mapping_request
 from rmqha.client.offsets import Edge
 from rmqha.client.pull import Pulled, is_pulled, pull_request
 from rmqha.client.routes import QueueKey, TopicRoute, decode_names
@@ -37,6 +33,7 @@ from rmqha.remoting.topic_names import AUTO_CREATE_TOPIC, PERM_WRITE
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.loop import loop_runner
 from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.statictopic.mapping import Segments
 
 RETRY_MS = 50
 ASKED_AT_ONCE = 64
@@ -50,6 +47,7 @@ PASSING: frozenset[int] = frozenset(
         ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.FLUSH_DISK_TIMEOUT,
         ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT,
         ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.NOT_LEADER_FOR_QUEUE,
     }
 )  # fmt: skip
 """Answers of a broker that another moment, or another master, may not give. The three in the middle
@@ -94,6 +92,7 @@ class MasterClient:
         self._remoting = RemotingClient(TcpNetwork(), self.clock, settings)
         self._admin = ExchangeClient(self._remoting)
         self._masters: dict[str, str] = {}
+        self._leaders: dict[str, Leaders] = {}
         self._writables: dict[str, list[QueueKey]] = {}
 
     def __enter__(self) -> Self:
@@ -139,7 +138,6 @@ class MasterClient:
 
         Raises:
             Unreachable, Refused: no name server tells.
-            ConfigInvalid: a static topic, whose queues wander between broker sets.
         """
         return self.call(self.find_route(topic))
 
@@ -151,8 +149,7 @@ class MasterClient:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise
-        if route.is_mapped:
-            raise ConfigInvalid(f"{topic} is a static topic: its logical queues cannot be used")
+        self._leaders[topic] = Leaders.of(topic, route)
         return route
 
     async def _named(self, make: Callable[[], Exchange[T]]) -> T:
@@ -184,9 +181,33 @@ class MasterClient:
             Refused: an answer that will not change.
             Unreachable: no master gave one in time; what the last one said is in the message.
         """
+        return await self._until_accepted(
+            f"broker set {broker_name}", lambda: self._master(broker_name), make, accepts
+        )
+
+    async def _on_queue(
+        self,
+        queue: QueueKey,
+        make: Callable[[], RemotingCommand],
+        accepts: Callable[[RemotingCommand], bool] = _succeeded,
+    ) -> RemotingCommand:
+        """Ask whoever is master for a queue as ``on_master`` does; whoever leads a logical one."""
+        if not is_logical(queue):
+            return await self.on_master(queue.broker_name, make, accepts)
+        return await self._until_accepted(
+            f"the leader of {queue}", lambda: self._master_for(queue), make, accepts
+        )
+
+    async def _until_accepted(
+        self,
+        who: str,
+        find: Callable[[], Coroutine[Any, Any, str | None]],
+        make: Callable[[], RemotingCommand],
+        accepts: Callable[[RemotingCommand], bool],
+    ) -> RemotingCommand:
         deadline_ms = self.clock.now_ms() + self.failover_timeout_ms
         while True:
-            address = await self._master(broker_name)
+            address = await find()
             problem: Exception = Unreachable("no master is known")
             if address is not None:
                 try:
@@ -197,10 +218,8 @@ class MasterClient:
                     if error.code not in PASSING:
                         raise
                     problem = error
-            self._masters.pop(broker_name, None)
-            await self._before_next(
-                deadline_ms, f"broker set {broker_name} gave no answer", problem
-            )
+            self.forget_masters()
+            await self._before_next(deadline_ms, f"{who} gave no answer", problem)
 
     async def _before_next(self, deadline_ms: int, what: str, problem: Exception) -> None:
         """Wait a moment before the next attempt; raises Unreachable when there shall be none."""
@@ -211,8 +230,12 @@ class MasterClient:
         await self.clock.sleep(RETRY_MS)
 
     def forget_masters(self) -> None:
-        """Ask the name servers again who is master: one that was may answer as a slave."""
+        """Ask the name servers again who is master, or leads a logical queue.
+
+        One that was may answer as a slave, or for a queue that has moved away.
+        """
         self._masters.clear()
+        self._leaders.clear()
 
     async def _once(
         self, address: str, command: RemotingCommand, accepts: Callable[[RemotingCommand], bool]
@@ -231,6 +254,18 @@ class MasterClient:
                 if MASTER_ID in group.broker_addrs
             }
         return self._masters.get(broker_name)
+
+    async def _leader(self, queue: QueueKey) -> str | None:
+        """The broker set of a queue; None for a logical one that nobody leads now."""
+        if not is_logical(queue):
+            return queue.broker_name
+        if queue.topic not in self._leaders and await self.find_route(queue.topic) is None:
+            return None
+        return self._leaders[queue.topic].names.get(queue)
+
+    async def _master_for(self, queue: QueueKey) -> str | None:
+        name = await self._leader(queue)
+        return None if name is None else await self._master(name)
 
     # -- queues ------------------------------------------------------------------------------------
 
@@ -260,9 +295,7 @@ class MasterClient:
         fields = ext_fields(
             topic=queue.topic, queueId=queue.queue_id, timestamp=time_ms, bname=queue.broker_name
         )
-        answer = await self.on_master(
-            queue.broker_name, lambda: RemotingCommand(code, ext_fields=dict(fields))
-        )
+        answer = await self._on_queue(queue, lambda: RemotingCommand(code, ext_fields=dict(fields)))
         found = long_field(answer.ext_fields, "offset", None)
         if found is None:
             raise RemoteProtocolError(f"{queue}: an answer without an offset")
@@ -310,7 +343,7 @@ class MasterClient:
         self, queue: QueueKey, ranges: Sequence[tuple[int, int]], expression: str
     ) -> list[Pulled]:
         first, *others = ranges
-        address = self._masters.get(queue.broker_name)
+        address = await self._master_for(queue)
 
         async def ahead(wanted: tuple[int, int]) -> Pulled | None:
             if address is None:
@@ -338,8 +371,8 @@ class MasterClient:
         return found
 
     async def _pull(self, queue: QueueKey, offset: int, count: int, expression: str) -> Pulled:
-        answer = await self.on_master(
-            queue.broker_name,
+        answer = await self._on_queue(
+            queue,
             lambda: pull_request(self._group, queue, offset, count, expression),
             is_pulled,
         )
@@ -350,9 +383,50 @@ class MasterClient:
 
         async def ends(queue: QueueKey) -> tuple[int, int] | None:
             pulled = await self._pull(queue, offsets[queue], 1, "*")
-            return pulled.first_record
+            # Where a segment has ended, the next one's first message comes.
+            is_other = is_logical(queue) and pulled.first_offset != offsets[queue]
+            return None if is_other else pulled.first_record
 
         return self.call(self._each(offsets, ends))
+
+    # -- segments of logical queues ----------------------------------------------------------------
+
+    def segments(self, queues: Iterable[QueueKey]) -> dict[QueueKey, Segments]:
+        """The segments of each logical queue among these, as its leader knows them.
+
+        A queue without a leader that knows it just now is left out.
+
+        Raises:
+            Refused, Unreachable: as ``on_master``.
+            RemoteProtocolError: a leader's mapping is malformed.
+        """
+        return self.call(self._segments(queues))
+
+    async def _segments(self, queues: Iterable[QueueKey]) -> dict[QueueKey, Segments]:
+        led: dict[tuple[str, str], list[QueueKey]] = {}
+        for queue in queues:
+            if is_logical(queue) and (name := await self._leader(queue)) is not None:
+                led.setdefault((name, queue.topic), []).append(queue)
+        found: dict[QueueKey, Segments] = {}
+        for (name, topic), listed in led.items():
+            answer = await self.on_master(name, functools.partial(mapping_request, topic))
+            lists = decode_segments(answer.body)
+            found |= {one: lists[one.queue_id] for one in listed if lists.get(one.queue_id)}
+        return found
+
+    def next_offset(self, queue: QueueKey, offset: int, history: Segments) -> int:
+        """The first offset from ``offset`` on that a logical queue can have a message at.
+
+        Between two segments there are none.
+
+        Raises:
+            Refused, Unreachable: as ``on_master``.
+        """
+        pulled = self.call(self._pull(queue, offset, 1, "*"))
+        if pulled.first_offset is not None:
+            return max(offset, pulled.first_offset)
+        is_gap = pulled.next_offset > offset and begins_at(history, pulled.next_offset)
+        return pulled.next_offset if is_gap else offset
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -384,14 +458,14 @@ class MasterClient:
                         raise
                     problem = error
             turn += 1
-            self._masters.pop(queue.broker_name if queues else "", None)
+            self.forget_masters()
             self._writables.pop(topic, None)
             await self._before_next(deadline_ms, f"{topic} took no message", problem)
 
     async def _stored(self, queue: QueueKey, command: RemotingCommand) -> RemotingCommand:
-        address = await self._master(queue.broker_name)
+        address = await self._master_for(queue)
         if address is None:
-            raise Unreachable(f"broker set {queue.broker_name} has no master")
+            raise Unreachable(f"{queue} has no master")
         return await self._once(address, command, _succeeded)
 
     async def _writable(self, topic: str) -> list[QueueKey]:
@@ -401,6 +475,9 @@ class MasterClient:
             route, most = await self.find_route(topic), INT32_MAX
             if route is None:
                 route, most = await self.find_route(AUTO_CREATE_TOPIC), NEW_TOPIC_QUEUES
+            if route is not None and route.is_mapped:
+                self._writables[topic] = self._leaders[topic].allowing(PERM_WRITE)
+                return self._writables[topic]
             found = [
                 QueueKey(topic, one.broker_name, queue_id)
                 for one in (() if route is None else route.queues)

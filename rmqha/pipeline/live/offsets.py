@@ -15,11 +15,17 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid, RmqhaError
+from rmqha.client.logical import is_logical
 from rmqha.client.offsets import Edge
 from rmqha.client.routes import QueueKey
 from rmqha.remoting.bodies import EpochEntryCache
+from rmqha.statictopic.mapping import Segments
+from rmqha.statictopic.translate import last_decided, segment_at
 
 VERSION = 1
+
+Histories = Mapping[QueueKey, Segments]
+"""Of logical queues, as far as they are known."""
 
 
 class DataLost(RmqhaError):
@@ -80,6 +86,29 @@ class Progress(Struct, frozen=True):
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigInvalid(f"the checkpoint's offsets cannot be read: {found}") from error
         return cls(queues, logs)
+
+
+class Holder(NamedTuple):
+    """Who has the messages in front of a place, and the first offset that is theirs."""
+
+    broker_name: str
+    first: int
+
+
+def holder_of(queue: QueueKey, offset: int, segments: Histories) -> Holder:
+    """The holder of what a queue has in front of an offset.
+
+    Of a logical queue it is the segment in which the offset lies; nobody's while that is unknown.
+    """
+    if not is_logical(queue):
+        return Holder(queue.broker_name, 0)
+    item = segment_at(segments.get(queue, ()), offset)
+    return Holder("", offset) if item is None else Holder(item.broker_name, item.logic_offset)
+
+
+def is_newest(history: Segments, offset: int) -> bool:
+    """Whether an offset of a queue lies where messages still come; of ordinary queues all do."""
+    return segment_at(history, offset) == last_decided(history)
 
 
 class Loss(NamedTuple):

@@ -9,15 +9,19 @@ from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.client.aio.master_client import RETRY_MS, MasterClient
+from rmqha.client.logical import Leaders
 from rmqha.client.offsets import Edge
 from rmqha.client.routes import QueueKey
 from rmqha.pipeline.live.offsets import (
     Cut,
     DataLost,
+    Histories,
     LogPlace,
     Loss,
     Progress,
     cut_of,
+    holder_of,
+    is_newest,
     losses,
     place_of,
     told,
@@ -88,6 +92,9 @@ class Planner:
             if route is None:
                 if self._options.pattern is None and not may_miss:
                     raise ConfigInvalid(f"topic {topic} does not exist")
+                continue
+            if route.is_mapped:
+                found += Leaders.of(topic, route).allowing(PERM_READ)
                 continue
             found += [
                 QueueKey(topic, one.broker_name, queue_id)
@@ -198,16 +205,35 @@ class Planner:
                 break
             self._cluster.sleep(RETRY_MS)
         begin = {queue: start.queues.get(queue, edge.low) for queue, edge in edges.items()}
-        rewound = self._rewound(begin, edges, cuts)
+        segments = self._cluster.segments(begin)
+        rewound = self._rewound(begin, edges, cuts, segments)
         mended = {one.queue for one in rewound}
         found = sorted([one for one in found if one.queue not in mended] + rewound)
         self._settle(found, "data was lost")
         begin |= {one.queue: one.resume for one in found if one.queue in begin}
+        begin |= self._behind_gaps(begin, edges, segments)
         logs = {name: place for name, place in start.logs.items() if name not in cuts}
         return Resumed(Progress(begin, logs), edges)
 
+    def _behind_gaps(
+        self, begin: Mapping[QueueKey, int], edges: Edges, segments: Histories
+    ) -> dict[QueueKey, int]:
+        """Where queues go on that stand between two segments, or before a gap.
+
+        ``maxOffsetsPerTrigger`` would be spent on thousands of offsets without messages.
+        """
+        return {
+            queue: min(self._cluster.next_offset(queue, begin[queue], history), edges[queue].high)
+            for queue, history in segments.items()
+            if edges[queue].low <= begin[queue] < edges[queue].high
+            and not is_newest(history, begin[queue])
+        }
+
     def _cuts(self, start: Progress) -> dict[str, Cut]:
-        names = {queue.broker_name for queue in start.queues}
+        if not start.logs:
+            return {}
+        segments = self._cluster.segments(start.queues)
+        names = {holder_of(queue, offset, segments)[0] for queue, offset in start.queues.items()}
         cuts = {}
         for name, place in start.logs.items():
             epochs = self._cluster.epochs(name) if name in names else None
@@ -217,17 +243,27 @@ class Planner:
         return cuts
 
     def _rewound(
-        self, begin: Mapping[QueueKey, int], edges: Edges, cuts: Mapping[str, Cut]
+        self,
+        begin: Mapping[QueueKey, int],
+        edges: Edges,
+        cuts: Mapping[str, Cut],
+        segments: Histories,
     ) -> list[Loss]:
-        """The queues of cut logs in which messages before ``begin`` are other ones now."""
+        """The queues of cut logs in which messages before ``begin`` are other ones now.
+
+        No segment that has been read through gets messages any more, so that of a logical queue
+        only the segment counts in which it stands.
+        """
         found = []
         for queue, offset in begin.items():
-            cut, edge = cuts.get(queue.broker_name), edges[queue]
+            name, first = holder_of(queue, offset, segments)
+            cut, edge = cuts.get(name), edges[queue]
             if cut is None:
                 continue
-            resume = self._first_behind(queue, cut.offset, edge.low, min(offset, edge.high))
+            low = max(edge.low, first)
+            resume = self._first_behind(queue, cut.offset, low, min(offset, edge.high))
             if resume < offset:
-                reason = f"the log of {queue.broker_name} was cut at {cut.offset}"
+                reason = f"the log of {name} was cut at {cut.offset}"
                 found.append(Loss(queue, offset, resume, reason))
         return found
 
@@ -247,24 +283,28 @@ class Planner:
     ) -> Progress:
         """The progress that ends at these offsets.
 
-        A queue whose last message cannot be had just now stays where it was: it comes later.
+        A queue whose last message cannot be had just now stays where it was: it comes later. In
+        an older segment of a logical queue there may be no message at an offset.
 
         Args:
             begin: where it was; empty for a stream that begins.
             logs: the places in logs that are known.
         """
+        segments = self._cluster.segments(ends)
+        holders = {queue: holder_of(queue, offset, segments) for queue, offset in ends.items()}
         asked = {
             queue: offset - 1
             for queue, offset in ends.items()
-            if offset != begin.get(queue) and edges[queue].low < offset
+            if offset != begin.get(queue) and max(edges[queue].low, holders[queue].first) < offset
         }
         queues = dict(ends)
         furthest: dict[str, int] = {}
         for queue, place in self._cluster.record_ends(asked).items():
-            if place is None:
+            if place is not None:
+                name = holders[queue].broker_name
+                furthest[name] = max(furthest.get(name, 0), place[1])
+            elif is_newest(segments.get(queue, ()), ends[queue]):
                 queues[queue] = begin.get(queue, ends[queue])
-                continue
-            furthest[queue.broker_name] = max(furthest.get(queue.broker_name, 0), place[1])
         placed = dict(logs)
         for name, offset in furthest.items():
             known = logs.get(name)

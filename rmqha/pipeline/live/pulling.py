@@ -12,12 +12,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.client.aio.master_client import RETRY_MS, MasterClient
+from rmqha.client.logical import begins_at, is_logical
 from rmqha.client.pull import Pulled
+from rmqha.client.routes import QueueKey
 from rmqha.pipeline.commitlog.columns import SCHEMA as LOG_SCHEMA
 from rmqha.pipeline.commitlog.columns import Columns
 from rmqha.pipeline.live.offsets import DataLost, Loss, QueueRange
@@ -69,31 +72,31 @@ class RangeReader:
             Refused, Unreachable: the broker set cannot be read.
             RemoteProtocolError: a record cannot be read.
         """
-        bodies: list[bytes] = []
+        found: list[Pulled] = []
         size = count = 0
-        for body in self._bodies(wanted):
-            bodies.append(body)
-            size += len(body)
+        for pulled in self._answers(wanted):
+            found.append(pulled)
+            size += len(pulled.body)
             count += self._options.pull_batch_size
             if size >= BATCH_BYTES or count >= BATCH_RECORDS:
-                yield from self._batch(wanted, b"".join(bodies))
-                bodies.clear()
+                yield from self._batch(wanted, found)
+                found.clear()
                 size = count = 0
-        if bodies:
-            yield from self._batch(wanted, b"".join(bodies))
+        if found:
+            yield from self._batch(wanted, found)
 
-    def _bodies(self, wanted: QueueRange) -> Iterator[bytes]:
+    def _answers(self, wanted: QueueRange) -> Iterator[Pulled]:
         offset, patience = wanted.start, _Patience(self._cluster)
         ahead = _Ahead(self._cluster, self._options, wanted)
         while offset < wanted.stop:
             pulled = ahead.take(offset)
-            low = self._deleted_before(pulled)
+            low = self._deleted_before(wanted.queue, pulled)
             if low > offset:
                 loss = Loss(wanted.queue, offset, low, f"messages before {low} have been deleted")
                 offset = self._lost(loss)
             elif pulled.code != ResponseCode.PULL_OFFSET_MOVED and pulled.next_offset > offset:
                 if pulled.code == ResponseCode.SUCCESS:
-                    yield pulled.body
+                    yield pulled
                 offset = pulled.next_offset
                 patience.renew()
             elif not patience.wait():
@@ -103,12 +106,18 @@ class RangeReader:
                 self._lost(Loss(wanted.queue, offset, min(offset, high), reason))
                 return
 
-    def _deleted_before(self, pulled: Pulled) -> int:
+    def _deleted_before(self, queue: QueueKey, pulled: Pulled) -> int:
         """The first offset behind messages that have gone with their files; 0 when none have."""
         if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
             return pulled.edge.low
         if pulled.code != ResponseCode.PULL_RETRY_IMMEDIATELY:
             return 0
+        if is_logical(queue):
+            history = self._cluster.segments((queue,)).get(queue, ())
+            if begins_at(history, pulled.next_offset):
+                return 0
+            if pulled.edge.low == pulled.next_offset:
+                return pulled.next_offset
         # Nothing that is there is passed over when all is wanted.
         is_gap = pulled.status == WAS_REMOVING or self._options.expression == "*"
         return pulled.next_offset if is_gap else 0
@@ -121,23 +130,37 @@ class RangeReader:
 
     # -- columns -----------------------------------------------------------------------------------
 
-    def _batch(self, wanted: QueueRange, data: bytes) -> Iterator[pa.RecordBatch]:
+    def _batch(self, wanted: QueueRange, found: list[Pulled]) -> Iterator[pa.RecordBatch]:
+        data = b"".join(one.body for one in found)
         columns = Columns(memoryview(data), record_positions(data))
+        firsts = np.cumsum([0, *(len(one.body) for one in found[:-1])])
+        of_pull = np.searchsorted(firsts, columns.positions, side="right") - 1
+        deltas = np.array([one.delta for one in found], np.int64)[of_pull]
         if columns.bad.any():
             at = columns.number("physicalOffset")[columns.bad][0]
             raise RemoteProtocolError(f"{wanted}: the record at {at} of the log has wrong lengths")
-        offsets = columns.number("queueOffset")
-        columns.keep((offsets >= wanted.start) & (offsets < wanted.stop))
-        tags = self._options.tags
+        offsets = columns.number("queueOffset") + deltas
+        kept = (offsets >= wanted.start) & (offsets < wanted.stop)
+        columns.keep(kept)
+        offsets, tags = offsets[kept], self._options.tags
         if tags is not None and len(columns.positions):
             # The broker compares hashes.
-            kept = pc.is_in(columns.to_arrays(("tags",))["tags"], pa.array(sorted(tags)))
-            columns.keep(kept.to_numpy(zero_copy_only=False))
+            named = pc.is_in(columns.to_arrays(("tags",))["tags"], pa.array(sorted(tags)))
+            kept = named.to_numpy(zero_copy_only=False)
+            columns.keep(kept)
+            offsets = offsets[kept]
         if len(columns.positions):
-            yield self._record_batch(wanted, columns)
+            yield self._record_batch(wanted, columns, offsets)
 
-    def _record_batch(self, wanted: QueueRange, columns: Columns) -> pa.RecordBatch:
+    def _record_batch(
+        self, wanted: QueueRange, columns: Columns, offsets: npt.NDArray[np.int64]
+    ) -> pa.RecordBatch:
         arrays = columns.to_arrays(self._columns)
+        if is_logical(wanted.queue):
+            # A record has its segment's numbers.
+            queue_id = pa.scalar(wanted.queue.queue_id, SCHEMA.field("queueId").type)
+            arrays["queueId"] = pa.repeat(queue_id, len(offsets))
+            arrays["queueOffset"] = pa.array(offsets)
         arrays["brokerName"] = pa.repeat(wanted.queue.broker_name, len(columns.positions))
         if "body" in arrays or "sysFlag" in arrays:
             _decompress(columns, arrays)
