@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from rmqha.base.errors import StoreCorrupted
+from rmqha.remoting.headers import INT32_MAX
 
 OFFSET_MAX = 2**63 - 1
 """Java's end of the last epoch, where an end has to be shown."""
@@ -215,8 +216,12 @@ def parse_epochs(text: bytes) -> EpochCache:
 
 
 def _parse_line(line: str) -> EpochEntry:
-    epoch, start = line.split("-")
-    return EpochEntry(int(epoch), int(start))
+    numbers = line.split("-")
+    epoch, start = map(int, numbers)
+    # A number that no slave could be sent is none of Java's, or ours.
+    if epoch > INT32_MAX or start > OFFSET_MAX:
+        raise ValueError(f"{line[:80]} has numbers of more than 32 and 64 bits")
+    return EpochEntry(epoch, start)
 
 
 class LoadedEpochs(NamedTuple):

@@ -95,7 +95,8 @@ def decode_command(header: bytes, body: bytes) -> RemotingCommand:
     """
     try:
         known = _decode_header(header)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # What nests too deep for the one is refused by the other, in words.
         return _decode_leniently(header, body)
     language = known.language
     if language not in LANGUAGE_CODES:

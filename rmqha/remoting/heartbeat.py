@@ -102,7 +102,7 @@ def decode_heartbeat(header: bytes, body: bytes) -> RemotingCommand:
     """
     try:
         command = _decode(header)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return codec_json.decode_command(header, body)
     if command.code != HEARTBEAT or command.serialize_type or command.ext_fields is not None:
         return codec_json.decode_command(header, body)

@@ -213,7 +213,7 @@ def unpack(packed: Any, types: Mapping[str, type]) -> Any:
         if what == "d":
             return dict(zip(values[::2], values[1::2], strict=True))
         return {"t": tuple, "l": list, "s": frozenset}[what](values)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
         raise TraceUnreadable(f"no value of this release: {packed!r:.200}") from error
 
 
@@ -271,7 +271,7 @@ def read_records(data: bytes) -> Iterator[Record]:
             return
         try:
             record = _decode(data[start:position])
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise TraceUnreadable(f"no record at {start}: {error}") from error
         if first != isinstance(record, Opened):
             raise TraceUnreadable("a trace begins with what it is, once")

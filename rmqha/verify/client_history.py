@@ -127,7 +127,7 @@ def decode_line(line: bytes) -> Header | Record:
         raise RemoteProtocolError(f"a line of {len(line)} bytes")
     try:
         record: Header | Record = _decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(str(error)) from error
     return record
 

@@ -88,7 +88,7 @@ def decode_message(header: bytes, body: bytes) -> RemotingCommand:
     if header.startswith(START):
         try:
             known = _decode(header)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return codec_json.decode_command(header, body)
         if known.code == _SEND_MESSAGE_V2:
             # The language says nothing that a broker would want to know of a message.

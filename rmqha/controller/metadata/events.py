@@ -137,7 +137,7 @@ def from_proposal(data: bytes) -> tuple[int, int, Event]:
     """
     try:
         proposal = _decode_proposal(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreCorrupted(f"not a proposal of format {PROPOSAL_FORMAT}: {error}") from error
     return proposal.term, proposal.token, proposal.event
 
@@ -155,6 +155,6 @@ def from_entry(data: bytes) -> Said:
     """
     try:
         found: _Proposal | StateMarked | StateCompared = _decode_entry(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StoreCorrupted(f"not a proposal and no state record: {error}") from error
     return found.event if isinstance(found, _Proposal) else found

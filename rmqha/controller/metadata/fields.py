@@ -58,7 +58,7 @@ def parse_sync_state_set(body: bytes) -> tuple[tuple[BrokerId, ...], int] | None
     """
     try:
         known = _decode_sync_state_set(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _parse_leniently(body)
     return tuple(sorted(set(known.ids))), known.epoch
 

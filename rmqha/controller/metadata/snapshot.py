@@ -45,5 +45,5 @@ def from_snapshot(data: bytes) -> tuple[int, MetadataState]:
             )
         index, sets = fields
         return _decode_number(index), MetadataState.from_packed(_decode_list(sets))
-    except (ValueError, msgspec.DecodeError) as error:
+    except (ValueError, msgspec.DecodeError, RecursionError) as error:
         raise StoreCorrupted(f"not a snapshot of the controller: {error}") from error

@@ -147,7 +147,7 @@ class MetadataState:
                 one = _decode_set(part).to_set()
                 sets[one.broker_name] = one
                 parts[one.broker_name] = bytes(part)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise StoreCorrupted(f"a snapshot holds something that is no set: {error}") from error
         state = cls(sets)
         state.packed.loaded(parts)

@@ -181,5 +181,5 @@ def decode_message(data: bytes) -> Message:
     try:
         message: Message = _decode(data)
         return message
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RemoteProtocolError(f"raft message cannot be read: {error}") from error

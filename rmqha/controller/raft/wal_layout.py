@@ -371,10 +371,18 @@ class Recovery:
 
 def _standing(name: str, packed: object) -> Standing:
     match packed:
-        case [str(kind), str(store_id), list(founders)]:
+        case [str(kind), str(store_id), list(founders)] if all(map(_is_founder, founders)):
             return Standing(kind, store_id, tuple((node, store) for node, store in founders))
         case _:
             raise StoreCorrupted(f"{name}: unknown standing {str(packed)[:80]}")
+
+
+def _is_founder(packed: object) -> bool:
+    match packed:
+        case [str(), str()]:
+            return True
+        case _:
+            return False
 
 
 def next_good_frame(view: memoryview, offset: int, magic: bytes) -> int | None:
