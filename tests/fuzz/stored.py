@@ -128,8 +128,9 @@ def record(data: bytes) -> None:
             gather_keys(view, 0, head.size, 0, count_max=100)
         if head.size > 0:
             found = decode(view, head)
+            assert found.message().body == found.body
+            assert found.message_id
             found.property_map()
-            found.message_id(), found.body, found.message()
             properties_of(view[head.position : head.position + head.size])
     scan(view, 0, len(data), 0, check_crc=True, count_max=100)
 
