@@ -14,8 +14,10 @@ import functools
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Self, TypeVar
 
+from rmqha.auth.signature import Credentials
 from rmqha.base.errors import ConnectFailed, ConnectionLost, RemoteProtocolError, RequestTimeout
 from rmqha.base.ids import MASTER_ID
+from rmqha.client.access import Access
 from rmqha.client.aio.exchanges import ExchangeClient
 from rmqha.client.brokers import cluster_info, topic_route
 from rmqha.client.exchange import Exchange, Refused, Unreachable, ask_any
@@ -33,6 +35,8 @@ from rmqha.remoting.topic_names import AUTO_CREATE_TOPIC, PERM_WRITE
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.loop import loop_runner
 from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.aio.tls import Tls
+from rmqha.runtime.logs import Logger
 from rmqha.statictopic.mapping import Segments
 
 RETRY_MS = 50
@@ -77,10 +81,20 @@ class MasterClient:
         timeout_ms: of one request to a broker.
         failover_timeout_ms: of all attempts of one request together.
         group: to pull as.
+        access: what lets it in; None for open doors.
+
+    Raises:
+        ConfigInvalid: files of ``access`` cannot be used.
     """
 
     def __init__(
-        self, name_servers: Sequence[str], *, timeout_ms: int, failover_timeout_ms: int, group: str
+        self,
+        name_servers: Sequence[str],
+        *,
+        timeout_ms: int,
+        failover_timeout_ms: int,
+        group: str,
+        access: Access | None = None,
     ) -> None:
         self._name_servers = tuple(name_servers)
         self._timeout_ms = timeout_ms
@@ -89,7 +103,12 @@ class MasterClient:
         self.clock = SystemClock()
         self._runner = loop_runner()
         settings = RemotingSettings(connect_timeout_ms=min(CONNECT_TIMEOUT_MS, timeout_ms))
-        self._remoting = RemotingClient(TcpNetwork(), self.clock, settings)
+        access = access or Access()
+        tls = Tls(access.tls, Logger()) if access.tls else None
+        user = Credentials(access.access_key, access.secret_key) if access.access_key else None
+        self._remoting = RemotingClient(
+            TcpNetwork(tls), self.clock, settings, sign=None if user is None else user.sign
+        )
         self._admin = ExchangeClient(self._remoting)
         self._masters: dict[str, str] = {}
         self._leaders: dict[str, Leaders] = {}

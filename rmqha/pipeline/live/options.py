@@ -15,21 +15,27 @@ from typing import Any
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.client.access import Access
 from rmqha.client.routes import QueueKey
 from rmqha.remoting.address import parse_address
 from rmqha.remoting.headers import INT64_MAX, parse_number
 from rmqha.remoting.topic_names import topic_error
+from rmqha.runtime.tls_settings import read_tls
 
 NAME = "rocketmq"
+ACCESS_OPTIONS = (
+    "accessKey", "secretKey", "tls.enable", "tls.client.authServer", "tls.client.trustCertPath",
+    "tls.client.certPath", "tls.client.keyPath", "tls.client.keyPassword",
+)  # fmt: skip
 READ_OPTIONS = (
     "nameServer", "topic", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets",
     "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "failOnDataLoss",
     "subExpression", "includeBody", "pullBatchSize", "pullTimeoutMs", "failoverTimeoutMs",
-    "consumerGroup",
+    "consumerGroup", *ACCESS_OPTIONS,
 )  # fmt: skip
 WRITE_OPTIONS = (
     "nameServer", "topic", "producerGroup", "batchBytes", "batchMessages", "maxMessageBytes",
-    "sendTimeoutMs", "failoverTimeoutMs",
+    "sendTimeoutMs", "failoverTimeoutMs", *ACCESS_OPTIONS,
 )  # fmt: skip
 SPARK_OPTIONS = frozenset({"checkpointlocation", "queryname", "outputmode"})
 """What Spark itself hands to a sink of a stream."""
@@ -94,6 +100,7 @@ class ReadOptions(Struct, frozen=True):
     pull_timeout_ms: int
     failover_timeout_ms: int
     consumer_group: str
+    access: Access = Access()
 
     @property
     def tags(self) -> frozenset[str] | None:
@@ -120,6 +127,7 @@ class WriteOptions(Struct, frozen=True):
     message_bytes_max: int
     send_timeout_ms: int
     failover_timeout_ms: int
+    access: Access = Access()
 
 
 def read_options(given: Mapping[str, str]) -> ReadOptions:
@@ -144,6 +152,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         pull_timeout_ms=said.number("pullTimeoutMs", TIMEOUT_MS, 1, INT64_MAX),
         failover_timeout_ms=said.number("failoverTimeoutMs", FAILOVER_TIMEOUT_MS, 0, INT64_MAX),
         consumer_group=said.text("consumerGroup", CONSUMER_GROUP),
+        access=_access(said),
     )
 
 
@@ -167,6 +176,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         message_bytes_max=message_max,
         send_timeout_ms=said.number("sendTimeoutMs", TIMEOUT_MS, 1, INT64_MAX),
         failover_timeout_ms=said.number("failoverTimeoutMs", FAILOVER_TIMEOUT_MS, 0, INT64_MAX),
+        access=_access(said),
     )
 
 
@@ -235,6 +245,23 @@ class _Said:
         if text not in ("true", "false"):
             raise ConfigInvalid(f"{name}={text} must be true or false")
         return bool(text == "true")
+
+
+def _access(said: _Said) -> Access:
+    """What lets this reader or writer in."""
+    tls = {
+        name: text
+        for name in ACCESS_OPTIONS
+        if name.startswith("tls.") and (text := said.text(name, None)) is not None
+    }
+    if tls:
+        # What a machine has under /etc is for its servers.
+        tls["tls.config.file"] = ""
+    read_tls(tls)
+    user, secret = said.text("accessKey", ""), said.text("secretKey", "")
+    if bool(user) != bool(secret):
+        raise ConfigInvalid("accessKey and secretKey belong together")
+    return Access(tls, user, secret)
 
 
 def _name_servers(said: _Said) -> tuple[str, ...]:

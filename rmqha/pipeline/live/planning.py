@@ -50,6 +50,7 @@ def connect(options: ReadOptions) -> MasterClient:
         timeout_ms=options.pull_timeout_ms,
         failover_timeout_ms=options.failover_timeout_ms,
         group=options.consumer_group,
+        access=options.access,
     )
 
 

@@ -85,6 +85,7 @@ class _Writer:
             timeout_ms=options.send_timeout_ms,
             failover_timeout_ms=options.failover_timeout_ms,
             group=CONSUMER_GROUP,
+            access=options.access,
         ) as cluster:
             sender = _Sender(cluster, options, Turns(*task))
             batcher = Batcher(options)
