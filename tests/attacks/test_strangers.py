@@ -19,10 +19,10 @@ from rmqha.remoting.bodies import SyncStateSet
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.remoting.frame import encode
 from rmqha.testing.cluster import RmqCluster
-from rmqha.testing.nodes import Node
 from rmqha.testing.real import wire
 from rmqha.testing.settings import BROKER_NAME
 
+pytestmark = pytest.mark.alone
 FLOOD = Path(__file__).with_name("flood.py")
 FLOODS = 4
 FLOOD_S = 4.0
@@ -102,10 +102,6 @@ def longest_answer_s(port: int, code: int, fields: dict[str, str], floods: list[
             asked += 1
     assert asked > 20
     return longest
-
-
-def _leader(cluster: RmqCluster) -> Node:
-    return cluster.wait_for_leader()
 
 
 @pytest.mark.parametrize(
