@@ -83,17 +83,22 @@ class Registration(Struct, frozen=True):
 
 
 class ElectedMaster(NamedTuple):
-    """Who the controllers say is master of a broker set."""
+    """Who the controllers say is master of a broker set.
+
+    Attributes:
+        replicas: addresses of all replicas of the set, the master's among them.
+    """
 
     address: str
     epoch: int
+    replicas: frozenset[str]
 
 
 class ElectedMasters(Protocol):
     """What an embedded controller knows; a name server without one has none of this."""
 
-    def elected_master(self, broker_name: str) -> tuple[str, int] | None:
-        """Address and master epoch of a set's master; None without a set or a master."""
+    def elected_master(self, broker_name: str) -> tuple[str, int, frozenset[str]] | None:
+        """Address and epoch of a set's master, and all addresses; None without set or master."""
 
 
 class ConnectionClosed(Struct, frozen=True):

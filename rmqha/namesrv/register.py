@@ -54,7 +54,7 @@ def register(
         elected: the master by the embedded controller's word; None without it.
     """
     key = BrokerAddr(broker.cluster_name, broker.address)
-    refused = _refusal(table, settings, key, broker)
+    refused = _refusal(table, settings, key, broker, elected)
     if refused is not None:
         return Registered(
             [_note("registration_refused", "warning", broker, reason=refused)], refused
@@ -73,10 +73,16 @@ def register(
 
 
 def _refusal(
-    table: RouteTable, settings: RouteSettings, key: BrokerAddr, broker: Registration
+    table: RouteTable,
+    settings: RouteSettings,
+    key: BrokerAddr,
+    broker: Registration,
+    elected: ElectedMaster | None,
 ) -> str | None:
     """Why a registration is refused; None when it is not. Limits are ours, the first rule Java's."""
     one = table.sets.get(broker.broker_name)
+    if _claims_the_route(broker, elected):
+        return f"register broker failed: {broker.address} is no replica of {broker.broker_name}"
     if len(broker.topics) == 1 and (one is None or broker.broker_id not in one.addrs):
         # News of one topic must follow a whole registration.
         return "register broker failed"
@@ -91,6 +97,16 @@ def _refusal(
     if table.mapping_count + infos > settings.routes_max:
         return f"register broker failed: more than {settings.routes_max} mapping infos"
     return None
+
+
+def _claims_the_route(broker: Registration, elected: ElectedMaster | None) -> bool:
+    """Whether somebody registers as master whom the controllers do not know in this set.
+
+    Which replica reigns they may tell a moment later than the replica itself, by its epoch; but an
+    address that is no replica's is a stranger's, whatever epoch it brings.
+    """
+    is_master = broker.broker_id == MASTER_ID
+    return is_master and elected is not None and broker.address not in elected.replicas
 
 
 def _leave_old_name(

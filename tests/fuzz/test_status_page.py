@@ -7,6 +7,7 @@ import contextlib
 import random
 from typing import Any
 
+from rmqha.web.aio.port import Hosts
 from rmqha.web.aio.server import StatusServer
 from tests.fuzz.mutations import mutated
 from tests.web.test_server import Source
@@ -20,6 +21,7 @@ SEEDS = [
 ]
 INPUTS = 300
 TIMEOUT_S = 10.0
+ANY = Hosts(frozenset("*"))
 PATIENCE_S = 0.1
 """For an answer to what may be half a request, to which none comes."""
 
@@ -38,7 +40,7 @@ async def sent(port: int, data: bytes, timeout_s: float = PATIENCE_S) -> bytes:
 
 async def test_page_when_sent_any_bytes_then_the_next_one_is_served() -> None:
     """And no handler ends in an error that nobody foresaw."""
-    server, rng = StatusServer(Source(), period_ms=1_000), random.Random(1)
+    server, rng = StatusServer(Source(), hosts=ANY, period_ms=1_000), random.Random(1)
     unforeseen: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, told: unforeseen.append(told))
     await server.start("127.0.0.1", 0)

@@ -7,6 +7,7 @@ import pytest
 from tests.namesrv.node import MASTER, MASTER_HA, NAME, SLAVE, SLAVE_HA, Node
 
 THIRD, THIRD_HA = "10.0.0.3:10911", "10.0.0.3:20912"
+FOURTH = "10.0.0.4:10911"
 
 
 class Controllers:
@@ -15,9 +16,10 @@ class Controllers:
     def __init__(self) -> None:
         self.masters: dict[str, tuple[str, int]] = {}
 
-    def elected_master(self, broker_name: str) -> tuple[str, int] | None:
-        """The master of a set."""
-        return self.masters.get(broker_name)
+    def elected_master(self, broker_name: str) -> tuple[str, int, frozenset[str]] | None:
+        """The master of a set, and its replicas."""
+        found = self.masters.get(broker_name)
+        return None if found is None else (*found, frozenset({MASTER, SLAVE, THIRD, FOURTH}))
 
 
 def trio() -> tuple[Node, Controllers]:
@@ -70,7 +72,7 @@ def test_slave_when_the_new_master_lost_its_connection_then_its_ha_address_is_re
 def test_slave_when_the_elected_master_was_never_heard_then_java_s_answer() -> None:
     """The controllers know no HA address, and a guessed one may be another broker's."""
     node, controllers = trio()
-    controllers.masters[NAME] = ("10.0.0.4:10911", 2)
+    controllers.masters[NAME] = (FOURTH, 2)
     assert OLD == asks(node)
     node.close(1)
     assert {} == asks(node)
@@ -111,6 +113,22 @@ def test_master_when_it_registers_then_it_is_told_nothing() -> None:
     node, controllers = trio()
     controllers.masters[NAME] = (THIRD, 2)
     assert {} == node.register(counter=2).ext_fields
+
+
+@pytest.mark.parametrize("epoch", [1, 2, 1 << 62])
+def test_master_when_it_is_no_replica_of_the_set_then_it_gets_no_route(epoch: int) -> None:
+    """Whatever epoch it brings: anybody could take a set's producers over (X9)."""
+    node, controllers = trio()
+    forged = node.register(
+        brokerId=0, brokerAddr="10.9.9.9:1", haServerAddr="10.9.9.9:2", epoch=epoch, connection=9
+    )
+    assert forged.code != 0
+    assert "no replica" in (forged.remark or "")
+    assert node.machine.table.sets[NAME].addrs[0] == MASTER
+    assert OLD == asks(node)
+    # A set that the controllers do not know, or that has no master yet, is as in Java.
+    controllers.masters.clear()
+    assert node.register(brokerAddr="10.9.9.9:1", epoch=9, connection=9).code == 0
 
 
 def test_ha_addresses_when_many_brokers_come_and_go_then_the_oldest_are_forgotten() -> None:

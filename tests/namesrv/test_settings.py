@@ -7,11 +7,13 @@ import pytest
 from rmqha.auth.settings import SERVER_DEFAULTS as AUTH_DEFAULTS
 from rmqha.base.errors import ConfigInvalid
 from rmqha.namesrv.settings import DEFAULTS, MUTABLE, POSITIVE, RouteSettings, load_config
+from rmqha.runtime.tls_settings import TLS_DEFAULTS
 
 OWN = {
     "brokersMax", "connectionsMax", "kvBytesMax", "logLevel", "logStyle", "metricsExporterType",
     "metricsLabel", "metricsPromExporterHost", "metricsPromExporterPort", "nameLengthMax",
-    "registrationBytesMax", "routesMax", "statusPageHost", "statusPagePort", *AUTH_DEFAULTS,
+    "registrationBytesMax", "routesMax", "statusPageHost", "statusPagePort", "fileUmask",
+    "httpAllowedHosts", *AUTH_DEFAULTS, *TLS_DEFAULTS,
 }  # fmt: skip
 # What mqadmin getNamesrvConfig shows of a Java 5.3.3 name server, but for paths.
 JAVA = """

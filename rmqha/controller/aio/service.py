@@ -236,15 +236,16 @@ class ControllerService:
         self.metrics.no_space = int(self.raft.no_space)
         return self.machine.status(self._clock.now_ms())
 
-    def elected_master(self, broker_name: str) -> tuple[str, int] | None:
-        """Address and epoch of a set's master; None without a set or a master.
+    def elected_master(self, broker_name: str) -> tuple[str, int, frozenset[str]] | None:
+        """Address and epoch of a set's master, and all addresses; None without set or master.
 
         By this node's applied state, which may be behind: whoever asks compares epochs.
         """
         known = self.machine.state.sets.get(broker_name)
         if known is None or known.master_broker_id is None:
             return None
-        return known.replicas[known.master_broker_id].address, known.master_epoch
+        addresses = frozenset(one.address for one in known.replicas.values())
+        return known.replicas[known.master_broker_id].address, known.master_epoch, addresses
 
     # -- requests ----------------------------------------------------------------------------
 
