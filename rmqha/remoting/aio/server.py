@@ -10,6 +10,7 @@ from typing import Protocol
 from rmqha.base.errors import LocalProtocolError
 from rmqha.base.ids import ConnectionId
 from rmqha.remoting.aio.connection import Connection, OnProtocolError
+from rmqha.remoting.aio.room import Room
 from rmqha.remoting.aio.turns import Turns
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -78,6 +79,7 @@ class RemotingServer:
         self._headers = HeaderCache() if headers is None else headers
         self.refused_count = 0
         self.turns = Turns(is_full)
+        self.room = Room(settings.held_bytes_max)
 
     @property
     def port(self) -> int:
@@ -130,6 +132,7 @@ class RemotingServer:
             read_only_while_writable=True,
             headers=self._headers,
             turns=self.turns,
+            room=self.room,
         )
 
     def _on_connection_opened(self, connection: Connection) -> None:
