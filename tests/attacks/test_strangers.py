@@ -22,7 +22,7 @@ from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.real import wire
 from rmqha.testing.settings import BROKER_NAME
 
-pytestmark = pytest.mark.alone
+pytestmark = [pytest.mark.alone, pytest.mark.slow]
 FLOOD = Path(__file__).with_name("flood.py")
 FLOODS = 4
 FLOOD_S = 4.0

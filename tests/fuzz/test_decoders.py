@@ -58,6 +58,7 @@ def test_decoder_when_inputs_are_mutated_then_values_or_documented_errors(target
         run(target, mutated(rng, corpus))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS, ids=IDS)
 def test_decoder_when_an_input_is_large_then_time_and_memory_are_bounded(target: Target) -> None:
     """A part of an input again and again: what nests, what is counted twice, what is searched anew."""
@@ -111,6 +112,7 @@ def guided(name: str, runs: int) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_decoders_when_fuzzed_by_coverage_then_values_or_documented_errors() -> None:
     """All decoders in one process: the first byte of an input says whose it is."""
     done = guided("all", GUIDED_INPUTS)
@@ -118,6 +120,7 @@ def test_decoders_when_fuzzed_by_coverage_then_values_or_documented_errors() -> 
     assert f"number_of_executed_units: {GUIDED_INPUTS}" in done.stderr
 
 
+@pytest.mark.slow
 def test_fuzzer_when_a_mistake_is_planted_then_found_by_coverage() -> None:
     """Five conditions, one behind the other, that chance alone does not fulfil."""
     done = guided("planted", 500_000)

@@ -147,6 +147,7 @@ def test_idle_connections_keep_no_slave_out(rmq_cluster_factory: Factory) -> Non
             one.close()
 
 
+@pytest.mark.slow
 def test_replica_with_another_secret_stays_out(rmq_cluster_factory: Factory) -> None:
     """And the log of both says why."""
     cluster = rmq_cluster_factory(controllers=1, replicas=2, broker_settings=SETTINGS, start=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,15 @@ import pytest
 from rmqha.ha.frames import HandshakeRequest, encode_handshake_request
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.frame import encode
+from rmqha.testing.certificates import Authority, tls_properties
 from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.plugin import Factory
+from rmqha.testing.real.processes import wait_until
 
 MESSAGES = 20
 
 
-@pytest.mark.parametrize("processes", [False, True])
+@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_cluster_when_every_port_asks_for_a_certificate_then_it_fails_over(
     rmq_cluster_factory: Factory, processes: bool
 ) -> None:
@@ -59,6 +62,44 @@ def _answers(port: int, asked: bytes) -> bool:
             return one.recv(1) != b""
         except ConnectionResetError:
             return False
+
+
+@pytest.mark.slow
+def test_cluster_when_it_goes_from_open_to_enforcing_then_no_send_fails(
+    rmq_cluster_factory: Factory, tmp_path: Path
+) -> None:
+    """One file, three steps, no restart; producer and consumer go on all the while."""
+    path, authority = tmp_path / "tls.properties", Authority(tmp_path)
+    settings = {"tls.config.file": str(path)}
+    cluster = rmq_cluster_factory(
+        processes=True, controllers=3, replicas=2, controller_settings=settings,
+        namesrv_settings=settings, broker_settings=settings,
+    )  # fmt: skip
+    keys = tls_properties(authority, "node")
+    work = cluster.workload()
+    steps = (("permissive", "false"), ("permissive", "true"), ("enforcing", "true"))
+    for number, (mode, dials) in enumerate(steps, 1):
+        work.wait_for_acks(50)
+        now = {**keys, "tls.server.mode": mode, "tls.enable": dials}
+        fresh = path.with_suffix(".new")
+        fresh.write_text("".join(f"{key}={value}\n" for key, value in now.items()))
+        fresh.replace(path)
+        for node in cluster.nodes:
+            wait_until(
+                partial(_has_reloaded, node.log, number), 20.0, f"{node.name} to see step {number}"
+            )
+    work.wait_for_acks(200)
+    assert who_answers_plain_text(cluster) == set()
+    ledger = work.stop()
+    assert ledger.refused == 0
+    assert ledger.lost == []
+    assert ledger.acknowledged >= 350
+
+
+def _has_reloaded(log: Path, times: int) -> bool:
+    text = log.read_text()
+    assert "tls_not_reloaded" not in text
+    return text.count('"tls_reloaded"') >= times
 
 
 def test_cluster_keeps_its_certificates_where_they_are_looked_for(
