@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from rmqha.base.errors import ConfigInvalid, RmqhaError
 from rmqha.pipeline.live.options import read_options, write_options
 from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.plugin import Factory
+from rmqha.testing.real.processes import wait_until
 from tests.pipeline.test_master_client import Reader
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
@@ -19,6 +22,13 @@ def options(cluster: RmqCluster, more: dict[str, str]) -> dict[str, str]:
     """Of a source that reads the test's topic."""
     least = {"nameServer": cluster.namesrv_addr, "topic": "TestTopic", "failoverTimeoutMs": "2000"}
     return least | more
+
+
+def _reads_all(given: dict[str, str]) -> bool:
+    """Queues trail the log by a moment."""
+    found = Reader(read_options(given)).read()
+    assert set(found) <= set(BODIES)
+    return sorted(found) == sorted(BODIES)
 
 
 def test_reader_when_ports_ask_for_certificates_then_it_shows_one(
@@ -35,7 +45,7 @@ def test_reader_when_ports_ask_for_certificates_then_it_shows_one(
         "tls.client.certPath": str(folder / "node.pem"),
         "tls.client.keyPath": str(folder / "node.key"),
     }
-    assert sorted(Reader(read_options(options(cluster, access))).read()) == sorted(BODIES)
+    wait_until(partial(_reads_all, options(cluster, access)), 20.0, "all messages")
     with pytest.raises(RmqhaError):
         Reader(read_options(options(cluster, {}))).read()
 
@@ -52,7 +62,7 @@ def test_reader_when_brokers_ask_for_users_then_it_signs(rmq_cluster_factory: Fa
     )  # fmt: skip
     cluster.produce(BODIES)
     access = {"accessKey": "reader", "secretKey": "a password of ours"}
-    assert sorted(Reader(read_options(options(cluster, access))).read()) == sorted(BODIES)
+    wait_until(partial(_reads_all, options(cluster, access)), 20.0, "all messages")
     with pytest.raises(RmqhaError):
         Reader(read_options(options(cluster, access | {"secretKey": "another"}))).read()
 
