@@ -52,6 +52,7 @@ class RmqCluster:
 
     Attributes:
         controllers, name_servers, brokers: the nodes, by their numbers.
+        tls_keys: the ``tls.*`` keys of all nodes and of its client; none without ``tls``.
         rng: for the test's own choices, from the same seed.
     """
 
@@ -76,6 +77,7 @@ class RmqCluster:
         self.processes = processes
         self._thread = LoopThread("rmqha cluster")
         self._is_closed = False
+        self.tls_keys = make_certificates(folder) if tls else {}
         try:
             self._core = self._thread.call(
                 AioCluster.make(
@@ -88,7 +90,7 @@ class RmqCluster:
                         namesrv_settings or {},
                         broker_settings or {},
                     ),
-                    tls=make_certificates(folder) if tls else None,
+                    tls=self.tls_keys,
                     history=history,
                 )
             )

@@ -81,6 +81,12 @@ class _Sink:
         """It is open."""
         return False
 
+    def pause_reading(self) -> None:
+        """What comes next is handed over all the same: one connection is all there is."""
+
+    def resume_reading(self) -> None:
+        """It was never paused."""
+
     def close(self) -> None:
         """The end of it."""
         self.connection.connection_lost(None)
