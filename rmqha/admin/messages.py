@@ -17,7 +17,7 @@ from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting.address import format_address
 from rmqha.store import properties as props
 from rmqha.store import record
-from rmqha.store.compression import plain_body
+from rmqha.store.compression import Inflater
 
 BODY_FOLDER = "/tmp/rocketmq/msgbodys"
 
@@ -151,6 +151,7 @@ def decode_messages(body: bytes) -> list[StoredMessage]:
         RemoteProtocolError: one of them is damaged or cut off.
     """
     view, found, position = memoryview(body), [], 0
+    inflater = Inflater()
     while position < len(view):
         here = view[position:]
         offset = int.from_bytes(here[_PHYSICAL_OFFSET_AT], signed=True)
@@ -158,14 +159,14 @@ def decode_messages(body: bytes) -> list[StoredMessage]:
         if head.size <= 0:
             raise RemoteProtocolError(f"a message cannot be read: {head.reason or 'a blank'}")
         stored = record.decode(view, head)
-        found.append(_message(stored))
+        found.append(_message(stored, inflater))
         position += head.size
     return found
 
 
-def _message(stored: record.Record) -> StoredMessage:
+def _message(stored: record.Record, inflater: Inflater) -> StoredMessage:
     body, flag = stored.body, stored.sys_flag
-    plain = plain_body(body, flag)
+    plain = inflater.plain_body(body, flag)
     if plain is not None:
         body, flag = plain, flag & ~record.COMPRESSED
     return StoredMessage(stored, stored.property_map(), body, flag)

@@ -73,3 +73,21 @@ def test_frame_when_pyarrow_is_not_installed_then_as_stored(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert plain_body(bytes.fromhex(JAVA_FRAMES[0x100]), COMPRESSED | 0x100) is None
     assert plain_body(zlib.compress(BODY), COMPRESSED) == BODY
+
+
+@pytest.mark.parametrize("kind", [0, 0x100, 0x200])
+def test_bodies_of_one_answer_when_they_grow_too_much_together_then_the_rest_stays_stored(
+    kind: int,
+) -> None:
+    """1.25 MiB of an answer were 1.34 GB in mqadmin (X24)."""
+    stored = bytes.fromhex(JAVA_FRAMES[kind]) if kind else zlib.compress(BODY)
+    inflater = compression.Inflater(3 * len(BODY) - 1)
+    found = [inflater.plain_body(stored, COMPRESSED | kind) for _ in range(5)]
+    assert found == [BODY, BODY, None, None, None]
+
+
+def test_a_small_body_behind_a_large_one_is_undone_while_there_is_room() -> None:
+    """What does not fit takes no room away."""
+    inflater = compression.Inflater(len(BODY))
+    assert inflater.plain_body(zlib.compress(BODY * 2), COMPRESSED) is None
+    assert inflater.plain_body(zlib.compress(BODY), COMPRESSED) == BODY

@@ -26,7 +26,7 @@ from rmqha.pipeline.commitlog.columns import Columns
 from rmqha.pipeline.live.offsets import DataLost, Loss, QueueRange
 from rmqha.pipeline.live.options import ReadOptions
 from rmqha.remoting.codes import ResponseCode
-from rmqha.store.compression import plain_body
+from rmqha.store.compression import Inflater
 from rmqha.store.record import COMPRESSED, MAGIC_V1, MAGIC_V2, MIN_SIZE
 
 _STORE_ONLY = frozenset({"replica", "brokerId", "epoch", "_corrupt"})
@@ -281,11 +281,11 @@ def _decompress(columns: Columns, arrays: dict[str, pa.Array]) -> None:
     rows = np.flatnonzero(flags & COMPRESSED)
     if not len(rows):
         return
-    stored = columns.bodies()
+    stored, inflater = columns.bodies(), Inflater()
     undone = {
         row: body
         for row in rows.tolist()
-        if (body := plain_body(stored[row].as_py(), int(flags[row]))) is not None
+        if (body := inflater.plain_body(stored[row].as_py(), int(flags[row]))) is not None
     }
     if "body" in arrays:
         bodies = stored.to_pylist()
