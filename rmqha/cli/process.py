@@ -85,7 +85,9 @@ def prepare_machine(kind: str, values: Mapping[str, str], log: Logger) -> None:
     os.umask(int(text, 8))
     for sentence in open_doors(kind, values):
         log.log("warning", "door_open", what=sentence)
-        click.secho(f"rmqha: {sentence}", fg="red", bold=True, err=True)
+        # Elsewhere stderr is a log of JSON lines, and has it as one.
+        if sys.stderr.isatty():
+            click.secho(f"rmqha: {sentence}", fg="red", bold=True, err=True)
 
 
 class Ending:
