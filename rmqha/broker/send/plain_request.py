@@ -8,7 +8,8 @@ Source: SendMessageRequestHeaderV2 of RocketMQ 5.1.1 to 5.5.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
@@ -53,14 +54,6 @@ class SendFields(Struct, gc=False):
         return named
 
 
-class _Header(Struct, gc=False, rename={"sent": "extFields"}):
-    code: _Int32
-    sent: SendFields
-    opaque: _Int32 = 0
-    flag: _Int32 = 0
-    version: _Int32 = 0
-
-
 class PlainSend(RemotingCommand):
     """Such a request. Its ``ext_fields`` are in ``sent`` until somebody calls :meth:`general`.
 
@@ -76,24 +69,44 @@ class PlainSend(RemotingCommand):
             self.ext_fields = self.sent.members()
 
 
-_decode = msgspec.json.Decoder(_Header).decode
+Decode = Callable[[bytes, bytes], RemotingCommand]
 
 
-def decode_message(header: bytes, body: bytes) -> RemotingCommand:
-    """Make the command of a JSON header, and of the body of a message.
+def message_decoder(fields: type[SendFields]) -> Decode:
+    """What makes the command of a JSON header and of the body of a message.
 
-    Raises:
-        HeaderMalformed: see ``codec_json.decode_command``.
+    Args:
+        fields: what the quick way reads; a header with others is read as all are.
+
+    Returns:
+        A function that raises HeaderMalformed as ``codec_json.decode_command``.
     """
-    if header.startswith(START):
-        try:
-            known = _decode(header)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return codec_json.decode_command(header, body)
-        if known.code == _SEND_MESSAGE_V2:
-            # The language says nothing that a broker would want to know of a message.
-            return PlainSend(
-                known.code, known.opaque, known.flag, "JAVA", known.version, None, None, body, 0,
-                known.sent,
-            )  # fmt: skip
-    return codec_json.decode_command(header, body)
+    header_type = msgspec.defstruct(
+        "Header",
+        [
+            ("code", _Int32), ("sent", fields), ("opaque", _Int32, 0), ("flag", _Int32, 0),
+            ("version", _Int32, 0),
+        ],
+        rename={"sent": "extFields"},
+        gc=False,
+    )  # fmt: skip
+    decode: Callable[[bytes], Any] = msgspec.json.Decoder(header_type).decode
+
+    def decode_quickly(header: bytes, body: bytes) -> RemotingCommand:
+        if header.startswith(START):
+            try:
+                known = decode(header)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                return codec_json.decode_command(header, body)
+            if known.code == _SEND_MESSAGE_V2:
+                # The language says nothing that a broker would want to know of a message.
+                return PlainSend(
+                    known.code, known.opaque, known.flag, "JAVA", known.version, None, None, body,
+                    0, known.sent,
+                )  # fmt: skip
+        return codec_json.decode_command(header, body)
+
+    return decode_quickly
+
+
+decode_message = message_decoder(SendFields)

@@ -8,11 +8,6 @@ Source: SendMessageRequestHeaderV2 and AclClientRPCHook of RocketMQ 4.9.8 to 5.5
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import msgspec
-from msgspec import Meta, Struct
-
 from rmqha.auth.accounts import Account
 from rmqha.auth.addresses import ip_of
 from rmqha.auth.check import KNOWN_MAX, Check, Find, by_policies
@@ -20,12 +15,10 @@ from rmqha.auth.contexts import send_context
 from rmqha.auth.decide import check_allowed
 from rmqha.auth.refused import Reason, Refused
 from rmqha.auth.settings import AuthSettings
-from rmqha.broker.send.plain_request import START, PlainSend, SendFields
-from rmqha.remoting import codec_json
+from rmqha.broker.send.plain_request import PlainSend, SendFields, message_decoder
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 
-_Int32 = Annotated[int, Meta(ge=codec_json.INT32_MIN, le=codec_json.INT32_MAX)]
 _SEND_MESSAGE_V2 = int(RequestCode.SEND_MESSAGE_V2)
 _NOT_OF_A_MESSAGE = ("access_key", "signature", "security_token", "n")
 
@@ -49,6 +42,7 @@ class SignedFields(
         text = (
             f"{self.access_key}{self.security_token}{self.a}{self.b}{self.c}{self.d}{self.e}{self.f}"
             f"{self.g}{self.h}{self.i}{self.j}{self.k}{self.l or ''}{self.lo or ''}{self.m}{self.n}"
+            f"{self.rmqhaForwarded or ''}"
         )
         return text.encode() + body
 
@@ -60,34 +54,7 @@ class SignedFields(
         return named
 
 
-class _Header(Struct, gc=False, rename={"sent": "extFields"}):
-    code: _Int32
-    sent: SignedFields
-    opaque: _Int32 = 0
-    flag: _Int32 = 0
-    version: _Int32 = 0
-
-
-_decode = msgspec.json.Decoder(_Header).decode
-
-
-def decode_signed_message(header: bytes, body: bytes) -> RemotingCommand:
-    """Make the command of a JSON header, and of the body of a message.
-
-    Raises:
-        HeaderMalformed: see ``codec_json.decode_command``.
-    """
-    if header.startswith(START):
-        try:
-            known = _decode(header)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return codec_json.decode_command(header, body)
-        if known.code == _SEND_MESSAGE_V2:
-            return PlainSend(
-                known.code, known.opaque, known.flag, "JAVA", known.version, None, None, body, 0,
-                known.sent,
-            )  # fmt: skip
-    return codec_json.decode_command(header, body)
+decode_signed_message = message_decoder(SignedFields)
 
 
 class BrokerCheck(Check):
