@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmqha.auth.signature import Credentials
 from rmqha.broker.logical.aio.cleaning import PERIOD_MS
 from tests.broker.broker_sets import GROUP, STATIC, SetsCluster, segment
 from tests.broker.replicas import send_fields
@@ -288,3 +289,23 @@ def test_request_when_two_sets_believe_in_each_other_then_it_is_passed_on_once(
     answer = two.put("broker-a", 1, 0)
     assert answer.code == 501
     assert two.loop.time() - before < 1.0
+
+
+def test_message_when_brokers_ask_for_users_then_it_is_passed_on_with_their_own_signature() -> None:
+    """The mark of a message that was passed on is signed as all fields are."""
+    inner = Credentials("inner", "a password of brokers")
+    keys = {
+        "authenticationEnabled": "true", "authorizationEnabled": "true",
+        "innerClientAuthenticationCredentials": (
+            f'{{"accessKey":"{inner.access_key}","secretKey":"{inner.secret_key}"}}'
+        ),
+    }  # fmt: skip
+    with SetsCluster(seed=33, **keys) as one:
+        one._client._sign = inner.sign
+        one.boot_all()
+        one.tell("broker-a", 1_000, {0: [segment(0, 2, "broker-a", 0)]}, total=1, physical=3)
+        one.tell("broker-b", 1_000, {}, total=1, physical=0)
+        remap(one)
+        answer = one.put("broker-a", 1, 0)
+        assert answer.code == 0, answer.remark
+        assert [body for _, body in one.consume("broker-b", 0)] == [b"body-1"]
