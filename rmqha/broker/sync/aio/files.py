@@ -70,7 +70,8 @@ class BrokerFiles:
             DiskFailed: the disk cannot.
         """
         config = self._config
-        await self.topics.load(
+        await self.topics.load()
+        self.topics.add(
             system_topics(
                 config.cluster_name,
                 config.broker_name,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, content_of, mark_of
+from rmqha.broker.common.aio.config_file import FileTroubles
+from rmqha.broker.topics.aio.table_file import TableFile
 from rmqha.broker.topics.group_table import (
     SYSTEM_PREFIX,
     GroupConfig,
@@ -16,42 +16,28 @@ from rmqha.broker.topics.group_table import (
 from rmqha.runtime.ports import Clock, Disk
 
 
-class GroupFile:
+class GroupFile(TableFile[GroupTable]):
     """The subscription groups.
 
     Args:
         auto_create: autoCreateSubscriptionGroup.
         make: writes a new group to the log; whether it is there.
-
-    Attributes:
-        table: the groups; whoever changes them calls :meth:`changed`.
-        file: of the table.
-        members, mark: as those of ``TopicFile``.
     """
 
     def __init__(
         self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles, *,
         auto_create: Callable[[], bool], make: Callable[[GroupConfig], bool],
     ) -> None:  # fmt: skip
-        self.table = GroupTable()
-        self.mark: int | None = None
-        self.members: Callable[[], dict[str, Any]] = lambda: self.table.members()
-        self._clock = clock
+        super().__init__(disk, clock, path, troubles, GroupTable(), GroupTable.of)
         self._auto_create = auto_create
         self._make = make
-        self.file = ConfigFile(disk, clock, path, content_of(lambda: self.members()), troubles)
 
     async def load(self) -> None:
         """Read the file and add the system groups that miss; raises as ``ConfigFile.read``."""
-        await self.file.read(self._take)
+        await super().load()
         for group in system_groups():
             if self.table.get(group.name) is None:
                 self.table.put(group, self._clock.wall_ms())
-                self.file.changed()
-
-    def _take(self, value: dict[str, Any]) -> None:
-        self.table = GroupTable.of(value)
-        self.mark = mark_of(value)
 
     def find(self, name: str, *, may_write: bool) -> GroupConfig | None:
         """A group's settings, made at first use where that is allowed.
@@ -75,7 +61,3 @@ class GroupFile:
         """The settings of a group that is made at first use; None where that is not allowed."""
         allowed = self._auto_create() or name.startswith(SYSTEM_PREFIX)
         return GroupConfig(name) if allowed and not group_error(name) else None
-
-    def changed(self) -> None:
-        """Write the table soon."""
-        self.file.changed()

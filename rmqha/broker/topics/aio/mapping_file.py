@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Any
 
-from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, content_of, mark_of
+from rmqha.broker.common.aio.config_file import FileTroubles
+from rmqha.broker.topics.aio.table_file import TableFile
 from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.runtime.ports import Clock, Disk
 
 
-class MappingFile:
-    """The table and its file.
-
-    Args:
-        path: ``<storePathRootDir>/config/topicQueueMapping.json``.
+class MappingFile(TableFile[MappingTable]):
+    """The table and its file, ``<storePathRootDir>/config/topicQueueMapping.json``.
 
     Attributes:
-        table: whoever changes it calls :meth:`changed`.
-        file: of the table.
-        members: what the file holds.
-        mark: see ``TopicFile``.
-        found: whether there was a file; a store of an older release has none.
         on_changed: told which topics have another mapping now, or none.
     """
 
     def __init__(self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles) -> None:
-        self.table = MappingTable()
-        self.mark: int | None = None
-        self.found = False
+        super().__init__(disk, clock, path, troubles, MappingTable(), MappingTable.of)
         self.on_changed: list[Callable[[frozenset[str]], None]] = []
-        self.members: Callable[[], dict[str, Any]] = lambda: self.table.members()
-        self.file = ConfigFile(disk, clock, path, content_of(lambda: self.members()), troubles)
 
     async def load(self) -> None:
-        """Read the file; raises as ``ConfigFile.read``."""
-        self.found = await self.file.read(self._take)
+        """Read the file, and make one where there is none; raises as ``ConfigFile.read``."""
+        await super().load()
         self.changed()
-
-    def _take(self, value: dict[str, Any]) -> None:
-        self.table = MappingTable.of(value)
-        self.mark = mark_of(value)
-
-    def changed(self) -> None:
-        """Write the table soon."""
-        self.file.changed()
 
     def tell(self, topics: Collection[str]) -> None:
         """Keep the mappings, and tell who waits for them, when those of ``topics`` are others."""
