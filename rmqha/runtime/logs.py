@@ -21,6 +21,10 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 LINES_PER_SECOND_MAX = 200
 """Of one kind of event; the next second's first line says how many were left out."""
 
+STRANGERS_LINES_PER_SECOND_MAX = 10
+OF_STRANGERS = frozenset({"request_refused", "ha_peer_refused"})
+"""Events that whoever reaches a port can cause: few lines of them say as much as many."""
+
 
 class LossyStream(io.TextIOBase):
     """A stream that drops what it cannot write.
@@ -71,19 +75,26 @@ class LineLimit:
         second = line["timestamp"][:19]
         if second != self._second:
             self._second = second
-            late = {name: count for name, count in self._counts.items() if count > self._max}
             # A count below zero remembers what to report with the event's next line.
-            self._counts = {name: self._max - count for name, count in late.items()}
+            self._counts = {
+                name: self._limit(name) - count
+                for name, count in self._counts.items()
+                if count > self._limit(name)
+            }
         count = self._counts.get(event, 0)
         if count < 0:
             line["lines_left_out"] = -count
             count = 0
         self._counts[event] = count + 1
-        if count >= self._max:
+        if count >= self._limit(event):
             from rmqha.runtime.structlog_alone import structlog
 
             raise structlog.DropEvent
         return line
+
+    def _limit(self, event: str) -> int:
+        few = event in OF_STRANGERS
+        return min(self._max, STRANGERS_LINES_PER_SECOND_MAX) if few else self._max
 
 
 def _json(line: Any, **_: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -10,7 +11,13 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from rmqha.runtime.logs import Logger, configure_logs
+from rmqha.runtime.logs import (
+    LINES_PER_SECOND_MAX,
+    STRANGERS_LINES_PER_SECOND_MAX,
+    LineLimit,
+    Logger,
+    configure_logs,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -63,6 +70,29 @@ def test_console_lines_are_for_people() -> None:
     Logger(node="n0").log("warning", "master_elected", epoch=3)
     assert "master_elected" in stream.getvalue()
     assert not stream.getvalue().startswith("{")
+
+
+def test_lines_that_strangers_cause_are_few() -> None:
+    """Ten a second of each, and the next one says how many were left out."""
+    limit = LineLimit()
+    written: list[dict[str, object]] = []
+
+    def log(event: str, second: int, times: int) -> None:
+        for _ in range(times):
+            line = {"event": event, "timestamp": f"2026-01-01T00:00:{second:02}.000000Z"}
+            with contextlib.suppress(structlog.DropEvent):
+                written.append(dict(limit(None, "warning", line)))
+
+    for event, most in (
+        ("request_refused", STRANGERS_LINES_PER_SECOND_MAX),
+        ("ha_peer_refused", STRANGERS_LINES_PER_SECOND_MAX),
+        ("broker_registered", LINES_PER_SECOND_MAX),
+    ):
+        written.clear()
+        log(event, 1, 500)
+        assert len(written) == most
+        log(event, 2, 1)
+        assert written[-1]["lines_left_out"] == 500 - most
 
 
 def test_values_that_json_does_not_know_are_written_as_text() -> None:

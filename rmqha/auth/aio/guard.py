@@ -14,9 +14,6 @@ from rmqha.remoting.aio.server import ServerHandler
 from rmqha.remoting.codes import ResponseCode, request_name
 from rmqha.remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.ports import Clock
-
-LOGGED_PER_SECOND_MAX = 10
 
 
 class Refusals:
@@ -26,24 +23,17 @@ class Refusals:
         counts: by reason.
     """
 
-    def __init__(self, clock: Clock, log: Logger) -> None:
-        self._clock = clock
+    def __init__(self, log: Logger) -> None:
         self._log = log
-        self._second = self._logged = 0
         self.counts: Counter[str] = Counter()
 
     def refuse(self, connection: Connection, request: RemotingCommand, why: Refused) -> None:
         """Answer a request with the reason; count and tell it."""
         self.counts[why.reason] += 1
-        second = self._clock.now_ms() // 1000
-        if second != self._second:
-            self._second, self._logged = second, 0
-        self._logged += 1
-        if self._logged <= LOGGED_PER_SECOND_MAX:
-            self._log.log(
-                "warning", "request_refused", address=connection.peer, reason=str(why.reason),
-                code=request_name(request.code), remark=str(why)[:200],
-            )  # fmt: skip
+        self._log.log(
+            "warning", "request_refused", address=connection.peer, reason=str(why.reason),
+            code=request_name(request.code), remark=str(why)[:200],
+        )  # fmt: skip
         if not request.flag & FLAG_ONEWAY:
             connection.send(request.reply(ResponseCode.NO_PERMISSION, str(why)))
 

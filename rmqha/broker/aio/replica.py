@@ -156,13 +156,19 @@ class BrokerReplica:
         self.topics, self.mappings = self.files.topics, self.files.mappings
         self.groups, self.offsets = self.files.groups, self.files.offsets
         self.accounts = self.files.accounts
-        self.refusals = Refusals(clock, log)
+        self.refusals = Refusals(log)
         self._check = BrokerCheck(config.auth, self.accounts.find, config.cluster_name)
         self.metadata = MetadataLog(self, log)
         self.metadata.on_lost = self._copy_again
         if secret := config.values["haSecret"]:
             ha_network = ProvenNetwork(
-                ha_network or network, secret, config.broker_name, clock, rng, log
+                ha_network or network,
+                secret,
+                config.broker_name,
+                clock,
+                rng,
+                log,
+                self.refusals.counts,
             )
         self._migration = AccountMigration(self, disk, log)
         self._join_set(network, ha_network or network, connection_ids, watch)

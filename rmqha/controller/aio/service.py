@@ -157,7 +157,7 @@ class ControllerService:
             config.auth.named, disk, clock, log, path=config.values["authUsersPath"],
             reload_ms=config.integer("authUsersReloadMs"),
         )  # fmt: skip
-        refusals = Refusals(clock, log)
+        refusals = Refusals(log)
         self.metrics.refused = refusals.counts
         handler = guarded(
             self, config.auth, self._users, refusals, passes=PEER_CODES,

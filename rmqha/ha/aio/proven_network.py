@@ -17,6 +17,8 @@ from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Listener, Network, Rng, TimerHandle
 
 PROOF_MS = 5_000
+UNPROVEN = "unproven"
+"""The reason of a peer that proved nothing, beside those of requests."""
 UNPROVEN_MAX = 64
 """Connections that have proven nothing yet; beyond it the oldest goes for a new one."""
 
@@ -32,14 +34,13 @@ class ProvenNetwork:
         broker_name: of the set.
         clock, rng: for deadlines and challenges.
         log: told who was refused.
-
-    Attributes:
-        refused: connections that proved nothing, by reason.
+        refused: counts those that proved nothing, as ``UNPROVEN``.
     """
 
     def __init__(
-        self, inner: Network, secret: str, broker_name: str, clock: Clock, rng: Rng, log: Logger
-    ) -> None:
+        self, inner: Network, secret: str, broker_name: str, clock: Clock, rng: Rng, log: Logger,
+        refused: Counter[str] | None = None,
+    ) -> None:  # fmt: skip
         self._inner = inner
         self._secret = secret
         self._name = broker_name
@@ -47,7 +48,7 @@ class ProvenNetwork:
         self._rng = rng
         self._log = log
         self._unproven: dict[_Proving, None] = {}
-        self.refused: Counter[str] = Counter()
+        self.refused = Counter[str]() if refused is None else refused
 
     async def listen(
         self, host: str, port: int, factory: Callable[[], asyncio.Protocol]
@@ -92,10 +93,8 @@ class ProvenNetwork:
         self._unproven.pop(proving, None)
         if proving.failure is None:
             return
-        self.refused[proving.failure] += 1
-        self._log.log(
-            "warning", "ha_peer_refused", address=proving.peer, reason=proving.failure
-        )  # fmt: skip
+        self.refused[UNPROVEN] += 1
+        self._log.log("warning", "ha_peer_refused", address=proving.peer, reason=proving.failure)
 
 
 def _tell(done: asyncio.Future[None], proving: _Proving) -> None:

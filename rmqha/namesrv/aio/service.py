@@ -90,7 +90,7 @@ class NameServer:
             config.auth.named, disk, clock, log, path=config.values["authUsersPath"],
             reload_ms=config.integer("authUsersReloadMs"),
         )  # fmt: skip
-        self._refusals = Refusals(clock, log)
+        self._refusals = Refusals(log)
         handler = guarded(
             self, config.auth, self._users, self._refusals,
             has_users=bool(config.auth.named or config.values["authUsersPath"]),
