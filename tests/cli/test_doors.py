@@ -1,0 +1,168 @@
+"""What processes say of their doors, who may read their files, and mqadmin by TLS."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from rmqha.cli.process import EXIT_CONFIG, prepare_machine
+from rmqha.cli.status_page import start_status_page
+from rmqha.cli.tls import tls_collector
+from rmqha.runtime.aio.tls import Tls
+from rmqha.runtime.logs import Logger
+from rmqha.testing.certificates import Authority, tls_properties
+from rmqha.testing.plugin import Factory
+from rmqha.testing.real.processes import allocate_ports
+from rmqha.testing.settings import CLUSTER_NAME
+from rmqha.web.document import NodeView, StatusDocument
+from tests.cli.nodes import Group
+
+OPEN = {"bindAddress": "0.0.0.0", "fileUmask": "077"}
+
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    """The tests' own umask is what it was."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+class Lines:
+    """A log that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str]] = []
+
+    def log(self, level: str, event: str, **facts: Any) -> None:
+        """Keep the event, and what it is about."""
+        self.events.append((event, str(facts.get("what", ""))))
+
+
+@pytest.mark.usefixtures("umask")
+def test_process_when_it_starts_then_its_files_are_its_owners_alone(tmp_path: Path) -> None:
+    """Logs hold messages; they were readable for all users of the machine."""
+    prepare_machine("broker", {**OPEN, "bindAddress": "127.0.0.1"}, Logger())
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("folder", "file")]
+    assert modes == [0o700, 0o600]
+
+
+@pytest.mark.usefixtures("umask")
+def test_process_when_strangers_reach_it_then_each_open_door_is_a_line() -> None:
+    """And none of it where nobody does."""
+    lines = Lines()
+    prepare_machine("controller", OPEN, cast(Logger, lines))
+    assert [event for event, _ in lines.events] == ["door_open", "door_open"]
+    assert "raftSecret" in lines.events[1][1]
+    lines.events.clear()
+    prepare_machine("controller", {**OPEN, "bindAddress": "::1"}, cast(Logger, lines))
+    assert lines.events == []
+
+
+@pytest.mark.usefixtures("umask")
+@pytest.mark.parametrize("text", ["", "89", "rwx", "7777"])
+def test_process_when_its_umask_is_none_then_it_does_not_start(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would be taken for another number."""
+    with pytest.raises(SystemExit) as ended:
+        prepare_machine("broker", {**OPEN, "fileUmask": text}, Logger())
+    assert ended.value.code == EXIT_CONFIG
+    assert "fileUmask" in capsys.readouterr().err
+
+
+def test_controller_process_when_it_has_run_then_its_store_is_its_owners_alone(
+    tmp_path: Path,
+) -> None:
+    """The real process, with the umask that it inherits."""
+    group = Group(tmp_path, 1).start()
+    (node,) = group.nodes
+    try:
+        made = [node.store, *node.store.rglob("*")]
+        modes = {stat.S_IMODE(path.stat().st_mode) & 0o077 for path in made}
+        assert len(made) > 1
+        assert modes == {0}
+    finally:
+        node.kill()
+
+
+async def test_status_page_says_which_doors_stand_open() -> None:
+    """With the kind of process that it serves."""
+
+    class OfOne:
+        async def document(self) -> StatusDocument:
+            return StatusDocument(1, NodeView("controller", "a:1", "0", 0))
+
+        async def close(self) -> None:
+            pass
+
+    port = allocate_ports()[0]
+    values = {
+        **OPEN, "statusPageHost": "127.0.0.1", "statusPagePort": str(port), "httpAllowedHosts": "",
+    }  # fmt: skip
+    stop = await start_status_page("controller", values, OfOne, Logger())
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/status.json") as answer,
+    ):
+        doors = (await answer.json())["open_doors"]
+    await stop()
+    assert len(doors) == 2
+    assert "raftSecret" in doors[1]
+
+
+def test_series_tell_of_certificates_and_of_the_door(tmp_path: Path) -> None:
+    """What an alert for a certificate that ends is made of."""
+    values = {"tls.config.file": "", **tls_properties(Authority(tmp_path))}
+    tls = Tls(values, Logger())
+    tls.refuse("plain")
+    tls.reloads += 2
+    registry = CollectorRegistry()
+    registry.register(tls_collector(tls, {"address": "a:1"}))
+    text = generate_latest(registry).decode()
+    assert 'rmqha_door_refused_total{address="a:1",reason="plain"} 1.0' in text
+    assert 'rmqha_tls_reloads_total{address="a:1",result="used"} 2.0' in text
+    (ends,) = [
+        float(line.split()[-1]) for line in text.splitlines()
+        if line.startswith("rmqha_tls_certificate_expires_timestamp_seconds{")
+    ]  # fmt: skip
+    assert tls.expires_ms is not None
+    assert ends * 1000 == tls.expires_ms
+
+
+def mqadmin(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The real process."""
+    return subprocess.run(
+        [sys.executable, "-m", "rmqha.cli.mqadmin", *arguments], env={**os.environ, **environment},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_mqadmin_when_given_a_tls_file_then_it_shows_its_certificate(
+    rmq_cluster_factory: Factory, tmp_path: Path
+) -> None:
+    """By an option or by the environment; without a certificate nobody talks to it."""
+    cluster = rmq_cluster_factory(tls=True, controllers=1, replicas=1)
+    path = tmp_path / "tls.properties"
+    keys = {key: value for key, value in cluster.tls_keys.items() if key.startswith("tls.client")}
+    path.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    asked = ("clusterList", "-n", cluster.namesrv_addr)
+    assert CLUSTER_NAME in mqadmin("--tlsConfig", str(path), *asked).stdout
+    assert CLUSTER_NAME in mqadmin(*asked, RMQHA_TLS_CONFIG=str(path)).stdout
+    for without in ((), ("--tls",)):
+        done = mqadmin(*without, *asked)
+        assert done.returncode == 3, done.stderr
+    missing = mqadmin("--tlsConfig", str(tmp_path / "none"), *asked)
+    assert missing.returncode == 2
+    assert "no such file" in missing.stderr
