@@ -15,6 +15,7 @@ import pytest
 
 from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.nodes import Node
+from rmqha.testing.plugin import Factory
 from rmqha.testing.processes import ProcessNode
 from rmqha.testing.real.processes import wait_until
 
@@ -85,3 +86,21 @@ def test_watcher_when_it_is_killed_then_its_broker_starts_another(cluster: RmqCl
 
     wait_until(others, MOVED_S, "another watcher")
     assert cluster.set_info() == epoch
+
+
+def test_watcher_when_controllers_take_tls_alone_then_it_acts_for_its_broker_all_the_same(
+    rmq_cluster_factory: Factory,
+) -> None:
+    """It dials them by itself, with the broker's certificate."""
+    cluster = rmq_cluster_factory(
+        tls=True, processes=True, replicas=2,
+        broker_settings={"controllerHeartBeatTimeoutMills": TIMEOUT_MS, "diskStallMs": STALL_MS},
+    )  # fmt: skip
+    cluster.produce(10)
+    old = cluster.wait_for_master()
+    cluster.stop(old)
+    cluster.wait_for_master(other_than=old, timeout_s=MOVED_S)
+    cluster.cont(old)
+    cluster.wait_in_sync(2)
+    assert said(old, "mastership_handed_over")
+    cluster.assert_nothing_lost()
