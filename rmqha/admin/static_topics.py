@@ -17,7 +17,6 @@ from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import MASTER_ID
 from rmqha.client.brokers import cluster_info, groups_in_cluster
 from rmqha.client.exchange import CONFIG_TIMEOUT_MS, Exchange, NotFound, Unreachable, ask
-from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import ClusterInfo
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
@@ -25,6 +24,7 @@ from rmqha.remoting.headers import ext_fields
 from rmqha.remoting.values import as_number, as_object, as_text
 from rmqha.statictopic.known import Known, KnownTopic, is_unfinished
 from rmqha.statictopic.map_file import known_topic
+from rmqha.statictopic.mapping_body import encode_detail
 from rmqha.statictopic.plan import Change, retell
 from rmqha.statictopic.steps import Look, Step, Tell, check, steps
 
@@ -195,7 +195,7 @@ def _again(found: Found, broker: str, request: Callable[[str], Exchange[Any]]) -
 
 def _look(found: Found, step: Look) -> Callable[[str], Exchange[Mapping[int, int]]]:
     def request(address: str) -> Exchange[Mapping[int, int]]:
-        offsets, _ = yield from topic_stats(address, found.known.topic)
+        offsets, _ = yield from topic_stats(address, found.known.topic, step.queue_ids)
         return {
             key.queue_id: one.max_offset
             for key, one in offsets.items()
@@ -222,7 +222,7 @@ def _tell(found: Found, step: Tell) -> Callable[[str], Exchange[None]]:
         command = RemotingCommand(
             RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,
             ext_fields=ext_fields(**topic.fields(), force=step.force),
-            body=fastjson.dumps(step.detail.members()),
+            body=encode_detail(step.detail),
         )
         yield from ask(address, command, CONFIG_TIMEOUT_MS)
 

@@ -26,6 +26,7 @@ _STRING_OR_OBJECT_KEY = re.compile(
     re.DOTALL,
 )
 
+_FLAT = (str, int, float, bool, type(None))
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 
 
@@ -73,6 +74,8 @@ def dumps_bare(value: Any) -> bytes:
         LocalProtocolError: the value holds what JSON cannot carry.
     """
     if isinstance(value, dict):
+        if all(type(key) is str and type(item) in _FLAT for key, item in value.items()):
+            return dumps(value)  # of these there may be thousands
         pairs = (
             (b"%d" % key if isinstance(key, int) else dumps(key)) + b":" + dumps_bare(item)
             for key, item in value.items()

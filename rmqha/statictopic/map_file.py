@@ -44,8 +44,7 @@ def before_file(change: Change, kind: str, configs: Configs) -> bytes:
 def after_file(change: Change, kind: str, configs: Configs) -> bytes:
     """What brokers are to know after a change, as far as it is decided."""
     known = change.known
-    for name in known.brokers:
-        read, write = change.queue_nums(name)
+    for name, (read, write) in change.queue_nums().items():
         known = known.with_broker(
             name, KnownTopic(read, write, change.detail(name, change.histories))
         )

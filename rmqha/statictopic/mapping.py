@@ -13,9 +13,9 @@ Source: RIP-21; LogicQueueMappingItem, TopicQueueMappingInfo and TopicQueueMappi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from rmqha.base.errors import RemoteProtocolError
@@ -32,7 +32,18 @@ SEGMENTS_MAX = 10_000
 """Of one logical queue; a remap adds one, and expired ones are dropped."""
 
 
-class LogicQueueMappingItem(Struct, frozen=True):
+_Small = Annotated[int, Meta(ge=-1, le=INT32_MAX)]
+_Large = Annotated[int, Meta(ge=-1, le=INT64_MAX)]
+
+
+_JAVAS_NAMES = {
+    "queue_id": "queueId", "broker_name": "bname", "logic_offset": "logicOffset",
+    "start_offset": "startOffset", "end_offset": "endOffset", "time_of_start": "timeOfStart",
+    "time_of_end": "timeOfEnd",
+}  # fmt: skip
+
+
+class LogicQueueMappingItem(Struct, frozen=True, gc=False, rename=_JAVAS_NAMES):
     """One segment of a logical queue: a physical queue of a broker set.
 
     Attributes:
@@ -45,14 +56,14 @@ class LogicQueueMappingItem(Struct, frozen=True):
         time_of_start, time_of_end: milliseconds since 1970; -1 while unknown.
     """
 
-    gen: int
-    queue_id: int
-    broker_name: str
-    logic_offset: int = UNDECIDED
-    start_offset: int = 0
-    end_offset: int = UNDECIDED
-    time_of_start: int = -1
-    time_of_end: int = -1
+    gen: _Small
+    queue_id: _Small
+    broker_name: Annotated[str, Meta(min_length=1)]
+    logic_offset: _Large
+    start_offset: _Large = 0
+    end_offset: _Large = UNDECIDED
+    time_of_start: _Large = -1
+    time_of_end: _Large = -1
 
     @property
     def is_decided(self) -> bool:
@@ -196,8 +207,9 @@ class TopicQueueMappingDetail(Struct, frozen=True):
         if not topic or not name:
             raise RemoteProtocolError("a mapping names no topic, or no broker")
         queues = as_object(members.get("hostedQueues"))
-        if len(queues) > QUEUES_MAX:
-            raise RemoteProtocolError(f"a mapping of more than {QUEUES_MAX} queues")
+        lists = {queue_id(key): _segments(items) for key, items in queues.items()}
+        if len(lists) != len(queues):
+            raise RemoteProtocolError("a logical queue is there under two keys")
         return cls(
             topic=topic,
             total_queues=_number(members, "totalQueues", 0, QUEUES_MAX),
@@ -205,9 +217,7 @@ class TopicQueueMappingDetail(Struct, frozen=True):
             epoch=_number(members, "epoch", 0),
             scope=as_text(members.get("scope")) or GLOBAL_SCOPE,
             dirty=members.get("dirty") is True,
-            hosted_queues=dict(
-                sorted((queue_id(key), _segments(items)) for key, items in queues.items())
-            ),
+            hosted_queues=dict(sorted(lists.items())),
         )
 
 

@@ -17,11 +17,13 @@ from msgspec.structs import replace
 from rmqha.statictopic.known import FreeQueues, Known, PlanRefused, histories
 from rmqha.statictopic.mapping import (
     QUEUES_MAX,
+    UNDECIDED,
     LogicQueueMappingItem,
     Segments,
     TopicQueueMappingDetail,
 )
 from rmqha.statictopic.placement import new_queues
+from rmqha.statictopic.rules import are_distinct
 
 _EPOCH_STEP = 1_000
 LOST_OFFSETS = 1_000_000_000_000
@@ -66,11 +68,13 @@ class Change(Struct, frozen=True):
             hosted_queues={logical: lists[logical] for logical in sorted(wanted)},
         )  # fmt: skip
 
-    def queue_nums(self, name: str) -> tuple[int, int]:
-        """How many read and write queues a broker needs."""
-        one = self.known.brokers[name]
-        write = FreeQueues(self.known, self.histories.values()).take(name)
-        return max(one.read_queue_nums, write), write
+    def queue_nums(self) -> dict[str, tuple[int, int]]:
+        """How many read and write queues each broker needs."""
+        free, found = FreeQueues(self.known, self.histories.values()), {}
+        for name, one in self.known.brokers.items():
+            write = free.take(name)
+            found[name] = max(one.read_queue_nums, write), write
+        return found
 
     @property
     def undecided(self) -> dict[int, Segments]:
@@ -179,6 +183,8 @@ def _unshared(known: Known, lists: Mapping[int, Segments], free: FreeQueues) -> 
     It can only be one of which its new leader has not heard, and which nobody has written to. The
     generation grows: others have heard of it.
     """
+    if are_distinct(lists.values()):
+        return dict(lists)
     users: dict[tuple[str, int], list[int]] = {}
     for logical, segments in lists.items():
         for one in segments:
@@ -232,7 +238,7 @@ def _moved(
     if known.leader(history) is not None:
         if not last.is_decided:
             raise PlanRefused(f"the last move of logical queue {logical} has not been finished")
-        return (*history, LogicQueueMappingItem(last.gen + 1, queue, name))
+        return (*history, LogicQueueMappingItem(last.gen + 1, queue, name, UNDECIDED))
     before = _given_up(history) if not last.is_decided else history
     gen, begin = last.gen + LOST_GENERATIONS, before[-1].logic_offset + LOST_OFFSETS
     return (*before, LogicQueueMappingItem(gen, queue, name, begin))

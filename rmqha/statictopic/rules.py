@@ -8,7 +8,9 @@ Source: TopicQueueMappingUtils and TopicQueueMappingManager.updateTopicQueueMapp
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import lt
 
+from rmqha.remoting.headers import INT64_MAX
 from rmqha.statictopic.mapping import (
     QUEUES_MAX,
     LogicQueueMappingItem,
@@ -19,6 +21,8 @@ from rmqha.statictopic.mapping import (
 
 def segments_error(segments: Segments) -> str | None:
     """What is wrong with one logical queue's history; None if nothing is."""
+    if _is_plain(segments) and are_distinct((segments,)):
+        return None
     for at, one in enumerate(segments):
         error = _item_error(one)
         if error is None and at:
@@ -29,6 +33,40 @@ def segments_error(segments: Segments) -> str | None:
             return f"segment {at} has no logical offset, and is not the last"
     places = [(one.broker_name, one.queue_id) for one in segments]
     return None if len(set(places)) == len(places) else "a physical queue is there twice"
+
+
+def _is_plain(segments: Segments) -> bool:
+    """Whether each segment is right for the simplest of reasons, as in nearly all histories.
+
+    They are compared by the column: a remap looks at each history several times while messages
+    wait, and histories have hundreds of segments.
+    """
+    gens = [one.gen for one in segments]
+    begins = [one.logic_offset for one in segments]
+    if len(begins) > 1 and begins[-1] < 0:
+        begins[-1] = INT64_MAX  # undecided, so behind all others
+    return (
+        bool(segments)
+        and gens[0] >= 0
+        and begins[0] >= 0
+        and min([one.start_offset for one in segments]) >= 0
+        and min([one.queue_id for one in segments]) >= 0
+        and max([one.end_offset for one in segments]) < 0
+        and all(map(lt, gens, gens[1:]))
+        and all(map(lt, begins, begins[1:]))
+    )
+
+
+def are_distinct(histories: Iterable[Segments]) -> bool:
+    """Whether no physical queue is there twice.
+
+    Places are numbers here: so many pairs would have the collector look at all that there is.
+    """
+    lists = [*histories]
+    names = {one.broker_name for segments in lists for one in segments}
+    first = {name: at << 33 for at, name in enumerate(sorted(names))}
+    places = [first[one.broker_name] + one.queue_id for segments in lists for one in segments]
+    return len({*places}) == len(places)
 
 
 def _item_error(one: LogicQueueMappingItem) -> str | None:
@@ -55,6 +93,10 @@ def detail_error(detail: TopicQueueMappingDetail) -> str | None:
         return f"totalQueues is {detail.total_queues}"
     if detail.epoch < 0:
         return f"the epoch is {detail.epoch}"
+    lists = detail.hosted_queues
+    are_plain = all(map(_is_plain, lists.values())) and are_distinct(lists.values())
+    if are_plain and max(lists, default=0) < detail.total_queues:
+        return None
     used: set[tuple[str, int]] = set()
     for logical, segments in detail.hosted_queues.items():
         if logical >= detail.total_queues:
@@ -90,6 +132,8 @@ def updated(
         error = _succession_error(old, new)
         if error is not None:
             return error
+    if old.hosted_queues.keys() <= new.hosted_queues.keys():
+        return new
     merged = new.with_queues({**old.hosted_queues, **new.hosted_queues})
     # Lists of before may be of queues that the new ones have been given.
     error = detail_error(merged)
@@ -116,8 +160,12 @@ def _succession_error(old: TopicQueueMappingDetail, new: TopicQueueMappingDetail
 
 
 def _history_error(before: Segments, after: Segments, *, same_epoch: bool) -> str | None:
-    known = {one.gen: one for one in before}
-    for one in after:
+    # What both begin with agrees, and as generations grow nothing behind it is one of these.
+    same = len(before) - 1
+    if before[:same] != after[:same]:
+        same = 0
+    known = {one.gen: one for one in before[same:]}
+    for one in after[same:]:
         old = known.get(one.gen)
         if old is None:
             continue

@@ -68,16 +68,16 @@ def steps(change: Change) -> Steps:
     Raises:
         PlanRefused: a broker would not take what it is told; an end misses.
     """
-    known, lists = change.known, dict(change.histories)
+    known, lists, nums = change.known, dict(change.histories), change.queue_nums()
     told_in, told_out = change.map_in, change.map_out
-    known = yield from _tell(change, known, lists, told_in, Phase.MAP_IN)
-    known = yield from _tell(change, known, lists, told_out, Phase.MAP_OUT)
+    known = yield from _tell(change, nums, known, lists, told_in, Phase.MAP_IN)
+    known = yield from _tell(change, nums, known, lists, told_out, Phase.MAP_OUT)
     ends = yield from _look(change)
     for logical, segments in change.undecided.items():
         lists[logical] = _decided(segments, ends)
-    known = yield from _tell(change, known, lists, told_in, Phase.DECIDED)
+    known = yield from _tell(change, nums, known, lists, told_in, Phase.DECIDED)
     others = sorted(known.brokers, key=lambda name: (name != change.scribe, name))
-    return (yield from _tell(change, known, lists, others, Phase.ALL))
+    return (yield from _tell(change, nums, known, lists, others, Phase.ALL))
 
 
 def check(change: Change) -> None:
@@ -105,13 +105,14 @@ def check(change: Change) -> None:
 
 def _tell(
     change: Change,
+    nums: Mapping[str, tuple[int, int]],
     known: Known,
     lists: Mapping[int, Segments],
     names: Iterable[str],
     phase: Phase,
 ) -> Steps:
     for name in names:
-        read, write = change.queue_nums(name)
+        read, write = nums[name]
         detail = change.detail(name, lists)
         old = known.brokers[name].detail
         found = updated(old, detail, force=False)

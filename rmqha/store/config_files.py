@@ -5,8 +5,9 @@ Source: RocketMQ's protocol as observed.
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+import orjson
 
 from rmqha.base.errors import RemoteProtocolError, StoreCorrupted
 from rmqha.remoting import fastjson
@@ -15,8 +16,9 @@ BACKUP_SUFFIX = ".bak"
 
 
 def encode_config(value: dict[str, Any]) -> bytes:
-    """Indented by tabs, keys sorted, as Java's pretty form."""
-    return json.dumps(value, indent="\t", sort_keys=True, ensure_ascii=False).encode()
+    """Indented, keys sorted, for people to read; Java takes any form."""
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+    return orjson.dumps(value, option=options)
 
 
 def decode_config(data: bytes, path: str) -> dict[str, Any]:

@@ -88,17 +88,40 @@ class ElectionView(Struct, frozen=True):
     commit_ms: int | None = None
 
 
+class SegmentView(Struct, frozen=True):
+    """One part of a logical queue: a physical queue of a broker set.
+
+    Attributes:
+        state: ``Normal``, ``ReadOnly`` or ``Expired``, as mqadmin has it; None where only the
+            segment's set can say.
+        min_offset, max_offset: the first logical offset and the one behind the last; None while
+            it is undecided where the segment begins, or where only its set can say.
+        messages: how many can be read.
+    """
+
+    broker_name: str
+    queue_id: int
+    state: str | None
+    min_offset: int | None = None
+    max_offset: int | None = None
+    messages: int | None = None
+
+
 class LogicalQueueView(Struct, frozen=True):
     """A logical queue of a static topic.
 
     Attributes:
         broker_name, queue_id: the set that leads it, and its physical queue there; None where
             nobody is known to.
+        segments: its parts, oldest first; empty where the node does not know them.
+        older: how many before these are not shown.
     """
 
     id: int
     broker_name: str | None
     queue_id: int | None
+    segments: tuple[SegmentView, ...] = ()
+    older: int = 0
 
 
 class StaticTopicView(Struct, frozen=True):
@@ -106,7 +129,8 @@ class StaticTopicView(Struct, frozen=True):
 
     Attributes:
         epoch: the newest one that a set has named.
-        queues: those that are shown; ``total_queues`` may be more.
+        queues: those that are shown; ``total_queues`` may be more. A broker shows those that it
+            leads, or has a part of.
     """
 
     topic: str

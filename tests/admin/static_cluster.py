@@ -9,6 +9,7 @@ from rmqha.admin.report import Report
 from rmqha.admin.spec import Here
 from rmqha.client.exchange import Call, Unreachable
 from rmqha.remoting import fastjson
+from rmqha.remoting.asked_queues import asked_queues
 from rmqha.remoting.command import RemotingCommand
 from rmqha.statictopic.known import Known, KnownTopic
 from rmqha.statictopic.mapping import TopicQueueMappingDetail
@@ -42,6 +43,8 @@ class StaticCluster:
         lost: how many requests from now on one is carried out and its answer lost.
         die_at: the number of the call before which the command is killed.
         calls: what was asked.
+        is_javas: its brokers tell the ends of all queues, whichever they are asked for.
+        asked_ends: which they were asked for last.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -51,6 +54,8 @@ class StaticCluster:
         self.lost: int | None = None
         self.die_at: int | None = None
         self.calls: list[Call] = []
+        self.is_javas = False
+        self.asked_ends: list[int] = []
 
     # -- driving -----------------------------------------------------------------------------------
 
@@ -133,7 +138,7 @@ class StaticCluster:
             case 513:
                 return self._tell(broker, command)
             case 202:
-                return command.reply(0, body=self._ends(broker))
+                return command.reply(0, body=self._ends(broker, command))
             case 208:
                 return command.reply(0, body=self._consumed(broker))
             case 215:
@@ -180,14 +185,15 @@ class StaticCluster:
         broker.detail = found
         return command.reply(0)
 
-    def _ends(self, broker: Broker) -> bytes:
+    def _ends(self, broker: Broker, command: RemotingCommand) -> bytes:
         count = int(broker.config["writeQueueNums"]) if broker.config else 0
+        self.asked_ends = [*asked_queues(command.ext_fields, count)]
         table = {
             queue: dict(
                 zip(("minOffset", "maxOffset"), broker.ends.get(queue, (0, 0)), strict=True),
                 lastUpdateTimestamp=1_000,
             )
-            for queue in range(count)
+            for queue in (range(count) if self.is_javas else self.asked_ends)
         }
         return self._table(broker, table)
 

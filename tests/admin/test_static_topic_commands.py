@@ -100,6 +100,18 @@ def test_remap_when_run_then_it_stops_each_queue_for_three_requests(
     assert_whole(created)
 
 
+@pytest.mark.parametrize("is_javas", [False, True])
+def test_remap_when_a_broker_is_asked_for_ends_then_only_for_those_that_are_needed(
+    created: StaticCluster, is_javas: bool
+) -> None:
+    """A topic with a history has thousands of physical queues; Java's brokers tell all the same."""
+    created.is_javas = is_javas
+    created.run(f"migrateLogicalQueue {WHO} -i 2 -b c")
+    assert created.asked_ends == [2]
+    assert created.known().brokers["c"].detail is not None
+    assert histories(created.known())[2][-1].logic_offset == 20_000
+
+
 @pytest.mark.parametrize(
     ("line", "leaders"),
     [

@@ -4,20 +4,22 @@ Question: one producer for each of 64 logical queues, each with one message in f
 broker set that it believes to lead its queue, and looks at the route every 30 s, as Java's clients
 do; meanwhile our mqadmin moves all queues from one broker set to the other and back. The pause of a
 queue is the longest time between two of its acknowledgements that a remap lies in. One broker a
-set, asynchronous flush, no Java.
+set, asynchronous flush, no Java. The command runs in a process of its own. Before, each queue is given
+a history of so many segments with a message each.
 
-Recipe: ``bin/bench remaps --rounds 5``.
+Recipe: ``bin/bench remaps --rounds 5 --segments 1,30,300``.
 
 With ``--remaps`` another question: is anything lost, or out of its order, while masters die? Two broker
 sets of several replicas with their controllers; an ordered producer and a reader for each logical
-queue; one remap after the other by our mqadmin's code, and in the midst of some the master of either
-set is killed (``kill -9``) and started again when another one reigns. A command that fails is typed
-again until it succeeds. At last every logical queue is read from offset 0 and compared with what was
-acknowledged. The exit status is 1 if ours has lost or reordered anything; ``--plant`` takes one message
-away from what was read, so that one sees it fail.
+queue; one remap after the other by our mqadmin's code (``--mqadmin java``: Java's brokers by the real
+mqadmin), and in the midst of some the master of either set is killed (``kill -9``) and started again
+when another one reigns. A command that fails is typed again until it succeeds, or ``--patience`` is
+over. At last every logical queue is read from offset 0 and compared with what was acknowledged. The
+exit status is 1 if ours has lost or reordered anything; ``--plant`` takes one message away from what
+was read, so that one sees it fail.
 
-Recipe: ``bin/bench remaps --remaps 500 --failovers 50`` and ``bin/bench remaps --remaps 20 --failovers
-5 --kinds rmqha,java``.
+Recipe: ``bin/bench remaps --remaps 500 --failovers 50``, ``bin/bench remaps --remaps 20 --failovers 5
+--kinds rmqha,java``, and the same with ``--kinds java --mqadmin java``.
 """
 
 from __future__ import annotations
@@ -29,17 +31,14 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
-from rmqha.admin.commands import remapping_static_topic, update_static_topic
-from rmqha.admin.report import Report
-from rmqha.admin.spec import Here
 from rmqha.base.errors import RmqhaError
-from rmqha.client.aio.exchanges import ExchangeClient
-from rmqha.client.exchange import Exchange
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
@@ -50,6 +49,8 @@ from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import allocate_ports, wait_until
 from tests.bench import remap_failovers
 from tests.bench.ending import end_children_when_terminated
+from tests.bench.remap_command import RemapProcess
+from tests.bench.remap_histories import prepare
 from tests.bench.tables import machine, markdown, spread
 from tests.interop.alone import AloneBroker
 
@@ -57,6 +58,7 @@ TOPIC = "Remapped"
 NAMES = ("broker-a", "broker-b")
 QUEUES = 64
 SETTLE_S = 1.0
+_TO_WHOM = (513, 202)
 
 
 class Producers:
@@ -67,8 +69,9 @@ class Producers:
         failures: answers other than success.
     """
 
-    def __init__(self, client: RemotingClient, address: str) -> None:
+    def __init__(self, client: RemotingClient, topic: str, address: str) -> None:
         self._client = client
+        self._topic = topic
         self.address = address
         self.acks: list[list[float]] = [[] for _ in range(QUEUES)]
         self.failures = 0
@@ -79,7 +82,7 @@ class Producers:
         while True:
             number += 1
             fields = {
-                "a": "PG", "b": TOPIC, "c": "TBW102", "d": "4", "e": str(queue), "f": "0",
+                "a": "PG", "b": self._topic, "c": "TBW102", "d": "4", "e": str(queue), "f": "0",
                 "g": str(int(time.time() * 1000)), "h": "0", "j": "0", "k": "false", "m": "false",
                 "i": f"UNIQ_KEY\x01U{queue}x{number}\x02WAIT\x01true\x02",
             }  # fmt: skip
@@ -107,57 +110,62 @@ class Producers:
         return found
 
 
-async def _command(client: RemotingClient, exchange: Exchange[Report]) -> None:
-    runner = ExchangeClient(client)
-    report = await runner.run(exchange)
-    while report.then is not None:
-        report = await runner.run(report.then)
-    if report.failures:
-        raise report.failures[0]
-
-
-async def _measure(server: str, addresses: dict[str, str], rounds: int) -> None:
-    clock = SystemClock()
-    client = RemotingClient(TcpNetwork(), clock, RemotingSettings())
-
-    def here() -> Here:
-        return Here(int(time.time() * 1000), 1)
-
-    await _command(client, update_static_topic.run(
-        (server,), TOPIC, QUEUES, (NAMES[0],), (), None, False, False, here()
-    ))  # fmt: skip
+async def _measure(
+    server: str, addresses: dict[str, str], segments: int, rounds: int
+) -> dict[str, list[float]]:
+    topic = f"{TOPIC}{segments}"
+    client = RemotingClient(TcpNetwork(), SystemClock(), RemotingSettings())
+    await prepare(client, addresses, topic, QUEUES, segments)
     rows: dict[str, list[float]] = {}
     for number in range(rounds):
         old, new = NAMES[number % 2], NAMES[1 - number % 2]
-        producers = Producers(client, addresses[old])
-        tasks = [asyncio.create_task(producers.run(queue)) for queue in range(QUEUES)]
-        await asyncio.sleep(SETTLE_S)
-        begun = time.monotonic()
-        await _command(client, remapping_static_topic.run(
-            (server,), TOPIC, (new,), (), None, False, False, here()
-        ))  # fmt: skip
-        ended = time.monotonic()
-        await asyncio.sleep(SETTLE_S)
-        producers.address = addresses[new]
-        await asyncio.sleep(SETTLE_S)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        pauses = sorted(producers.pauses_ms(begun, ended))
-        usual = sorted(producers.pauses_ms(begun - SETTLE_S, begun - SETTLE_S / 2))
-        figures = {
-            "longest pause of a queue, ms": pauses[-1], "median pause, ms": pauses[QUEUES // 2],
-            "the same without a remap, longest, ms": usual[-1],
-            "the whole command, ms": (ended - begun) * 1000,
-            "messages a second meanwhile": sum(map(len, producers.acks)) / (3 * SETTLE_S),
-            "refused or failed": float(producers.failures),
-        }  # fmt: skip
-        for row, value in figures.items():
-            print(f"  {row}: {value:.1f}", flush=True)
+        for row, value in (await _round(client, server, topic, addresses, old, new)).items():
+            print(f"  {segments}: {row}: {value:.1f}", flush=True)
             rows.setdefault(row, []).append(value)
     await client.close()
-    print(f"\n{machine()}; medians of {rounds}\n")
-    print(markdown(["work", "rmqha"], [[row, spread(values)] for row, values in rows.items()]))
+    return rows
+
+
+async def _round(
+    client: RemotingClient, server: str, topic: str, addresses: dict[str, str], old: str, new: str
+) -> dict[str, float]:
+    """Remap all queues once, while producers send; the figures."""
+    process = await RemapProcess.start(server, topic, new)
+    producers = Producers(client, topic, addresses[old])
+    tasks = [asyncio.create_task(producers.run(queue)) for queue in range(QUEUES)]
+    await asyncio.sleep(SETTLE_S)
+    told = await process.run()
+    begun, ended = told["begun"], told["ended"]
+    await asyncio.sleep(SETTLE_S)
+    producers.address = addresses[new]
+    await asyncio.sleep(SETTLE_S)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    pauses = sorted(producers.pauses_ms(begun, ended))
+    usual = sorted(producers.pauses_ms(begun - SETTLE_S, begun - SETTLE_S / 2))
+    took_s = 3 * SETTLE_S + ended - begun
+    return {
+        "longest pause of a queue, ms": pauses[-1], "median pause, ms": pauses[QUEUES // 2],
+        "the same without a remap, longest, ms": usual[-1],
+        "the whole command, ms": (ended - begun) * 1000,
+        **_calls_ms(told["calls"], {addresses[old]: "the old leader", addresses[new]: "the new one"}),
+        "messages a second meanwhile": sum(map(len, producers.acks)) / took_s,
+        "refused or failed": float(producers.failures),
+    }  # fmt: skip
+
+
+def _calls_ms(calls: Sequence[Sequence[Any]], names: Mapping[str, str]) -> dict[str, float]:
+    """How long each call of a command took, in their order, and the command itself between them."""
+    found: dict[str, float] = {}
+    last = calls[0][2]
+    for number, (code, address, begun, ended) in enumerate(calls, 1):
+        # Which broker is asked first what it knows (351), changes with every round.
+        whom = f" to {names[address]}" if code in _TO_WHOM else ""
+        found[f"before call {number}, ms"] = (begun - last) * 1000
+        found[f"call {number}, {code}{whom}, ms"] = (ended - begun) * 1000
+        last = ended
+    return found
 
 
 def _add_failover_options(parser: argparse.ArgumentParser) -> None:
@@ -165,6 +173,7 @@ def _add_failover_options(parser: argparse.ArgumentParser) -> None:
     add("--remaps", type=int, default=0, help="so many, one after the other")
     add("--failovers", type=int, default=0, help="in the midst of so many of them")
     add("--kinds", default="rmqha", help="of rmqha, java")
+    add("--mqadmin", choices=("ours", "java"), default="ours", help="of the kind java")
     add("--replicas", type=int, default=2, help="of each broker set")
     add("--queues", type=int, default=8, help="logical ones")
     add("--pause-ms", type=float, default=5.0, help="of a producer after an acknowledgement")
@@ -177,11 +186,19 @@ def _add_failover_options(parser: argparse.ArgumentParser) -> None:
     add("--json", default="", help="keep the raw figures in this file")
 
 
+def _show(columns: Mapping[str, Mapping[str, Sequence[float]]], rounds: int) -> None:
+    print(f"\n{machine()}; medians of {rounds}\n")
+    rows = dict.fromkeys(row for column in columns.values() for row in column)
+    table = [[row, *(spread(one.get(row, ())) for one in columns.values())] for row in rows]
+    print(markdown(["work", *columns], table))
+
+
 def main() -> None:
     """Run the rounds and print the table."""
     end_children_when_terminated()
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--segments", default="1", help="of each queue before, several with commas")
     parser.add_argument("--folder", default=os.environ.get("TMPDIR"), help="where stores are made")
     _add_failover_options(parser)
     options = parser.parse_args()
@@ -200,7 +217,12 @@ def main() -> None:
                 name = broker.broker_name
                 wait_until(lambda: wire.broker_addresses(connection, name, name), 20.0, name)  # noqa: B023 - within the loop
         addresses = {broker.broker_name: broker.address for broker in brokers}
-        uvloop.run(_measure(server.address, addresses, options.rounds))
+        _show({
+            f"{segments} segments": uvloop.run(
+                _measure(server.address, addresses, segments, options.rounds)
+            )
+            for segments in map(int, options.segments.split(","))
+        }, options.rounds)  # fmt: skip
     finally:
         for broker in brokers:
             broker.child.kill()

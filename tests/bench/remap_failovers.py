@@ -27,6 +27,7 @@ from rmqha.testing.real.cluster import FAST_BROKER, Cluster
 from rmqha.testing.real.java import JavaBroker
 from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import allocate_ports, tails_on_failure, wait_until
+from tests.bench.java_mqadmin import JavaMqadmin
 from tests.bench.remap_outcome import Outcome, table
 from tests.bench.static_ledger import judge
 from tests.bench.static_load import StaticLoad
@@ -73,10 +74,16 @@ class Story:
     Args:
         sets: started.
         options: of the command line.
+        java: the real mqadmin, to be used instead of ours.
     """
 
-    def __init__(self, sets: Mapping[str, Cluster], options: argparse.Namespace) -> None:
-        self._sets, self._options = sets, options
+    def __init__(
+        self,
+        sets: Mapping[str, Cluster],
+        options: argparse.Namespace,
+        java: JavaMqadmin | None = None,
+    ) -> None:
+        self._sets, self._options, self._java = sets, options, java
         self._rng = random.Random(options.seed)
         self._thread = LoopThread("producers and readers")
         # Planning long histories must not stop those whose pauses are measured.
@@ -92,12 +99,7 @@ class Story:
         begun = time.monotonic()
         try:
             self._client = self._operator.call(_make_client())
-            self._command(
-                update_static_topic.run(
-                    (self._server,), TOPIC, self._options.queues, (NAMES[0],), (), None, False,
-                    False, _here(),
-                )
-            )  # fmt: skip
+            self._operator.call(self._create())
             load = StaticLoad(
                 self._thread.call(_make_client()), self._server, TOPIC, self._options.queues,
                 self._options.pause_ms / 1000,
@@ -179,12 +181,7 @@ class Story:
         deadline = time.monotonic() + self._options.patience
         while True:
             try:
-                await self._carry_out(
-                    remapping_static_topic.run(
-                        (self._server,), TOPIC, MOVES[number % len(MOVES)], (), None, False,
-                        False, _here(),
-                    )
-                )  # fmt: skip
+                await self._move(MOVES[number % len(MOVES)])
             except RmqhaError as error:
                 counts["commands that were repeated"] += 1
                 if time.monotonic() > deadline:
@@ -196,8 +193,42 @@ class Story:
                 counts["remaps"] += 1
                 return
 
-    def _command(self, exchange: Exchange[Report]) -> None:
-        self._operator.call(self._carry_out(exchange))
+    async def _create(self) -> None:
+        queues = self._options.queues
+        if self._java is not None:
+            await self._type("updateStaticTopic", "-qn", str(queues), "-b", NAMES[0])
+            return
+        await self._carry_out(
+            update_static_topic.run(
+                (self._server,), TOPIC, queues, (NAMES[0],), (), None, False, False, _here()
+            )
+        )
+
+    async def _move(self, names: tuple[str, ...]) -> None:
+        if self._java is not None:
+            await self._type("remappingStaticTopic", "-b", ",".join(names))
+            return
+        await self._carry_out(
+            remapping_static_topic.run(
+                (self._server,), TOPIC, names, (), None, False, False, _here()
+            )
+        )
+
+    async def _type(self, command: str, *words: str) -> None:
+        """Have the real mqadmin do it, and kill at some moment of the time that it may take."""
+        assert self._java is not None
+        loop = asyncio.get_running_loop()
+        kill = loop.create_task(self._kill_after(self._rng.uniform(0.0, self._java.last_s)))
+        try:
+            await loop.run_in_executor(None, self._java.run, command, TOPIC, *words)
+        finally:
+            kill.cancel()
+
+    async def _kill_after(self, delay_s: float) -> None:
+        await asyncio.sleep(delay_s)
+        if self._kill is not None:
+            broker, self._kill = self._kill, None
+            await asyncio.get_running_loop().run_in_executor(None, broker.child.kill)
 
     async def _carry_out(self, exchange: Exchange[Report]) -> None:
         self._calls_now = 0
@@ -267,6 +298,15 @@ def _here() -> Here:
     return Here(int(time.time() * 1000), random.getrandbits(64))
 
 
+def _story(
+    sets: Mapping[str, Cluster], options: argparse.Namespace, folder: Path, *, is_real: bool
+) -> Outcome:
+    if not is_real:
+        return Story(sets, options).run()
+    with JavaMqadmin(folder / "mqadmin", sets[NAMES[0]].name_server.address) as java:
+        return Story(sets, options, java).run()
+
+
 def run(options: argparse.Namespace) -> int:
     """Run all kinds and print the table; the exit status, 1 if ours has lost anything."""
     outcomes: dict[str, Outcome] = {}
@@ -274,12 +314,13 @@ def run(options: argparse.Namespace) -> int:
         print(f"{kind}:", flush=True)
         folder = Path(tempfile.mkdtemp(prefix=f"bench-remaps-{kind}-", dir=options.folder))
         sets = make_sets(kind, options.replicas, folder)
+        is_real = kind == "java" and options.mqadmin == "java"
         children = [child for one in sets.values() for child in one.children]
         try:
             with tails_on_failure(lambda: children):  # noqa: B023 - used within the turn
                 sets[NAMES[0]].start()
                 sets[NAMES[1]].join_all()
-                outcomes[kind] = Story(sets, options).run()
+                outcomes[kind] = _story(sets, options, folder, is_real=is_real)
         finally:
             for one in reversed(sets.values()):
                 one.close()

@@ -10,12 +10,15 @@ import pytest
 
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.sync.aio import tables
-from rmqha.broker.topics.aio.mapping_file import MappingFile
+from rmqha.broker.sync.aio.metadata_log import MetadataLog
+from rmqha.broker.topics.aio.mapping_file import PERIOD_MS, MappingFile
+from rmqha.broker.topics.metadata_change import Change
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting.codes import RequestCode
 from rmqha.sim.clock import SimClock
 from rmqha.statictopic.mapping import TopicQueueMappingDetail
+from rmqha.store.aio.metadata_reader import MetadataRecord
 from tests.broker.mappings import FIELDS, T, detail, led, put_static
 from tests.broker.replicas import ReplicaCluster, master_of
 
@@ -105,10 +108,10 @@ def test_mapping_when_nobody_confirmed_it_then_it_is_undone(cluster: ReplicaClus
 def test_mapping_when_all_restart_then_it_is_there(cluster: ReplicaCluster, keeps: str) -> None:
     """The records behind the file count; without a file all that are left do."""
     put(cluster, detail())
-    cluster.run_for(200)
+    cluster.run_for(PERIOD_MS + 200)
     files = {host: cluster.disks[host].files[FILE] for host in cluster.broker_hosts}
     put(cluster, MOVED)
-    cluster.run_for(1_000)
+    cluster.run_for(PERIOD_MS + 200)
     for host in cluster.broker_hosts:
         disk = cluster.disks[host]
         if keeps == "no file":
@@ -119,12 +122,51 @@ def test_mapping_when_all_restart_then_it_is_there(cluster: ReplicaCluster, keep
             disk.files[FILE] = files[host]
     restart(cluster)
     cluster.until(lambda: everywhere(cluster, MOVED), "all three")
-    cluster.run_for(500)
+    cluster.run_for(PERIOD_MS + 200)
     for host in cluster.broker_hosts:
         value = json.loads(cluster.loop.run_until_complete(cluster.disks[host].read(FILE)))
         assert value["rmqhaAppliedOffset"] > 0
         mapping = TopicQueueMappingDetail.of(value["topicQueueMappingInfoMap"][T])
         assert mapping == MOVED
+
+
+def written(cluster: ReplicaCluster, host: str) -> TopicQueueMappingDetail:
+    """The mapping that a replica's file has."""
+    value = json.loads(cluster.loop.run_until_complete(cluster.disks[host].read(FILE)))
+    return TopicQueueMappingDetail.of(value["topicQueueMappingInfoMap"][T])
+
+
+def test_mapping_when_it_is_remapped_then_its_file_is_written_afterwards(
+    cluster: ReplicaCluster,
+) -> None:
+    """The bytes of a long history take the loop, and messages wait for a remap to end."""
+    host = cluster.host_of(master_of(cluster))
+    put(cluster, detail())
+    cluster.run_for(PERIOD_MS + 200)
+    put(cluster, MOVED)
+    cluster.run_for(200)
+    assert written(cluster, host) == detail()
+    cluster.run_for(PERIOD_MS)
+    assert written(cluster, host) == MOVED
+
+
+def test_mapping_when_its_master_has_written_it_then_it_does_not_read_it(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has in its tables it would read again from its log, while messages wait."""
+    read: list[MetadataLog] = []
+    look = MetadataLog._read
+
+    def noted(log: MetadataLog, record: MetadataRecord) -> Change | None:
+        read.append(log)
+        return look(log, record)
+
+    monkeypatch.setattr(MetadataLog, "_read", noted)
+    put(cluster, detail())
+    cluster.until(lambda: everywhere(cluster, detail()), "all three")
+    slaves = [one.metadata for one in cluster.replicas.values() if one.role is Role.SLAVE]
+    assert len(slaves) == 2
+    assert {*map(id, read)} == {*map(id, slaves)}
 
 
 def test_mapping_when_its_topic_is_deleted_and_made_anew_then_no_replica_has_it(
@@ -148,7 +190,7 @@ def test_mapping_when_a_replica_begins_anew_then_it_takes_its_masters(
     put(cluster, detail())
     slave = next(one for one in cluster.replicas.values() if one.role is Role.SLAVE)
     host = cluster.host_of(slave)
-    cluster.run_for(500)
+    cluster.run_for(PERIOD_MS + 200)
     cluster.kill(host)
     for name in ("topics.json", "topicQueueMapping.json"):
         disk, path = cluster.disks[host], f"/store/config/{name}"
@@ -209,7 +251,7 @@ def test_slave_of_java_when_it_copies_then_it_keeps_the_mappings(cluster: Replic
     assert sorted(replica.mappings.table.items) == ["Own", T]
     assert known(replica) == MOVED
     assert told == [frozenset({T, "Other"})] * 2
-    cluster.run_for(500)
+    cluster.run_for(PERIOD_MS + 200)
     disk = cluster.disks[cluster.host_of(replica)]
     file = MappingFile(disk, SimClock(cluster.loop), FILE, replica.troubles)
     cluster.loop.run_until_complete(file.load())

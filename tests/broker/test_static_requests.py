@@ -119,9 +119,9 @@ def test_static_topic_when_too_much_for_a_record_then_it_is_refused_in_plain_wor
     cluster: ReplicaCluster,
 ) -> None:
     """A record is as large as a message may be, and all mappings fit into a frame."""
-    queues = {number: (led(number),) for number in range(20_000)}
-    huge = TopicQueueMappingDetail(T, 20_000, NAME, 1, hosted_queues=queues)
-    answer = put_static(cluster, huge, writeQueueNums="20000", readQueueNums="20000")
+    queues = {number: (led(number),) for number in range(30_000)}
+    huge = TopicQueueMappingDetail(T, 30_000, NAME, 1, hosted_queues=queues)
+    answer = put_static(cluster, huge, writeQueueNums="30000", readQueueNums="30000")
     assert (answer.code, answer.remark) == (1, "there is no room for more logical queues")
     assert master_of(cluster).topics.table.get(T) is None
     table = MappingTable([detail()])

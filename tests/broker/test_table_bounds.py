@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from rmqha.broker.common.aio.config_file import PAUSE_MS_MAX, pause_after
 from rmqha.broker.common.versioned_table import COUNT_MAX
 from rmqha.broker.naming.messages import registration_body
 from rmqha.broker.topics.group_table import GroupConfig, GroupTable
@@ -42,3 +45,27 @@ def test_groups_when_a_stranger_makes_them_then_they_can_still_be_copied() -> No
     assert len(fastjson.dumps(table.members())) < FRAME_BYTES_MAX - MARGIN
     assert table.delete(f"{1:0{LONG}d}", 0)
     assert table.put(GroupConfig(f"{1:0{LONG}d}"), 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 3)), max_size=30))
+def test_members_when_entries_change_then_as_if_made_anew_and_only_those_are(
+    steps: list[tuple[str, int]],
+) -> None:
+    """A table is written after each change: with 26,000 topics that took the loop half its time."""
+    table = TopicTable()
+    for name, queues in steps:
+        before = table.item_members()
+        if queues:
+            table.put(TopicConfig(name, queues, queues), 0)
+        else:
+            table.delete(name, 0)
+        after = table.item_members()
+        assert list(after.items()) == [
+            (one, table.items[one].members()) for one in sorted(table.items)
+        ]
+        assert all(after[one] is before[one] for one in after.keys() & before.keys() - {name})
+
+
+def test_pause_when_a_table_takes_long_then_ten_times_as_long() -> None:
+    """At most a second: name servers and files are told in time."""
+    assert [pause_after(took_ms) for took_ms in (0, 5, 5_000)] == [0, 50, PAUSE_MS_MAX]

@@ -83,6 +83,7 @@ def table(root: Path, wanted: Wanted, part_bytes: int) -> pa.Table:
     return pa.Table.from_batches(found, SCHEMA).sort_by("physicalOffset")
 
 
+@pytest.mark.slow
 @QUICK
 @given(CASES)
 def test_log_when_read_by_claims_then_the_rows_of_a_hop(case: Case) -> None:

@@ -203,6 +203,7 @@ async def test_range_when_a_filter_passes_over_messages_then_one_is_asked_for_at
     assert sum(len(one) for one in cluster.asked) <= 2 * len(cluster.asked)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kinds=st.lists(st.integers(0, 7)),

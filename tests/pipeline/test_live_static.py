@@ -58,6 +58,7 @@ class Stream:
         return found
 
 
+@pytest.mark.slow
 def test_stream_when_queues_move_between_its_batches_then_each_message_once(
     sets: StaticTopics,
 ) -> None:
@@ -81,6 +82,7 @@ def test_stream_when_queues_move_between_its_batches_then_each_message_once(
     assert Stream(sets, "Moves").read().keys() == {b"Moves %d" % one for one in range(25)}
 
 
+@pytest.mark.slow
 def test_range_when_it_lies_in_a_gap_then_it_is_empty_and_skipped(sets: StaticTopics) -> None:
     """Thousands of offsets between two segments have no messages; nothing is lost there."""
     sets.create("Gap", 1)
@@ -115,6 +117,7 @@ def rows(reader: RangeReader, wanted: QueueRange) -> list[Any]:
     return [row["queueOffset"] for batch in reader.read(wanted) for row in batch.to_pylist()]
 
 
+@pytest.mark.slow
 def test_tags_when_asked_for_then_also_over_segments(sets: StaticTopics) -> None:
     """What a filter passes over is neither a gap nor a loss."""
     sets.create("Tags", 1)

@@ -26,6 +26,7 @@ RAW = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(RAW, max_size=6), st.booleans())
 def test_properties_when_read_together_then_as_one_by_one(raws: list[bytes], sliced: bool) -> None:

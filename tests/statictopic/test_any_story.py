@@ -171,11 +171,11 @@ def test_story_when_the_new_leader_is_decided_before_the_old_one_stops_then_it_i
     """Messages sent meanwhile would be in two orders."""
     tell = steps_module._tell
 
-    def hasty(change: Change, known: Known, lists: Any, names: Any, phase: Phase) -> Any:
+    def hasty(change: Change, nums: Any, known: Known, lists: Any, names: Any, phase: Phase) -> Any:
         if phase is Phase.MAP_OUT:
             return known
             yield
-        return (yield from tell(change, known, lists, names, phase))
+        return (yield from tell(change, nums, known, lists, names, phase))
 
     monkeypatch.setattr(steps_module, "_tell", hasty)
     with pytest.raises(AssertionError, match="take messages of 2"):

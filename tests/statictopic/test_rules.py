@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from rmqha.statictopic.mapping import Segments, TopicQueueMappingDetail
+from rmqha.statictopic import rules
+from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments, TopicQueueMappingDetail
 from rmqha.statictopic.rules import (
     detail_error,
     leaders,
@@ -32,6 +34,28 @@ def refusal(
 def test_history_when_it_keeps_the_rules_then_nothing_is_wrong(segments: Segments) -> None:
     """A rule that is too strict would stop remaps of healthy topics."""
     assert segments_error(segments) is None
+
+
+NEARLY = st.lists(
+    st.builds(
+        item, st.integers(-1, 4), st.sampled_from(["a", "b"]), st.integers(-1, 3),
+        st.integers(-1, 4), st.integers(-1, 2), st.integers(-1, 3),
+    ),
+    max_size=4,
+).map(lambda found: tuple(sorted(found, key=lambda one: one.gen)))  # fmt: skip
+"""Histories of which some keep the rules, and most break one or two."""
+
+
+@given(lists=st.lists(NEARLY | histories(), max_size=3))
+def test_mapping_when_looked_at_by_the_column_then_nothing_wrong_is_passed_over(
+    lists: list[Segments],
+) -> None:
+    """What is quick must not be blind: each history is looked at once more, by the segment."""
+    one = detail("a", dict(enumerate(lists)))
+    found = [*map(segments_error, lists), detail_error(one)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rules, "_is_plain", lambda _: False)
+        assert found == [*map(segments_error, lists), detail_error(one)]
 
 
 @pytest.mark.parametrize(
@@ -99,6 +123,22 @@ def test_update_when_expired_segments_are_dropped_then_it_is_taken() -> None:
     late, full = detail("a", {0: MOVED[1:]}, total=2), detail("a", {0: MOVED}, epoch=2000)
     assert updated(late, full, force=False) == full
     assert updated(full, late.with_queues(late.hosted_queues), force=True) == late
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        (item(0, "a", 5, 0), "generation 0 is another physical queue"),
+        (item(0, "a", 0, 7), "generation 0 began at 0, not 7"),
+    ],
+)
+def test_update_when_an_old_segment_is_another_one_then_it_is_refused(
+    first: LogicQueueMappingItem, words: str
+) -> None:
+    """What both begin with is not looked at by the segment; it must be what both begin with."""
+    old = detail("a", {0: (*MOVED, item(2, "a", 9, 20_000))})
+    new = detail("a", {0: (first, *old.hosted_queues[0][1:])}, epoch=2000)
+    assert words in refusal(new, old)
 
 
 @pytest.mark.parametrize(

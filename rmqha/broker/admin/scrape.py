@@ -29,7 +29,6 @@ class Scrape(NamedTuple):
         lags: of groups that have stored offsets.
         lags_left_out: queues that were too many.
         records_skipped: records that the store or a service could not act on.
-        refused: requests that users might not make, by reason.
     """
 
     facts: Facts
@@ -41,7 +40,6 @@ class Scrape(NamedTuple):
     lags: tuple[Lag, ...]
     lags_left_out: int
     records_skipped: int
-    refused: Mapping[str, int]
 
 
 def lags_of(

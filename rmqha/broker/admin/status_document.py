@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -9,7 +10,14 @@ from msgspec.structs import replace
 from rmqha.broker.common.statistics import SHORT, Statistics
 from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
-from rmqha.web.document import BrokerSetView, NodeView, ReplicaView, StatusDocument, gaps
+from rmqha.web.document import (
+    BrokerSetView,
+    NodeView,
+    ReplicaView,
+    StaticTopicView,
+    StatusDocument,
+    gaps,
+)
 
 
 class NodeFacts(NamedTuple):
@@ -36,7 +44,12 @@ class NodeFacts(NamedTuple):
     started_ms: int
 
 
-def document(facts: NodeFacts, core: HaCore | None, statistics: Statistics) -> StatusDocument:
+def document(
+    facts: NodeFacts,
+    core: HaCore | None,
+    statistics: Statistics,
+    static_topics: Iterable[StaticTopicView] = (),
+) -> StatusDocument:
     """Make it; ``core`` is None before the replica knows its id."""
     role = "fenced" if facts.role is None else facts.role.value
     node = NodeView(
@@ -67,7 +80,9 @@ def document(facts: NodeFacts, core: HaCore | None, statistics: Statistics) -> S
             members.epoch,
             tuple(sorted(members.ids)),
         )
-    return StatusDocument(facts.time_ms, node, broker_sets=(view,))
+    return StatusDocument(
+        facts.time_ms, node, broker_sets=(view,), static_topics=tuple(static_topics)
+    )
 
 
 def _own(facts: NodeFacts, core: HaCore | None, statistics: Statistics) -> ReplicaView:

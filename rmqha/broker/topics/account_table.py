@@ -34,7 +34,7 @@ class AccountTable(VersionedTable[Account]):
         """``config/accounts.json``, and a member of the answer to 201."""
         return {
             "dataVersion": self.version.members(),
-            "accounts": {name: one.members() for name, one in sorted(self.items.items())},
+            "accounts": self.item_members(),
         }
 
     @classmethod

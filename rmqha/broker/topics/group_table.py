@@ -157,9 +157,7 @@ class GroupTable(VersionedTable[GroupConfig]):
         return {
             "dataVersion": self.version.members(),
             "forbiddenTable": dict(self.forbidden),
-            "subscriptionGroupTable": {
-                name: group.members() for name, group in sorted(self.groups.items())
-            },
+            "subscriptionGroupTable": self.item_members(),
         }
 
     @classmethod

@@ -13,9 +13,9 @@ from rmqha.broker.common.versioned_table import COUNT_MAX, VersionedTable
 from rmqha.remoting.data_version import DataVersion
 from rmqha.statictopic.mapping import TopicQueueMappingDetail
 
-MAPPINGS_BYTES_MAX = 2 << 20
-"""Of all mappings as JSON, some ten thousand segments: the answer to 21, and a registration, carry
-them in the same frame as the topics."""
+MAPPINGS_BYTES_MAX = 7 << 19
+"""Of all mappings as JSON, some twenty thousand segments: the answer to 21 carries them in the same
+frame as the topics, and a record of the log holds all of one topic."""
 
 _ITEM_BYTES = 150
 
@@ -34,9 +34,7 @@ class MappingTable(VersionedTable[TopicQueueMappingDetail]):
         """``config/topicQueueMapping.json``: the member says Info, and holds details, as Java's."""
         return {
             "dataVersion": self.version.members(),
-            "topicQueueMappingInfoMap": {
-                name: one.members() for name, one in sorted(self.items.items())
-            },
+            "topicQueueMappingInfoMap": self.item_members(),
         }
 
     @classmethod

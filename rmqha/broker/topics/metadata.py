@@ -107,9 +107,15 @@ class Metadata:
         """Where the last record ends that is in the tables, pending or not."""
         return self._pending[-1].end if self._pending else self.last_end
 
-    def is_own(self, end: int) -> bool:
-        """Whether the record that ends there is this master's, and was applied when it was written."""
-        return end in self._by_end
+    @property
+    def pending_count(self) -> int:
+        """Changes that no dispatcher has passed."""
+        return len(self._pending)
+
+    def own(self, end: int) -> Change | None:
+        """The change whose record ends there, if this master has written it, and applied it then."""
+        found = self._by_end.get(end)
+        return None if found is None else found.change
 
     def is_ending(self, topic: str) -> bool:
         """Whether a topic's end is written and not passed: its old queues are still there."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import MsgspecError, Raw, Struct
+from msgspec.json import Decoder
+from orjson import Fragment
 
 from rmqha.auth.accounts import Account
 from rmqha.base.errors import RemoteProtocolError
@@ -16,7 +18,11 @@ from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting import fastjson
 from rmqha.remoting.topic_names import topic_error
 from rmqha.statictopic.mapping import TopicQueueMappingDetail
+from rmqha.statictopic.mapping_body import decode_detail, encode_detail
 from rmqha.statictopic.rules import detail_error
+
+_PARTS = Decoder(dict[str, Raw])
+_LIST = Decoder(list[Raw])
 
 
 class Change(Struct, frozen=True, kw_only=True):
@@ -43,7 +49,7 @@ class Change(Struct, frozen=True, kw_only=True):
         """The record's body."""
         members = {
             "topics": [topic.members() for topic in self.topics],
-            "mappings": [mapping.members() for mapping in self.mappings],
+            "mappings": [Fragment(encode_detail(mapping)) for mapping in self.mappings],
             "groups": [group.members() for group in self.groups],
             "endedTopics": list(self.ended_topics),
             "endedGroups": list(self.ended_groups),
@@ -60,13 +66,13 @@ class Change(Struct, frozen=True, kw_only=True):
         Raises:
             RemoteProtocolError: no broker of this kind wrote it.
         """
-        members = json_object(fastjson.loads(body), "a change of metadata")
+        members = _members(body)
         topics = tuple(TopicConfig.of(one) for one in _items(members, "topics"))
         for topic in topics:
             error = topic_error(topic.name)
             if error is not None:
                 raise RemoteProtocolError(error)
-        mappings = tuple(TopicQueueMappingDetail.of(one) for one in _items(members, "mappings"))
+        mappings = tuple(map(_mapping, _items(members, "mappings")))
         for mapping in mappings:
             error = topic_error(mapping.topic) or detail_error(mapping)
             if error is not None:
@@ -81,6 +87,25 @@ class Change(Struct, frozen=True, kw_only=True):
             accounts=tuple(account_of(one) for one in _items(members, "accounts")),
             ended_accounts=_names(members, "endedAccounts"),
         )
+
+
+def _members(body: bytes) -> dict[str, Any]:
+    """What a record holds; mappings, which may be long, are left as they are where that can be."""
+    try:
+        raw = _PARTS.decode(body)
+        mappings = _LIST.decode(raw.pop("mappings", b"[]"))
+        return {
+            "mappings": mappings,
+            **{name: fastjson.loads(bytes(one)) for name, one in raw.items()},
+        }
+    except (MsgspecError, UnicodeDecodeError, RecursionError):
+        return json_object(fastjson.loads(body), "a change of metadata")
+
+
+def _mapping(value: object) -> TopicQueueMappingDetail:
+    if isinstance(value, Raw):
+        return decode_detail(bytes(value))
+    return TopicQueueMappingDetail.of(value)
 
 
 def _items(members: Mapping[str, Any], name: str) -> list[Any]:

@@ -13,10 +13,10 @@ from rmqha.broker.topics.changes import parse_topic
 from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.broker.topics.metadata_change import Change
 from rmqha.broker.topics.topic_table import TopicConfig, TopicTable
-from rmqha.remoting import fastjson
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import bool_field
 from rmqha.statictopic.mapping import TopicQueueMappingDetail
+from rmqha.statictopic.mapping_body import decode_detail
 from rmqha.statictopic.rules import updated
 
 
@@ -34,7 +34,7 @@ def static_change(
     if isinstance(topic, Refusal):
         return _refusal(topic.remark)
     try:
-        asked = TopicQueueMappingDetail.of(fastjson.loads(bytes(body)))
+        asked = decode_detail(bytes(body))
     except RemoteProtocolError as error:
         return _refusal(f"the mapping cannot be read: {error}")
     if asked.topic != topic.name:

@@ -154,9 +154,7 @@ class TopicTable(VersionedTable[TopicConfig]):
         """``config/topics.json``, and the heart of requests 21 and 103."""
         return {
             "dataVersion": self.version.members(),
-            "topicConfigTable": {
-                name: topic.members() for name, topic in sorted(self.topics.items())
-            },
+            "topicConfigTable": self.item_members(),
         }
 
     @classmethod

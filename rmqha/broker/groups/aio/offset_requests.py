@@ -19,6 +19,7 @@ from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.asked_queues import asked_queues
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import (
@@ -109,7 +110,7 @@ class OffsetProcessor:
         offset = long_field(fields, "commitOffset", None)
         # A slave may not have copied a group that its master made a moment ago.
         if broker.groups.find(group, may_write=False) is None or (
-            broker.role is Role.MASTER and broker.groups.table.get(group) is None
+            broker.role is Role.MASTER and not broker.groups.is_served(group)
         ):
             return request.reply(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!"
@@ -184,14 +185,15 @@ class OffsetProcessor:
         return MessageQueue(topic, self._broker.config.broker_name, queue_id)
 
     def topic_stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Answer with the ends of a topic's queues (202)."""
+        """Answer with the ends of a topic's queues, or of those that are asked for (202)."""
         name = text_field(request.ext_fields, "topic", "")
         topic = self._broker.topics.table.get(name)
         if topic is None:
             return request.reply(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         reader = self._broker.store.reader
         rows = []
-        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
+        count = max(topic.read_queue_nums, topic.write_queue_nums)
+        for queue_id in asked_queues(request.ext_fields, count):
             low, high = reader.min_offset(name, queue_id), reader.max_offset(name, queue_id)
             stamp = reader.store_timestamp(name, queue_id, high - 1) if high > 0 else 0
             row = {

@@ -27,6 +27,10 @@ from rmqha.store.aio.metadata_reader import MetadataRecord, dispatched_since, wa
 from rmqha.store.metadata_records import METADATA_TOPIC, ended_property
 from rmqha.store.record import Message, pack_host
 
+NEW_TOPICS_WAITING_MAX = 256
+"""Whoever sends to one new topic after the other brings more of them than queues can be made for,
+and what honest senders send meanwhile lies behind them all."""
+
 WATCH_MS = 100
 """Until a change is asked for again that was not safe in time."""
 
@@ -294,6 +298,8 @@ class MetadataLog:
         status = broker.ha.check_put()
         if status is not PutStatus.PUT_OK:
             return Refusal(status.response_code, status.remark or NOT_SERVING)
+        if self._state.pending_count >= NEW_TOPICS_WAITING_MAX and self._makes(change):
+            return Refusal(ResponseCode.SYSTEM_BUSY, "too many new topics wait for their queues")
         for topic in change.topics:
             if broker.topics.table.get(topic.name) is not None:
                 continue
@@ -312,6 +318,9 @@ class MetadataLog:
             if not fits:
                 return Refusal(ResponseCode.SYSTEM_ERROR, f"there is no room for more {what}")
         return None
+
+    def _makes(self, change: Change) -> bool:
+        return any(self._broker.topics.table.get(one.name) is None for one in change.topics)
 
     def _message(self, change: Change) -> Message:
         return Message(
@@ -360,16 +369,20 @@ class MetadataLog:
             return None
 
     def _passed(self, record: MetadataRecord) -> None:
-        is_own = self._state.is_own(record.end)
-        change = self._apply(record)
-        if change is not None and not is_own and record.offset >= self._offsets_from:
+        own = self._state.own(record.end)
+        change = self._apply(record, own)
+        if change is not None and own is None and record.offset >= self._offsets_from:
             self._forget(change)
             self.ended_topics.update(change.ended_topics)
             self.ended_groups.update(change.forgotten_groups)
 
-    def _apply(self, record: MetadataRecord) -> Change | None:
-        """Let a record change the tables; what it says."""
-        change, broker = self._read(record), self._broker
+    def _apply(self, record: MetadataRecord, own: Change | None = None) -> Change | None:
+        """Let a record change the tables; what it says.
+
+        Args:
+            own: what it says, if this master has written it and need not read it.
+        """
+        change, broker = own or self._read(record), self._broker
         if change is None:
             return None
         self._state.passed(record.offset, record.end, change, broker.clock.wall_ms())

@@ -45,17 +45,22 @@ class GroupFile(TableFile[GroupTable]):
         Args:
             may_write: this broker is the master. A slave serves a new group by the default
                 settings and keeps nothing, for its table is the master's; so does a master that
-                cannot write just now. None where there is no room for one more.
+                cannot write just now, or whose table is full: strangers may have filled it.
         """
         group = self.table.get(name)
         if group is not None:
             return group
         group = self.new(name)
-        if group is None or (may_write and not self.table.fits((group,))):
-            return None
-        if may_write:
+        if group is not None and may_write and self.table.fits((group,)):
             self._make(group)
         return group
+
+    def is_served(self, name: str) -> bool:
+        """Whether a group is one of the table, or may be one and only lacks room there."""
+        if self.table.get(name) is not None:
+            return True
+        group = self.new(name)
+        return group is not None and not self.table.fits((group,))
 
     def new(self, name: str) -> GroupConfig | None:
         """The settings of a group that is made at first use; None where that is not allowed."""

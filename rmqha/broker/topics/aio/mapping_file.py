@@ -9,6 +9,10 @@ from rmqha.broker.topics.aio.table_file import TableFile
 from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.runtime.ports import Clock, Disk
 
+PERIOD_MS = 1_000
+"""A remap changes a mapping four times, and messages wait meanwhile: the file can wait, for what it
+lacks is in the log."""
+
 
 class MappingFile(TableFile[MappingTable]):
     """The table and its file, ``<storePathRootDir>/config/topicQueueMapping.json``.
@@ -18,7 +22,10 @@ class MappingFile(TableFile[MappingTable]):
     """
 
     def __init__(self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles) -> None:
-        super().__init__(disk, clock, path, troubles, MappingTable(), MappingTable.of)
+        super().__init__(
+            disk, clock, path, troubles, MappingTable(), MappingTable.of,
+            period_ms=PERIOD_MS,
+        )  # fmt: skip
         self.on_changed: list[Callable[[frozenset[str]], None]] = []
 
     async def load(self) -> None:

@@ -27,6 +27,7 @@ class TableFile(Generic[TableT]):
         path: of the file.
         empty: the table while there is no file.
         read: makes a table of what a file holds; raises as ``ConfigFile.read`` has it.
+        period_ms: shortest pause between two writes; 0 writes after every change.
 
     Attributes:
         table: whoever changes it calls :meth:`changed`.
@@ -39,13 +40,14 @@ class TableFile(Generic[TableT]):
 
     def __init__(
         self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles,
-        empty: TableT, read: Callable[[dict[str, Any]], TableT],
+        empty: TableT, read: Callable[[dict[str, Any]], TableT], *, period_ms: int = 0,
     ) -> None:  # fmt: skip
         self.table = empty
         self.mark: int | None = None
         self.found = False
         self.members: Callable[[], dict[str, Any]] = lambda: self.table.members()
-        self.file = ConfigFile(disk, clock, path, content_of(lambda: self.members()), troubles)
+        content = content_of(lambda: self.members())
+        self.file = ConfigFile(disk, clock, path, content, troubles, period_ms=period_ms)
         self._clock = clock
         self._read = read
 
