@@ -10,6 +10,7 @@ Source: our own.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
@@ -23,10 +24,11 @@ class LiveRoom:
     """Who makes room for whom; every change is O(1)."""
 
     def __init__(self) -> None:
-        # In the order of coming, and of dying.
-        self._strangers: dict[Identity, None] = {}
-        self._dead_strangers: dict[Identity, None] = {}
-        self._dead: dict[Identity, None] = {}
+        # In the order of coming, and of dying. A plain dict steps over all that have left before it
+        # comes to its first.
+        self._strangers: OrderedDict[Identity, None] = OrderedDict()
+        self._dead_strangers: OrderedDict[Identity, None] = OrderedDict()
+        self._dead: OrderedDict[Identity, None] = OrderedDict()
 
     def added(self, identity: Identity, *, registered: bool) -> None:
         """An entry was made; it is alive in a moment."""

@@ -33,6 +33,9 @@ DEFAULT_TIMEOUT_MS = 10_000
 DEFAULT_PRIORITY = PRIORITY_LAST
 TIMEOUT_MS_MAX = 300_000
 CLOSE_GRACE_MS_MAX = 100
+DEATHS_A_PART = 200
+"""Each may bring an election; the others are told a turn of the loop later."""
+
 STRANGERS_PER_CONNECTION = 256
 
 
@@ -218,10 +221,13 @@ class Liveness:
         """What was last heard of a broker, alive or not; None when it never was heard here."""
         return self._brokers.get((cluster, name, broker_id))
 
-    def expire(self, now_ms: int) -> list[Identity]:
-        """Report who died since the last call, each death once, in the order of dying."""
+    def expire(self, now_ms: int, count_max: int = DEATHS_A_PART) -> list[Identity]:
+        """Report who died since the last call, each death once, in the order of dying.
+
+        Of more than ``count_max`` the first ones; ``next_deadline_ms`` is over until all are told.
+        """
         gone: list[Identity] = []
-        while self._heap and self._settle_top() and self._heap[0][0] <= now_ms:
+        while len(gone) < count_max and self._settle_top() and self._heap[0][0] <= now_ms:
             broker = heapq.heappop(self._heap)[2]
             broker.expired = True
             broker.slot = -1

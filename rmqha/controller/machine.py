@@ -82,7 +82,8 @@ from rmqha.controller.metadata.snapshot import from_snapshot, join_snapshot
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.metadata.status import Status, status
 from rmqha.controller.metadata.telling import Telling
-from rmqha.controller.metadata.vacancy import may_fill_vacancy, wants_election
+from rmqha.controller.metadata.vacancy import may_fill_vacancy
+from rmqha.controller.scan import Scan
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.heartbeat import Heartbeat
 
@@ -112,7 +113,7 @@ class ControllerMachine:
         self._leader = False
         self._term = 0
         self._cold_until_ms = 0
-        self._next_scan_ms = 0
+        self._scanning = Scan()
         self._elections = ElectionMemory()
         self._telling = Telling()
 
@@ -214,7 +215,7 @@ class ControllerMachine:
         """When to tick next, exact; None when nothing waits for time to pass."""
         deadlines = [self.liveness.next_deadline_ms()]
         if self._leader:
-            deadlines += [self._announcer.next_deadline_ms(), self._next_scan_ms]
+            deadlines += [self._announcer.next_deadline_ms(), self._scanning.next_ms]
         return min((one for one in deadlines if one is not None), default=None)
 
     def snapshot(self) -> bytes:
@@ -426,6 +427,7 @@ class ControllerMachine:
         for name in self._elections.recent(now_ms, self._settings.renotify_window_ms):
             # The old leader may have died before it told the brokers; they ignore a repetition.
             effects += self._announce(now_ms, name, None, None)
+        self._scanning.begin()
         return [*effects, *self._scan(now_ms)]
 
     def _step_down(self) -> list[ControllerEffect]:
@@ -478,7 +480,7 @@ class ControllerMachine:
         if not self._leader:
             return effects
         effects += self._announcer.due(now_ms)
-        return effects + self._scan(now_ms) if now_ms >= self._next_scan_ms else effects
+        return effects + self._scan(now_ms) if now_ms >= self._scanning.next_ms else effects
 
     def _expire(self, now_ms: int) -> list[ControllerEffect]:
         effects: list[ControllerEffect] = []
@@ -497,19 +499,10 @@ class ControllerMachine:
         return effects
 
     def _scan(self, now_ms: int) -> list[ControllerEffect]:
-        """Look at every set once, for masters whose death nobody acted on."""
-        interval_ms = max(self._settings.scan_inactive_master_interval_ms, 1)
-        self._next_scan_ms = now_ms + interval_ms
-        if now_ms < self._cold_until_ms:
-            self._next_scan_ms = min(self._next_scan_ms, self._cold_until_ms)
+        """Look for masters whose death nobody acted on."""
         effects: list[ControllerEffect] = []
-        for broker_set in list(self.state.sets.values()):
-            if wants_election(
-                now_ms,
-                broker_set,
-                self.liveness,
-                notify=self._settings.notify_broker_role_changed,
-                cold_until_ms=self._cold_until_ms,
-            ):
-                effects += self._elect(now_ms, broker_set.broker_name, "scan")
+        for name in self._scanning.part(
+            now_ms, self.state.sets, self.liveness, self._settings, self._cold_until_ms
+        ):
+            effects += self._elect(now_ms, name, "scan")
         return effects

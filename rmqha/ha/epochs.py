@@ -107,10 +107,6 @@ class EpochCache:
         end = self._entries[at + 1].start if at + 1 < len(self._entries) else OFFSET_MAX
         return EpochSpan(*self._entries[at], end)
 
-    def truncate_suffix_by_epoch(self, epoch: int) -> bool:
-        """Drop ``epoch`` and newer ones; whether anything changed."""
-        return self._keep([entry for entry in self._entries if entry.epoch < epoch])
-
     def drop_beyond(self, log_end: int) -> bool:
         """Drop epochs that start after the end of the log; whether anything changed."""
         return self._keep([entry for entry in self._entries if entry.start <= log_end])

@@ -353,6 +353,10 @@ class SendBatch(NamedTuple):
     length: int
 
 
+TOO_MANY = "too many connections"
+"""Why the port of replication closes a connection for another one, or a new one at once."""
+
+
 class CloseSlave(NamedTuple):
     """Abort the connection; what it still buffers is dropped. ``SlaveClosed`` may follow."""
 

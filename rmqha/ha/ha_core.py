@@ -35,8 +35,6 @@ class HaCore:
         log: what the store recovered.
         epochs: what the epoch file held.
         now_ms: the time of the start.
-        tail_may_be_lost: the machine lost power since the log was written, and the log was not
-            flushed for every put.
 
     Attributes:
         ha: log, epochs and settings.
@@ -54,10 +52,8 @@ class HaCore:
         log: LogFacts,
         epochs: EpochCache,
         now_ms: int,
-        tail_may_be_lost: bool = False,
     ) -> None:
         self.ha = HaState(own_id, settings, log, epochs)
-        self.ha.tail_may_be_lost = tail_may_be_lost
         self.role = Role.SLAVE
         self.sessions: dict[int, MasterSession] = {}
         self.members = Membership(self.ha, self.sessions)
@@ -314,7 +310,7 @@ class HaCore:
             case ev.SlaveConnected(conn, address):
                 session = MasterSession(self.ha, now_ms, conn, address)
                 if len(self.sessions) >= SLAVES_MAX and not self._make_room():
-                    session.close("too many connections")
+                    session.close(ev.TOO_MANY)
                 else:
                     self.sessions[conn] = session
             case ev.SlaveSent(conn, frame):
@@ -336,7 +332,7 @@ class HaCore:
         for is_idle in (_has_said_nothing, _has_acknowledged_nothing):
             oldest = next((one for one in self.sessions.values() if is_idle(one)), None)
             if oldest is not None:
-                oldest.close("too many connections")
+                oldest.close(ev.TOO_MANY)
                 del self.sessions[oldest.conn]
                 return True
         return False

@@ -73,15 +73,12 @@ def change_to_master(replica: Replica, command: ChangedToMaster) -> Plan:
     replica.role = Role.MASTER
     replica.move_confirm()
     ha.epochs.drop_beyond(ha.log.max_offset)
-    if ha.epochs.last_epoch == epoch and ha.tail_may_be_lost and len(ha.epochs) > 1:
-        # What is written now must not pass for the tail that slaves may still hold.
-        ha.epochs.truncate_suffix_by_epoch(epoch)
     # An epoch in which nothing was written keeps its entry, with the same start: slaves may
     # know only that one, and another master may have written under its number. A master
     # that restarted within its epoch goes on in it: Java begins it anew at the end of the log,
-    # so that its slaves throw away all that they have of it, acknowledged records included.
+    # so that its slaves throw away all that they have of it, acknowledged records included. One
+    # whose machine lost power is never told to (ADR 0013).
     ha.epochs.append(EpochEntry(epoch, ha.log.max_offset))
-    ha.tail_may_be_lost = False
     yield ha.write_epochs()
     # RIP-44, Switching process: queue offsets are given out from where the queues end.
     seq = ha.next_seq()

@@ -41,6 +41,7 @@ class SlaveSession:
         address: the master's HA address; None until somebody knows it.
         reported_offset: the last acknowledgement of this connection.
         last_read_ms, last_write_ms: times of the current connection.
+        master_confirm_offset: what the master told last on this connection; None before it did.
     """
 
     def __init__(self, ha: HaState, now_ms: int, address: str | None) -> None:
@@ -49,6 +50,7 @@ class SlaveSession:
         self.address = address
         self.conn = _NO_CONNECTION
         self.reported_offset = 0
+        self.master_confirm_offset: int | None = None
         self.last_read_ms = now_ms
         self.last_write_ms = now_ms
         self._waiting_seq: int | None = None
@@ -113,6 +115,7 @@ class SlaveSession:
         self.state = ConnectionState.HANDSHAKE
         self.last_read_ms = self.last_write_ms = now_ms
         self.reported_offset = 0
+        self.master_confirm_offset = None
         self._is_begun = False
         self._pending_epochs = []
         self._reply = None
@@ -343,6 +346,7 @@ class SlaveSession:
     def _follow_confirm(self, header: TransferHeader) -> None:
         # RIP-44, "ConfirmOffset": the smaller of the master's and of what is here.
         if header.confirm_offset >= 0:
+            self.master_confirm_offset = header.confirm_offset
             self._ha.set_confirm(min(header.confirm_offset, self._ha.log.max_offset))
 
     # -- starting over ---------------------------------------------------------------------

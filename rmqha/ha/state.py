@@ -46,10 +46,6 @@ class HaState:
         settings: of this replica.
         log: what was recovered.
         epochs: what the epoch file held.
-
-    Attributes:
-        tail_may_be_lost: the machine lost power since, so slaves may hold more of the last
-            epoch than this log does.
     """
 
     def __init__(
@@ -59,7 +55,6 @@ class HaState:
         self.settings = settings
         self.log = log
         self.epochs = epochs
-        self.tail_may_be_lost = False
         self._effects: list[Effect] = []
         self._seq = 0
         self._epochs_asked = 0

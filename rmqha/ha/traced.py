@@ -27,7 +27,6 @@ class HaStart(Struct, frozen=True):
     log: LogFacts
     epochs: tuple[EpochEntry, ...]
     now_ms: int
-    tail_may_be_lost: bool
 
     def make(self) -> HaCore:
         """The core; every call makes another, which shares nothing with this."""
@@ -37,7 +36,6 @@ class HaStart(Struct, frozen=True):
             log=replace(self.log),
             epochs=EpochCache(self.epochs),
             now_ms=self.now_ms,
-            tail_may_be_lost=self.tail_may_be_lost,
         )
 
 

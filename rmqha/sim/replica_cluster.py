@@ -43,7 +43,13 @@ from rmqha.sim.topic_lives import TopicLife, tables_of
 from rmqha.verify.client_history import Ack, Consume, End, Fail, HistoryWriter, Send
 from rmqha.verify.durability import DurabilityProperty
 from rmqha.verify.leases import Leased, LeaseProperty
-from rmqha.verify.logs import ConfirmProperty, LogSnapshot, check_confirmed, check_epochs
+from rmqha.verify.logs import (
+    ConfirmProperty,
+    LogSnapshot,
+    check_confirmed,
+    check_epochs,
+    check_one_history,
+)
 from rmqha.verify.topic_lives import check_same
 
 PRODUCER = "10.0.2.1"
@@ -362,6 +368,7 @@ class ReplicaCluster(SimCluster):
         ]
         for one in seen:
             check_epochs(one)
+        check_one_history(seen)
         if self._all_acknowledge:
             check_confirmed(seen)
 

@@ -74,6 +74,36 @@ def check_confirmed(snapshots: Sequence[LogSnapshot]) -> None:
             check_equal(one, other, min(one.confirm_offset, other.confirm_offset))
 
 
+def check_one_history(snapshots: Sequence[LogSnapshot]) -> None:
+    """Of an epoch that two logs have from the same byte on, the shorter is the longer one's beginning.
+
+    True at any moment, whatever acknowledgements wait for: handshakes rely on it when they say where
+    two logs part, and a slave that holds another history than its master's would not be cut.
+
+    Raises:
+        InvariantBroken: two differ.
+    """
+    for at, one in enumerate(snapshots):
+        for other in snapshots[at + 1 :]:
+            theirs = {(epoch, start): end for epoch, start, end in _spans(other)}
+            first = max(one.min_offset, other.min_offset, 0)
+            for epoch, start, own_end in _spans(one):
+                low, end = max(start, first), min(own_end, theirs.get((epoch, start), 0))
+                invariant(
+                    low >= end or one.read(low, end - low) == other.read(low, end - low),
+                    "two histories of one epoch",
+                    replicas=(one.name, other.name),
+                    epoch=epoch,
+                    between=(low, end),
+                )
+
+
+def _spans(log: LogSnapshot) -> list[tuple[int, int, int]]:
+    """Epochs with their first byte and the byte after their last."""
+    ends = [start for _, start in log.epochs[1:]] + [log.max_offset]
+    return [(*entry, end) for entry, end in zip(log.epochs, ends, strict=True)]
+
+
 def check_epochs(snapshot: LogSnapshot) -> None:
     """Epochs ascend, their starts too, and none begins beyond the log.
 
@@ -121,11 +151,7 @@ def check_converged(master: LogSnapshot, slave: LogSnapshot) -> None:
 
 def _labels(log: LogSnapshot, first: int) -> list[tuple[int, int, int]]:
     """Non-empty epochs with the bytes after ``first`` that they cover."""
-    ends = [start for _, start in log.epochs[1:]] + [log.max_offset]
-    spans = [
-        (epoch, max(start, first), end)
-        for (epoch, start), end in zip(log.epochs, ends, strict=True)
-    ]
+    spans = [(epoch, max(start, first), end) for epoch, start, end in _spans(log)]
     return [span for span in spans if span[1] < span[2]]
 
 

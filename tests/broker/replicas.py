@@ -167,11 +167,14 @@ class ReplicaCluster(SimCluster):
             config_path=self.config_path,
             watch=watch,
             on_fatal=self.loop.errors.append,
-            on_role=lambda role, epoch: self.roles.append((host, role, epoch)),
+            on_role=lambda role, epoch: self._role_taken(host, role, epoch),
             **ports,
         )
         self.replicas[host] = replica
         return replica
+
+    def _role_taken(self, host: str, role: Role, epoch: int) -> None:
+        self.roles.append((host, role, epoch))
 
     def _keys_of(self, host: str) -> dict[str, object]:
         """Further properties of one replica."""

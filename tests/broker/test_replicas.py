@@ -482,9 +482,9 @@ def told(
 # -- a master that lost power --------------------------------------------------------------------------
 
 
-def lost_power(ids: tuple[int, ...]) -> Driver:
+def lost_power(ids: tuple[int, ...], *, promised: bool = True) -> Driver:
     """Broker 1, which the controllers still take for master of epoch 3, lost the end of it."""
-    driver = Driver()
+    driver = Driver(settings=replace(SETTINGS, slaves_must_acknowledge=promised))
     driver.files.final = Identity(CLUSTER, NAME, 1)
     driver.start()
     driver.lead()
@@ -506,9 +506,68 @@ def test_lost_power_when_others_are_in_the_set_then_each_is_proposed_in_turn() -
         heirs.append(ask.fields["brokerId"])
         driver.give(ev.Answered(ask.token, 2012))
     assert set(heirs) == {"2", "3"}
+    assert driver.take(ev.Leave) == []
     driver.tick_until_asked(1002)
     driver.answer(1002, 0, mastership(3, 4), b'{"syncStateSet":[3]}')
     assert driver.take(ev.BecomeSlave) == [ev.BecomeSlave(4, 3, "10.0.0.3:10911")]
+    driver.tick(60_000)
+    assert not driver.has_asked(1002)
+
+
+def test_lost_power_when_nothing_was_promised_then_each_is_proposed_once_and_then_it_leaves() -> (
+    None
+):
+    """Those who are dead may stay so: Java's master would reign, and this one must within bounds."""
+    driver = lost_power((1, 2, 3), promised=False)
+    heirs = []
+    for _ in range(2):
+        assert driver.take(ev.Leave) == []
+        driver.tick_until_asked(1002)
+        ask = driver.asked(1002)
+        heirs.append(ask.fields["brokerId"])
+        driver.give(ev.Answered(ask.token, 2012))
+    assert set(heirs) == {"2", "3"}
+    assert len(driver.take(ev.Leave)) == 1
+    left_ms = driver.now_ms
+    driver.tick_until_asked(1004)
+    assert driver.now_ms - left_ms <= SETTINGS.elect_retry_ms_max
+    driver.answer(1004, 0, mastership(1, 3), SyncStateSet((1, 2, 3), 7).encode())
+    assert len(driver.take(ev.Leave)) == 1
+    assert driver.take(ev.Beat) == []
+    driver.take(ev.Ask)
+    driver.tick_until_asked(1004)
+    driver.answer(1004, 0, {"masterEpoch": "4"}, SyncStateSet((1, 2, 3), 8).encode())
+    asked = [one for one in driver.take(ev.Ask) if one.code == 1002]
+    (elect,) = [one for one in asked if one.fields["designateElect"] == "false"]
+    driver.give(ev.Answered(elect.token, 0, mastership(1, 5), b'{"syncStateSet":[1]}'))
+    assert driver.take(ev.BecomeMaster)[0].epoch == 5
+    told = [one for one in driver.take(Note) if one.event == "waits_to_be_missed"]
+    assert [one.facts["limit_ms"] for one in told] == [SETTINGS.controller_heart_beat_timeout_ms]
+
+
+def test_lost_power_when_elected_anew_then_a_late_refusal_proposes_nobody_any_more() -> None:
+    """A hand-over that was under way would take the new epoch from it as soon as an heir lives."""
+    driver = lost_power((1, 2))
+    driver.tick_until_asked(1002)
+    proposal = driver.asked(1002)
+    driver.tick_until_asked(1004)
+    driver.answer(1004, 0, mastership(1, 5), SyncStateSet((1,), 8).encode())
+    assert driver.take(ev.BecomeMaster)[0].epoch == 5
+    driver.give(ev.Answered(proposal.token, 2012))
+    driver.tick(60_000)
+    assert not driver.has_asked(1002)
+
+
+def test_lost_power_when_the_last_other_leaves_while_it_is_asked_for_then_nobody_is_proposed() -> (
+    None
+):
+    """Its refusal comes when there is nobody to propose; asking for nobody ended the process."""
+    driver = lost_power((1, 2))
+    driver.tick_until_asked(1002)
+    proposal = driver.asked(1002)
+    driver.tick_until_asked(1004)
+    driver.answer(1004, 0, mastership(1, 3), SyncStateSet((1,), 8).encode())
+    driver.give(ev.Answered(proposal.token, 2012))
     driver.tick(60_000)
     assert not driver.has_asked(1002)
 

@@ -147,6 +147,7 @@ def test_slave_when_it_starts_over_then_it_joins_and_reigns_with_all_that_is_kep
         assert back.topics.table.get("Gone") is None
 
 
+@pytest.mark.slow
 def test_slave_when_not_told_to_start_over_then_it_stays_out_and_says_so_once() -> None:
     """Its operator may have a reason: the default touches no log."""
     with ReplicaCluster(seed=11, **KEYS) as cluster:

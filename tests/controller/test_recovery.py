@@ -110,6 +110,7 @@ def test_last_frame_when_its_padding_was_not_written_then_as_record_by_record(mi
     assert outcome(layout.Recovery, [data]) == outcome(SlowRecovery, [data])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("a_frame", [1, 20])
 def test_long_log_when_read_then_quick(tmp_path: Path, a_frame: int) -> None:
     """A controller that is restarted with a million entries is away for ten seconds otherwise."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rmqha.ha import events as ev
 from rmqha.ha.epochs import EpochCache, EpochEntry
 from rmqha.ha.events import PutStatus
@@ -40,10 +38,7 @@ def test_a_member_that_has_not_acknowledged_holds_the_confirm_offset() -> None:
     assert core.ha.log.confirm_offset == 4_500
 
 
-@pytest.mark.parametrize("lost", [False, True])
-def test_a_master_that_restarts_in_its_epoch_keeps_its_entry_unless_its_tail_may_be_lost(
-    lost: bool,
-) -> None:
+def test_a_master_that_restarts_in_its_epoch_keeps_its_entry() -> None:
     """Java begins the epoch anew at the log's end, and its slaves throw away all they have of it."""
     core = HaCore(
         own_id=1,
@@ -51,11 +46,9 @@ def test_a_master_that_restarts_in_its_epoch_keeps_its_entry_unless_its_tail_may
         log=LogFacts(2_000, 0, 3_000, 3_000),
         epochs=EpochCache([EpochEntry(1, 0), EpochEntry(2, 1_000)]),
         now_ms=0,
-        tail_may_be_lost=lost,
     )
     finish(core, core.step(0, ev.ChangedToMaster(2, frozenset({1}), 1)))
-    start = 3_000 if lost else 1_000
-    assert core.ha.epochs.entries == (EpochEntry(1, 0), EpochEntry(2, start))
+    assert core.ha.epochs.entries == (EpochEntry(1, 0), EpochEntry(2, 1_000))
 
 
 def test_an_idle_slave_hears_of_a_moved_confirm_offset_after_100_ms() -> None:

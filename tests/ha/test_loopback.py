@@ -18,7 +18,7 @@ from rmqha.ha.epochs import EpochEntry
 from rmqha.ha.events import PutStatus
 from rmqha.ha.frames import HandshakeRequest, encode_ack, encode_handshake_request
 from rmqha.ha.ha_core import HaCore
-from rmqha.ha.settings import HaSettings
+from rmqha.ha.settings import SLAVES_MAX, HaSettings
 from rmqha.ha.state import LogFacts
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.disk import SystemDisk
@@ -155,6 +155,24 @@ async def test_bodies_are_never_copied_into_the_core(nodes: Callable[..., Node])
     assert ends[-1] == two.log.max_offset
 
 
+async def test_connections_that_are_turned_away_are_counted_by_reason(
+    nodes: Callable[..., Node],
+) -> None:
+    """One that speaks no replication, and the oldest silent one of a full port."""
+    one = nodes(1)
+    await one.start()
+    _, stranger = await asyncio.open_connection("127.0.0.1", one.port)
+    # A frame is 16 bytes, or 8; the state that this one names is none.
+    stranger.write(b"\xff" * 64)
+    await until(lambda: one.service.rejected == {"broken": 1})
+    crowd = [await asyncio.open_connection("127.0.0.1", one.port) for _ in range(SLAVES_MAX + 1)]
+    await until(lambda: one.service.rejected == {"broken": 1, "connections": 1})
+    assert await crowd[0][0].read() == b""
+    for _, writer in [(None, stranger), *crowd]:
+        writer.close()
+
+
+@pytest.mark.slow
 async def test_roles_swap_and_a_dirty_tail_is_cut(nodes: Callable[..., Node]) -> None:
     """Failover by hand: the old master comes back with a record that nobody else has."""
     one, two = await pair(nodes)

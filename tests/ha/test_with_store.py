@@ -49,6 +49,7 @@ async def stop(node: Node, store: MessageStore) -> None:
     await store.close()
 
 
+@pytest.mark.slow
 async def test_a_failover_on_mapped_files(tmp_path: Path) -> None:
     """The whole of it: catch up over files, join, a dirty tail, a new master, the old one's return."""
     one, first = await store_node(1, tmp_path)

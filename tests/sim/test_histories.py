@@ -138,6 +138,7 @@ def _verdict(cluster: SimCluster) -> str | None:
     return None
 
 
+@pytest.mark.slow
 def test_every_story_of_the_simulator_ends_with_a_look_at_its_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

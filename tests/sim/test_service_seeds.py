@@ -8,16 +8,16 @@ import pytest
 
 from rmqha.sim.service_swarm import SERVED, SERVICE_SETS, run_service_seed
 
-# 123: loses what a master alone had acknowledged, as Java does. 32 and 33: sets that wait for two.
-SEEDS = (*range(1, 25), 32, 33, 123)
+# 90: loses what a master alone had acknowledged, as Java does. 32 and 33: sets that wait for two.
+SEEDS = (*range(1, 25), 32, 33, 90)
 # Seeds that once found a bug: 1 (a check point of a changed invisible time was ended by the old one's
 # acknowledgement), 4 (a producer was asked about a half message before its answer could be taken), 26
 # and 151 (fewer than minInSyncReplicas held what was acknowledged, for the set had shrunk meanwhile), 58
 # (a consumer offset of a tail that the log has lost was read from its file after another failover; a
-# slave that had asked for a flush beyond a cut acknowledged nothing more).
-# 81 plays a fault that is not mended: by Java's rule a master that lost power, and all of its epoch
-# with it, writes a second history of that epoch, and a slave that holds the first one stops itself.
-REGRESSIONS = (26, 58, 151)
+# slave that had asked for a flush beyond a cut acknowledged nothing more), 81 and 181 (by Java's rule a
+# master that lost power, and all of its epoch with it, wrote a second history of that epoch, and a slave
+# that held the first one stopped itself).
+REGRESSIONS = (26, 58, 81, 151, 181)
 
 
 @pytest.mark.sim

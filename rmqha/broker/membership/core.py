@@ -67,6 +67,7 @@ class ReplicasCore:
         self._waiting: list[Job] = []
         self._wall_offset_ms = 0
         self._lost_epoch = 0
+        self._is_leaving = False
         self._alter_token = 0
         self._heirs: tuple[int, ...] = ()
         self._hint_epoch = 0
@@ -181,6 +182,8 @@ class ReplicasCore:
             case Job.CHECK:
                 self._check(now_ms)
             case Job.ALTER:
+                pass
+            case Job.HAND_OVER if not self._heirs or self.master_epoch > self._lost_epoch:
                 pass
             case Job.IDENTIFY | Job.REGISTER | Job.ELECT | Job.HAND_OVER | Job.POLL:
                 if self._agenda.is_asking(job):
@@ -376,6 +379,8 @@ class ReplicasCore:
             self._due[Job.REGISTER] = now_ms + self.settings.retry_ms
             return
         self._refused(now_ms, job, answer, self.settings.elect_retry_ms_max)
+        if job is Job.HAND_OVER and self._must_leave() and not self._is_leaving:
+            self._leave(now_ms)
 
     def _poll_answered(self, now_ms: int, answer: ev.Answered) -> None:
         self._due[Job.POLL] = now_ms + self.settings.sync_broker_metadata_period_ms
@@ -475,18 +480,33 @@ class ReplicasCore:
     def _hand_over(self, now_ms: int, ids: frozenset[int]) -> None:
         """Let a replica reign that has all that was acknowledged; this one lost power.
 
-        While no other member of the set lives, nobody reigns: what they hold may be acknowledged.
-        Alone in the set it leaves, to be missed and elected anew: in its old epoch it would write
-        a second history beside what others hold.
+        In its old epoch it would write a second history beside what others hold.
         """
         self._heirs = tuple(sorted(ids))
-        if not ids:
-            self._due.pop(Job.HAND_OVER, None)
-            self._effects.append(ev.Leave(self.search.controllers))
-            self._due[Job.POLL] = now_ms + self.settings.elect_retry_ms_max
-        elif Job.HAND_OVER not in self._due and not self._agenda.is_asking(Job.HAND_OVER):
+        if ids and Job.HAND_OVER not in self._due and not self._agenda.is_asking(Job.HAND_OVER):
             self._note("mastership_not_resumed", "error", epoch=self._lost_epoch, heirs=self._heirs)
             self._agenda.again(now_ms, Job.HAND_OVER, self.settings.elect_retry_ms_max)
+        if self._must_leave():
+            self._leave(now_ms)
+
+    def _must_leave(self) -> bool:
+        """Whether nobody else can reign, or need be waited for.
+
+        Where slaves must acknowledge, nobody reigns while all other members of the set are dead:
+        what they hold may be acknowledged. Elsewhere each of them is asked for once.
+        """
+        asked_for = self._attempts[Job.HAND_OVER] - 1
+        refused = asked_for >= len(self._heirs) and not self.settings.slaves_must_acknowledge
+        return not self._heirs or refused
+
+    def _leave(self, now_ms: int) -> None:
+        """Be missed by the controllers, and elected anew."""
+        if not self._is_leaving:
+            limit_ms = self.settings.controller_heart_beat_timeout_ms
+            self._note("waits_to_be_missed", "error", epoch=self._lost_epoch, limit_ms=limit_ms)
+        self._is_leaving = True
+        self._effects.append(ev.Leave(self.search.controllers))
+        self._due[Job.POLL] = now_ms + self.settings.elect_retry_ms_max
 
     def _adopt_same(self, now_ms: int, master_id: int, address: str, found: SyncStateSet) -> None:
         if master_id != self.master_id:

@@ -90,7 +90,7 @@ class ReplicationStarted(Struct, frozen=True):
     """The HA service listens and takes commands.
 
     Attributes:
-        lost_epoch: of which this log may lack messages that were acknowledged; 0 for none.
+        lost_epoch: of which this log may lack what others have; 0 for none.
     """
 
     lost_epoch: int = 0

@@ -17,7 +17,7 @@ Invariants, with the place that keeps each:
   is the word of replication that log and epoch are in order.
 - A role that replication refuses, since its log knows a later epoch, is not taken up by trying
   again: only a newer epoch leads out of "refused".
-- A master that lost power does not resume its epoch where slaves may hold more of it than it does
+- A master that lost power does not resume its epoch, of which slaves may hold more than it does
   (``ReplicasCore._hand_over``, ADR 0013): it hands over, or waits to be missed.
 
 ``agenda.py`` has what is due when, ``leader_search.py`` who is asked. "Answered (1003)" is the

@@ -8,8 +8,6 @@ others would stand in the place of the records that it lost: two histories of on
 
 from __future__ import annotations
 
-from rmqha.ha.settings import HaSettings
-
 
 def is_tail_doubtful(boot_before: str, boot_now: str, *, closed_in_order: bool) -> bool:
     """Whether the end of the log may be gone although nothing says so.
@@ -23,17 +21,15 @@ def is_tail_doubtful(boot_before: str, boot_now: str, *, closed_in_order: bool) 
     return not closed_in_order and not same_boot
 
 
-def epoch_given_up(settings: HaSettings, last_epoch: int, *, tail_may_be_lost: bool) -> int:
+def epoch_given_up(last_epoch: int, *, tail_may_be_lost: bool) -> int:
     """The epoch that this replica must not reign in again; 0 for none.
 
-    Only where slaves must acknowledge are there messages that somebody was promised and this log
-    may lack, and there any of those slaves may take over. Elsewhere the promise was this log's
-    alone, and another master would have no more of it.
+    It does not matter what was promised. Where nobody waits for slaves they may hold the more of
+    what this log lost, and an epoch that began at the very byte where this log ends now would look
+    the same in both files.
 
     Args:
-        settings: of replication.
-        last_epoch: the newest that the log knows.
+        last_epoch: the newest that the log knows, negative for none.
         tail_may_be_lost: see :func:`is_tail_doubtful`.
     """
-    promised = settings.all_ack_in_sync_state_set or settings.in_sync_replicas > 1
-    return last_epoch if tail_may_be_lost and promised else 0
+    return max(last_epoch, 0) if tail_may_be_lost else 0

@@ -28,6 +28,10 @@ from rmqha.remoting.codes import ResponseCode
 HEARTBEAT_EPOCH_MAX = 2**30
 """A heartbeat epoch above this is not believed: the next ones must still fit Java's int."""
 
+EPOCH_LEAP_MAX = 1_000
+"""Nor, once this group has elected for the set, one that is so far ahead of it: a replica that knows
+a newer epoch from controllers before them is a few failovers ahead, a stranger as far as it likes."""
+
 
 class ElectRequest(Struct, frozen=True):
     """Who asks for a master.
@@ -173,8 +177,10 @@ def _highest_heartbeat_epoch(broker_set: BrokerSet, context: Context) -> int:
 
 def _believed(broker_set: BrokerSet, context: Context) -> Iterator[tuple[BrokerId, LiveInfo]]:
     """What everyone of the set said that is heard, registered or not, alive or not."""
+    known = broker_set.master_epoch
+    limit = min(HEARTBEAT_EPOCH_MAX, known + EPOCH_LEAP_MAX) if known else HEARTBEAT_EPOCH_MAX
     for broker_id, said in context.live.heard_in(broker_set.cluster_name, broker_set.broker_name):
-        if said.epoch <= HEARTBEAT_EPOCH_MAX:
+        if said.epoch <= limit:
             yield broker_id, said
 
 

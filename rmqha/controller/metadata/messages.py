@@ -57,9 +57,9 @@ class MachineSettings(Struct, frozen=True):
     renotify_window_ms: int = 5_000
     adopt_unknown_brokers: bool = False
     requests_queued_per_set_max: int = 1_000
-    broker_sets_max: int = 100_000
+    broker_sets_max: int = 20_000
     replicas_per_set_max: int = 1_000
-    live_brokers_max: int = 100_000
+    live_brokers_max: int = 50_000
     heartbeat_timeout_ms_max: int = 300_000
     digest_every: int = 0
 

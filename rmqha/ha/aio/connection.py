@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Protocol, cast
 
 from rmqha.base.errors import RemoteProtocolError
@@ -14,6 +15,7 @@ class Owner(Protocol):
     """What a connection needs of the service."""
 
     in_flight_bytes_max: int
+    rejected: Counter[str]
 
     def give(self, event: SlaveConnected | SlaveSent | SlaveWritable | SlaveClosed) -> None:
         """Take an event."""
@@ -56,6 +58,7 @@ class SlaveConnection(asyncio.Protocol):
         try:
             frames = self._parser.feed(data)
         except RemoteProtocolError as error:
+            self._owner.rejected["broken"] += 1
             self._end(str(error))
             return
         for frame in frames:

@@ -6,7 +6,7 @@ It turns sockets and disk into events, carries out effects in order, and decides
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
@@ -70,6 +70,7 @@ class HaService:
         clock, network: ports.
         listener: the broker.
         logger: for notes.
+        rejected: counts, by reason, the connections that were turned away.
 
     Attributes:
         is_fenced: whether somebody may have another master elected right now, whatever lease was
@@ -87,8 +88,10 @@ class HaService:
         network: Network,
         listener: HaListener,
         logger: Logger,
+        rejected: Counter[str] | None = None,
     ) -> None:
         self.core = core
+        self.rejected = Counter[str]() if rejected is None else rejected
         self.in_flight_bytes_max = settings.in_flight_bytes_max
         self._log = log
         self._epoch_file = epoch_file
@@ -335,7 +338,9 @@ class HaService:
         match effect:
             case ev.SendToSlave(_, data):
                 connection.send(data)
-            case ev.CloseSlave():
+            case ev.CloseSlave(_, reason):
+                if reason == ev.TOO_MANY:
+                    self.rejected["connections"] += 1
                 connection.abort()
 
     def _to_master(self, effect: ev.Connect | ev.SendToMaster | ev.CloseMaster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqha.controller.machine import MachineSettings
+from rmqha.controller.metadata.decide_elect import EPOCH_LEAP_MAX
 from tests.controller.metadata.driving import CLUSTER, NAME, Driver
 
 GRACE_MS = 10_000
@@ -113,3 +114,18 @@ def test_fresh_set_when_others_are_heard_before_they_register_then_the_asker_is_
     driver.beat(1, epoch=-1, maxOffset=0)
     assert driver.elect(1).code == 0
     assert driver.master() == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "following"),
+    [(5, 6), (1 + EPOCH_LEAP_MAX, 2 + EPOCH_LEAP_MAX), (2 + EPOCH_LEAP_MAX, 2), (2**30, 2)],
+)
+def test_later_elections_when_somebody_claims_an_epoch_then_only_a_near_one_counts(
+    epoch: int, following: int
+) -> None:
+    """One heartbeat of a stranger made the next epoch 1,073,741,825."""
+    driver = Driver()
+    driver.pair()
+    driver.beat(9, connection=77, epoch=epoch, maxOffset=0)
+    assert driver.elect(2, designate=True).code == 0
+    assert driver.master() == (2, following)

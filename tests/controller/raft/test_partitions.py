@@ -29,6 +29,7 @@ def test_bridge_when_only_it_can_talk_to_a_majority_then_it_leads(
             assert leader == bridge
 
 
+@pytest.mark.slow
 def test_bridge_when_its_patience_has_grown_then_rivals_cost_it_no_widened_timeouts() -> None:
     """Where a leader was cut off for a second, the next one could be nine seconds in coming."""
     widened, waited_ms = 0, []

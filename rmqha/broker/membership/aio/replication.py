@@ -8,6 +8,7 @@ from the manager here to ``HaCore``.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 
 from rmqha.broker.common.settings import BrokerConfig
@@ -34,6 +35,7 @@ class Replication:
         want_set: asks the controllers for a SyncStateSet (1001); the answer comes by ``give``.
         on_failed: told when the process must stop.
         trace: keeps the core's events; None for nobody.
+        rejected: counts, by reason, the connections that were turned away.
 
     Attributes:
         service, core: None before the broker has its id.
@@ -51,7 +53,9 @@ class Replication:
         want_set: Callable[[frozenset[int], int], None],
         on_failed: Callable[[Exception], None],
         trace: TraceFile | None,
+        rejected: Counter[str],
     ) -> None:
+        self._rejected = rejected
         self.service: HaService | None = None
         self.core: HaCore | None = None
         self._config = config
@@ -91,7 +95,6 @@ class Replication:
             ),
             epochs=loaded.epochs.entries,
             now_ms=self._clock.now_ms(),
-            tail_may_be_lost=tail_may_be_lost,
         )
         self.core = start.make()
         self.service = HaService(
@@ -103,13 +106,14 @@ class Replication:
             network=self._network,
             listener=self,
             logger=self._log,
+            rejected=self._rejected,
         )
         if self._trace is not None:
             self.service.record(self._trace.core(HA_KIND, start))
         if config.replicas.write_lease_ms:
             self.service.granted(0)
         last_epoch = loaded.epochs.last_epoch
-        return epoch_given_up(config.ha, last_epoch, tail_may_be_lost=tail_may_be_lost)
+        return epoch_given_up(last_epoch, tail_may_be_lost=tail_may_be_lost)
 
     async def close(self) -> None:
         """Close every connection."""
