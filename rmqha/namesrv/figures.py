@@ -50,7 +50,6 @@ class Scrape(NamedTuple):
         connections: open now.
         protocol_errors: connections that were closed for what they sent.
         notifications_lost: 905s that were not sent.
-        refused: requests that users might not make, by reason.
     """
 
     figures: NamesrvFigures
@@ -58,7 +57,6 @@ class Scrape(NamedTuple):
     connections: int
     protocol_errors: int
     notifications_lost: int
-    refused: Mapping[str, int]
 
 
 def figures(machine: NamesrvMachine, now_ms: int) -> NamesrvFigures:

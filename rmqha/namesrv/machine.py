@@ -14,6 +14,7 @@ from rmqha.namesrv import routes
 from rmqha.namesrv.config_requests import config_text, update_config
 from rmqha.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig
 from rmqha.namesrv.messages import (
+    Again,
     Answer,
     CloseConnection,
     ConnectionClosed,
@@ -58,6 +59,12 @@ class Request(NamedTuple):
     version: int
     fields: Mapping[str, str]
     body: bytes
+
+
+LEAVING_ROUTES_MAX = 5_000
+LEAVING_MAX = 500
+"""What leaves the table in one step, some 20 ms: a connection that had brought a million routes kept
+everybody waiting for 4 s when it closed."""
 
 
 class NamesrvMachine:
@@ -123,21 +130,30 @@ class NamesrvMachine:
         """Take what happens without a request."""
         match event:
             case ConnectionClosed(connection_id):
-                return self._leave_all(self.table.owned_by(connection_id), "connection closed")
+                owned = self.table.owned_by(connection_id)
+                return self._leave_all(owned, "connection closed", event)
             case Ticked():
-                return self._expire(now_ms)
+                return self._expire(now_ms, event)
             case _:
                 assert_never(event)
 
-    def _expire(self, now_ms: int) -> list[NamesrvEffect]:
+    def _expire(self, now_ms: int, event: Ticked) -> list[NamesrvEffect]:
         silent = self.table.silent(now_ms)
         connections = {self.table.live[key].connection_id: None for key in silent}
-        effects = self._leave_all(silent, "silent for too long")
+        effects = self._leave_all(silent, "silent for too long", event)
         return [*effects, *(CloseConnection(one) for one in connections)]
 
-    def _leave_all(self, keys: list[BrokerAddr], reason: str) -> list[NamesrvEffect]:
+    def _leave_all(
+        self, keys: list[BrokerAddr], reason: str, event: NamesrvEvent
+    ) -> list[NamesrvEffect]:
+        """Take brokers off, as many as have ``LEAVING_ROUTES_MAX`` routes; the others next."""
         effects: list[NamesrvEffect] = []
-        for key in keys:
+        left_from = self.table.route_count
+        for at, key in enumerate(keys):
+            if at and (
+                at >= LEAVING_MAX or left_from - self.table.route_count >= LEAVING_ROUTES_MAX
+            ):
+                return [*effects, Again(event)]
             name = self.table.live[key].broker_name
             effects += self.table.unregister(name, key, reason, self.settings)
         return effects
@@ -197,6 +213,12 @@ class NamesrvMachine:
         note = Note("write_perm_wiped", "warning", {"broker": name, "topics": count})
         return Answer(ResponseCode.SUCCESS, None, ext_fields(wipeTopicCount=count), effects=(note,))
 
+    def waits_for_brokers(self, now_ms: int) -> bool:
+        """Whether routes are refused still, so that brokers may register (``needWaitForService``)."""
+        settings = self.settings
+        since_ms = now_ms - self._started_ms
+        return settings.need_wait_for_service and since_ms < settings.wait_for_service_ms
+
     def _add_write_perm(self, request: Request) -> Answer:
         name = required(request.fields, "brokerName")
         count = self.table.change_perm(name, writable=True)
@@ -213,9 +235,7 @@ class NamesrvMachine:
 
     def _route(self, request: Request) -> Answer:
         settings, fields = self.settings, request.fields
-        if settings.need_wait_for_service and (
-            request.now_ms - self._started_ms < settings.wait_for_service_ms
-        ):
+        if self.waits_for_brokers(request.now_ms):
             return Answer(ResponseCode.SYSTEM_ERROR, "name server not ready")
         topic = text_field(fields, "topic", NULL)
         zone = text_field(fields, "__ZONE_NAME", "")
@@ -346,7 +366,11 @@ class NamesrvMachine:
         return Answer(ResponseCode.SUCCESS, body=body)
 
     def _update_config(self, request: Request) -> Answer:
-        answer = update_config(self.config, request.body)
+        return self.change_config(request.body)
+
+    def change_config(self, body: bytes) -> Answer:
+        """Take the values of a 318's body, all or none of them."""
+        answer = update_config(self.config, body)
         if answer.stored is not None:
             self.settings = self.config.route_settings()
             self.table.forget_all()

@@ -114,6 +114,12 @@ class Ticked(Struct, frozen=True):
 NamesrvEvent = ConnectionClosed | Ticked
 
 
+class Again(Struct, frozen=True):
+    """Give this event once more in the loop's next turn: part of its work is left."""
+
+    event: NamesrvEvent
+
+
 class NotifyMinBrokerId(Struct, frozen=True):
     """Tell brokers (905, one-way) that the smallest id of their set is another."""
 
@@ -127,7 +133,7 @@ class CloseConnection(Struct, frozen=True):
     connection_id: int
 
 
-NamesrvEffect = NotifyMinBrokerId | CloseConnection | Note
+NamesrvEffect = NotifyMinBrokerId | CloseConnection | Again | Note
 
 
 class Stored(Enum):

@@ -200,8 +200,8 @@ def _list_topics(
     read_only = is_prime_slave and one.enable_acting_master
     for topic, queues in broker.topics.items():
         if changed or name not in table.topics.get(topic, ()):
-            perm = queues.perm & ~PERM_WRITE if read_only else queues.perm
-            table.put_queues(topic, queues._replace(perm=perm))
+            shown = queues._replace(perm=queues.perm & ~PERM_WRITE) if read_only else queues
+            table.put_queues(topic, shown)
     list_mappings(table, broker, changed=changed)
 
 

@@ -16,6 +16,13 @@ from typing import Any, NamedTuple
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.namesrv.messages import MappingInfo, QueueData, Registration
 from rmqha.namesrv.settings import RouteSettings
+from rmqha.namesrv.usual_body import (
+    PERM_DEFAULT,
+    QUEUE_NUMS_MAX,
+    QUEUES_DEFAULT,
+    members_of,
+    usual_body,
+)
 from rmqha.remoting import fastjson
 from rmqha.remoting.data_version import DataVersion
 from rmqha.remoting.headers import (
@@ -33,10 +40,7 @@ VERSION_3_0_11 = 37
 VERSION_5_0_0 = 413
 """From this release on brokers and clients know static topics; Go's clients do not, and say 317."""
 CRC_MASK = 0x7FFFFFFF
-QUEUES_DEFAULT = 16
-PERM_DEFAULT = 6
 FILTER_SERVERS_MAX = 1_000
-QUEUE_NUMS_MAX = 65_536
 _TEXT_RECORD_FIELDS = 5
 
 
@@ -127,12 +131,37 @@ def _read_body(
         return Body(DataVersion(), {}, (), {})
     if bool_field(fields, "compressed"):
         return _read_compressed(version, body, broker_name, settings)
+    if version >= VERSION_3_0_11 and (read := _read_usual(body, broker_name, settings)) is not None:
+        return read
     members = fastjson.loads(body)
     if version < VERSION_3_0_11:
         return _read_wrapper(members, broker_name, settings, None)
     found = _object(members, "the body")
     servers = _filter_servers(found.get("filterServerList"), settings)
     return _read_wrapper(found.get("topicConfigSerializeWrapper"), broker_name, settings, servers)
+
+
+def _read_usual(body: bytes, broker_name: str, settings: RouteSettings) -> Body | None:
+    """Read the body of a 103 as brokers write it; None for one that has to be looked at closely."""
+    usual = usual_body(body)
+    if usual is None:
+        return None
+    wrapper = usual.topic_config_serialize_wrapper
+    servers = _filter_servers(members_of(usual.filter_server_list), settings)
+    rest = {
+        "dataVersion": members_of(wrapper.data_version),
+        "topicQueueMappingInfoMap": members_of(wrapper.topic_queue_mapping_info_map),
+    }
+    found = _read_wrapper(rest, broker_name, settings, servers)
+    # Most topics have the same queues: one value for all of them also takes less memory.
+    seen: dict[tuple[int, int, int, int], QueueData] = {}
+    for one in wrapper.topic_config_table.values():
+        numbers = (one.perm, one.read_queue_nums, one.topic_sys_flag, one.write_queue_nums)
+        queues = seen.get(numbers)
+        if queues is None:
+            queues = seen[numbers] = QueueData(broker_name, *numbers)
+        found.topics[_short(one.topic_name, "a topic's name", settings)] = queues
+    return found
 
 
 def _read_wrapper(

@@ -18,7 +18,7 @@ from rmqha.auth.settings import load_settings as load_auth_settings
 from rmqha.base.errors import ConfigInvalid
 from rmqha.remoting.address import PORT_MAX
 from rmqha.remoting.headers import INT32_MAX, INT64_MAX
-from rmqha.remoting.settings import SERVER_DEFAULTS
+from rmqha.remoting.settings import SERVER_DEFAULTS, too_little_held
 from rmqha.runtime.tls_settings import TLS_DEFAULTS
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
 from rmqha.web.settings import not_a_port
@@ -199,7 +199,10 @@ def malformed(key: str, value: str) -> str | None:
     """Why a known key cannot have this value; None when it can."""
     default = DEFAULTS[key]
     if default.isdigit():
-        return _not_a_count(key, value)
+        reason = _not_a_count(key, value)
+        if reason is None and key == "heldBytesMax":
+            return too_little_held(value)
+        return reason
     if default in ("true", "false") and value.strip().lower() not in ("true", "false"):
         return f"{key}={value} is neither true nor false"
     if key == "statusPagePort":

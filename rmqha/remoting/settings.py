@@ -13,6 +13,11 @@ six each. 64 KiB would refuse legal messages; this never does."""
 
 CONNECTIONS_MAX = 65_536
 
+UNSENT_BYTES_MAX = 4 * FRAME_BYTES_MAX
+"""Of one connection; so much at least has to be there for all of them."""
+
+HELD_BYTES_MAX = 32 * FRAME_BYTES_MAX
+
 SERVER_DEFAULTS: dict[str, str] = {
     "bindAddress": "0.0.0.0",
     "configStorePath": "",
@@ -41,12 +46,20 @@ SERVER_DEFAULTS: dict[str, str] = {
     # our own
     "connectionsMax": str(CONNECTIONS_MAX),
     "fileUmask": "077",
+    "heldBytesMax": str(HELD_BYTES_MAX),
     "httpAllowedHosts": "",
     "logLevel": "info",
     "logStyle": "auto",
 }
 """Keys of NettyServerConfig and of the process that controllers and name servers share, with Java's
 defaults. Those that size Java's thread pools and buffers have no effect here."""
+
+
+def too_little_held(text: str) -> str | None:
+    """Why a number cannot be ``heldBytesMax``; None when it can."""
+    if int(text) >= UNSENT_BYTES_MAX:
+        return None
+    return f"heldBytesMax={text} must be at least {UNSENT_BYTES_MAX}, what one connection may keep"
 
 
 class RemotingSettings(Struct, frozen=True):
@@ -70,8 +83,8 @@ class RemotingSettings(Struct, frozen=True):
     frame_bytes_max: int = FRAME_BYTES_MAX
     header_bytes_max: int = HEADER_BYTES_MAX
     pending_requests_max: int = 65_536
-    write_buffer_bytes_max: int = 4 * FRAME_BYTES_MAX
-    held_bytes_max: int = 32 * FRAME_BYTES_MAX
+    write_buffer_bytes_max: int = UNSENT_BYTES_MAX
+    held_bytes_max: int = HELD_BYTES_MAX
     connections_max: int = CONNECTIONS_MAX
     idle_timeout_ms: int = 120_000
     connect_timeout_ms: int = 3_000

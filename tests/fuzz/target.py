@@ -13,7 +13,7 @@ from msgspec import Struct
 CORPUS = Path(__file__).resolve().parent.parent / "corpus"
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "5.3.3"
 INPUT_BYTES_MAX = 4096
-"""Of what a fuzzer makes; what grows with its input shows in ``tests/fuzz/test_bounds.py``."""
+"""Of what a fuzzer makes; ``test_decoders.py`` has larger ones."""
 
 
 class Target(Struct, frozen=True):

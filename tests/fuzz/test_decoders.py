@@ -7,6 +7,7 @@ plain mutations of the corpus everywhere. Both follow a seed.
 from __future__ import annotations
 
 import importlib.util
+import os
 import random
 import subprocess
 import sys
@@ -32,6 +33,7 @@ IDS = [one.name for one in TARGETS]
 BIG = 64 << 10
 NOTICED_S = 0.1
 """What takes less is not compared."""
+AGAIN = 2
 MEMORY_MIN = 2 << 20
 FACTOR = 120
 """Bytes of memory for a byte of input: an item of a list that says the least takes so much."""
@@ -51,6 +53,7 @@ def test_corpus_when_decoded_then_values_or_documented_errors() -> None:
     assert size <= CORPUS_BYTES_MAX
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS, ids=IDS)
 def test_decoder_when_inputs_are_mutated_then_values_or_documented_errors(target: Target) -> None:
     """The same inputs in every run."""
@@ -70,7 +73,9 @@ def test_decoder_when_an_input_is_large_then_time_and_memory_are_bounded(target:
     for number, (small, large) in enumerate(zip(*inputs, strict=True)):
         took_s = seconds(target, large)
         if took_s > NOTICED_S:
-            # Eight times as much would take 64 times as long by the square.
+            # Eight times as much would take 64 times as long by the square. What took its time for
+            # another reason (a collection of all that the tests before left) does so once.
+            took_s = min(took_s, *(seconds(target, large) for _ in range(AGAIN)))
             assert took_s < 24 * seconds(target, small) + NOTICED_S, (
                 f"{took_s:.1f} s: {large[:200]!r}"
             )
@@ -106,13 +111,14 @@ def run(target: Target, data: bytes) -> None:
 
 
 def guided(name: str, runs: int) -> subprocess.CompletedProcess[str]:
-    """Run atheris in a process of its own, which libFuzzer ends."""
+    """Run atheris in a process of its own, which libFuzzer ends; alike in every run of one commit."""
     if importlib.util.find_spec("atheris") is None:
         pytest.skip("atheris is not installed")
     command = [sys.executable, "-m", "tests.fuzz.guided", name, "--runs", str(runs)]
     return subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, timeout=GUIDED_S_MAX, check=False
-    )
+        command, capture_output=True, text=True, cwd=ROOT, timeout=GUIDED_S_MAX, check=False,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+    )  # fmt: skip
 
 
 @pytest.mark.slow

@@ -7,6 +7,8 @@ import contextlib
 import random
 from typing import Any
 
+import pytest
+
 from rmqha.web.aio.port import Hosts
 from rmqha.web.aio.server import StatusServer
 from tests.fuzz.mutations import mutated
@@ -38,6 +40,7 @@ async def sent(port: int, data: bytes, timeout_s: float = PATIENCE_S) -> bytes:
         writer.close()
 
 
+@pytest.mark.slow
 async def test_page_when_sent_any_bytes_then_the_next_one_is_served() -> None:
     """And no handler ends in an error that nobody foresaw."""
     server, rng = StatusServer(Source(), hosts=ANY, period_ms=1_000), random.Random(1)

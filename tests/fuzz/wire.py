@@ -188,8 +188,8 @@ def offset_table(data: bytes) -> None:
         if isinstance(table, dict):
             found |= table
     table = whole.get("offsetTable") if isinstance(whole, dict) else None
-    if isinstance(table, dict):
-        assert found == table
+    if isinstance(table, dict) and data.count(b'"offsetTable"') == 1:
+        assert found == table  # a table that is there twice is read twice in slices
 
 
 def registration(data: bytes) -> None:

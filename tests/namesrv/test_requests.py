@@ -310,3 +310,22 @@ def test_request_when_it_is_noise_then_the_tables_stay_consistent(
         assert 0 == node.ask(asked).code
     for name in list(node.machine.table.topics):
         assert node.ask(105, {"topic": name}).code in (0, 17)
+
+
+@given(st.lists(st.tuples(texts, texts, st.none() | texts), max_size=20))
+def test_kv_file_when_keys_come_and_go_then_it_is_what_a_table_of_them_would_be(
+    steps: list[tuple[str, str, str | None]],
+) -> None:
+    """Its members are made once, when they change, and in order."""
+    kv_config, table = KvConfig(1000), dict[str, dict[str, str]]()
+    for namespace, key, value in steps:
+        if value is None:
+            kv_config.delete(namespace, key)
+            table.get(namespace, {}).pop(key, None)
+        else:
+            assert kv_config.put(namespace, key, value)
+            table.setdefault(namespace, {})[key] = value
+    ordered = {name: dict(sorted(table[name].items())) for name in sorted(table)}
+    assert kv_config.content() == fastjson.dumps({"configTable": ordered})
+    for name, values in ordered.items():
+        assert kv_config.namespace_body(name) == fastjson.dumps({"table": values})

@@ -102,6 +102,7 @@ def test_route_when_the_name_server_is_young_then_by_the_setting(waited_ms: int,
     answer = node.ask(105, {"topic": "A"})
     assert code == answer.code
     assert ("name server not ready" if code else None) == answer.remark
+    assert node.machine.waits_for_brokers(node.now_ms) == bool(code), "for /readyz"
 
 
 def test_route_when_anything_it_shows_changes_then_so_does_the_answer() -> None:

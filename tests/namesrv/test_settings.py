@@ -13,7 +13,7 @@ OWN = {
     "brokersMax", "connectionsMax", "kvBytesMax", "logLevel", "logStyle", "metricsExporterType",
     "metricsLabel", "metricsPromExporterHost", "metricsPromExporterPort", "nameLengthMax",
     "registrationBytesMax", "routesMax", "statusPageHost", "statusPagePort", "fileUmask",
-    "httpAllowedHosts", *AUTH_DEFAULTS, *TLS_DEFAULTS,
+    "heldBytesMax", "httpAllowedHosts", *AUTH_DEFAULTS, *TLS_DEFAULTS,
 }  # fmt: skip
 # What mqadmin getNamesrvConfig shows of a Java 5.3.3 name server, but for paths.
 JAVA = """
@@ -71,6 +71,7 @@ def test_settings_when_keys_are_unknown_then_they_are_kept_and_named() -> None:
         ("listenPort", "1_0", "is not a number"),
         ("serverWorkerThreads", str(2**31), "is too large"),
         ("clusterTest", "yes", "is neither true nor false"),
+        ("heldBytesMax", "67108863", "must be at least 67108864"),
         ("logLevel", "loud", "is not a level"),
         ("statusPagePort", "65536", "is not a port"),
         ("logStyle", "pretty", "is not a style"),

@@ -71,7 +71,7 @@ def test_request_when_authentication_is_on_then_users_may_what_is_theirs(world: 
     assert ask(world, 318, SHOP, b"enableTopicList=false")[0] == 16
     assert ask(world, 318, ROOT, b"enableTopicList=false")[0] == 0
     assert world.server is not None
-    assert world.server.scrape().refused == {"unsigned": 1, "wrong_signature": 1, "not_super": 3}
+    assert world.server.rejected == {"unsigned": 1, "wrong_signature": 1, "not_super": 3}
 
 
 def test_users_when_their_file_changes_then_without_a_restart(world: World) -> None:

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import socket
+import struct
+import weakref
+from typing import cast
 
 import pytest
 
@@ -13,6 +18,7 @@ from rmqha.base.errors import (
     HeaderMalformed,
     LocalProtocolError,
 )
+from rmqha.base.ids import ConnectionId
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import RemotingServer, unsupported
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
@@ -95,6 +101,7 @@ async def test_malformed_input_closes_that_connection_only() -> None:
         assert b"" == await bad_reader.read()
         assert isinstance(await under_test.handler.errors.get(), FrameTooLarge)
         assert isinstance(await under_test.handler.closes.get(), FrameTooLarge)
+        assert under_test.server.rejected == {"broken": 1}
         writer.write(encode(RemotingCommand(1005, opaque=1)))
         assert 1 == len(await read_answers(reader, 1))
         for each in (writer, bad_writer):
@@ -110,6 +117,50 @@ async def test_request_before_malformed_bytes_is_answered() -> None:
         assert [1] == [answer.opaque for answer in FrameDecoder().feed(data)]
         assert isinstance(await under_test.handler.closes.get(), HeaderMalformed)
         writer.close()
+
+
+class Sink:
+    """A transport that takes everything."""
+
+    def get_extra_info(self, name: str) -> None:
+        """Nobody in particular."""
+
+    def is_closing(self) -> bool:
+        """It is open."""
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        """Nothing waits."""
+        return 0
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.parametrize("before", [b"", encode(RemotingCommand(1005, opaque=1))])
+@pytest.mark.parametrize("header", [b'{"a":' * 40_000, b"[" * 200_000, b"\xff" * 200_000])
+async def test_connection_that_broke_the_protocol_keeps_nothing_until_the_collector_comes(
+    before: bytes, header: bytes
+) -> None:
+    """The error held the stack, that the connection and the frame, and the connection the error: a
+    server under such frames kept hundreds of MiB of them, for its collector seldom looks."""
+    reasons: list[str] = []
+    connection = Connection(
+        ConnectionId(1), SystemClock(), RemotingSettings(idle_timeout_ms=0),
+        on_commands=lambda _, commands: None, on_closed=lambda _, error: None,
+        on_protocol_error=lambda _, error: reasons.append(str(error)),
+    )  # fmt: skip
+    kept = weakref.ref(connection)
+    gc.disable()
+    try:
+        connection.connection_made(cast(asyncio.Transport, Sink()))
+        connection.data_received(before + struct.pack(">II", 4 + len(header), len(header)) + header)
+        connection.connection_lost(None)
+        del connection
+        assert reasons
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 async def test_handler_may_abort_within_a_batch() -> None:
@@ -250,12 +301,41 @@ async def test_connections_over_the_maximum_are_refused() -> None:
             assert b"" == await refused_reader.read()
         except ConnectionError:
             pass
-        assert 1 == under_test.server.refused_count
+        assert {"connections": 1} == under_test.server.rejected
         writer.write(encode(RemotingCommand(1005)))
         await read_answers(reader, 1)
         assert under_test.handler.closes.empty()
         writer.close()
         refused_writer.close()
+
+
+async def test_address_that_has_all_places_gives_one_up_for_another_address() -> None:
+    """A crowd from one host keeps nobody else out, and nobody keeps it from an idle server."""
+    async with pair(settings=RemotingSettings(connections_max=4)) as under_test:
+        port, rejected = under_test.server.port, under_test.server.rejected
+        crowd = [await raw(under_test) for _ in range(4)]
+        for number, (reader, writer) in enumerate(crowd):
+            writer.write(encode(RemotingCommand(1005, opaque=number)))
+            await read_answers(reader, 1)
+        others = []
+        for count in (1, 2):
+            one = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+            one[1].write(encode(RemotingCommand(1005)))
+            await read_answers(one[0], 1)
+            others.append(one)
+            assert rejected == {"share": count}
+        # Two each is fair: the next of either goes.
+        third = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        with contextlib.suppress(ConnectionError):
+            assert await third[0].read() == b""
+        assert rejected == {"share": 2, "connections": 1}
+        for reader, writer in (*crowd[:2], *others):
+            writer.write(encode(RemotingCommand(1005)))
+            await read_answers(reader, 1)
+        for _, writer in (*crowd, *others, third):
+            writer.close()
+        while under_test.server.connections:
+            await under_test.handler.closes.get()
 
 
 async def test_close_lets_answers_leave_and_cuts_off_the_deaf() -> None:

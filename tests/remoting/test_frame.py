@@ -53,6 +53,7 @@ def test_binary_frame_is_the_reference_vector() -> None:
     assert [command] == FrameDecoder().feed(expected)
 
 
+@pytest.mark.slow
 @given(st.lists(commands(), max_size=6), st.data())
 def test_any_chunking_gives_the_same_commands(
     sent: list[RemotingCommand], data: st.DataObject

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 
+from rmqha.base.errors import ConnectionLost
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.room import Room
 from rmqha.remoting.command import RemotingCommand
@@ -19,10 +20,13 @@ MIB = 1 << 20
 class Holder:
     """A connection that notes its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "10.0.0.1") -> None:
         self.is_closed = False
+        self.host = host
 
     def abort(self, error: Exception | None = None) -> None:
+        assert isinstance(error, ConnectionLost)
+        assert error.rejected == "room"
         self.is_closed = True
 
 
@@ -31,15 +35,28 @@ def test_whoever_keeps_most_goes_when_the_room_is_used_up() -> None:
     room, holders = Room(100), [Holder() for _ in range(4)]
     for holder, size in zip(holders, (20, 50, 30, 0), strict=True):
         room.hold(holder, size)
-    assert (room.held_bytes, room.closed_count) == (100, 0)
+    assert room.held_bytes == 100
+    assert not any(one.is_closed for one in holders)
     room.hold(holders[3], 1)
     assert [one.is_closed for one in holders] == [False, True, False, False]
-    assert (room.held_bytes, room.closed_count) == (51, 1)
+    assert room.held_bytes == 51
     room.hold(holders[1], 0)  # its end is told later
     assert room.held_bytes == 51
     for holder in holders:
         room.hold(holder, 0)
     assert room.held_bytes == 0
+
+
+def test_address_that_keeps_most_pays_and_not_the_one_large_connection_of_another() -> None:
+    """A thousand connections that keep a little each."""
+    room, honest = Room(100), Holder("10.0.0.2")
+    room.hold(honest, 40)
+    crowd = [Holder() for _ in range(9)]
+    for one in crowd:
+        room.hold(one, 8)
+    assert not honest.is_closed
+    assert sum(one.is_closed for one in crowd) == 2
+    assert room.held_bytes == 96
 
 
 def test_one_that_grows_beyond_the_room_by_itself_goes() -> None:
@@ -64,9 +81,9 @@ async def test_frames_that_are_never_whole_are_bounded_together() -> None:
             one.setblocking(False)
             sockets.append(one)
             await loop.sock_sendall(one, part)
-        room = under_test.server.room
+        room, rejected = under_test.server.room, under_test.server.rejected
         async with asyncio.timeout(10):
-            while room.closed_count < 20 - SETTINGS.held_bytes_max // MIB:
+            while rejected["room"] < 20 - SETTINGS.held_bytes_max // MIB:
                 await under_test.handler.closes.get()
                 assert room.held_bytes <= SETTINGS.held_bytes_max
         answer = await under_test.client.invoke(under_test.address, RemotingCommand(1005))
@@ -94,9 +111,9 @@ async def test_answers_that_nobody_reads_are_bounded_together() -> None:
             one.setblocking(False)
             sockets.append(one)
             await loop.sock_sendall(one, asked)
-        room = under_test.server.room
+        room, rejected = under_test.server.room, under_test.server.rejected
         async with asyncio.timeout(10):
-            while not room.closed_count:
+            while not rejected["room"]:
                 await under_test.handler.closes.get()
         assert room.held_bytes <= SETTINGS.held_bytes_max
         answer = await under_test.client.invoke(under_test.address, RemotingCommand(1005))

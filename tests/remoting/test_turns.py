@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import uvloop
 
 from rmqha.remoting.aio.connection import Connection
-from rmqha.remoting.aio.turns import FULL_S, LARGE_BYTES, SMALL_BYTES, TURN_BYTES, Turns
+from rmqha.remoting.aio.turns import (
+    COUNTED_BYTES,
+    FULL_S,
+    LARGE_BYTES,
+    SMALL_BYTES,
+    TURN_BYTES,
+    Turns,
+)
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.remoting.frame import encode
 from tests.remoting.harness import pair
@@ -34,6 +42,19 @@ class Peer:
 async def next_turn() -> None:
     """Let the loop look at everybody once."""
     await asyncio.sleep(0)
+
+
+async def test_those_that_bring_a_little_in_each_turn_never_wait() -> None:
+    """However much they bring in all: bytes count for a turn only, which is not marked each time."""
+    turns = Turns()
+    peers = [Peer(f"p{n}", "10.0.0.1", []) for n in range(5)]
+    chunk = LARGE_BYTES // 4
+    for _ in range(4 * TURN_BYTES // (chunk * len(peers))):
+        for peer in peers:
+            turns.took(peer, chunk)
+        await next_turn()
+    assert COUNTED_BYTES > chunk * len(peers), "several turns are counted together"
+    assert turns.held == 0
 
 
 async def test_one_large_connection_goes_on_in_each_turn() -> None:
@@ -166,3 +187,59 @@ async def test_connection_that_others_depend_on_never_waits() -> None:
         await everything.wait()
         assert under_test.server.turns.held == 0
         writer.close()
+
+
+SLOW_COMMANDS = 1_000
+
+
+def _slowly() -> None:
+    end = time.perf_counter() + 0.0003
+    while time.perf_counter() < end:
+        pass
+
+
+async def test_chunk_that_takes_long_is_handled_in_turn_with_others() -> None:
+    """A thousand new topics in one chunk kept everybody waiting for half a second."""
+    handled, waited = 0, -1
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        nonlocal handled, waited
+        if command.code == 1005:
+            waited = handled
+            connection.send(command.reply(0))
+        else:
+            _slowly()
+            handled += 1
+
+    async with pair(react) as under_test:
+        await under_test.client.invoke(under_test.address, RemotingCommand(1005), 30_000)
+        await under_test.handler.batches.get()
+        _, writer = await asyncio.open_connection("127.0.0.1", under_test.server.port)
+        writer.write(encode(RemotingCommand(904, flag=FLAG_ONEWAY)) * SLOW_COMMANDS)
+        first = await under_test.handler.batches.get()
+        assert len(first) < SLOW_COMMANDS, "not everything at once"
+        await under_test.client.invoke(under_test.address, RemotingCommand(1005), 30_000)
+        assert waited <= SLOW_COMMANDS // 2
+        while handled < SLOW_COMMANDS:
+            await under_test.handler.batches.get()
+        writer.close()
+
+
+async def test_peer_that_leaves_is_heard_to_the_end_before_it_is_gone() -> None:
+    """A broker's last word before it closes."""
+    handled = list[int]()
+
+    def react(connection: Connection, command: RemotingCommand) -> None:
+        _slowly()
+        handled.append(command.opaque)
+
+    async with pair(react) as under_test:
+        _, writer = await asyncio.open_connection("127.0.0.1", under_test.server.port)
+        frames = (
+            encode(RemotingCommand(904, flag=FLAG_ONEWAY, opaque=n)) for n in range(SLOW_COMMANDS)
+        )
+        writer.write(b"".join(frames))
+        writer.close()
+        await under_test.handler.closes.get()
+        assert handled == list(range(SLOW_COMMANDS))
+        assert under_test.server.turns.held > 1

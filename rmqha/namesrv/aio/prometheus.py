@@ -41,13 +41,6 @@ class Collector(PrometheusCollector):
         for code, number in sorted(found.requests.items()):
             requests.add_metric([*self._values, request_name(code)], number)
         yield requests
-        refused = CounterMetricFamily(
-            "rmqha_requests_refused", "Requests that users might not make",
-            labels=[*self._names, "reason"],
-        )  # fmt: skip
-        for reason, number in sorted(found.refused.items()):
-            refused.add_metric([*self._values, reason], number)
-        yield refused
         yield self._counter(
             "protocol_error", "Connections that sent garbage", found.protocol_errors
         )

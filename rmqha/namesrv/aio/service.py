@@ -6,7 +6,7 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from rmqha.auth.aio.guard import Refusals
 from rmqha.auth.aio.server_guard import guarded
@@ -72,6 +72,7 @@ class NameServer:
         self._log = log
         remoting = RemotingSettings(
             connections_max=connections_max or config.integer("connectionsMax"),
+            held_bytes_max=config.integer("heldBytesMax"),
             idle_timeout_ms=config.integer("serverChannelMaxIdleTimeSeconds") * 1000,
         )
         self.machine = NamesrvMachine(config, clock.now_ms(), masters)
@@ -90,14 +91,15 @@ class NameServer:
             config.auth.named, disk, clock, log, path=config.values["authUsersPath"],
             reload_ms=config.integer("authUsersReloadMs"),
         )  # fmt: skip
-        self._refusals = Refusals(log)
+        refusals = Refusals(log)
+        self.rejected = refusals.counts
         handler = guarded(
-            self, config.auth, self._users, self._refusals,
+            self, config.auth, self._users, refusals,
             has_users=bool(config.auth.named or config.values["authUsersPath"]),
         )  # fmt: skip
         self._server = RemotingServer(
             network, clock, remoting, handler, on_protocol_error=self._protocol_error,
-            connection_ids=connection_ids,
+            connection_ids=connection_ids, rejected=self.rejected,
         )  # fmt: skip
         kv = self.machine.kv
         self._files = {
@@ -122,12 +124,25 @@ class NameServer:
         """The port in use, also when 0 was asked for."""
         return self._server.port
 
+    def change_config(self, changed: Mapping[str, str]) -> str | None:
+        """Take other values of keys that may change, and do not store them.
+
+        Returns:
+            Why nothing was changed; None when all was.
+        """
+        return self.machine.change_config(format_properties(changed).encode()).remark
+
+    def not_ready(self) -> str | None:
+        """Why routes are refused still, in a sentence; None when they are not."""
+        if self.machine.waits_for_brokers(self._clock.now_ms()):
+            return "it waits for brokers to register (needWaitForService)"
+        return None
+
     def scrape(self) -> Scrape:
         """What metrics show now."""
         return Scrape(
             figures(self.machine, self._clock.now_ms()), dict(self.requests),
             len(self._server.connections), self.protocol_errors, self.notifications_lost,
-            dict(self._refusals.counts),
         )  # fmt: skip
 
     async def start(self, host: str | None = None, port: int | None = None) -> int:
@@ -227,8 +242,11 @@ class NameServer:
 
     def on_closed(self, connection: Connection, error: Exception | None) -> None:
         """A connection ended; its brokers leave at once."""
+        self._give(nm.ConnectionClosed(connection.id))
+
+    def _give(self, event: nm.NamesrvEvent) -> None:
         if not self._closing:
-            self._driver.give(nm.ConnectionClosed(connection.id))
+            self._driver.give(event)
 
     def _protocol_error(self, connection: Connection, error: Exception) -> None:
         self.protocol_errors += 1
@@ -243,6 +261,8 @@ class NameServer:
                     self._notify(address, fields)
             case nm.CloseConnection(connection_id):
                 self._close_connection(connection_id)
+            case nm.Again(event):
+                self._clock.call_later(0, lambda: self._give(event))
             case Note():
                 self._log.note(effect)
             case _:

@@ -31,12 +31,19 @@ OnProtocolError = Callable[["Connection", RemoteProtocolError], None]
 JOINED_MAX = 8 * 1024
 """Frames of more bytes than this are not copied once more to leave together."""
 
+COMMANDS_A_LOOK = 64
+HANDLING_MS_MAX = 5
+"""A chunk can hold a thousand commands, and some take half a millisecond each: after so long the
+others of a server's port are heard before the rest of the chunk is."""
+
 
 class Connection(asyncio.Protocol):
     """The asyncio protocol at one end of a TCP connection.
 
     Attributes:
         id: unique among the connections of one process.
+        peer: the peer's ``host:port``; empty before the connection is made.
+        host: the same without the port.
         frames_in: commands decoded so far.
         frames_out: commands handed over for sending so far.
         bytes_in: bytes received.
@@ -76,6 +83,7 @@ class Connection(asyncio.Protocol):
             room: what all connections of a server may keep together; None for no such bound.
         """
         self.id = connection_id
+        self.peer = self.host = ""
         self.frames_in = self.frames_out = self.bytes_in = self.bytes_out = 0
         self._clock = clock
         self._settings = settings
@@ -99,17 +107,15 @@ class Connection(asyncio.Protocol):
         self._room = room
         self._held_bytes = 0
         self._is_held = False
+        self._left: list[RemotingCommand] = []
         self._last_activity_ms = 0
         self._idle_timer: TimerHandle | None = None
         self._close_error: Exception | None = None
 
     @property
-    def peer(self) -> str:
-        """The peer's ``host:port``; empty before the connection is made."""
-        name = self._transport.get_extra_info("peername") if self._transport is not None else None
-        if isinstance(name, tuple) and len(name) >= 2:
-            return format_address(str(name[0]), int(name[1]))
-        return str(name or "")
+    def active_ms(self) -> int:
+        """When something last came or went, by the connection's clock."""
+        return self._last_activity_ms
 
     @property
     def is_closing(self) -> bool:
@@ -195,7 +201,7 @@ class Connection(asyncio.Protocol):
         self._flush()  # the kernel may take some of it
         if transport.get_write_buffer_size() + size <= limit:
             return True
-        self.abort(ConnectionLost(f"peer {self.peer} left over {limit} bytes unread"))
+        self.abort(ConnectionLost(f"peer {self.peer} left over {limit} bytes unread", "unread"))
         return False
 
     def send_frames(self, frames: list[bytes]) -> None:
@@ -226,6 +232,7 @@ class Connection(asyncio.Protocol):
         """Take the transport (called by the loop)."""
         # Simulated transports only look like asyncio's, so no isinstance here.
         self._transport = cast(asyncio.Transport, transport)
+        self.peer, self.host = _names(transport.get_extra_info("peername"))
         self._loop = asyncio.get_running_loop()
         self._last_activity_ms = self._clock.now_ms()
         if self._settings.idle_timeout_ms > 0:
@@ -246,18 +253,38 @@ class Connection(asyncio.Protocol):
             return
         if commands:
             self.frames_in += len(commands)
-            self._corked = True
-            try:
-                self._on_commands(self, commands)
-            finally:
-                self._corked = False
-                self._flush()
+            self._handle(commands)
         if self._held_bytes or self._decoder.pending_bytes >= HELD_BYTES_MIN:
             self._count_held()
         if self._decoder.error is not None:
             self._fail(self._decoder.error)
-        elif self._turns is not None:
+        elif self._turns is not None and not self._left:
             self._turns.took(self, len(data))
+
+    def _handle(self, commands: list[RemotingCommand]) -> None:
+        """Hand commands over; where they take long, some of them now and the others in turn."""
+        if self._left:
+            self._left += commands
+            return
+        self._corked = True
+        try:
+            if self._turns is None or len(commands) <= COMMANDS_A_LOOK:
+                self._on_commands(self, commands)
+            else:
+                self._handle_for_a_while(commands)
+        finally:
+            self._corked = False
+            self._flush()
+
+    def _handle_for_a_while(self, commands: list[RemotingCommand]) -> None:
+        begun_ms = self._clock.now_ms()
+        for at in range(0, len(commands), COMMANDS_A_LOOK):
+            took_ms = self._clock.now_ms() - begun_ms
+            if at and took_ms >= HANDLING_MS_MAX and self._turns is not None:
+                self._left = commands[at:]
+                self._turns.wait(self)
+                return
+            self._on_commands(self, commands[at : at + COMMANDS_A_LOOK])
 
     def eof_received(self) -> bool:
         """The peer will send nothing more: close, as Java does (called by the loop)."""
@@ -274,11 +301,6 @@ class Connection(asyncio.Protocol):
         self._count_held()
         self._choose_reading()
 
-    @property
-    def host(self) -> str:
-        """The peer's address without its port."""
-        return self.peer.rpartition(":")[0]
-
     def be_read_always(self) -> None:
         """Never wait for a turn: others depend on what this peer says."""
         self._turns = None
@@ -291,7 +313,16 @@ class Connection(asyncio.Protocol):
     def go_on(self) -> None:
         """It is this connection's turn (called by ``Turns``)."""
         self._is_held = False
-        self._choose_reading()
+        commands, self._left = self._left, []
+        if commands:
+            self._corked = True
+            try:
+                self._handle_for_a_while(commands)
+            finally:
+                self._corked = False
+                self._flush()
+        if not self._is_held:
+            self._choose_reading()
 
     def _choose_reading(self) -> None:
         """Read unless this connection waits for its turn, or for its peer to read."""
@@ -312,6 +343,7 @@ class Connection(asyncio.Protocol):
         self._out_bytes = 0
         if self._room is not None and self._held_bytes:
             self._room.hold(self, 0)
+        self._left.clear()  # a peer that leaves in order is read, and so handled, to its end before
         self._on_closed(self, self._close_error or exc)
 
     def _flush_soon(self) -> None:
@@ -344,6 +376,9 @@ class Connection(asyncio.Protocol):
             self._room.hold(self, size)
 
     def _fail(self, error: RemoteProtocolError) -> None:
+        # The stack holds this connection and the frame, up to half a MiB: what nobody will read
+        # would wait for the collector, which looks seldom.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
         self._close_error = error
         if self._on_protocol_error is not None:
             self._on_protocol_error(self, error)
@@ -361,3 +396,10 @@ class Connection(asyncio.Protocol):
             return
         self._idle_timer = None
         self.abort(ConnectionLost(f"idle for {timeout_ms} ms"))
+
+
+def _names(peer: object) -> tuple[str, str]:
+    """``host:port`` and host of a socket's peer."""
+    if isinstance(peer, tuple) and len(peer) >= 2:
+        return format_address(str(peer[0]), int(peer[1])), str(peer[0])
+    return str(peer or ""), str(peer or "")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from rmqha.base.errors import LocalProtocolError
+from rmqha.base.errors import ConnectionLost, LocalProtocolError, RemoteProtocolError
 from rmqha.base.ids import ConnectionId
 from rmqha.remoting.aio.connection import Connection, OnProtocolError
 from rmqha.remoting.aio.room import Room
@@ -53,6 +54,7 @@ class RemotingServer:
         connection_ids: Iterator[int] = CONNECTION_IDS,
         headers: HeaderCache | None = None,
         is_full: Callable[[], bool] = bool,
+        rejected: Counter[str] | None = None,
     ) -> None:
         """Prepare a server; :meth:`start` opens the port.
 
@@ -66,6 +68,7 @@ class RemotingServer:
             headers: reads JSON headers; one of the server's own by default.
             is_full: whether the handler has so much to answer that connections which bring much
                 have to wait.
+            rejected: counts, by reason, connections that this server ended or did not let in.
         """
         self._network = network
         self._clock = clock
@@ -77,7 +80,8 @@ class RemotingServer:
         self._listener: Listener | None = None
         self._drained: asyncio.Event | None = None
         self._headers = HeaderCache() if headers is None else headers
-        self.refused_count = 0
+        self._of_host: dict[str, dict[ConnectionId, Connection]] = {}
+        self.rejected = Counter[str]() if rejected is None else rejected
         self.turns = Turns(is_full)
         self.room = Room(settings.held_bytes_max)
 
@@ -136,19 +140,51 @@ class RemotingServer:
         )
 
     def _on_connection_opened(self, connection: Connection) -> None:
-        if self._listener is None or len(self._connections) >= self._settings.connections_max:
-            self.refused_count += 1
+        host = connection.host
+        if self._listener is None or not self._has_room(host):
+            self.rejected["connections"] += 1
             connection.abort()
             return
         self._connections[connection.id] = connection
+        self._of_host.setdefault(host, {})[connection.id] = connection
 
     def _on_connection_closed(self, connection: Connection, error: Exception | None) -> None:
         # A refused connection was never shown to the handler.
         if self._connections.pop(connection.id, None) is None:
             return
+        if isinstance(error, ConnectionLost) and error.rejected:
+            self.rejected[error.rejected] += 1
+        elif isinstance(error, RemoteProtocolError):
+            self.rejected["broken"] += 1
+        self._forget_host(connection)
         if self._drained is not None and not self._connections:
             self._drained.set()
         self._handler.on_closed(connection, error)
+
+    def _has_room(self, host: str) -> bool:
+        """Whether a connection from an address may be open; room is made where it has its share.
+
+        All connections of one address may take all places until somebody else wants one.
+        """
+        if len(self._connections) < self._settings.connections_max:
+            return True
+        mine = len(self._of_host.get(host, ()))
+        if mine * (len(self._of_host) + 1) >= self._settings.connections_max:
+            return False
+        greedy = max(self._of_host.values(), key=len)
+        if len(greedy) <= mine + 1:
+            return False
+        newest = next(reversed(greedy.values()))
+        self._forget_host(newest)
+        newest.abort(ConnectionLost("its address has more than its share of connections", "share"))
+        return True
+
+    def _forget_host(self, connection: Connection) -> None:
+        host = connection.host
+        found = self._of_host.get(host, {})
+        found.pop(connection.id, None)
+        if not found:
+            self._of_host.pop(host, None)
 
     def _abort_all(self) -> None:
         for connection in self.connections:

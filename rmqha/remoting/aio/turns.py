@@ -19,6 +19,10 @@ LARGE_BYTES = 32 * 1024
 TURN_BYTES = 256 * 1024
 """Once all connections together have brought so much in a turn, ``SMALL_BYTES`` count as large."""
 
+COUNTED_BYTES = TURN_BYTES // 2
+"""From here on turns are told apart: less than that comes in several turns of a busy loop, and to
+be called in each of them costs a controller some of its rate."""
+
 SMALL_BYTES = 2 * 1024
 """What is shorter is always heard at once."""
 
@@ -67,6 +71,10 @@ class Turns:
         if size < LARGE_BYTES and self._bytes < TURN_BYTES:
             self._mark()
             return
+        self.wait(reader)
+
+    def wait(self, reader: Reader) -> None:
+        """A connection has to wait for its turn."""
         self.held += 1
         reader.hold()
         self._waiting.setdefault(reader.host, deque()).append(reader)
@@ -74,7 +82,7 @@ class Turns:
 
     def _mark(self) -> None:
         """Have the count begin anew with the next turn."""
-        if not self._is_marked and self._bytes >= LARGE_BYTES:
+        if not self._is_marked and self._bytes >= COUNTED_BYTES:
             self._is_marked = True
             asyncio.get_running_loop().call_soon(self._begin_turn)
 
