@@ -12,7 +12,7 @@ from rmqha.auth.check import Check
 from rmqha.auth.refused import Reason, Refused
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
-from rmqha.runtime.logs import Logger
+from rmqha.runtime.logs import STRANGERS_LINES_PER_SECOND_MAX, Logger
 
 GOOD, BAD, PEERS = 1, 2, 60_001
 
@@ -23,17 +23,18 @@ class Far:
     peer = "10.0.0.1:5000"
 
     def __init__(self) -> None:
+        self.active_ms = 0
         self.sent: list[RemotingCommand] = []
         self.handled: list[RemotingCommand] = []
-        self.lines = 0
+        self.lines: list[dict[str, Any]] = []
 
     def send(self, command: RemotingCommand) -> None:
         """Take an answer."""
         self.sent.append(command)
 
     def log(self, level: str, event: str, **facts: Any) -> None:
-        """Count a line."""
-        self.lines += 1
+        """Keep a line's facts."""
+        self.lines.append(facts)
 
     def on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:
         """Take what has passed."""
@@ -75,4 +76,19 @@ def test_chunk_when_some_are_refused_then_only_the_others_are_handled(
         (one.opaque, 16, "no") for one in refused if not one.is_oneway
     ]
     assert refusals.counts[Reason.DENIED] == len(refused)
-    assert far.lines == len(refused), "the log itself keeps them few, see test_logs"
+    assert len(far.lines) == min(len(refused), STRANGERS_LINES_PER_SECOND_MAX)
+
+
+def test_flood_when_it_is_refused_then_few_lines_are_made() -> None:
+    """A line that is made and dropped costs more than the refusal; what was left out is told."""
+    far = Far()
+    guard = Guard(far, cast(Check, check), Refusals(cast(Logger, far)))
+    flood = [RemotingCommand(BAD, flag=FLAG_ONEWAY)] * 1_000
+    for far.active_ms in (5_000, 5_400, 5_999):
+        guard.on_commands(cast(Connection, far), flood)
+    assert len(far.lines) == STRANGERS_LINES_PER_SECOND_MAX
+    assert not any("requests_left_out" in line for line in far.lines)
+    far.active_ms = 6_000
+    guard.on_commands(cast(Connection, far), flood[:2])
+    told = [line.get("requests_left_out") for line in far.lines[STRANGERS_LINES_PER_SECOND_MAX:]]
+    assert told == [3_000 - STRANGERS_LINES_PER_SECOND_MAX, None]

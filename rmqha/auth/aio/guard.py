@@ -13,11 +13,14 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import ServerHandler
 from rmqha.remoting.codes import ResponseCode, request_name
 from rmqha.remoting.command import FLAG_ONEWAY, FLAG_RESPONSE, RemotingCommand
-from rmqha.runtime.logs import Logger
+from rmqha.runtime.logs import STRANGERS_LINES_PER_SECOND_MAX, Logger
 
 
 class Refusals:
     """What was refused, for metrics and people.
+
+    The log would drop lines of a flood itself, but only once they are made, which takes more than
+    all else that a refused request costs.
 
     Attributes:
         counts: by reason.
@@ -25,17 +28,30 @@ class Refusals:
 
     def __init__(self, log: Logger) -> None:
         self._log = log
+        self._second = self._told = self._left_out = 0
         self.counts: Counter[str] = Counter()
 
     def refuse(self, connection: Connection, request: RemotingCommand, why: Refused) -> None:
-        """Answer a request with the reason; count and tell it."""
+        """Answer a request with the reason; count it, and tell the first ones of a second."""
         self.counts[why.reason] += 1
-        self._log.log(
-            "warning", "request_refused", address=connection.peer, reason=str(why.reason),
-            code=request_name(request.code), remark=str(why)[:200],
-        )  # fmt: skip
+        second = connection.active_ms // 1000
+        if second != self._second:
+            self._second, self._told = second, 0
+        if self._told < STRANGERS_LINES_PER_SECOND_MAX:
+            self._told += 1
+            self._tell(connection, request, why)
+        else:
+            self._left_out += 1
         if not request.flag & FLAG_ONEWAY:
             connection.send(request.reply(ResponseCode.NO_PERMISSION, str(why)))
+
+    def _tell(self, connection: Connection, request: RemotingCommand, why: Refused) -> None:
+        left_out = {"requests_left_out": self._left_out} if self._left_out else {}
+        self._left_out = 0
+        self._log.log(
+            "warning", "request_refused", address=connection.peer, reason=str(why.reason),
+            code=request_name(request.code), remark=str(why)[:200], **left_out,
+        )  # fmt: skip
 
 
 class Guard:
