@@ -23,7 +23,7 @@ FLOORS: list[set[str]] = [
     {"client"},
     {"namesrv", "broker", "admin"},
     {"sim", "pipeline"},
-    {"testing"},
+    {"testing", "doctor"},
     {"cli"},
 ]
 # cli is the ground floor of processes; sim drives the controller's shells.

@@ -32,7 +32,15 @@ class ConnectFailed(RmqhaError):
 
 
 class ConnectionLost(RmqhaError):
-    """A connection ended while an answer was awaited."""
+    """A connection ended while an answer was awaited.
+
+    Attributes:
+        rejected: for what this side ended it; empty where that is nobody's fault.
+    """
+
+    def __init__(self, text: str, rejected: str = "") -> None:
+        super().__init__(text)
+        self.rejected = rejected
 
 
 class RequestTimeout(RmqhaError):

@@ -21,6 +21,7 @@ from rmqha.base.errors import (
     DiskFailed,
     StoreInUse,
 )
+from rmqha.broker.admin.config_changes import LIVE
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.common.settings import IMPORTANT, BrokerConfig, load_config
 from rmqha.cli import prometheus
@@ -40,9 +41,10 @@ from rmqha.cli.process import (
     read_properties,
     settle_memory,
 )
+from rmqha.cli.reload import Part, Reloader
 from rmqha.cli.stall_watch import WatchProcess
 from rmqha.cli.status_page import Page, nothing, start_status_page
-from rmqha.cli.tls import TlsWatch, load_tls, tls_collector, tls_values
+from rmqha.cli.tls import DoorWatch, load_tls, rejected_collector, tls_collector, tls_values
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import SystemDiskUse, lock_first_byte
 from rmqha.runtime.aio.loop import run
@@ -167,6 +169,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
     except (StoreInUse, DiskFailed) as error:
         complain("mqbroker", error)
         return EXIT_STORE
+    tls.rejected = replica.rejected
     code = await _started(config, replica)
     if code is None:
         where = prometheus.LISTENING_ON
@@ -174,18 +177,24 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
             stop_metrics = await start_metrics(config, replica, tls, log)
             where = "{statusPageHost}:{statusPagePort}"
             stop_page = await start_status_page(
-                "broker", config.values, lambda: broker_page(replica), log
+                "broker",
+                config.values,
+                lambda: broker_page(replica),
+                log,
+                replica.rejected,
+                replica.not_ready,
             )
         except OSError as error:
             where = where.format(**config.values)
             complain("mqbroker", f"cannot listen on {where}: {error}")
             await replica.stop()
             return EXIT_PORT
+        Reloader(path, [Part(config.values, LIVE, replica.admin.change_config)], log)
         settle_memory()
         print(boot_line(config), flush=True)
-        certificates = TlsWatch(tls)
+        doors = DoorWatch(tls, [replica.rejected], log)
         code = await ending.wait()
-        await certificates.stop()
+        await doors.stop()
         await stop_page()
         await stop_metrics()
     await (replica.stop() if code == 0 else replica.close())
@@ -220,8 +229,12 @@ async def start_metrics(
         "cluster": config.cluster_name, "node_type": "broker", "node_id": config.broker_name,
         "address": config.address, **prometheus.labels_of(config.values),
     }  # fmt: skip
-    collector = Collector(labels, prometheus.in_loop(replica.admin.scrape))
-    return await prometheus.serve(config.values, [collector, tls_collector(tls, labels)])
+    collectors = [
+        Collector(labels, prometheus.in_loop(replica.admin.scrape)),
+        tls_collector(tls, labels),
+        rejected_collector([(labels, replica.rejected)]),
+    ]
+    return await prometheus.serve(config.values, collectors, replica.rejected, replica.not_ready)
 
 
 def broker_page(replica: BrokerReplica) -> Page:

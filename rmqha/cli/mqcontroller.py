@@ -34,10 +34,11 @@ from rmqha.cli.process import (
     read_properties,
     settle_memory,
 )
+from rmqha.cli.reload import Part, Reloader
 from rmqha.cli.status_page import Page, nothing, start_status_page
-from rmqha.cli.tls import TlsWatch, load_tls, tls_collector
+from rmqha.cli.tls import DoorWatch, load_tls, rejected_collector, tls_collector
 from rmqha.controller.aio.service import ControllerService
-from rmqha.controller.settings import MUTABLE, ControllerConfig, load_config
+from rmqha.controller.settings import ALIASES, MUTABLE, ControllerConfig, load_config
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.loop import run
@@ -74,7 +75,7 @@ def main(
         print_config(config.values, lambda key: print_all or key in IMPORTANT or key in MUTABLE)
         return
     configure_logs(level=config.values["logLevel"], style=config.values["logStyle"])
-    sys.exit(run(serve(config)))
+    sys.exit(run(serve(config, config_file)))
 
 
 def read_config(path: str | None) -> ControllerConfig:
@@ -96,7 +97,7 @@ def read_config(path: str | None) -> ControllerConfig:
     return config
 
 
-async def serve(config: ControllerConfig) -> int:
+async def serve(config: ControllerConfig, path: str | None = None) -> int:
     """Run until a signal or a failure; returns the exit code."""
     log = Logger(node=config.self_id, group=config.group)
     if config.unknown:
@@ -115,6 +116,7 @@ async def serve(config: ControllerConfig) -> int:
         on_fatal=lambda _: ending.end(EXIT_FAILED),
         connections_max=make_room(log, config.integer("connectionsMax")),
     )
+    tls.rejected = service.rejected
     listening_on = f"{config.values['bindAddress']}:{config.this.port}"
     try:
         lock_directory(config.store_path)
@@ -123,7 +125,12 @@ async def serve(config: ControllerConfig) -> int:
         stop_metrics = await start_metrics(config, service, tls, log)
         listening_on = "{statusPageHost}:{statusPagePort}".format(**config.values)
         stop_page = await start_status_page(
-            "controller", config.values, lambda: controller_page(service, network, log), log
+            "controller",
+            config.values,
+            lambda: controller_page(service, network, log),
+            log,
+            service.rejected,
+            service.not_ready,
         )
     except STORE_ERRORS as error:
         complain("mqcontroller", error)
@@ -135,10 +142,11 @@ async def serve(config: ControllerConfig) -> int:
         complain("mqcontroller", f"cannot listen on {listening_on}: {error}")
         await service.close()
         return EXIT_PORT
+    Reloader(path, [Part(config.values, MUTABLE, service.change_config)], log, ALIASES)
     settle_memory()
     print(BOOT_LINE, flush=True)
     log.log("info", "controller_started", address=config.this.address, store=config.store_path)
-    watch = TlsWatch(tls)
+    watch = DoorWatch(tls, [service.rejected], log)
     code = await ending.wait()
     await watch.stop()
     await stop_page()
@@ -158,11 +166,13 @@ async def start_metrics(
     """
     if not prometheus.is_wanted(config.values, log):
         return nothing
+    labels = controller_labels(config)
     collectors = [
         controller_collector(config, service),
-        tls_collector(tls, controller_labels(config)),
+        tls_collector(tls, labels),
+        rejected_collector([(labels, service.rejected)]),
     ]
-    return await prometheus.serve(config.values, collectors)
+    return await prometheus.serve(config.values, collectors, service.rejected, service.not_ready)
 
 
 def controller_labels(config: ControllerConfig) -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from rmqha.base.errors import (
     ConfigInvalid,
 )
 from rmqha.cli import prometheus
-from rmqha.cli.mqcontroller import controller_collector, controller_page
+from rmqha.cli.mqcontroller import controller_collector, controller_labels, controller_page
 from rmqha.cli.process import (
     EXIT_CONFIG,
     EXIT_FAILED,
@@ -34,14 +35,16 @@ from rmqha.cli.process import (
     read_properties,
     settle_memory,
 )
+from rmqha.cli.reload import Part, Reloader
 from rmqha.cli.status_page import Page, nothing, start_status_page
-from rmqha.cli.tls import TlsWatch, load_tls, tls_collector
+from rmqha.cli.tls import DoorWatch, load_tls, rejected_collector, tls_collector
 from rmqha.controller.aio.service import ControllerService
+from rmqha.controller.settings import ALIASES, ControllerConfig
 from rmqha.controller.settings import DEFAULTS as CONTROLLER_DEFAULTS
-from rmqha.controller.settings import ControllerConfig
+from rmqha.controller.settings import MUTABLE as CONTROLLER_MUTABLE
 from rmqha.controller.settings import load_config as load_controller_config
 from rmqha.namesrv.aio.service import NameServer
-from rmqha.namesrv.settings import NamesrvConfig, load_config
+from rmqha.namesrv.settings import MUTABLE, NamesrvConfig, load_config
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.loop import run
@@ -82,7 +85,7 @@ def main(config_file: str | None, print_all: bool, namesrv: str | None) -> None:
     configure_logs(
         level=configs.namesrv.values["logLevel"], style=configs.namesrv.values["logStyle"]
     )
-    sys.exit(run(serve(configs)))
+    sys.exit(run(serve(configs, config_file)))
 
 
 def read_configs(path: str | None) -> Configs:
@@ -112,7 +115,7 @@ def read_configs(path: str | None) -> Configs:
     return Configs(namesrv, controller, unknown)
 
 
-async def serve(configs: Configs) -> int:
+async def serve(configs: Configs, path: str | None = None) -> int:
     """Run until a signal or a failure; returns the exit code."""
     log = Logger(name_server=f"{os.uname().nodename}:{configs.namesrv.values['listenPort']}")
     if configs.unknown:
@@ -121,6 +124,7 @@ async def serve(configs: Configs) -> int:
     node = _Node(configs, log, lambda: ending.end(EXIT_FAILED))
     code = await node.start()
     if code is None:
+        Reloader(path, node.parts(), log, ALIASES)
         settle_memory()
         code = await ending.wait()
     await node.stop(in_order=code == 0)
@@ -139,7 +143,7 @@ class _Node:
             prepare_machine("controller", configs.controller.values, log)
         self._tls = load_tls("mqnamesrv", configs.namesrv.values, log)
         self._network = MACHINE.network(self._tls)
-        self._watch: TlsWatch | None = None
+        self._watch: DoorWatch | None = None
         self.controller: ControllerService | None = None
         wanted = configs.namesrv.integer("connectionsMax")
         # Both read the same key of the same file.
@@ -164,6 +168,7 @@ class _Node:
             masters=self.controller,
             connections_max=connections_max,
         )
+        self._tls.rejected = self.name_server.rejected
         self._stop_metrics: Callable[[], Awaitable[None]] = nothing
         self._stop_page: Callable[[], Awaitable[None]] | None = None
 
@@ -182,10 +187,16 @@ class _Node:
                 print(CONTROLLER_BOOT_LINE, flush=True)
             listening_on = prometheus.LISTENING_ON.format(**values)
             if prometheus.is_wanted(values, self._log):
-                self._stop_metrics = await prometheus.serve(values, self._collectors())
+                self._stop_metrics = await prometheus.serve(
+                    values, self._collectors(), self.name_server.rejected, self._not_ready
+                )
             listening_on = "{statusPageHost}:{statusPagePort}".format(**values)
-            self._stop_page = await start_status_page("name server", values, self._page, self._log)
-            self._watch = TlsWatch(self._tls)
+            rejected = self.name_server.rejected
+            self._stop_page = await start_status_page(
+                "name server", values, self._page, self._log, rejected, self._not_ready
+            )
+            counts = [rejected] + ([] if self.controller is None else [self.controller.rejected])
+            self._watch = DoorWatch(self._tls, counts, self._log)
         except STORE_ERRORS as error:
             complain("mqnamesrv", error)
             return EXIT_STORE
@@ -196,6 +207,22 @@ class _Node:
             complain("mqnamesrv", f"cannot listen on {listening_on}: {error}")
             return EXIT_PORT
         return None
+
+    def parts(self) -> list[Part]:
+        """What a file that is read again may change."""
+        found = [Part(self._configs.namesrv.values, MUTABLE, self.name_server.change_config)]
+        config = self._configs.controller
+        if config is not None and self.controller is not None:
+            change = self.controller.change_config
+            found.append(Part(config.values, CONTROLLER_MUTABLE, change))
+        return found
+
+    def _not_ready(self) -> str | None:
+        """What the name server lacks, or else the controller."""
+        missing = self.name_server.not_ready()
+        if missing is None and self.controller is not None:
+            missing = self.controller.not_ready()
+        return missing
 
     def _collectors(self) -> list[PrometheusCollector]:
         """One port has the series of both."""
@@ -208,10 +235,12 @@ class _Node:
             Collector(labels, prometheus.in_loop(server.scrape)),
             tls_collector(self._tls, labels),
         ]
+        rejected: list[tuple[dict[str, str], Counter[str]]] = [(labels, server.rejected)]
         config = self._configs.controller
         if config is not None and self.controller is not None:
             found.append(controller_collector(config, self.controller))
-        return found
+            rejected.append((controller_labels(config), self.controller.rejected))
+        return [*found, rejected_collector(rejected)]
 
     def _page(self) -> Page:
         """The page of both: what the controller knows comes first."""

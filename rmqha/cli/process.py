@@ -30,6 +30,7 @@ from rmqha.base.errors import (
 )
 from rmqha.remoting.settings import CONNECTIONS_MAX
 from rmqha.runtime.aio import descriptors
+from rmqha.runtime.aio.supervisor import Supervisor
 from rmqha.runtime.exposure import open_doors
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.properties import decode_properties, parse_properties
@@ -93,6 +94,8 @@ def prepare_machine(kind: str, values: Mapping[str, str], log: Logger) -> None:
 class Ending:
     """How the process comes to its end: by a signal, or by a failure. The first one counts.
 
+    A supervisor (systemd) hears when it is up, that it lives, and when it begins to end.
+
     Made in the running loop; from then on signals and callbacks that fail come here.
     """
 
@@ -101,6 +104,7 @@ class Ending:
         self._code: asyncio.Future[int] = loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.end, 0)
+        self._supervisor = Supervisor.of(os.environ, log)
         loop.set_exception_handler(lambda _, context: callback_failed(log, context, self.end))
 
     def end(self, code: int) -> None:
@@ -109,8 +113,12 @@ class Ending:
             self._code.set_result(code)
 
     async def wait(self) -> int:
-        """The exit code, once there is a reason to end."""
-        return await self._code
+        """The exit code, once there is a reason to end; call it when the process is up."""
+        self._supervisor.up()
+        try:
+            return await self._code
+        finally:
+            self._supervisor.ending()
 
 
 def read_properties(path: str | None, needed: str) -> dict[str, str]:

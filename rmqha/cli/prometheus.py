@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -43,23 +44,32 @@ def in_loop(look: Callable[[], ResultT]) -> Callable[[], ResultT]:
 
 
 async def serve(
-    values: Mapping[str, str], collectors: Sequence[Collector]
-) -> Callable[[], Awaitable[None]]:
-    """Answer scrapes; returns what ends it.
+    values: Mapping[str, str], collectors: Sequence[Collector], rejected: Counter[str],
+    not_ready: Callable[[], str | None],
+) -> Callable[[], Awaitable[None]]:  # fmt: skip
+    """Answer scrapes of these collectors, the build and the process; returns what ends it.
+
+    Args:
+        rejected: counts connections that the port did not let in.
+        not_ready: what the process lacks, for ``/readyz``; None for nothing.
 
     Raises:
         OSError: the port cannot be used.
     """
     from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+    from rmqha.cli.process_series import OfProcess
     from rmqha.web.aio.exporter import Exporter
     from rmqha.web.aio.port import Hosts
 
     exposed = CollectorRegistry()
     for collector in collectors:
         exposed.register(collector)
+    exposed.register(OfProcess(labels_of(values)))
     hosts = Hosts.of_machine(values["httpAllowedHosts"].split(","))
-    exporter = Exporter(lambda: generate_latest(exposed), CONTENT_TYPE_LATEST, hosts)
+    exporter = Exporter(
+        lambda: generate_latest(exposed), CONTENT_TYPE_LATEST, hosts, rejected, not_ready
+    )
     host, port = values["metricsPromExporterHost"], int(values["metricsPromExporterPort"])
     await exporter.start(host or "0.0.0.0", port)
     return exporter.close

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
@@ -24,7 +25,12 @@ class Page(Protocol):
 
 
 async def start_status_page(
-    kind: str, values: Mapping[str, str], make: Callable[[], Page], log: Logger
+    kind: str,
+    values: Mapping[str, str],
+    make: Callable[[], Page],
+    log: Logger,
+    rejected: Counter[str],
+    not_ready: Callable[[], str | None],
 ) -> Callable[[], Awaitable[None]]:
     """Serve the page at ``statusPageHost:statusPagePort``; returns how to stop.
 
@@ -32,6 +38,8 @@ async def start_status_page(
         kind: of the process, as ``open_doors`` names it.
         make: makes the page; asked only when there is a port, for aiohttp and what else it needs
             is several megabytes.
+        rejected: counts connections that the port did not let in.
+        not_ready: what the process lacks, for ``/readyz``; None for nothing.
 
     Raises:
         OSError: the port cannot be used.
@@ -48,7 +56,12 @@ async def start_status_page(
     async def document() -> StatusDocument:
         return replace(await page.document(), open_doors=doors)
 
-    server = StatusServer(document, hosts=Hosts.of_machine(values["httpAllowedHosts"].split(",")))
+    server = StatusServer(
+        document,
+        hosts=Hosts.of_machine(values["httpAllowedHosts"].split(",")),
+        rejected=rejected,
+        not_ready=not_ready,
+    )
     port = await server.start(*address)
     log.log("info", "status_page_started", url=f"http://{address[0]}:{port}/")
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rmqha.base.errors import ConfigInvalid
@@ -16,6 +17,8 @@ from rmqha.runtime.tls_settings import TLS_DEFAULTS
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
     from prometheus_client.registry import Collector
+
+TELL_EVERY_S = 60.0
 
 
 def load_tls(process: str, values: Mapping[str, str], log: Logger) -> Tls:
@@ -30,16 +33,40 @@ def load_tls(process: str, values: Mapping[str, str], log: Logger) -> Tls:
     return tls
 
 
-class TlsWatch:
-    """Looks at the certificates for as long as the process runs; made in the running loop."""
+class DoorWatch:
+    """Looks at certificates, and tells what was rejected, for as long as the process runs.
 
-    def __init__(self, tls: Tls) -> None:
-        self._task = asyncio.create_task(tls.watch(), name="certificates")
+    Made in the running loop.
+
+    Args:
+        tls: of the process.
+        rejected: counts by reason, which are told of together.
+        log: told what has come since it was told last, at most once a minute.
+    """
+
+    def __init__(self, tls: Tls, rejected: Sequence[Counter[str]], log: Logger) -> None:
+        self._tasks = [
+            asyncio.create_task(tls.watch(), name="certificates"),
+            asyncio.create_task(_tell_rejected(rejected, log), name="rejected"),
+        ]
 
     async def stop(self) -> None:
         """Look no more."""
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+async def _tell_rejected(rejected: Sequence[Counter[str]], log: Logger) -> None:
+    told = Counter[str]()
+    while True:
+        await asyncio.sleep(TELL_EVERY_S)
+        now = sum(rejected, Counter[str]())
+        if new := now - told:
+            log.log(
+                "warning", "rejected", by_reason=dict(sorted(new.items())), seconds=TELL_EVERY_S
+            )
+        told = now
 
 
 def tls_values(values: Mapping[str, str]) -> dict[str, str]:
@@ -56,14 +83,6 @@ def tls_collector(tls: Tls, labels: Mapping[str, str]) -> Collector:
 
     class TlsCollector(Collector):
         def collect(self) -> Iterator[Metric]:
-            refused = CounterMetricFamily(
-                "rmqha_door_refused",
-                "Connections closed before they were let in",
-                labels=[*names, "reason"],
-            )
-            for reason in ("crowd", "handshake", "plain", "silent"):
-                refused.add_metric([*shown, reason], tls.refused[reason])
-            yield refused
             reloads = CounterMetricFamily(
                 "rmqha_tls_reloads", "Certificates read again", labels=[*names, "result"]
             )
@@ -81,3 +100,21 @@ def tls_collector(tls: Tls, labels: Mapping[str, str]) -> Collector:
                 yield ends
 
     return TlsCollector()
+
+
+def rejected_collector(counts: Sequence[tuple[Mapping[str, str], Counter[str]]]) -> Collector:
+    """The series of what was rejected, of each node of a process with its labels."""
+    from prometheus_client.core import CounterMetricFamily
+    from prometheus_client.registry import Collector
+
+    class RejectedCollector(Collector):
+        def collect(self) -> Iterator[Metric]:
+            family = CounterMetricFamily(
+                "rmqha_rejected", "Connections and requests that were turned away, by reason"
+            )
+            for labels, by_reason in counts:
+                for reason, number in sorted(by_reason.items()):
+                    family.add_sample("rmqha_rejected_total", {**labels, "reason": reason}, number)
+            yield family
+
+    return RejectedCollector()

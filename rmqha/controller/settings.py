@@ -19,7 +19,7 @@ from rmqha.base.errors import ConfigInvalid
 from rmqha.base.proofs import SECRET_LENGTH_MIN
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
-from rmqha.remoting.settings import SERVER_DEFAULTS
+from rmqha.remoting.settings import SERVER_DEFAULTS, too_little_held
 from rmqha.runtime.tls_settings import TLS_DEFAULTS
 from rmqha.web.settings import DEFAULTS as STATUS_PAGE_DEFAULTS
 from rmqha.web.settings import status_address
@@ -238,7 +238,14 @@ def _check_numbers(config: ControllerConfig) -> None:
         raise ConfigInvalid(f"heartbeatTimeoutMaxMs must be at least {HEARTBEAT_TIMEOUT_MS_LEAST}")
     if config.integer("metricsPromExporterPort") > PORT_MAX:
         raise ConfigInvalid(f"metricsPromExporterPort must be at most {PORT_MAX}")
+    if (reason := too_little_held(config.values["heldBytesMax"])) is not None:
+        raise ConfigInvalid(reason)
     status_address(config.values)
+    _check_words(config)
+    config.raft_settings()
+
+
+def _check_words(config: ControllerConfig) -> None:
     if config.values["logLevel"] not in ("debug", "info", "warning", "error"):
         raise ConfigInvalid(f"logLevel={config.values['logLevel']} is not a level")
     if 0 < len(config.values["raftSecret"]) < SECRET_LENGTH_MIN:
@@ -249,7 +256,6 @@ def _check_numbers(config: ControllerConfig) -> None:
         )
     if config.values["logStyle"] not in ("auto", "json", "console"):
         raise ConfigInvalid(f"logStyle={config.values['logStyle']} is not a style")
-    config.raft_settings()
 
 
 def _integer(key: str, value: str) -> int:

@@ -22,8 +22,20 @@ LINES_PER_SECOND_MAX = 200
 """Of one kind of event; the next second's first line says how many were left out."""
 
 STRANGERS_LINES_PER_SECOND_MAX = 10
-OF_STRANGERS = frozenset({"request_refused", "ha_peer_refused"})
+OF_STRANGERS = frozenset(
+    {"request_refused", "ha_peer_refused", "frame_refused", "raft_frame_before_hello"}
+)
 """Events that whoever reaches a port can cause: few lines of them say as much as many."""
+
+
+_least = LEVELS["debug"]
+
+
+def set_level(level: str) -> None:
+    """Have lines below this level left out, of loggers that exist as well."""
+    global _least  # noqa: PLW0603 - a process has one log
+    _least = LEVELS[level]
+    logging.getLogger().setLevel(_least)
 
 
 class LossyStream(io.TextIOBase):
@@ -132,7 +144,7 @@ def configure_logs(
     )
     structlog.configure(
         processors=[*stamps, *look],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS["debug"]),
         logger_factory=structlog.WriteLoggerFactory(file=lossy),
         cache_logger_on_first_use=True,
     )
@@ -145,6 +157,7 @@ def configure_logs(
         )
     )
     logging.basicConfig(level=LEVELS[level], handlers=[handler], force=True)
+    set_level(level)
 
 
 def _stderr() -> TextIO:
@@ -173,4 +186,5 @@ class Logger:
 
     def log(self, level: str, event: str, **facts: object) -> None:
         """Write one line; ``event`` is a snake_case past fact."""
-        getattr(self._log, level)(event, **facts)
+        if LEVELS[level] >= _least:
+            getattr(self._log, level)(event, **facts)

@@ -115,7 +115,7 @@ def _unescape(text: str) -> str:
     return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def format_properties(values: dict[str, str]) -> str:
+def format_properties(values: Mapping[str, str]) -> str:
     """One ``key=value`` line each, sorted by key, escaped where Java's reader needs it."""
     lines = []
     for key in sorted(values):

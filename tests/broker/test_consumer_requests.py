@@ -16,6 +16,7 @@ from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
+from rmqha.remoting.asked_queues import asked_fields
 from tests.broker.replicas import QUEUES, TOPIC, ReplicaCluster, master_of, send_fields
 from tests.broker.subscriber import Subscriber, pull_fields
 
@@ -462,6 +463,29 @@ def test_offset_when_committed_then_it_is_kept_over_a_kill(alone: ReplicaCluster
     assert master_of(alone).groups.table.get(GROUP) is not None
 
 
+def test_group_when_strangers_filled_the_table_then_it_is_served_and_only_not_kept(
+    alone: ReplicaCluster,
+) -> None:
+    """100,000 groups by heartbeats of strangers kept every new consumer from its messages."""
+    put(alone, 5)
+    broker = master_of(alone)
+    size, fits = len(broker.groups.table.items), broker.groups.table.fits
+    broker.groups.table.fits = lambda wanted: not list(wanted)  # type: ignore[method-assign]
+    client = connect(alone)
+    client.beat(GROUP, TOPIC)
+    assert client.ask(11, pull_fields(GROUP, TOPIC, 0)).code == 0
+    fields = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "commitOffset": 3}
+    assert client.ask(15, fields).code == 0
+    assert len(broker.groups.table.items) == size
+    broker.groups.table.fits = fits  # type: ignore[method-assign]
+    assert client.ask(15, fields | {"consumerGroup": "never seen"}).code == 26
+    alone.run_for(1_500)
+    alone.kill("10.0.0.1")
+    alone.boot("10.0.0.1")
+    alone.until(lambda: alone.master() is not None, "its mastership")
+    assert connect(alone, "c2").ask(14, fields).ext_fields == {"offset": "3"}
+
+
 def test_offset_when_the_pull_carries_it_then_it_is_stored(alone: ReplicaCluster) -> None:
     """Bit 1 saves a push consumer a request."""
     put(alone, 5)
@@ -557,6 +581,8 @@ def test_tables_when_asked_then_every_queue_is_there(alone: ReplicaCluster) -> N
     assert rows[1]["consumerOffset"] == 0
     assert client.ask(208, {"consumerGroup": "none"}).code == 0
     assert client.ask(202, {"topic": "none"}).code == 17
+    some = wire_rows(client.ask(202, {"topic": TOPIC, **asked_fields([1, QUEUES])}).body)
+    assert sorted(some) == [1]
     assert fastjson.loads(client.ask(300, {"topic": TOPIC}).body) == {"groupList": [GROUP]}
     assert fastjson.loads(client.ask(343, {"group": GROUP}).body) == {"topicList": [TOPIC]}
 

@@ -202,6 +202,7 @@ def test_live_keys_are_known() -> None:
 WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=12)
 
 
+@pytest.mark.slow
 @given(
     before=st.dictionaries(st.sampled_from("abc"), WORDS), extra=WORDS,
     changed=st.dictionaries(st.sampled_from("abd"), WORDS.map(str.strip)),

@@ -83,6 +83,7 @@ def _send_all(*, quick: bool, together: bool, **keys: object) -> tuple[Answers, 
         return answers, b"".join(bytes(one.buffer) for one in segments), taken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [False, True], ids=["one by one", "together"])
 @pytest.mark.parametrize(
     "keys",
@@ -118,6 +119,7 @@ ODD: st.SearchStrategy[Any] = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=120)
 @given(
     fields=FIELDS,
@@ -148,6 +150,7 @@ def test_header_when_read_in_one_go_then_as_all_headers_are(
     assert parse_any_send(310, found.ext_fields) == parse_any_send(310, expected.ext_fields)
 
 
+@pytest.mark.slow
 def test_topic_when_changed_then_the_next_message_goes_by_what_it_is_now() -> None:
     """What is kept of a topic holds for one configuration only."""
     with ReplicaCluster(seed=9, replicas=1) as cluster:

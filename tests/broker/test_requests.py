@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from rmqha.broker.naming.messages import Registered, registration_body, registration_fields
+from rmqha.broker.sync.aio import metadata_log
 from rmqha.broker.topics.topic_table import TopicTable, system_topics
 from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import EpochEntryCache
@@ -296,3 +297,17 @@ def test_epochs_when_there_are_no_controllers_then_javas_refusal() -> None:
         one.boot_all()
         answer = one.ask(address(one), 1007)
         assert (answer.code, answer.remark) == (1, "this request only for controllerMode ")
+
+
+def test_new_topics_when_too_many_wait_for_queues_then_busy_and_others_go_on(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What honest senders sent stood in the log behind ten thousands of queues to be made."""
+    assert send(cluster).code == 0
+    monkeypatch.setattr(metadata_log, "NEW_TOPICS_WAITING_MAX", 0)
+    refused = send(cluster, b="Second")
+    assert (refused.code, refused.remark) == (2, "too many new topics wait for their queues")
+    assert send(cluster).code == 0
+    assert cluster.ask(address(cluster), 215, {"topic": TOPIC}).code == 0
+    monkeypatch.undo()
+    assert send(cluster, b="Second").code == 0

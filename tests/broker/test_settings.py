@@ -44,8 +44,9 @@ def test_replication_and_store_keys_when_given_then_they_reach_their_rooms() -> 
     config = load(
         allAckInSyncStateSet="true", inSyncReplicas="2", flushDiskType="SYNC_FLUSH",
         mappedFileSizeCommitLog="65536", slaveTimeout="1234", syncFromLastFile="true",
-        brokerElectionPriority="7", asyncLearner="true",
+        brokerElectionPriority="7", asyncLearner="true", heldBytesMax="70000000",
     )  # fmt: skip
+    assert config.remoting.held_bytes_max == 70_000_000
     assert config.ha.all_ack_in_sync_state_set
     assert config.ha.sync_from_last_file
     assert (config.ha.in_sync_replicas, config.ha.slave_timeout_ms) == (2, 1234)
@@ -90,6 +91,7 @@ def test_register_period_when_set_then_it_stays_between_ten_seconds_and_a_minute
         ("brokerIP1", "localhost", "brokerIP1='localhost' is not an IP address"),
         ("brokerName", "a#b", "brokerName='a#b' holds other than"),
         ("brokerHeartbeatInterval", "0", "brokerHeartbeatInterval=0 must be positive"),
+        ("heldBytesMax", "1000", "heldBytesMax=1000 must be at least 67108864"),
         ("minInSyncReplicas", "0", "minInSyncReplicas=0 must be positive"),
         ("syncBrokerMetadataPeriod", "-1", "must not be negative"),
         ("asyncLearner", "yes", "asyncLearner=yes is neither true nor false"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -14,9 +16,10 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from rmqha.cli import tls as tls_module
 from rmqha.cli.process import EXIT_CONFIG, prepare_machine
 from rmqha.cli.status_page import start_status_page
-from rmqha.cli.tls import tls_collector
+from rmqha.cli.tls import DoorWatch, rejected_collector, tls_collector
 from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger
 from rmqha.testing.certificates import Authority, tls_properties
@@ -111,7 +114,7 @@ async def test_status_page_says_which_doors_stand_open() -> None:
     values = {
         **OPEN, "statusPageHost": "127.0.0.1", "statusPagePort": str(port), "httpAllowedHosts": "",
     }  # fmt: skip
-    stop = await start_status_page("controller", values, OfOne, Logger())
+    stop = await start_status_page("controller", values, OfOne, Logger(), Counter(), lambda: None)
     async with (
         aiohttp.ClientSession() as session,
         session.get(f"http://127.0.0.1:{port}/status.json") as answer,
@@ -126,12 +129,10 @@ def test_series_tell_of_certificates_and_of_the_door(tmp_path: Path) -> None:
     """What an alert for a certificate that ends is made of."""
     values = {"tls.config.file": "", **tls_properties(Authority(tmp_path))}
     tls = Tls(values, Logger())
-    tls.refuse("plain")
     tls.reloads += 2
     registry = CollectorRegistry()
     registry.register(tls_collector(tls, {"address": "a:1"}))
     text = generate_latest(registry).decode()
-    assert 'rmqha_door_refused_total{address="a:1",reason="plain"} 1.0' in text
     assert 'rmqha_tls_reloads_total{address="a:1",result="used"} 2.0' in text
     (ends,) = [
         float(line.split()[-1]) for line in text.splitlines()
@@ -139,6 +140,48 @@ def test_series_tell_of_certificates_and_of_the_door(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert tls.expires_ms is not None
     assert ends * 1000 == tls.expires_ms
+
+
+def test_series_tell_what_each_node_of_a_process_rejected() -> None:
+    """One family, for a name server and the controller inside have different labels."""
+    registry = CollectorRegistry()
+    counts = [
+        ({"address": "a:1"}, Counter({"plain": 1, "unsigned": 2})),
+        ({"address": "a:2", "group": "g"}, Counter({"plain": 3})),
+    ]
+    registry.register(rejected_collector(counts))
+    text = generate_latest(registry).decode()
+    assert text.count("# TYPE rmqha_rejected_total counter") == 1
+    assert 'rmqha_rejected_total{address="a:1",reason="plain"} 1.0' in text
+    assert 'rmqha_rejected_total{address="a:1",reason="unsigned"} 2.0' in text
+    assert 'rmqha_rejected_total{address="a:2",group="g",reason="plain"} 3.0' in text
+
+
+class Told(Logger):
+    """Keeps the lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: asyncio.Queue[tuple[str, dict[str, object]]] = asyncio.Queue()
+
+    def log(self, level: str, event: str, **facts: object) -> None:
+        self.lines.put_nowait((event, facts))
+
+
+async def test_what_was_rejected_is_told_once_in_a_while_and_only_what_is_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A flood of strangers is one line a minute that says how many of which kind."""
+    monkeypatch.setattr(tls_module, "TELL_EVERY_S", 0.01)
+    log, one, other = Told(), Counter({"plain": 1}), Counter({"plain": 1, "room": 2})
+    watch = DoorWatch(Tls({"tls.config.file": ""}, Logger()), [one, other], log)
+    event, facts = await log.lines.get()
+    assert (event, facts["by_reason"]) == ("rejected", {"plain": 2, "room": 2})
+    one["unread"] += 5
+    event, facts = await log.lines.get()
+    assert facts["by_reason"] == {"unread": 5}
+    await watch.stop()
+    assert log.lines.empty()
 
 
 def mqadmin(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -149,6 +192,7 @@ def mqadmin(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_mqadmin_when_given_a_tls_file_then_it_shows_its_certificate(
     rmq_cluster_factory: Factory, tmp_path: Path
 ) -> None:

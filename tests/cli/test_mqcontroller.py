@@ -20,6 +20,7 @@ from rmqha.controller.raft import wal_layout
 from rmqha.runtime.properties import parse_properties
 from rmqha.testing.real import wire
 from rmqha.testing.real.processes import wait_until
+from tests.cli.held import HELD_BYTES_MAX, closes_somebody
 from tests.cli.nodes import (
     BOOT_LINE,
     CLUSTER,
@@ -552,6 +553,14 @@ def test_connections_beyond_the_maximum_are_closed_and_others_go_on(single: Node
     wait_until(accepted, 5, "room for another connection", 0.02)
     for one in held:
         one.close()
+
+
+def test_unfinished_frames_beyond_what_may_be_held_cost_a_connection(single: Node) -> None:
+    """``heldBytesMax`` reaches the port."""
+    single.properties["heldBytesMax"] = str(HELD_BYTES_MAX)
+    single.start().wait_boot()
+    assert closes_somebody(single.port)
+    assert single.ask(1005).code == 0
 
 
 def few_descriptors() -> None:

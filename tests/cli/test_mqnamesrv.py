@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rmqha.runtime.properties import format_properties, parse_properties
 from rmqha.testing.real import wire
 from rmqha.testing.real.processes import Child, allocate_ports, wait_until
+from tests.cli.held import HELD_BYTES_MAX, closes_somebody
 from tests.namesrv.node import broker_fields, registration_body, topic
 
 pytestmark = pytest.mark.slow
@@ -167,6 +168,16 @@ def test_configuration_when_the_file_is_missing_then_2(server: Server) -> None:
     assert "cannot read" in done.stderr
 
 
+def test_unfinished_frames_when_more_than_may_be_held_then_a_connection_goes(
+    tmp_path: Path,
+) -> None:
+    """``heldBytesMax`` reaches the port."""
+    server = Server(tmp_path, heldBytesMax=str(HELD_BYTES_MAX))
+    server.start()
+    assert closes_somebody(server.port)
+    assert server.child.terminate()
+
+
 def test_kv_file_when_it_is_damaged_then_3_and_it_is_left_alone(server: Server) -> None:
     """Going on would overwrite it."""
     damaged = server.folder / "kvConfig.json"
@@ -282,6 +293,9 @@ def test_prometheus_when_asked_for_then_routes_and_requests_are_counted(
     assert samples["namesrv_connection_num"][""] >= 1
     assert samples["namesrv_request_total"] == {"REGISTER_BROKER": 1, "PUT_KV_CONFIG": 1}
     assert samples["namesrv_protocol_error_total"] == {"": 0}
+    assert samples["rmqha_build_info"] == {"": 1}
+    assert samples["process_open_fds"][""] >= 8
+    assert 10 << 20 < samples["process_resident_memory_bytes"][""] < 1 << 30
     assert ("role" in samples) == embedded
     assert server.child.terminate()
 

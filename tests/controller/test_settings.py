@@ -238,6 +238,7 @@ REFUSED = [
     ),
     ({"brokerCloseGraceMs": "101"}, "brokerCloseGraceMs must be at most 100"),
     ({"metricsPromExporterPort": "65536"}, "metricsPromExporterPort must be at most 65535"),
+    ({"heldBytesMax": "67108863"}, "heldBytesMax=67108863 must be at least 67108864"),
     ({"logLevel": "loud"}, "logLevel=loud is not a level"),
     ({"statusPagePort": "x"}, "statusPagePort=x is not a port"),
     ({"logStyle": "xml"}, "logStyle=xml is not a style"),

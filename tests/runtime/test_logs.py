@@ -86,6 +86,8 @@ def test_lines_that_strangers_cause_are_few() -> None:
     for event, most in (
         ("request_refused", STRANGERS_LINES_PER_SECOND_MAX),
         ("ha_peer_refused", STRANGERS_LINES_PER_SECOND_MAX),
+        ("frame_refused", STRANGERS_LINES_PER_SECOND_MAX),
+        ("raft_frame_before_hello", STRANGERS_LINES_PER_SECOND_MAX),
         ("broker_registered", LINES_PER_SECOND_MAX),
     ):
         written.clear()

@@ -89,6 +89,7 @@ def test_reserve_when_the_disk_is_nearly_full_then_what_is_needed_is_taken_or_an
     file.close()
 
 
+@pytest.mark.slow
 def test_files_more_than_may_be_mapped_keep_what_was_written_and_few_descriptors(
     tmp_path: Path,
 ) -> None:

@@ -93,7 +93,7 @@ async def test_enforcing_port_takes_tls_alone(authority: Authority) -> None:
         assert await ask(server, tls, large) == large
         with pytest.raises(ConnectionLost):
             await ask(server, None)
-        assert tls.refused == {"plain": 1}
+        assert tls.rejected == {"plain": 1}
 
 
 @in_uvloop
@@ -102,7 +102,7 @@ async def test_permissive_port_takes_both(authority: Authority) -> None:
     async with served(tls_properties(authority, mode="permissive")) as (server, tls):
         assert await ask(server, None) == REQUEST.body
         assert await ask(server, tls) == REQUEST.body
-        assert not tls.refused
+        assert not tls.rejected
 
 
 @in_uvloop
@@ -160,7 +160,7 @@ async def test_client_without_the_certificate_that_is_asked_for_stays_out(
         ):  # fmt: skip
             with pytest.raises((ConnectFailed, ConnectionLost)):
                 await ask(server, stranger)
-        assert tls.refused == {"handshake": 2}
+        assert tls.rejected == {"handshake": 2}
 
 
 @in_uvloop
@@ -175,7 +175,7 @@ async def test_old_versions_of_tls_are_refused(authority: Authority) -> None:
             context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
-        assert tls.refused == {"handshake": 1}
+        assert tls.rejected == {"handshake": 1}
 
 
 @in_uvloop
@@ -211,7 +211,7 @@ async def test_silent_connections_keep_nobody_out(
     async with served(tls_properties(authority)) as (server, tls):
         silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
         assert await ask(server, tls) == REQUEST.body
-        assert tls.refused["crowd"] >= 12
+        assert tls.rejected["crowd"] >= 12
         for one in silent:
             one.close()
 
@@ -231,7 +231,7 @@ async def test_silence_and_half_a_handshake_end(
                 async with asyncio.timeout(5):
                     await reader.readexactly(1)
             writer.close()
-        assert tls.refused == {"silent": 1, "handshake": 1}
+        assert tls.rejected == {"silent": 1, "handshake": 1}
         assert server.connections == ()
 
 

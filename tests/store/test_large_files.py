@@ -85,6 +85,7 @@ def test_recovery_in_a_file_of_a_gibibyte_when_its_tail_is_torn_then_the_loop_re
     asyncio.run(work())
 
 
+@pytest.mark.slow
 def test_cut_behind_a_long_undispatched_tail_when_it_looks_at_the_records_then_others_get_their_turn(
     tmp_path: Path,
 ) -> None:

@@ -132,6 +132,7 @@ def test_store_whose_queues_fail_to_sync_says_so() -> None:
     loop.close()
 
 
+@pytest.mark.slow
 def test_thousand_queues_with_two_messages_take_little_disk(tmp_path: Path) -> None:
     """With all their blocks they took 5.7 GB, where Java's take 4 MB."""
 

@@ -77,7 +77,7 @@ async def test_connections_are_bounded_and_given_back(monkeypatch: pytest.Monkey
     crowd = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     assert await reader.read() == b""
-    assert served.refused_count == 1
+    assert served.rejected == {"http_connections": 1}
     for _, one in (*crowd, (reader, writer)):
         one.close()
         await one.wait_closed()

@@ -35,6 +35,7 @@ from rmqha.broker.membership.aio.requests import ReplicationProcessor
 from rmqha.broker.membership.aio.stall_guard import StallGuard, WatchPort
 from rmqha.broker.membership.aio.standalone import StandaloneManager
 from rmqha.broker.membership.core import ReplicasCore
+from rmqha.broker.membership.readiness import not_ready
 from rmqha.broker.membership.stall_page import Facts
 from rmqha.broker.membership.stall_watch import WatchSettings
 from rmqha.broker.naming.aio.other_sets import OtherSets
@@ -157,6 +158,7 @@ class BrokerReplica:
         self.groups, self.offsets = self.files.groups, self.files.offsets
         self.accounts = self.files.accounts
         self.refusals = Refusals(log)
+        self.rejected = self.refusals.counts
         self._check = BrokerCheck(config.auth, self.accounts.find, config.cluster_name)
         self.metadata = MetadataLog(self, log)
         self.metadata.on_lost = self._copy_again
@@ -168,7 +170,7 @@ class BrokerReplica:
                 clock,
                 rng,
                 log,
-                self.refusals.counts,
+                self.rejected,
             )
         self._migration = AccountMigration(self, disk, log)
         self._join_set(network, ha_network or network, connection_ids, watch)
@@ -209,6 +211,7 @@ class BrokerReplica:
                 router,
                 connection_ids=connection_ids,
                 headers=headers,
+                rejected=self.rejected,
             )
             for port in (config.port, config.fast_port)
         }
@@ -226,7 +229,7 @@ class BrokerReplica:
         self._replication = Replication(
             config=config, store=self.store, disk=disk, clock=clock, network=ha_network, log=log,
             want_set=lambda ids, epoch: self.manager.give(ev.AlterWanted(ids, epoch)),
-            on_failed=self._ha_failed, trace=self._trace,
+            on_failed=self._ha_failed, trace=self._trace, rejected=self.rejected,
         )  # fmt: skip
         self._client = RemotingClient(
             network, clock, config.remoting, on_lost=lambda address: self.manager.lost(address),
@@ -450,6 +453,11 @@ class BrokerReplica:
             return None
         return self.ha is not None and self.ha.is_leased, lease.losses
 
+    def not_ready(self) -> str | None:
+        """What this replica lacks to serve, in a sentence; None for nothing."""
+        lease = self.lease_facts
+        return not_ready(self.role, self.ha_core, is_leased=lease is None or lease[0])
+
     def topics_changed(self) -> None:
         """Keep the topics, and tell the name servers."""
         self.topics.changed()
@@ -470,7 +478,7 @@ class BrokerReplica:
 
         Returns:
             The epoch that this replica must not reign in again, 0 for none: it lost power, and
-            messages of that epoch that were acknowledged may be on its slaves only.
+            slaves may have more of that epoch.
 
         Raises:
             StoreCorrupted, DiskFailed: the epoch file cannot be used.

@@ -20,6 +20,8 @@ class ReplicasSettings(Struct, frozen=True):
             to whoever asks, and nothing on the wire marks a learner (#10013).
         slave_start_over_enable: slaveStartOverEnable: replication has to know whether this slave is
             in the SyncStateSet.
+        slaves_must_acknowledge: allAckInSyncStateSet, or more than one inSyncReplicas: somebody was
+            promised what slaves hold.
     """
 
     cluster_name: str
@@ -43,3 +45,4 @@ class ReplicasSettings(Struct, frozen=True):
     write_lease_ms: int = 0
     async_learner: bool = False
     slave_start_over_enable: bool = False
+    slaves_must_acknowledge: bool = False

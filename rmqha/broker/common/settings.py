@@ -25,7 +25,12 @@ from rmqha.base.proofs import SECRET_LENGTH_MIN
 from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.ha.settings import HaSettings, load_ha_settings
 from rmqha.remoting.address import PORT_MAX, format_address, parse_address, split_addresses
-from rmqha.remoting.settings import CONNECTIONS_MAX, RemotingSettings
+from rmqha.remoting.settings import (
+    CONNECTIONS_MAX,
+    HELD_BYTES_MAX,
+    RemotingSettings,
+    too_little_held,
+)
 from rmqha.runtime.tls_settings import TLS_DEFAULTS
 from rmqha.store.settings import StoreSettings
 from rmqha.store.settings import load_settings as load_store_settings
@@ -115,6 +120,7 @@ DEFAULTS: dict[str, str] = {
     "consumerOffsetsMax": "2000000",
     "diskStallMs": "2000",
     "fileUmask": "077",
+    "heldBytesMax": str(HELD_BYTES_MAX),
     "haSecret": "",
     "haTlsEnable": "true",
     "heldPullTimeMax": "60000",
@@ -200,7 +206,9 @@ class BrokerConfig(Struct, frozen=True):
     def remoting(self) -> RemotingSettings:
         """Limits of the ports and of the broker's own connections."""
         return RemotingSettings(
-            connections_max=self.connections_max, invoke_timeout_ms=self.replicas.invoke_timeout_ms
+            connections_max=self.connections_max,
+            held_bytes_max=self.integer("heldBytesMax"),
+            invoke_timeout_ms=self.replicas.invoke_timeout_ms,
         )
 
     @property
@@ -351,6 +359,8 @@ def check_values(values: Mapping[str, str]) -> None:
     if port <= FAST_PORT_DISTANCE:
         raise ConfigInvalid(f"listenPort={port} leaves no room for the port two below it")
     status_address(values)
+    if (reason := too_little_held(values["heldBytesMax"])) is not None:
+        raise ConfigInvalid(reason)
     if 0 < len(values["haSecret"]) < SECRET_LENGTH_MIN:
         raise ConfigInvalid(f"haSecret must have {SECRET_LENGTH_MIN} characters or more")
     if values["defaultMessageRequestMode"] not in ("PULL", "POP"):
@@ -423,6 +433,8 @@ def _replicas(config: BrokerConfig) -> ReplicasSettings:
         write_lease_ms=_write_lease_ms(config),
         async_learner=config.boolean("asyncLearner"),
         slave_start_over_enable=config.boolean("slaveStartOverEnable"),
+        slaves_must_acknowledge=config.ha.all_ack_in_sync_state_set
+        or config.ha.in_sync_replicas > 1,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
 
 BUCKETS_US = (
     1, 3, 5, 10, 30, 50, 100, 300, 500, 1000, 3000, 5000, 10_000, 30_000, 50_000, 100_000,
@@ -23,7 +22,6 @@ class ControllerMetrics:
         election_timeout_ms: the shortest silence after which this node asks for votes now.
         no_space: 1 while the disk is full.
         protocol_errors: frames that could not be read.
-        refused: requests that users might not make, by reason.
         appends_failed: proposals that Raft dropped.
         append_latency: counts by bucket of the proposals that were committed.
     """
@@ -40,7 +38,6 @@ class ControllerMetrics:
         self.batches = 0
         self.commands = 0
         self.protocol_errors = 0
-        self.refused: Mapping[str, int] = {}
         self.appends_failed = 0
         self.append_latency = [0] * (len(BUCKETS_US) + 1)
         self.append_latency_sum_us = 0

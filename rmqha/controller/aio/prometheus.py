@@ -91,13 +91,6 @@ class Collector(PrometheusCollector):
         )
         changes.add_metric(self._values, metrics.leader_changes)
         yield changes
-        refused = CounterMetricFamily(
-            "rmqha_requests_refused", "Requests that users might not make",
-            labels=[*self._names, "reason"],
-        )  # fmt: skip
-        for reason, number in sorted(metrics.refused.items()):
-            refused.add_metric([*self._values, reason], number)
-        yield refused
         for name, text, value in (
             ("rmqha_raft_voter", "0 while the store is new or being caught up", metrics.may_vote),
             ("rmqha_raft_no_space", "1 while the disk is full", metrics.no_space),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from rmqha.auth.aio.guard import Refusals
 from rmqha.auth.aio.server_guard import guarded
@@ -34,6 +34,7 @@ from rmqha.controller.metadata.snapshot import from_snapshot
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.metadata.status import Status
 from rmqha.controller.raft.messages import Entry
+from rmqha.controller.readiness import not_ready
 from rmqha.controller.settings import ControllerConfig
 from rmqha.controller.traced import CONTROLLER_KIND
 from rmqha.remoting.aio.client import RemotingClient
@@ -115,6 +116,7 @@ class ControllerService:
         self._observer = observer
         remoting = RemotingSettings(
             connections_max=connections_max or config.integer("connectionsMax"),
+            held_bytes_max=config.integer("heldBytesMax"),
             idle_timeout_ms=config.integer("serverChannelMaxIdleTimeSeconds") * 1000,
         )
         self.machine = cm.ControllerMachine(machine_settings(config))
@@ -158,7 +160,7 @@ class ControllerService:
             reload_ms=config.integer("authUsersReloadMs"),
         )  # fmt: skip
         refusals = Refusals(log)
-        self.metrics.refused = refusals.counts
+        self.rejected = refusals.counts
         handler = guarded(
             self, config.auth, self._users, refusals, passes=PEER_CODES,
             has_users=bool(config.auth.named or config.values["authUsersPath"]),
@@ -167,6 +169,7 @@ class ControllerService:
             network, clock, remoting, handler, on_protocol_error=self._protocol_error,
             is_full=lambda: len(self._reads) > READS_WAITING_MANY,
             connection_ids=connection_ids,
+            rejected=self.rejected,
             # A beat's fields are signed, too, and then needed as they came.
             headers=HeaderCache(
                 decode_beat=None if config.auth.authentication else decode_heartbeat
@@ -235,6 +238,13 @@ class ControllerService:
             self.metrics.election_timeout_ms = core.node.patience.election_min_ms
         self.metrics.no_space = int(self.raft.no_space)
         return self.machine.status(self._clock.now_ms())
+
+    def not_ready(self) -> str | None:
+        """What this node lacks, in a sentence; None when it takes part."""
+        core = self.raft.core
+        if core is None:
+            return "its store is being read"
+        return not_ready(leader_id=core.leader_id, may_vote=core.node.may_vote)
 
     def elected_master(self, broker_name: str) -> tuple[str, int, frozenset[str]] | None:
         """Address and epoch of a set's master, and all addresses; None without set or master.
@@ -367,10 +377,25 @@ class ControllerService:
         if not answer.changed:
             connection.send(command.reply(answer.code, answer.remark))
             return
+        self._configured()
+        self._tasks.start(self._store_config(connection, command), name="store config")
+
+    def change_config(self, changed: Mapping[str, str]) -> str | None:
+        """Take other values of keys that may change, and do not store them.
+
+        Returns:
+            Why nothing was changed; None when all was.
+        """
+        answer = update_config(self.config, format_properties(changed).encode())
+        if answer.changed:
+            self._configured()
+        return answer.remark
+
+    def _configured(self) -> None:
+        """Other values count from now on."""
         self._driver.give(cm.Configured(machine_settings(self.config)))
         if self.raft.core is not None:
             self.raft.core.use_lease(not self.config.boolean("isProcessReadEvent"))
-        self._tasks.start(self._store_config(connection, command), name="store config")
 
     async def _store_config(self, connection: Connection, command: RemotingCommand) -> None:
         path = os.path.abspath(self.config.values["configStorePath"])

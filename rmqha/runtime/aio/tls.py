@@ -69,7 +69,7 @@ class Tls:
         """
         self._values = dict(values)
         self._log = log
-        self.refused: Counter[str] = Counter()
+        self.rejected: Counter[str] = Counter()
         self.reloads = self.failures = 0
         self._file = self._values.get("tls.config.file", "")
         self._now = load(self._values)
@@ -102,7 +102,7 @@ class Tls:
 
     def refuse(self, reason: str) -> None:
         """Count a connection that was closed at the door."""
-        self.refused[reason] += 1
+        self.rejected[reason] += 1
 
     async def watch(self) -> None:
         """Look at the files for as long as the process runs."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 from aiohttp import web
 
+from rmqha.web.aio.health import NotReady, add_health, always_ready
 from rmqha.web.aio.port import BoundedPort, Hosts
 
 SCRAPES_WAITING_MAX = 8
@@ -19,9 +21,14 @@ class Exporter:
         scrape: makes the text; called in a thread.
         content_type: of that text.
         hosts: names under which it may be asked for.
+        rejected: see :class:`BoundedPort`.
+        not_ready: for ``/readyz``.
     """
 
-    def __init__(self, scrape: Callable[[], bytes], content_type: str, hosts: Hosts) -> None:
+    def __init__(
+        self, scrape: Callable[[], bytes], content_type: str, hosts: Hosts,
+        rejected: Counter[str] | None = None, not_ready: NotReady = always_ready,
+    ) -> None:  # fmt: skip
         self._scrape = scrape
         self._headers = {"Content-Type": content_type}
         self._lock = asyncio.Lock()
@@ -29,7 +36,8 @@ class Exporter:
         app = web.Application(middlewares=[hosts.check])
         app.router.add_get("/metrics", self._get)
         app.router.add_get("/", self._get)
-        self._port = BoundedPort(app)
+        add_health(app, not_ready)
+        self._port = BoundedPort(app, rejected)
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port.

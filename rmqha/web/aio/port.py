@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from ipaddress import ip_address
 from typing import Any
@@ -65,13 +66,17 @@ def _without_port(header: str) -> str:
 
 
 class BoundedPort:
-    """A port for an application: further connections are closed at once, silent ones soon."""
+    """A port for an application: further connections are closed at once, silent ones soon.
 
-    def __init__(self, app: web.Application) -> None:
+    Args:
+        rejected: counts those that were not let in, as ``http_connections``.
+    """
+
+    def __init__(self, app: web.Application, rejected: Counter[str] | None = None) -> None:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
         self._server: asyncio.Server | None = None
         self._open: set[_Guard] = set()
-        self.refused_count = 0
+        self.rejected = Counter[str]() if rejected is None else rejected
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port.
@@ -101,7 +106,7 @@ class BoundedPort:
     def admit(self, guard: _Guard) -> bool:
         """Whether one more connection may be open."""
         if len(self._open) >= CONNECTIONS_MAX:
-            self.refused_count += 1
+            self.rejected["http_connections"] += 1
             return False
         self._open.add(guard)
         return True

@@ -1,5 +1,7 @@
 """The status page over HTTP: ``/`` the page, ``/status.json`` the document, ``/events`` live.
 
+``/livez`` and ``/readyz`` are in ``health.py``.
+
 While anybody watches, one task makes a document every period, and all watchers get the same
 bytes as server-sent events. It only tells: there is no request that changes anything.
 """
@@ -7,11 +9,13 @@ bytes as server-sent events. It only tells: there is no request that changes any
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from importlib import resources
 
 from aiohttp import web
 
+from rmqha.web.aio.health import NotReady, add_health, always_ready
 from rmqha.web.aio.port import BoundedPort, Hosts
 from rmqha.web.document import StatusDocument
 
@@ -37,6 +41,8 @@ class StatusServer:
 
     Args:
         source: makes the document; asked once a period while somebody watches.
+        rejected: see :class:`BoundedPort`.
+        not_ready: for ``/readyz``.
         hosts: names under which the page may be asked for; this machine's by default.
         period_ms: between two documents.
         watchers_max: event streams at a time.
@@ -49,8 +55,12 @@ class StatusServer:
         hosts: Hosts | None = None,
         period_ms: int = PERIOD_MS,
         watchers_max: int = WATCHERS_MAX,
+        rejected: Counter[str] | None = None,
+        not_ready: NotReady = always_ready,
     ) -> None:
+        self._not_ready = not_ready
         self._source = source
+        self._rejected = rejected
         self._hosts = hosts or Hosts.of_machine()
         self._period_ms = period_ms
         self._watchers_max = watchers_max
@@ -71,7 +81,8 @@ class StatusServer:
         app.router.add_get("/", self._get_page)
         app.router.add_get("/status.json", self._get_status)
         app.router.add_get("/events", self._get_events)
-        self._port = BoundedPort(app)
+        add_health(app, self._not_ready)
+        self._port = BoundedPort(app, self._rejected)
         self.port = await self._port.start(host, port)
         return self.port
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from rmqha.auth.aio.guard import Refusals
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.admin.aio.config_text import ConfigText
 from rmqha.broker.admin.config_changes import ConfigRefused, read_update
@@ -22,14 +21,11 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import DiskUse
-from rmqha.runtime.properties import shown_properties
+from rmqha.runtime.properties import format_properties, shown_properties
 
 
 class Asked(Broker, Protocol):
     """A broker that people ask about itself."""
-
-    refusals: Refusals
-    """Requests that users might not make."""
 
     @property
     def lease_facts(self) -> tuple[bool, int] | None:
@@ -101,24 +97,41 @@ class AdminProcessor:
     async def _change(
         self, connection: Connection, request: RemotingCommand, changed: dict[str, str]
     ) -> None:
-        broker, code, remark = self._broker, int(ResponseCode.SUCCESS), None
+        code, remark = int(ResponseCode.SUCCESS), None
         try:
             await self._file.change(changed)
         except (DiskFailed, OSError) as error:
             code, remark = int(ResponseCode.SYSTEM_ERROR), f"nothing is changed: {error}"
         else:
-            broker.config.change(changed)
-            if "brokerPermission" in changed:
-                # Only a newer version makes name servers look at the permissions again.
-                epoch = broker.topics.table.version.state_version
-                broker.topics.table.advance(epoch, broker.clock.wall_ms())
-                broker.topics_changed()
+            self._changed(changed)
         self._log.log(
             "warning", "config_changed", by=connection.peer, changed=changed, code=code,
             reason=remark,
         )  # fmt: skip
         if not request.is_oneway:
             connection.send(request.reply(code, remark))
+
+    def change_config(self, changed: Mapping[str, str]) -> str | None:
+        """Take other values of keys that may change, and leave the file alone.
+
+        Returns:
+            Why nothing was changed; None when all was.
+        """
+        found = read_update(format_properties(changed).encode(), self._broker.config.values)
+        if isinstance(found, ConfigRefused):
+            return found.remark
+        self._changed(found)
+        return None
+
+    def _changed(self, changed: Mapping[str, str]) -> None:
+        """Other values count from now on."""
+        broker = self._broker
+        broker.config.change(changed)
+        if "brokerPermission" in changed:
+            # Only a newer version makes name servers look at the permissions again.
+            epoch = broker.topics.table.version.state_version
+            broker.topics.table.advance(epoch, broker.clock.wall_ms())
+            broker.topics_changed()
 
     def runtime_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Answer with the runtime figures (28)."""
@@ -134,7 +147,6 @@ class AdminProcessor:
             len(broker.topics.table.topics), len(broker.groups.table.groups),
             broker.statistics.written(), broker.statistics.read(), lags, left_out,
             broker.statistics.records_skipped + broker.store.queues.skipped,
-            dict(broker.refusals.counts),
         )  # fmt: skip
 
     def _facts(self) -> Facts:

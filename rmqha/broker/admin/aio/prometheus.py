@@ -98,13 +98,6 @@ class Collector(PrometheusCollector):
             "rmqha_store_oldest_write", "For how long the oldest write has waited for the disk",
             facts.oldest_write_ms, "milliseconds",
         )  # fmt: skip
-        refused = CounterMetricFamily(
-            "rmqha_requests_refused", "Requests that users might not make",
-            labels=[*self._labels, "reason"],
-        )  # fmt: skip
-        for reason, count in sorted(found.refused.items()):
-            refused.add_metric([*self._labels.values(), reason], count)
-        yield refused
         skipped = CounterMetricFamily(
             "rmqha_records_skipped", "Records that could not be acted on", labels=list(self._labels)
         )

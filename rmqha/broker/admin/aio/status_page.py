@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from rmqha import __version__
+from rmqha.broker.admin.static_topics import static_topics
 from rmqha.broker.admin.status_document import NodeFacts, document
-from rmqha.broker.common.aio.ports import Broker
 from rmqha.broker.membership.core import ReplicasCore
+from rmqha.broker.topics.aio.ports import Broker
 from rmqha.runtime.ports import Clock
 from rmqha.web.document import StatusDocument
 
@@ -49,7 +50,12 @@ class BrokerPage:
             self._clock.wall_ms(),
             self._started_ms,
         )
-        return document(facts, replica.ha_core, replica.statistics)
+        topics = static_topics(replica.mappings.table.items, self._ends)
+        return document(facts, replica.ha_core, replica.statistics, topics)
+
+    def _ends(self, topic: str, queue_id: int) -> tuple[int, int]:
+        reader = self._replica.store.reader
+        return reader.min_offset(topic, queue_id), reader.max_offset(topic, queue_id)
 
     async def close(self) -> None:
         """Nothing to stop."""

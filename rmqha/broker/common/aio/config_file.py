@@ -13,6 +13,8 @@ from rmqha.store.aio.small_files import read_config, write_config
 from rmqha.store.config_files import encode_config
 
 RETRY_MS = 1_000
+PAUSES = 10
+PAUSE_MS_MAX = 1_000
 APPLIED_OFFSET = "rmqhaAppliedOffset"
 """Member of the files of topics, mappings and groups, and of the answers 21 and 201 to slaves of this kind:
 records of the log that begin before it are in the table (ADR 0022)."""
@@ -28,6 +30,14 @@ def mark_of(value: Mapping[str, Any], name: str = APPLIED_OFFSET) -> int | None:
     if mark is not None and (not isinstance(mark, int) or isinstance(mark, bool) or mark < 0):
         raise RemoteProtocolError(f"{name}={mark!r} is no offset")
     return mark
+
+
+def pause_after(took_ms: int) -> int:
+    """How long to wait before a table is made into bytes again, after the last time took so long.
+
+    Whoever changes a large table again and again would otherwise keep the loop busy with its bytes.
+    """
+    return min(PAUSES * took_ms, PAUSE_MS_MAX)
 
 
 class FileTroubles:
@@ -96,6 +106,7 @@ class ConfigFile:
         self._period_ms = period_ms
         self._dirty = asyncio.Event()
         self._writing = asyncio.Lock()
+        self._pause_ms = 0
         self._is_good = False  # the file, known to be whole
 
     async def read(self, take: Callable[[dict[str, Any]], None]) -> bool:
@@ -127,6 +138,8 @@ class ConfigFile:
                 await self._clock.sleep(self._period_ms)
             try:
                 await self.save()
+                if self._pause_ms:
+                    await self._clock.sleep(self._pause_ms)
             except DiskFailed:
                 await self._clock.sleep(RETRY_MS)
 
@@ -138,7 +151,9 @@ class ConfigFile:
             self._dirty.clear()
             is_written = False
             try:
+                begun_ms = self._clock.now_ms()
                 data = await self._content()
+                self._pause_ms = pause_after(self._clock.now_ms() - begun_ms)
                 await write_config(self._disk, self._path, data, is_good=self._is_good)
                 is_written = self._is_good = True
             except DiskFailed as error:

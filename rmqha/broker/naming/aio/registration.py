@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from rmqha.base.errors import RmqhaError
+from rmqha.broker.common.aio.config_file import pause_after
 from rmqha.broker.naming.messages import (
     MasterKnown,
     Registered,
@@ -70,6 +71,7 @@ class NamesrvRegistration:
         self._changes = 0
         self._told = dict.fromkeys(servers, 0)
         self._progress = asyncio.Event()
+        self._pause_ms = 0
         self._listed: Registered | None = None
 
     def changed(self) -> None:
@@ -116,11 +118,15 @@ class NamesrvRegistration:
                 timer = self._clock.call_later(delay_ms, changed.set)
             self._told[server] = changes
             self._progress.set()
+            if self._pause_ms:
+                await self._clock.sleep(self._pause_ms)
 
     async def _register(self, server: str, broker: Registered) -> bool:
+        begun_ms = self._clock.now_ms()
         body = registration_body(
             self._table(), self._clock.wall_ms(), self._permission(), self._mappings()
         )
+        self._pause_ms = pause_after(self._clock.now_ms() - begun_ms)
         fields = registration_fields(broker, body)
         command = RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=fields, body=body)
         try:
