@@ -3,19 +3,25 @@
 Each node dials every other and sends its messages on its own connection, one way. The first
 frame is a hello with group and node id (``raft/hello.py``); without an accepted hello, and with a
 secret without proof on both sides, nothing else is looked at.
+
+Whom a node dials follows its log. A node of a newer group may be unknown to one that lags behind:
+such a guest says where it listens, is dialled there, and heard; the Raft core knows what of it to
+believe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from rmqha.base.errors import ConnectFailed, RemoteProtocolError
+from rmqha.base.errors import ConfigInvalid, ConnectFailed, RemoteProtocolError
 from rmqha.base.ids import ConnectionId
 from rmqha.base.proofs import CHALLENGE_BYTES, is_proof
 from rmqha.controller.raft import hello as greeting
 from rmqha.controller.raft.hello import Hello, Proofs
+from rmqha.controller.raft.members import MEMBERS_MAX
 from rmqha.controller.raft.messages import Message, decode_message, encode_message
 from rmqha.controller.settings import Peer
+from rmqha.remoting.address import parse_address
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
@@ -27,6 +33,7 @@ from rmqha.runtime.ports import Clock, Network, Rng
 
 RETRY_FIRST_MS = 20
 RETRY_MAX_MS = 500
+RETRY_REFUSED_MS = 1_000
 CONNECT_TIMEOUT_MS = 1000
 KEEP_ALIVE_MS = 30_000
 
@@ -42,6 +49,7 @@ class PeerLink:
         self._challenge = b""
         self._proven = False
         self._pause_ms = RETRY_FIRST_MS
+        self.is_over = False
 
     @property
     def is_up(self) -> bool:
@@ -83,19 +91,20 @@ class PeerLink:
             self._retry()
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection, for good."""
+        self.is_over = True
         if self._connection is not None:
             self._connection.close()
 
     def _retry(self) -> None:
-        if self._owner.closing:
+        if self._owner.closing or self.is_over:
             return
         pause_ms = self._pause_ms + self._owner.rng.randint(0, self._pause_ms)
         self._pause_ms = min(RETRY_MAX_MS, self._pause_ms * 2)
         self._owner.clock.call_later(pause_ms, self._owner.dial, self)
 
     def _on_opened(self, connection: Connection) -> None:
-        if self._owner.closing:
+        if self._owner.closing or self.is_over:
             connection.close()
             return
         owner = self._owner
@@ -109,7 +118,9 @@ class PeerLink:
     def _say_hello(self, connection: Connection, proof: bytes = b"") -> None:
         owner = self._owner
         challenge = b"" if proof else self._challenge
-        hello = Hello(greeting.PROTOCOL_VERSION, owner.group, owner.node_id, challenge, proof)
+        hello = Hello(
+            greeting.PROTOCOL_VERSION, owner.group, owner.node_id, challenge, proof, owner.address
+        )
         body = greeting.pack_hello(hello)
         connection.send(RemotingCommand(RequestCode.RAFT_HELLO, opaque=1, body=body))
 
@@ -134,7 +145,7 @@ class PeerLink:
                 if reason is None:
                     continue
             self._owner.log.log("error", "raft_peer_refused_us", peer=self.peer.id, reason=reason)
-            self._pause_ms = RETRY_MAX_MS
+            self._pause_ms = RETRY_REFUSED_MS
             connection.close()
 
     def _prove(self, connection: Connection, body: bytes) -> str | None:
@@ -169,6 +180,7 @@ class Peers:
         on_message: gets each decoded message of an accepted peer; raises RemoteProtocolError to
             end a connection that brought what cannot be taken.
         on_lost: called with a peer's id when a connection from or to it ends.
+        on_guest: called with the id of a node that is no peer and was let in.
     """
 
     def __init__(
@@ -184,6 +196,7 @@ class Peers:
         secret: str = "",
         on_message: Callable[[Message], None],
         on_lost: Callable[[str], None],
+        on_guest: Callable[[str], None],
         log: Logger,
     ) -> None:
         self.group = group
@@ -196,29 +209,57 @@ class Peers:
         self.log = log
         self.secret = secret
         self.closing = False
+        self.address = ""
+        """Where this node listens, for those who may not know it; empty while all do."""
+        self._own = next((peer.address for peer in peers if peer.id == node_id), "")
         self._on_message = on_message
-        self._links = {
-            peer.id: PeerLink(self, peer, number)
-            for number, peer in enumerate(peers, 1)
-            if peer.id != node_id
-        }
+        self._on_guest = on_guest
+        self._started = False
+        self._links_made = 0
+        self._links: dict[str, PeerLink] = {}
+        self._guests: set[str] = set()
+        for peer in peers:
+            if peer.id != node_id:
+                self._link(peer)
         self._incoming: dict[ConnectionId, str] = {}
         self._challenged: dict[ConnectionId, Proofs] = {}
         self._tasks = Tasks(log)
 
     def start(self) -> None:
         """Dial every peer."""
+        self._started = True
         for link in self._links.values():
+            self.dial(link)
+
+    def set_peers(self, peers: tuple[Peer, ...]) -> None:
+        """Speak to these from now on, and to nobody else."""
+        self.address = self._own
+        wanted = {peer.id: peer for peer in peers}
+        for name, link in [*self._links.items()]:
+            if wanted.get(name) != link.peer:
+                del self._links[name]
+                link.close()
+        self._guests &= wanted.keys()
+        for name, peer in wanted.items():
+            if name not in self._links:
+                self._link(peer)
+
+    def _link(self, peer: Peer) -> None:
+        self._links_made += 1
+        self._links[peer.id] = link = PeerLink(self, peer, self._links_made)
+        if self._started:
             self.dial(link)
 
     def dial(self, link: PeerLink) -> None:
         """Start one connection attempt."""
-        if not self.closing:
+        if not self.closing and not link.is_over:
             self._tasks.start(link.dial(), name=f"dial {link.peer.id}")
 
     def send(self, to: str, message: Message) -> None:
-        """Send a message; it may be lost."""
-        self._links[to].send(message)
+        """Send a message; it may be lost, and is when this node does not speak to ``to``."""
+        link = self._links.get(to)
+        if link is not None:
+            link.send(message)
 
     def flush(self) -> None:
         """Let everything sent leave now: the peers can work while this node goes on."""
@@ -254,16 +295,34 @@ class Peers:
             raise RemoteProtocolError(f"raft protocol {hello.version} is spoken there, {ours} here")
         if hello.group != self.group:
             raise RemoteProtocolError(f"group {hello.group!r} knocked at group {self.group!r}")
-        if hello.node not in self._links:
+        if hello.node in self._links:
+            return
+        if not hello.address:
             raise RemoteProtocolError(
                 f"node {hello.node!r} is not among the peers {sorted(self._links)} of"
                 f" {self.node_id}"
             )
+        if hello.node == self.node_id or len(self._guests) >= MEMBERS_MAX:
+            raise RemoteProtocolError(f"{self.node_id} takes no guest {hello.node!r}")
+
+    def _let_in(self, connection: Connection, hello: Hello) -> None:
+        """Believe the hello; dial who is a guest."""
+        self._incoming[connection.id] = hello.node
+        if hello.node in self._links:
+            return
+        try:
+            host, port = parse_address(hello.address)
+        except ConfigInvalid as error:
+            raise RemoteProtocolError(str(error)) from error
+        self.log.log("info", "raft_guest", peer=hello.node, address=hello.address)
+        self._guests.add(hello.node)
+        self._link(Peer(hello.node, host, port))
+        self._on_guest(hello.node)
 
     def _meet(self, connection: Connection, hello: Hello) -> bytes:
         """Believe a hello, or ask for proof; returns the body of the answer."""
         if not self.secret or self._incoming.get(connection.id) == hello.node:
-            self._incoming[connection.id] = hello.node
+            self._let_in(connection, hello)
             return b""
         if not hello.proof:
             answered = self.new_challenge()
@@ -277,13 +336,16 @@ class Peers:
             raise RemoteProtocolError("a proof that nobody asked for")
         if not is_proof(asked.of_dialler(), hello.proof):
             raise RemoteProtocolError("it does not know the raftSecret of this group")
-        self._incoming[connection.id] = hello.node
+        self._let_in(connection, hello)
         connection.be_read_always()
         return b""
 
     def on_frame(self, connection: Connection, command: RemotingCommand) -> None:
         """A raft frame came in."""
         sender = self._incoming.get(connection.id)
+        if sender is not None and sender not in self._links:
+            connection.close()  # it has been removed from the group since
+            return
         if sender is None:
             self.log.log("warning", "raft_frame_before_hello", address=connection.peer)
             connection.close()

@@ -6,6 +6,7 @@ fdatasync runs in a thread, behind the Disk port.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 
 from rmqha.base.errors import (
@@ -26,7 +27,15 @@ from rmqha.controller.aio.wal import Wal
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft.core import RaftCore
 from rmqha.controller.raft.held_sends import HeldSends
-from rmqha.controller.raft.messages import AppendRequest, Message, SnapshotRequest
+from rmqha.controller.raft.members import (
+    Member,
+    Members,
+    decode_members,
+    from_snapshot,
+    is_members,
+    to_snapshot,
+)
+from rmqha.controller.raft.messages import AppendRequest, Entry, Message, SnapshotRequest
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.controller.settings import Peer
 from rmqha.remoting.settings import RemotingSettings
@@ -56,7 +65,7 @@ class RaftNode:
     """One member of the controller group.
 
     Args:
-        group, node_id, members: the group.
+        group, node_id, members: the group, by the configuration; the log may know a newer one.
         store_path: directory of log and snapshots.
         machine: what committed entries are given to.
         snapshot_every: entries between two snapshots.
@@ -88,6 +97,9 @@ class RaftNode:
         self._group = group
         self.node_id = node_id
         self._members = tuple(peer.id for peer in members)
+        self._configured = Members(
+            tuple(Member(one.id, one.host, one.port) for one in sorted(members, key=_by_id))
+        )
         self._settings = settings
         self._machine = machine
         self._snapshot_every = snapshot_every
@@ -129,11 +141,15 @@ class RaftNode:
             secret=secret,
             on_message=self._on_message,
             on_lost=self._on_peer_lost,
+            on_guest=self._on_guest,
             log=log,
         )
         self.core: RaftCore | None = None
         self.applied_index = 0
         self._driver: Driver[ev.Event, ev.Effect] | None = None
+        self._split: tuple[bytes, Members | None, bytes] = (b"", None, b"")
+        self._changes: dict[int, asyncio.Future[str]] = {}
+        self._changes_asked = 0
         self._early: list[ev.Event] = []  # before there was a core
         self._proposals: list[bytes] = []
         self._flush_scheduled = False
@@ -162,14 +178,17 @@ class RaftNode:
             self.snapshots,
             members=self._members,
             new_store_id=f"{self._rng.randint(1, STORE_IDS_MAX):016x}",
-            check_snapshot=self._machine.check_snapshot,
+            node_id=self.node_id,
+            check_snapshot=self._check_snapshot,
         )
         meta, content = store.snapshot, store.content
+        named: Members | None = None
         await self.space.open()
         if store.damage:
             self._log.log("error", "store_damaged", reason=store.damage, set_aside=SET_ASIDE)
         if meta.last_index > 0:
-            self._machine.restore(meta.last_index, self.snapshots.data)
+            named, state = self._parts(self.snapshots.data)
+            self._machine.restore(meta.last_index, state)
         self.applied_index = meta.last_index
         self.core = RaftCore(
             node_id=self.node_id,
@@ -182,7 +201,9 @@ class RaftNode:
             snapshot=meta,
             seed=self._rng.randint(0, 1 << 30),
             now_ms=self._clock.now_ms(),
+            group=(0, self._configured) if named is None else (meta.last_index, named),
         )
+        self._say_if_other_members()
         # Without the driver's timer: this one knows when it is late (``_on_timer``).
         self._driver = Driver(
             self.core,
@@ -204,12 +225,14 @@ class RaftNode:
 
     def join(self) -> None:
         """Take part in the group, from now on."""
+        if self.core is not None and self.core.node.groups[-1][0]:
+            self._meet(self.core.node.group.members)
         self.peers.start()
         self._arm()
 
     async def transfer_leadership(self, target: str | None, timeout_ms: int) -> bool:
         """Hand leadership over; whether this node does not lead any more."""
-        if not self.leads() or len(self._members) == 1:
+        if self.core is None or not self.leads() or self.core.node.voters == (self.node_id,):
             return True
         self.give(ev.TransferRequested(target))
         deadline_ms = self._clock.now_ms() + timeout_ms
@@ -217,9 +240,28 @@ class RaftNode:
             await self._clock.sleep(5)
         return not self.leads()
 
+    async def change_members(self, member: Member, *, joins: bool) -> str:
+        """Let a node join the group, without a vote until it has caught up, or remove one.
+
+        Returns:
+            Why that was not done; empty once it is committed, or was so already.
+        """
+        self._changes_asked += 1
+        token, done = self._changes_asked, asyncio.get_running_loop().create_future()
+        self._changes[token] = done
+        self.give(ev.MembersAsked(token, member, joins))
+        answer: str = await done
+        return answer
+
+    def members(self) -> Members:
+        """The group as this node knows it now."""
+        return self._configured if self.core is None else self.core.node.group
+
     async def close(self) -> None:
         """Flush the log and stop taking part."""
         self._stopped = True
+        for done in self._changes.values():
+            done.cancel()
         for timer in (self._timer, self._overlap_timer):
             if timer is not None:
                 timer.cancel()
@@ -316,12 +358,17 @@ class RaftNode:
         if isinstance(message, AppendRequest) and message.entries:
             try:
                 for entry in message.entries:
-                    if entry.data:
+                    if is_members(entry.data):
+                        decode_members(entry.data)
+                    elif entry.data:
                         self._machine.check_record(entry.data)
             except StoreCorrupted as error:
                 # Once durable it would end this node at every start.
                 raise RemoteProtocolError(f"an entry that cannot be applied: {error}") from error
         self.give(ev.Received(message))
+
+    def _on_guest(self, peer: str) -> None:
+        self.give(ev.PeerMet(peer))
 
     def _on_peer_lost(self, peer: str) -> None:
         self.give(ev.PeerLost(peer))
@@ -411,7 +458,7 @@ class RaftNode:
         match effect:
             case ev.Apply(entries):
                 self.applied_index = entries[-1].log_index
-                self._machine.apply(entries)
+                self._machine.apply(tuple(map(_for_machine, entries)))
                 self._maybe_snapshot(entries[-1].term)
             case ev.ReadReady(tokens):
                 self._machine.reads_ready(tokens)
@@ -426,6 +473,12 @@ class RaftNode:
                 self.snapshots.receive(offset, data)
             case ev.InstallSnapshot(meta):
                 self._tasks.start(self._install(meta), name="install snapshot")
+            case ev.MembersAnswered(token, reason):
+                done = self._changes.pop(token, None)
+                if done is not None and not done.done():
+                    done.set_result(reason)
+            case ev.PeersChanged(peers):
+                self._meet(peers)
             case ev.CompactLog(up_to_index):
                 self._tasks.start(self._compact(up_to_index), name="compact log")
             case Note():
@@ -441,7 +494,8 @@ class RaftNode:
         if self.applied_index - self.snapshots.meta.last_index < self._snapshot_every:
             return
         self._snapshotting = True
-        data = self._machine.snapshot()
+        named = None if self.core is None else self.core.node.named_group(self.applied_index)
+        data = to_snapshot(named, self._machine.snapshot())
         self._tasks.start(self._save(self.applied_index, term, data), name="save snapshot")
 
     async def _save(self, index: int, term: int, data: bytes) -> None:
@@ -468,7 +522,7 @@ class RaftNode:
     async def _install(self, meta: ev.SnapshotMeta) -> None:
         """Make a snapshot the state; the core neither appends nor stands meanwhile."""
         try:
-            data = await self.snapshots.install(meta, self._machine.check_snapshot)
+            data = await self.snapshots.install(meta, self._check_snapshot)
         except (StoreCorrupted, StoreMismatch, DiskFailed) as error:
             self._log.log("error", "snapshot_refused", error=str(error))
             self.give(ev.SnapshotInstalled(ev.SnapshotMeta()))
@@ -482,6 +536,47 @@ class RaftNode:
             snapshot_index=meta.last_index,
             applied_index=self.applied_index,
         )
-        self._machine.restore(meta.last_index, data)
+        named, state = self._parts(data)
+        self._machine.restore(meta.last_index, state)
         self.applied_index = meta.last_index
-        self.give(ev.SnapshotInstalled(meta))
+        self.give(ev.SnapshotInstalled(meta, named))
+
+    def _parts(self, data: bytes) -> tuple[Members | None, bytes]:
+        """A snapshot's group and state; a large one is not taken apart again and again."""
+        if self._split[0] is not data:
+            self._split = (data, *from_snapshot(data))
+        return self._split[1:]
+
+    def _check_snapshot(self, data: bytes) -> None:
+        self._machine.check_snapshot(self._parts(data)[1])
+
+    # -- the group ---------------------------------------------------------------------------
+
+    def _meet(self, members: tuple[Member, ...]) -> None:
+        """Speak to these from here on. An address in the configuration is newer than the log's."""
+        known = self._configured
+        self.peers.set_peers(
+            tuple(
+                Peer(one.id, one.host, one.port)
+                for one in (known.find(member.id) or member for member in members)
+            )
+        )
+
+    def _say_if_other_members(self) -> None:
+        """Operators should bring the files up to date; the log is right meanwhile."""
+        if self.core is not None and self.core.node.members != self._configured.ids:
+            self._log.log(
+                "warning",
+                "raft_members_differ",
+                configured=list(self._configured.ids),
+                members=list(self.core.node.members),
+            )
+
+
+def _by_id(peer: Peer) -> str:
+    return peer.id
+
+
+def _for_machine(entry: Entry) -> Entry:
+    """Who is in the group is no business of the state machine: it sees an empty entry."""
+    return Entry(entry.log_index, entry.term, b"") if is_members(entry.data) else entry

@@ -16,6 +16,7 @@ from rmqha.base.errors import StoreCorrupted, StoreMismatch
 from rmqha.controller.aio.snapshots import SUFFIX, Snapshots
 from rmqha.controller.aio.wal import Wal, WalContent, is_segment
 from rmqha.controller.raft.events import HardState, SnapshotMeta, Standing
+from rmqha.controller.raft.members import from_snapshot, is_members
 from rmqha.controller.raft.node import NEW, RECOVERING, VOTER
 from rmqha.runtime.ports import Disk
 
@@ -42,6 +43,7 @@ async def open_store(
     snapshots: Snapshots,
     *,
     members: tuple[str, ...],
+    node_id: str,
     new_store_id: str,
     check_snapshot: Callable[[bytes], None],
 ) -> Opened:
@@ -49,6 +51,7 @@ async def open_store(
 
     Args:
         members: the group, by the configuration.
+        node_id: this node.
         new_store_id: for a store that is made now.
         check_snapshot: raises StoreCorrupted or StoreMismatch for a state that cannot be loaded.
 
@@ -74,13 +77,20 @@ async def open_store(
         if len(members) == 1:
             raise
         return await _start_anew(disk, directory, wal, snapshots, new_store_id, str(error))
-    _check_members(content.hard_state.standing, members)
+    named = from_snapshot(snapshots.data)[0] is not None if meta.last_index else False
+    if not named and not any(is_members(entry.data) for entry in content.entries):
+        _check_members(content.hard_state.standing, members, node_id)
     return Opened(meta, content)
 
 
-def _check_members(standing: Standing, members: tuple[str, ...]) -> None:
+def _check_members(standing: Standing, members: tuple[str, ...], node_id: str) -> None:
+    """A mistake in a file must not make a second group of an old store.
+
+    Not where the log says who the members are, and not for a node that joins a group that others
+    founded.
+    """
     founders = sorted(node for node, _ in standing.founders)
-    if founders and founders != sorted(members):
+    if node_id in founders and founders != sorted(members):
         raise StoreMismatch(
             f"the store belongs to the group of {', '.join(founders)}, but the configuration names"
             f" {', '.join(sorted(members))}"

@@ -39,6 +39,8 @@ def propose(node: Node, records: tuple[bytes, ...]) -> None:
 def heartbeat(node: Node, now_ms: int) -> None:
     """Open a new round and send it to all, with entries where some are missing."""
     node.next_heartbeat_ms = now_ms + node.settings.heartbeat_ms
+    if node.leaving:
+        node.leaving_told()
     reads.open_round(node, now_ms)
     for peer in node.peers:
         progress = node.progress[peer]

@@ -12,14 +12,16 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from rmqha.controller.raft import append, reads, snapshots, standing, votes
+from rmqha.controller.raft import append, membership, reads, snapshots, standing, votes
 from rmqha.controller.raft.events import (
     DiskBroken,
     DiskWaited,
     Effect,
     Event,
     HardState,
+    MembersAsked,
     PeerLost,
+    PeerMet,
     Persisted,
     Proposed,
     ReadRequested,
@@ -33,6 +35,7 @@ from rmqha.controller.raft.events import (
     TransferRequested,
 )
 from rmqha.controller.raft.log import RaftLog
+from rmqha.controller.raft.members import Member, Members
 from rmqha.controller.raft.messages import (
     TERM_JUMP_MAX,
     AppendRequest,
@@ -61,7 +64,9 @@ class RaftCore:
 
     Args:
         node_id: this node.
-        members: every node of the group.
+        members: every node of the group, by the configuration.
+        group: the same with addresses, or what a snapshot names, and the index at which that was
+            so.
         settings: timings and limits.
         hard_state: term and vote found on disk.
         entries: the log found on disk, contiguous after ``base_index``.
@@ -84,11 +89,14 @@ class RaftCore:
         snapshot: SnapshotMeta = SnapshotMeta(),  # noqa: B008 - an immutable tuple
         seed: int = 0,
         now_ms: int = 0,
+        group: tuple[int, Members] | None = None,
     ) -> None:
+        plain = Members(tuple(Member(one, "", 0) for one in sorted(members)))
         log = RaftLog(entries or [], base_index, base_term)
         self.node = Node(
-            node_id, members, settings, hard_state, log, snapshot, seed=seed, now_ms=now_ms
-        )
+            node_id, group or (0, plain), settings, hard_state, log, snapshot, seed=seed,
+            now_ms=now_ms,
+        )  # fmt: skip
 
     @property
     def is_leader(self) -> bool:
@@ -137,8 +145,11 @@ class RaftCore:
             return []
         was_leader = node.role is Role.LEADER
         self._dispatch(now_ms, event)
+        if node.role is Role.LEADER:
+            membership.after_step(node, now_ms)
         if was_leader and node.role is not Role.LEADER:
             reads.refuse_all(node)
+            membership.leadership_lost(node)
         elif node.role is Role.LEADER:
             if not was_leader:
                 append.heartbeat(node, now_ms)
@@ -168,7 +179,7 @@ class RaftCore:
             case SnapshotTaken(meta):
                 snapshots.taken(node, meta)
             case SnapshotInstalled(meta):
-                snapshots.installed(node, meta)
+                snapshots.installed(node, meta, event.group)
             case SpaceChanged(enough):
                 node.no_space = not enough
                 node.spare_bytes = 0 if enough else append.SPARE_BYTES
@@ -178,12 +189,16 @@ class RaftCore:
                 self._hand_over_if_hung(now_ms, waited_ms)
             case DiskBroken():
                 self._stop()
+            case MembersAsked():
+                membership.asked(node, event)
+            case PeerMet(peer):
+                node.guests |= {peer}
             case _:
                 assert_never(event)
 
     def _receive(self, now_ms: int, message: Message) -> None:  # noqa: C901 - one case a message
         node = self.node
-        if message.sender not in node.peers:
+        if message.sender not in node.peers and message.sender not in node.guests:
             node.note("raft_stranger_ignored", "warning", sender=message.sender)
             return
         if node.may_vote and message.term > node.term + TERM_JUMP_MAX:
@@ -207,6 +222,7 @@ class RaftCore:
                 append.on_append_request(node, now_ms, message)
             case AppendResponse():
                 append.on_append_response(node, now_ms, message)
+                membership.promote_if_caught_up(node, message.sender)
             case VoteRequest():
                 votes.on_vote_request(node, now_ms, message)
             case VoteResponse():
@@ -238,7 +254,7 @@ class RaftCore:
             if now_ms < node.next_heartbeat_ms:
                 return
             oldest_ms = node.round_started_ms[0][1] if node.round_started_ms else now_ms
-            if node.peers and now_ms - oldest_ms > node.patience.quorum_ms:
+            if now_ms - oldest_ms > node.patience.quorum_ms:
                 # Check-quorum (dissertation 6.2): a leader that cannot reach a majority makes room. Judged by the
                 # oldest unanswered round, so that a process that got no processor time for a
                 # while asks again before it gives up.
@@ -258,11 +274,12 @@ class RaftCore:
 
     def _transfer(self, now_ms: int, target: str | None) -> None:
         node = self.node
-        if node.role is not Role.LEADER or not node.peers:
+        others = [voter for voter in node.voters if voter != node.id]
+        if node.role is not Role.LEADER or not others:
             return
         if target is None:
-            target = max(node.peers, key=lambda peer: (self._freshness(peer), peer))
-        if target not in node.progress or node.progress[target].recovering:
+            target = max(others, key=lambda peer: (self._freshness(peer), peer))
+        if target not in others or node.progress[target].recovering:
             node.note("raft_transfer_failed", "warning", target=target)
             return
         node.transfer_target = target

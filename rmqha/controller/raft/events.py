@@ -16,6 +16,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from rmqha.base.machine import Note
+from rmqha.controller.raft.members import Member, Members
 from rmqha.controller.raft.messages import Entry, Message
 
 
@@ -103,9 +104,28 @@ class SnapshotTaken(Struct, frozen=True):
 
 
 class SnapshotInstalled(Struct, frozen=True):
-    """The snapshot asked for by ``InstallSnapshot`` is durable and loaded."""
+    """The snapshot asked for by ``InstallSnapshot`` is durable and loaded.
+
+    Attributes:
+        group: that it names; None when it is the configuration's.
+    """
 
     meta: SnapshotMeta
+    group: Members | None = None
+
+
+class MembersAsked(Struct, frozen=True):
+    """A node shall join the group, or leave it; ``MembersAnswered`` says what became of it."""
+
+    token: int
+    member: Member
+    joins: bool
+
+
+class PeerMet(Struct, frozen=True):
+    """A node that this one's log does not know says hello: it may know a newer group."""
+
+    peer: str
 
 
 class SpaceChanged(Struct, frozen=True):
@@ -137,6 +157,8 @@ Event = (
     | SpaceChanged
     | DiskWaited
     | DiskBroken
+    | MembersAsked
+    | PeerMet
 )
 
 # -- effects -----------------------------------------------------------------------------------
@@ -220,6 +242,19 @@ class CompactLog(NamedTuple):
     up_to_index: int
 
 
+class MembersAnswered(NamedTuple):
+    """A change of the group is committed, or why it is not; ``reason`` is empty when it is."""
+
+    token: int
+    reason: str
+
+
+class PeersChanged(NamedTuple):
+    """Whom this node speaks to from here on; nobody once it has been removed."""
+
+    peers: tuple[Member, ...]
+
+
 LocalEffect = (
     Apply
     | RoleChanged
@@ -229,6 +264,8 @@ LocalEffect = (
     | StoreSnapshotChunk
     | InstallSnapshot
     | CompactLog
+    | MembersAnswered
+    | PeersChanged
     | Note
 )
 Effect = Persist | Send | SendSnapshot | LocalEffect

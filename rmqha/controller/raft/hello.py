@@ -6,6 +6,9 @@ The one who dials says hello; both messages are bodies of RAFT_HELLO frames, msg
     listener -> dialler   [challenge, proof of the listener]        (empty without a secret)
     dialler -> listener   [version, group, node, b"", proof]        (only with a secret)
 
+A dialler whose log has changed the group adds where it listens, ``[.., proof or b"", address]``: who
+lags behind may not know it yet, and has to answer it.
+
 A proof is an HMAC-SHA256 under ``raftSecret`` of a word for the direction, the group, both node
 ids and both challenges, so that it proves nothing on another connection, to another node, or sent
 back to who made it. What follows on the connection is not signed: whoever can write into it needs
@@ -25,19 +28,29 @@ PROTOCOL_VERSION = 2
 
 
 class Hello(Struct, frozen=True):
-    """What a dialler says; ``proof`` is empty the first time."""
+    """What a dialler says.
+
+    Attributes:
+        proof: empty the first time.
+        address: where it listens, when the log has changed the group; else empty.
+    """
 
     version: int
     group: str
     node: str
     challenge: bytes
     proof: bytes = b""
+    address: str = ""
 
 
 def pack_hello(hello: Hello) -> bytes:
     """The body of a dialler's frame."""
-    plain = [hello.version, hello.group, hello.node, hello.challenge]
-    packed: bytes = msgpack.packb([*plain, hello.proof] if hello.proof else plain)
+    plain: list[object] = [hello.version, hello.group, hello.node, hello.challenge]
+    if hello.address:
+        plain += [hello.proof, hello.address]
+    elif hello.proof:
+        plain.append(hello.proof)
+    packed: bytes = msgpack.packb(plain)
     return packed
 
 
@@ -54,6 +67,10 @@ def unpack_hello(body: bytes) -> Hello:
             return Hello(version, group, node, challenge)
         case [int(version), str(group), str(node), bytes(challenge), bytes(proof)]:
             return Hello(version, group, node, challenge, proof)
+        case [
+            int(version), str(group), str(node), bytes(challenge), bytes(proof), str(address)
+        ]:  # fmt: skip
+            return Hello(version, group, node, challenge, proof, address)
         case _:
             raise RemoteProtocolError("the hello cannot be read")
 

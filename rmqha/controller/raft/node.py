@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
+from operator import attrgetter
 
 from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note
@@ -18,19 +20,27 @@ from rmqha.controller.raft.events import (
     Effect,
     HardState,
     LeaderReady,
+    MembersAnswered,
+    PeersChanged,
     Persist,
     RoleChanged,
     Send,
     SnapshotMeta,
 )
 from rmqha.controller.raft.log import RaftLog
+from rmqha.controller.raft.members import Member, Members, decode_members, is_members
 from rmqha.controller.raft.messages import AppendRequest, Entry, Message
 from rmqha.controller.raft.patience import Patience
 from rmqha.controller.raft.progress import Progress
-from rmqha.controller.raft.quorum import reached_by_majority
+from rmqha.controller.raft.quorum import majority, reached_by_majority
 from rmqha.controller.raft.settings import RaftSettings
 
 NEW, VOTER, RECOVERING = "new", "voter", "recovering"
+
+LEAVING_HEARTBEATS = 40
+"""So many heartbeats a removed node still gets after its removal was committed."""
+
+_held = attrgetter("match_index")
 
 
 class Role(Enum):
@@ -48,7 +58,8 @@ class Node:
 
     Args:
         node_id: this node.
-        members: all nodes of the group, this one included.
+        group: all nodes of the group, and the index at which log or snapshot named it, 0 for what
+            the configuration says.
         settings: timings and limits.
         hard_state, log, snapshot: what was on disk.
         seed: makes election timeouts differ between nodes; any number.
@@ -59,7 +70,7 @@ class Node:
     def __init__(
         self,
         node_id: str,
-        members: tuple[str, ...],
+        group: tuple[int, Members],
         settings: RaftSettings,
         hard_state: HardState,
         log: RaftLog,
@@ -67,10 +78,19 @@ class Node:
         seed: int,
         now_ms: int,
     ) -> None:
-        invariant(node_id in members, "a node must be a member", node=node_id)
+        invariant(
+            group[0] > 0 or group[1].find(node_id) is not None,
+            "a node must be a member",
+            node=node_id,
+        )
         self.id = node_id
-        self.members = tuple(sorted(members))
+        # Every group that log and snapshot name, by the index from which it counts; see ``members``.
+        self.groups: tuple[tuple[int, Members], ...] = (group, *_named_in(log, group[0]))
+        self.group = self.groups[-1][1]
+        self.members = self.group.ids
+        self.voters = self.group.voters
         self.peers = tuple(member for member in self.members if member != node_id)
+        self.guests: frozenset[str] = frozenset()  # who knows this node, and is not known here
         self.settings = settings
         self.patience = Patience(settings)
         self.seed = seed
@@ -114,6 +134,8 @@ class Node:
         self.transfer_sent = False
         self.handed_over_ms = 0  # when its disk hung last
         self.lease_given_up = False
+        self.asked: tuple[int, int] | None = None  # token and index of the change asked for
+        self.leaving: dict[str, tuple[Member, int]] = {}  # removed, and heartbeats left for it
         # incoming snapshot
         self.incoming: SnapshotMeta | None = None
         self.incoming_offset = 0
@@ -135,6 +157,47 @@ class Node:
     def may_vote(self) -> bool:
         """Whether this node's votes and acknowledgements count."""
         return self.standing.kind == VOTER
+
+    @property
+    def may_stand(self) -> bool:
+        """Whether this node may be elected.
+
+        One whose removal is not committed yet may be needed to commit it (dissertation 4.2.2).
+        """
+        if not self.may_vote:
+            return False
+        return self.id in self.voters or self.id in self.group_at(self.commit_index).voters
+
+    @property
+    def group_uncommitted(self) -> bool:
+        """Whether the newest change of the group could still be cut."""
+        return self.groups[-1][0] > self.commit_index
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether it is certain that this node is no member any more."""
+        return self.id not in self.members and not self.group_uncommitted
+
+    def group_at(self, index: int) -> Members:
+        """The group as the log up to ``index`` has it."""
+        return next(
+            (group for at, group in reversed(self.groups) if at <= index), self.groups[0][1]
+        )
+
+    def named_group(self, index: int) -> Members | None:
+        """The same; None when it is still what the configuration says."""
+        return next((group for at, group in reversed(self.groups) if 0 < at <= index), None)
+
+    def has_majority(self, nodes: set[str]) -> bool:
+        """Whether these are a majority of those who vote."""
+        return sum(voter in nodes for voter in self.voters) >= majority(len(self.voters))
+
+    def reached(self, own: int, of: Callable[[Progress], int]) -> int:
+        """What a majority of the voters has reached: ``own`` here, ``of`` its progress elsewhere."""
+        progress = self.progress
+        return reached_by_majority(
+            [own if voter == self.id else of(progress[voter]) for voter in self.voters]
+        )
 
     @property
     def recovering_id(self) -> str:
@@ -240,6 +303,9 @@ class Node:
         self.transfer_target = None
         self.ready = False
         self.votes = set()
+        if self.leaving:
+            self.leaving = {}
+            self._regroup()
 
     def become_leader(self, now_ms: int) -> None:
         """Open the term with a no-op, so that older entries can be committed (Raft 5.4.2)."""
@@ -258,12 +324,71 @@ class Node:
         self.term_start_index = self.log.last_index + 1
         self.append_entries((Entry(self.term_start_index, self.term, b""),))
 
+    # -- group -----------------------------------------------------------------------------
+
+    def group_loaded(self, index: int, group: Members | None) -> None:
+        """A snapshot replaces the log; None when the group is still the configuration's."""
+        self.groups = ((index, group),) if group is not None else self.groups[:1]
+        self._regroup()
+
+    def forget_groups(self, index: int) -> None:
+        """Entries up to ``index`` are compacted away: of older groups the last is enough."""
+        kept = sum(at <= index for at, _ in self.groups[1:])
+        self.groups = self.groups[kept:]
+
+    def leaving_told(self) -> None:
+        """One heartbeat has left for those who were removed; whether they are done with now."""
+        if self.group_uncommitted:
+            return
+        self.leaving = {
+            peer: (member, left - 1) for peer, (member, left) in self.leaving.items() if left > 1
+        }
+        if not self.leaving:
+            self._regroup()
+
+    def _regroup(self) -> None:
+        """The newest group is another one: who counts, who is fed, who is spoken to."""
+        before, self.group = self.group, self.groups[-1][1]
+        self.members, self.voters = self.group.ids, self.group.voters
+        if self.role is Role.LEADER:
+            # What old voters have answered says little of what new ones will.
+            self.quorum_round_ms = -(1 << 40)
+            for gone in before.members:
+                if gone.id not in self.members and gone.id != self.id:
+                    self.leaving[gone.id] = (gone, LEAVING_HEARTBEATS)
+            self.leaving = {k: v for k, v in self.leaving.items() if k not in self.members}
+        others = [one for one in self.group.members if one.id != self.id]
+        others += [member for member, _ in self.leaving.values()]
+        self.peers = tuple(one.id for one in others)
+        if self.role is Role.LEADER:
+            self.progress = {
+                peer: self.progress.get(peer) or Progress(next_index=self.log.last_index + 1)
+                for peer in self.peers
+            }
+        if self.transfer_target is not None and self.transfer_target not in self.voters:
+            self.transfer_target = None
+        self.immediate.append(PeersChanged(tuple(others)))
+
+    def _group_committed(self) -> None:
+        if self.asked is not None and self.asked[1] <= self.commit_index:
+            self.immediate.append(MembersAnswered(self.asked[0], ""))
+            self.asked = None
+        self.note("raft_members_changed", voters=list(self.voters), members=list(self.members))
+        if self.is_removed and self.role is not Role.LEADER:
+            self.note("raft_removed", "warning", members=list(self.members))
+            self.immediate.append(PeersChanged(()))
+
     # -- log -------------------------------------------------------------------------------
 
     def append_entries(self, entries: tuple[Entry, ...]) -> None:
         """Add entries to the log and to this step's persist."""
         self.log.append(entries)
         self.new_entries.extend(entries)
+        for entry in entries:
+            if is_members(entry.data):
+                # Dissertation 4.1: a node uses the newest group of its log, committed or not.
+                self.groups += ((entry.log_index, decode_members(entry.data)),)
+                self._regroup()
 
     def truncate_from(self, index: int) -> None:
         """Drop a suffix that conflicts with the leader's log."""
@@ -275,6 +400,9 @@ class Node:
         )
         self.log.truncate_from(index)
         self.durable_index = min(self.durable_index, index - 1)
+        if self.groups[-1][0] >= index:
+            self.groups = tuple(one for one in self.groups if one[0] < index)
+            self._regroup()
 
     def entries_durable(self, seq: int) -> None:
         """The disk holds every persist up to ``seq``."""
@@ -293,17 +421,29 @@ class Node:
             return
         invariant(index <= self.log.last_index, "commit past the log", index=index, id=self.id)
         self.immediate.append(Apply(self.log.between(self.commit_index + 1, index)))
+        changed = self.commit_index < self.groups[-1][0] <= index
         self.commit_index = index
+        if changed:
+            self._group_committed()
         if self.role is Role.LEADER and not self.ready and index >= self.term_start_index:
             self.ready = True
             self.immediate.append(LeaderReady(self.term))
 
     def advance_commit(self) -> bool:
         """Commit what a quorum holds durably; only entries of the own term count (Raft 5.4.2)."""
-        held = [self.durable_index, *(p.match_index for p in self.progress.values())]
-        index = reached_by_majority(held)
+        index = self.reached(self.durable_index, _held)
         if index <= self.commit_index or self.log.term_at(index) != self.term:
             # Figure 8: an older entry on a majority can still be cut by a leader that lacks it.
             return False
         self.commit_to(index)
         return True
+
+
+def _named_in(log: RaftLog, after: int) -> tuple[tuple[int, Members], ...]:
+    """The groups that a log found on disk names, behind the index of what is known."""
+    first = max(after, log.base_index) + 1
+    return tuple(
+        (entry.log_index, decode_members(entry.data))
+        for entry in log.between(first, log.last_index)
+        if is_members(entry.data)
+    )

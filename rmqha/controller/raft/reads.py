@@ -8,15 +8,18 @@ need nothing. Otherwise a read opens a round and waits for it. Source: dissertat
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from rmqha.controller.raft.events import ReadReady, Refused
 from rmqha.controller.raft.node import Node, Role
 from rmqha.controller.raft.progress import Progress
-from rmqha.controller.raft.quorum import reached_by_majority
+
+_answered = attrgetter("acked_round")
 
 
 def lease_valid(node: Node, now_ms: int) -> bool:
     """Whether this leader may answer reads at once."""
-    if not node.peers:
+    if node.voters == (node.id,):
         return node.ready
     return (
         node.ready
@@ -31,7 +34,7 @@ def open_round(node: Node, now_ms: int) -> None:
     """Number the requests that leave from now on."""
     node.round += 1
     node.round_started_ms.append((node.round, now_ms))
-    if not node.peers:
+    if node.voters == (node.id,):
         _quorum_reached(node, now_ms, node.round)
 
 
@@ -41,7 +44,7 @@ def round_answered(node: Node, now_ms: int, progress: Progress, number: int) -> 
         # A node that lost its store may have promised its vote to somebody before.
         return
     progress.acked_round = number
-    reached = reached_by_majority([node.round, *(p.acked_round for p in node.progress.values())])
+    reached = node.reached(node.round, _answered)
     if reached > node.quorum_round:
         _quorum_reached(node, now_ms, reached)
 

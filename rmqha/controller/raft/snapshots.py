@@ -14,6 +14,7 @@ from rmqha.controller.raft.events import (
     SnapshotMeta,
     StoreSnapshotChunk,
 )
+from rmqha.controller.raft.members import Members
 from rmqha.controller.raft.messages import AppendResponse, SnapshotRequest, SnapshotResponse
 from rmqha.controller.raft.node import Node, Role
 from rmqha.controller.raft.progress import Mode, Progress
@@ -66,6 +67,7 @@ def taken(node: Node, meta: SnapshotMeta) -> None:
     keep_from = meta.last_index - node.settings.trailing_entries
     if keep_from > node.log.base_index:
         node.log.compact_to(keep_from)
+        node.forget_groups(keep_from)
         node.immediate.append(CompactLog(keep_from))
 
 
@@ -129,7 +131,7 @@ def _answer(node: Node, message: SnapshotRequest, next_offset: int) -> None:
     )
 
 
-def installed(node: Node, meta: SnapshotMeta) -> None:
+def installed(node: Node, meta: SnapshotMeta, group: Members | None) -> None:
     """The shell has made the snapshot durable and loaded it: start the log behind it."""
     node.installing = False
     node.incoming = None
@@ -139,8 +141,10 @@ def installed(node: Node, meta: SnapshotMeta) -> None:
     # Raft 7: what the log holds behind the snapshot stays if the two agree, else all of it goes.
     if node.log.term_at(meta.last_index) == meta.term:
         node.log.compact_to(meta.last_index)
+        node.forget_groups(meta.last_index)
     else:
         node.log.reset_to(meta.last_index, meta.term)
+        node.group_loaded(meta.last_index, group)
         node.durable_index = meta.last_index
     node.durable_index = max(node.durable_index, meta.last_index)
     node.snapshot = meta

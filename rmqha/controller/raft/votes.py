@@ -16,7 +16,6 @@ from rmqha.controller.raft.messages import (
     VoteResponse,
 )
 from rmqha.controller.raft.node import Node, Role
-from rmqha.controller.raft.quorum import majority
 
 
 def hears_a_leader(node: Node, now_ms: int) -> bool:
@@ -35,7 +34,7 @@ def start_pre_vote(node: Node, now_ms: int) -> None:
     Not while a snapshot is being installed: this node would lead and commit, and then the install
     would put its state back to where the snapshot ends.
     """
-    if node.installing or not node.may_vote:
+    if node.installing or not node.may_stand:
         node.reset_election_timer(now_ms)
         return
     node.role = Role.PRE_CANDIDATE
@@ -43,11 +42,11 @@ def start_pre_vote(node: Node, now_ms: int) -> None:
     node.votes = {node.id}
     node.immediate.append(RoleChanged(node.role.value, node.term, None))
     node.reset_election_timer(now_ms, asking=True)
-    for peer in node.peers:
+    for peer in _other_voters(node):
         node.send(
             peer, PreVoteRequest(node.term + 1, node.id, node.log.last_index, node.log.last_term)
         )
-    if len(node.votes) >= majority(len(node.members)):
+    if node.has_majority(node.votes):
         start_election(node, now_ms, transfer=False)
 
 
@@ -61,7 +60,7 @@ def start_election(node: Node, now_ms: int, *, transfer: bool) -> None:
     node.votes = set()
     node.immediate.append(RoleChanged(node.role.value, node.term, None))
     node.reset_election_timer(now_ms)
-    for peer in node.peers:
+    for peer in _other_voters(node):
         node.send(
             peer,
             VoteRequest(node.term, node.id, node.log.last_index, node.log.last_term, transfer),
@@ -116,7 +115,7 @@ def on_pre_vote_response(node: Node, now_ms: int, message: PreVoteResponse) -> N
         return
     if message.term == node.term + 1:
         node.votes.add(message.sender)
-        if len(node.votes) >= majority(len(node.members)):
+        if node.has_majority(node.votes):
             start_election(node, now_ms, transfer=False)
 
 
@@ -159,7 +158,7 @@ def on_vote_response(node: Node, now_ms: int, message: VoteResponse) -> None:
 
 def on_timeout_now(node: Node, now_ms: int, message: TimeoutNow) -> None:
     """The leader hands over: elect at once, without a pre-vote (dissertation 3.10)."""
-    may_stand = node.may_vote and not node.installing and not node.no_space
+    may_stand = node.may_stand and not node.installing and not node.no_space
     if message.term == node.term and node.role is Role.FOLLOWER and may_stand:
         start_election(node, now_ms, transfer=True)
 
@@ -175,8 +174,13 @@ def on_peer_lost(node: Node, now_ms: int, peer: str) -> None:
     )
 
 
+def _other_voters(node: Node) -> list[str]:
+    """Who can help: not those that join, and not this node."""
+    return [voter for voter in node.voters if voter != node.id]
+
+
 def _count(node: Node, now_ms: int, voter: str) -> None:
     node.votes.add(voter)
     # Its own vote is among them only once it is durable: after a power cut it would vote again.
-    if len(node.votes) >= majority(len(node.members)) and node.id in node.votes:
+    if node.has_majority(node.votes) and node.id in node.votes:
         node.become_leader(now_ms)

@@ -16,9 +16,13 @@ from rmqha.controller.raft.events import Standing
 from rmqha.controller.raft.log import RaftLog
 from rmqha.controller.raft.node import Node
 
-SHARED = {"settings", "members", "peers", "snapshot", "incoming", "standing"}
+SHARED = {
+    "settings", "members", "voters", "peers", "group", "groups", "guests", "snapshot", "incoming",
+    "standing",
+}  # fmt: skip
 UNKEYED = {
-    "settings", "members", "peers", "seed", "elections", "id", "patience", "replaced", "heard_from",
+    "settings", "members", "voters", "peers", "group", "groups", "guests", "seed", "elections", "id",
+    "patience", "replaced", "heard_from",
 }  # fmt: skip
 """What is the same all through a walk, moves deadlines alone, or stands in a member's key already."""
 

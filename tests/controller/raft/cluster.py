@@ -23,6 +23,8 @@ from rmqha.controller.aio.raft_node import RaftNode
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.core import RaftCore
+from rmqha.controller.raft.members import Member
+from rmqha.controller.raft.membership import UNDER_WAY
 from rmqha.controller.raft.messages import AppendResponse, Entry, Message, VoteResponse
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.controller.settings import Peer
@@ -43,6 +45,12 @@ STORE = "/store"
 NEVER = 1 << 60
 
 
+class Change:
+    """A change of the group that was asked for; ``answer`` is None until there is one."""
+
+    answer: str | None = None
+
+
 class Life:
     """One life of one node: its shell, its port, and the state that its log makes."""
 
@@ -59,7 +67,7 @@ class Life:
         self.node = RaftNode(
             group="group",
             node_id=name,
-            members=tuple(Peer(one, one, PORT) for one in cluster.members),
+            members=tuple(Peer(one, one, PORT) for one in sorted({*cluster.members, name})),
             store_path=STORE,
             settings=cluster.settings,
             remoting=remoting,
@@ -147,6 +155,7 @@ class Cluster:
         loss: share of segments that come 200 ms late, as TCP's retransmissions do.
         snapshot_every: entries between two snapshots, 0 for none.
         lazy: start no node yet.
+        spare: nodes beside, which no file but their own names; they are started by hand.
     """
 
     alive: ClassVar[list[Cluster]] = []
@@ -163,17 +172,19 @@ class Cluster:
         snapshot_every: int = 0,
         segment_bytes: int = 20_000,
         lazy: bool = False,
+        spare: int = 0,
     ) -> None:
         self.random = random.Random(seed)
         self.settings = settings or RaftSettings()
         self.snapshot_every, self.segment_bytes = snapshot_every, segment_bytes
         self.members = tuple(f"n{i}" for i in range(count))
+        self.names = tuple(f"n{i}" for i in range(count + spare))
         self.alive.append(self)
         self.loop = SimLoop()
         asyncio.set_event_loop(self.loop)
         self.trace = Trace(self.loop)
         self.net = SimNet(self.loop, random.Random(self.random.random()))
-        self.disks = {one: SimDisk(random.Random(self.random.random())) for one in self.members}
+        self.disks = {one: SimDisk(random.Random(self.random.random())) for one in self.names}
         self.set_weather(delay_ms, fsync_ms, loss)
         self.ids = itertools.count(1)
         self.lives: dict[str, Life] = {}
@@ -283,6 +294,41 @@ class Cluster:
 
         self.loop.run_until_complete(feed())
 
+    def change(self, member: Member, *, joins: bool, at: str | None = None) -> Change:
+        """Ask the leader for another group; the answer comes later."""
+        life = self.lives[at or self.wait_leader()]
+        change = Change()
+
+        async def ask() -> None:
+            change.answer = await life.node.change_members(member, joins=joins)
+
+        self.loop.create_task(ask(), context=life.context.copy())
+        return change
+
+    def joins(self, name: str) -> None:
+        """A node is started, if it does not run, and added, and votes in the end."""
+        if name not in self.lives:
+            self.start(name)
+        self._changed(Member(name, name, PORT), joins=True)
+        self.run_until(lambda: name in self.cores[self.leader() or name].node.voters)
+
+    def leaves(self, name: str) -> None:
+        """A node is removed."""
+        self._changed(Member(name, name, PORT), joins=False)
+
+    def _changed(self, member: Member, *, joins: bool) -> None:
+        """The group changes, when the change before is done."""
+        answer: str | None = UNDER_WAY
+        while answer == UNDER_WAY:
+            change = self.change(member, joins=joins)
+            self.run_until(lambda change=change: change.answer is not None)  # type: ignore[misc]  # bound here
+            answer = change.answer
+        assert answer == ""
+
+    def voters(self) -> dict[str, tuple[str, ...]]:
+        """Who votes, as each living node knows it."""
+        return {name: core.node.voters for name, core in self.cores.items()}
+
     def propose(self, *records: bytes) -> None:
         leader = self.leader()
         if leader is not None:
@@ -294,7 +340,7 @@ class Cluster:
     def isolate(self, *nodes: str) -> None:
         self.say(f"cut off {' '.join(nodes)}")
         for inside in nodes:
-            for outside in self.members:
+            for outside in self.names:
                 if outside not in nodes:
                     self.net.cut(inside, outside)
                     self.net.cut(outside, inside)
