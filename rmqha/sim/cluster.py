@@ -57,6 +57,7 @@ class SimOptions(Struct, frozen=True):
         moving: a broker listens on another port in each of its lives.
         unclean: elections may leave the SyncStateSet.
         adopting: brokers may come that other controllers have registered.
+        spare_controllers: run beside the group, until somebody adds them.
     """
 
     controllers: int = 3
@@ -73,6 +74,7 @@ class SimOptions(Struct, frozen=True):
     moving: bool = False
     unclean: bool = False
     adopting: bool = False
+    spare_controllers: int = 0
 
 
 class SimCluster:
@@ -105,7 +107,9 @@ class SimCluster:
         self.seen: dict[str, dict[str, tuple[int, tuple[BrokerId, ...], BrokerId | None]]] = {}
         self.observers: dict[str, str] = {}
         self.gone: set[str] = set()
-        self.controller_hosts = [f"c{i}" for i in range(self.options.controllers)]
+        self.founders = [f"c{i}" for i in range(self.options.controllers)]
+        spare = range(self.options.controllers, self.options.controllers + self.options.spare_controllers)
+        self.controller_hosts = [*self.founders, *(f"c{i}" for i in spare)]
         self.broker_hosts = [
             f"b{s}{r}"
             for s in range(self.options.broker_sets)
@@ -114,6 +118,8 @@ class SimCluster:
         hosts = [*self.controller_hosts, *self.broker_hosts]
         self.disks = {host: SimDisk(random.Random(self.rng.random())) for host in hosts}
         self.counts: Counter[str] = Counter()
+        # Called with each line that a node logs, and its facts.
+        self.logged: list[Callable[[str, dict[str, object]], None]] = []
         self.witness = Witness(self.raft_watch, self.counts)
         self.liveness = LivenessWatch(self)
         # Controllers that have read their store and listen.
@@ -202,7 +208,8 @@ class SimCluster:
                 self.witness.node_opened(started)
 
     def _controller(self, host: str, ports: dict) -> ControllerService:  # type: ignore[type-arg]  # ports of several kinds
-        peers = ";".join(f"n{h[1:]}-{h}:{CONTROLLER_PORT}" for h in self.controller_hosts)
+        hosts = sorted({*self.founders, host})
+        peers = ";".join(f"n{h[1:]}-{h}:{CONTROLLER_PORT}" for h in hosts)
         config = load_config(
             {
                 "controllerDLegerGroup": "sim",
@@ -411,6 +418,8 @@ class SimCluster:
     def _logged(self, host: str, event: str, facts: dict[str, object]) -> None:
         """A node wrote a line into its log."""
         self.counts.update(happenings(event, facts))
+        for look in self.logged:
+            look(event, facts)
         if event == "request_broken":
             # It was answered, and nobody thought of it.
             self.loop.errors.append(RuntimeError(f"{host}: {facts}"))
@@ -500,4 +509,10 @@ class SimCluster:
                 return False
             if any(a.master_epoch != one.master_epoch for a in members):
                 return False
-        return len({service.raft.applied_index for service in self.controllers.values()}) == 1
+        members = [self.controllers[f"c{one[1:]}"] for one in self.group(leader)]
+        return len({service.raft.applied_index for service in members}) == 1
+
+    def group(self, host: str) -> tuple[str, ...]:
+        """Who votes, as one controller knows it."""
+        core = self.controllers[host].raft.core
+        return () if core is None else core.node.voters

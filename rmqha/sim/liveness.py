@@ -83,11 +83,14 @@ class LivenessWatch:
             and cluster.disks[host].mood.is_calm(now_s)
         }
         for hub in sorted(logs):
+            group = {f"c{one[1:]}" for one in cluster.group(hub)}
             voters = [
                 other
                 for other in logs
-                if logs[other] <= logs[hub] and (other == hub or cluster.net.is_linked(hub, other))
+                if other in group
+                and logs[other] <= logs[hub]
+                and (other == hub or cluster.net.is_linked(hub, other))
             ]
-            if len(voters) > len(cluster.controller_hosts) // 2:
+            if len(voters) > len(group) // 2:
                 return hub
         return None

@@ -37,6 +37,7 @@ class Swarm(Story):
 
     phase_ms = PHASE_MS
     pauses_ms = (30.0, 100.0, 300.0, 900.0)
+    with_ambushes = True
 
     def __init__(
         self, cluster: SimCluster, rng: random.Random, script: tuple[Fault, ...] | None = None
@@ -56,7 +57,8 @@ class Swarm(Story):
         self._operator_seed = rng.random()
         self._drawn_last = ""
         ambushes = random.Random(rng.random())
-        self.ambushes = Ambushes(cluster, ambushes, PHASE_MS) if script is None else None
+        drawn = self.with_ambushes and script is None
+        self.ambushes = Ambushes(cluster, ambushes, PHASE_MS) if drawn else None
         self._operator: Operator | None = None
 
     def begin(self) -> None:

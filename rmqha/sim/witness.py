@@ -153,12 +153,12 @@ class Witness:
         if core is not None and core.is_leader:
             node = core.node
             self._watch.leader_committed(node.id, node.term_start_index, node.commit_index)
-        if damaged or core is None or len(self._autopsies) < len(core.node.members):
+        if damaged or core is None or not self._autopsies.keys() >= set(core.node.voters):
             return
         term = core.node.term
         count = self._commits[term] = self._commits.get(term, 0) + 1
         if count == 1 or entry.log_index % COMMITTED_EVERY == 0:
-            disks = {node: one.remains() for node, one in sorted(self._autopsies.items())}
+            disks = {node: self._autopsies[node].remains() for node in core.node.voters}
             self._watch.committed(entry.log_index, entry.term, disks)
 
     def leader_elected(self, node: str, term: int, clocks: dict[str, Any]) -> None:

@@ -234,7 +234,7 @@ class Peers:
     def set_peers(self, peers: tuple[Peer, ...]) -> None:
         """Speak to these from now on, and to nobody else."""
         self.address = self._own
-        wanted = {peer.id: peer for peer in peers}
+        wanted = {peer.id: peer for peer in peers if peer.id != self.node_id}
         for name, link in [*self._links.items()]:
             if wanted.get(name) != link.peer:
                 del self._links[name]

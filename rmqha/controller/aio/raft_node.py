@@ -469,24 +469,36 @@ class RaftNode:
                 self._machine.role_changed(role, term, leader_id)
             case ev.LeaderReady(term):
                 self._machine.leader_ready(term)
-            case ev.StoreSnapshotChunk(offset, data):
-                self.snapshots.receive(offset, data)
-            case ev.InstallSnapshot(meta):
-                self._tasks.start(self._install(meta), name="install snapshot")
+            case ev.StoreSnapshotChunk() | ev.InstallSnapshot() | ev.CompactLog():
+                self._snapshot_effect(effect)
+            case ev.MembersAnswered() | ev.PeersChanged():
+                self._group_effect(effect)
+            case Note():
+                self._log.note(effect)
+            case _:
+                unknown_effect(effect)
+
+    def _group_effect(self, effect: ev.MembersAnswered | ev.PeersChanged) -> None:
+        match effect:
             case ev.MembersAnswered(token, reason):
                 done = self._changes.pop(token, None)
                 if done is not None and not done.done():
                     done.set_result(reason)
             case ev.PeersChanged(peers):
                 self._meet(peers)
-            case ev.CompactLog(up_to_index):
-                self._tasks.start(self._compact(up_to_index), name="compact log")
-            case Note():
-                self._log.note(effect)
-            case _:
-                unknown_effect(effect)
 
     # -- snapshots -----------------------------------------------------------------------------
+
+    def _snapshot_effect(
+        self, effect: ev.StoreSnapshotChunk | ev.InstallSnapshot | ev.CompactLog
+    ) -> None:
+        match effect:
+            case ev.StoreSnapshotChunk(offset, data):
+                self.snapshots.receive(offset, data)
+            case ev.InstallSnapshot(meta):
+                self._tasks.start(self._install(meta), name="install snapshot")
+            case ev.CompactLog(up_to_index):
+                self._tasks.start(self._compact(up_to_index), name="compact log")
 
     def _maybe_snapshot(self, term: int) -> None:
         if self._snapshotting or self._stopped or self.applied_index < self._snapshot_from:

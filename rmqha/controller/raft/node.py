@@ -330,6 +330,8 @@ class Node:
         """A snapshot replaces the log; None when the group is still the configuration's."""
         self.groups = ((index, group),) if group is not None else self.groups[:1]
         self._regroup()
+        if group is not None:
+            self.note("raft_members_loaded", index=index, voters=list(self.voters))
 
     def forget_groups(self, index: int) -> None:
         """Entries up to ``index`` are compacted away: of older groups the last is enough."""
@@ -403,6 +405,7 @@ class Node:
         if self.groups[-1][0] >= index:
             self.groups = tuple(one for one in self.groups if one[0] < index)
             self._regroup()
+            self.note("raft_members_taken_back", voters=list(self.voters))
 
     def entries_durable(self, seq: int) -> None:
         """The disk holds every persist up to ``seq``."""

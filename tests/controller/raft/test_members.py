@@ -164,7 +164,6 @@ def test_node_when_removed_then_it_knows_and_disturbs_nobody() -> None:
     cluster.start(gone)
     cluster.run(3_000)
     assert cluster.cores[leader].node.term == term
-    assert not cluster.cores[gone].node.may_stand
 
 
 def test_node_when_removed_while_it_is_down_then_it_disturbs_nobody_when_it_is_back() -> None:
