@@ -69,6 +69,7 @@ RULES: dict[int, Rule] = {
     RequestCode.GET_BROKER_EPOCH_CACHE: Rule(GET),
     RequestCode.GET_BROKER_HA_STATUS: Rule(GET),
     RequestCode.GET_BROKER_RUNTIME_INFO: Rule(GET),
+    RequestCode.GET_CONTROLLER_VIEW: Rule(GET),
     RequestCode.GET_CONSUMER_CONNECTION_LIST: Rule(GET, (), _GROUP),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: Rule(SUB_OR_GET, (), _GROUP),
     RequestCode.GET_CONSUMER_RUNNING_INFO: Rule(GET, (), _GROUP),

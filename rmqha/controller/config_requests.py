@@ -16,6 +16,7 @@ from rmqha.controller.settings import (
     DEFAULTS,
     MUTABLE,
     ControllerConfig,
+    Peer,
     is_integer,
 )
 from rmqha.remoting.codes import ResponseCode
@@ -76,22 +77,26 @@ def _malformed(key: str, value: str, default: str) -> str | None:
 
 
 def metadata_info(
-    config: ControllerConfig, leader_id: str | None, *, is_leader: bool
+    config: ControllerConfig, peers: tuple[Peer, ...], leader_id: str | None, *, is_leader: bool
 ) -> dict[str, str]:
-    """The ext fields of 1005, in the spelling of the configured controller type."""
-    leader = next((peer for peer in config.peers if peer.id == leader_id), None)
+    """The ext fields of 1005, in the spelling of the configured controller type.
+
+    Args:
+        peers: the group as it is now.
+    """
+    leader = next((peer for peer in peers if peer.id == leader_id), None)
     if config.style.lower() == "jraft":
         fields = {
             "group": config.group,
             "controllerLeaderId": leader.id if leader else "",
             "isLeader": "true" if is_leader else "false",
-            "peers": "".join(f"{peer.id};" for peer in config.peers),
+            "peers": "".join(f"{peer.id};" for peer in peers),
         }
     else:
         fields = {
             "group": config.group,
             "isLeader": "true" if is_leader else "false",
-            "peers": "".join(f"{peer.id}:{peer.address};" for peer in config.peers),
+            "peers": "".join(f"{peer.id}:{peer.address};" for peer in peers),
         }
         if leader is not None:
             fields["controllerLeaderId"] = leader.id

@@ -264,6 +264,11 @@ def _integer(key: str, value: str) -> int:
     return int(value)
 
 
+def is_node_id(text: str) -> bool:
+    """Whether a controller may be called so."""
+    return _NODE_ID.fullmatch(text) is not None
+
+
 def is_integer(value: str) -> bool:
     """Whether Java would read the text as a number."""
     return _INTEGER.fullmatch(value) is not None

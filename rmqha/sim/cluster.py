@@ -108,7 +108,9 @@ class SimCluster:
         self.observers: dict[str, str] = {}
         self.gone: set[str] = set()
         self.founders = [f"c{i}" for i in range(self.options.controllers)]
-        spare = range(self.options.controllers, self.options.controllers + self.options.spare_controllers)
+        spare = range(
+            self.options.controllers, self.options.controllers + self.options.spare_controllers
+        )
         self.controller_hosts = [*self.founders, *(f"c{i}" for i in spare)]
         self.broker_hosts = [
             f"b{s}{r}"
@@ -509,8 +511,8 @@ class SimCluster:
                 return False
             if any(a.master_epoch != one.master_epoch for a in members):
                 return False
-        members = [self.controllers[f"c{one[1:]}"] for one in self.group(leader)]
-        return len({service.raft.applied_index for service in members}) == 1
+        group = [self.controllers[f"c{one[1:]}"] for one in self.group(leader)]
+        return len({service.raft.applied_index for service in group}) == 1
 
     def group(self, host: str) -> tuple[str, ...]:
         """Who votes, as one controller knows it."""

@@ -191,7 +191,7 @@ def test_metadata_equals_the_captured_answer_of_a_java_leader() -> None:
             (answer,) = FrameDecoder().feed(bytes.fromhex(frame["hex"]))
             captured.append(answer)
     assert captured
-    ours = metadata_info(config, "n0", is_leader=True)
+    ours = metadata_info(config, config.peers, "n0", is_leader=True)
     assert [ours] * len(captured) == [answer.ext_fields for answer in captured]
     assert {b""} == {answer.body for answer in captured}
 
@@ -204,13 +204,13 @@ def test_metadata_names_another_leader_when_this_node_follows() -> None:
         "peers": "n0:h0:9878;n1:h1:9868;n2:h2:9858;",
         "controllerLeaderId": "n2",
         "controllerLeaderAddress": "h2:9858",
-    } == metadata_info(dledger(), "n2", is_leader=False)
+    } == metadata_info(dledger(), dledger().peers, "n2", is_leader=False)
 
 
 @pytest.mark.parametrize("leader", [None, "gone"])
 def test_metadata_has_no_leader_fields_when_there_is_no_leader(leader: str | None) -> None:
     """Brokers take an empty address for an address; the field must be absent."""
-    fields = metadata_info(dledger(), leader, is_leader=False)
+    fields = metadata_info(dledger(), dledger().peers, leader, is_leader=False)
     assert {"group", "isLeader", "peers"} == set(fields)
 
 
@@ -222,11 +222,11 @@ def test_metadata_is_in_jrafts_spelling_when_so_configured() -> None:
         "controllerLeaderAddress": "h0:9770",
         "isLeader": "false",
         "peers": "h0:9880;h1:9881;",
-    } == metadata_info(jraft(), "h0:9880", is_leader=False)
+    } == metadata_info(jraft(), jraft().peers, "h0:9880", is_leader=False)
 
 
 def test_metadata_of_jraft_has_an_empty_leader_id_when_there_is_none() -> None:
     """As Java's JRaftController answers."""
-    fields = metadata_info(jraft(), None, is_leader=False)
+    fields = metadata_info(jraft(), jraft().peers, None, is_leader=False)
     expected = {"group": "g", "controllerLeaderId": "", "isLeader": "false"}
     assert {**expected, "peers": "h0:9880;h1:9881;"} == fields

@@ -226,7 +226,7 @@ class RaftNode:
     def join(self) -> None:
         """Take part in the group, from now on."""
         if self.core is not None and self.core.node.groups[-1][0]:
-            self._meet(self.core.node.group.members)
+            self._meet(self.core.node.peer_members)
         self.peers.start()
         self._arm()
 
@@ -256,6 +256,17 @@ class RaftNode:
     def members(self) -> Members:
         """The group as this node knows it now."""
         return self._configured if self.core is None else self.core.node.group
+
+    def member_peers(self) -> tuple[Peer, ...]:
+        """The same, with addresses; those of the configuration are newer than the log's."""
+        return self._with_addresses(self.members().members)
+
+    def _with_addresses(self, members: tuple[Member, ...]) -> tuple[Peer, ...]:
+        known = self._configured
+        return tuple(
+            Peer(one.id, one.host, one.port)
+            for one in (known.find(member.id) or member for member in members)
+        )
 
     async def close(self) -> None:
         """Flush the log and stop taking part."""
@@ -565,14 +576,8 @@ class RaftNode:
     # -- the group ---------------------------------------------------------------------------
 
     def _meet(self, members: tuple[Member, ...]) -> None:
-        """Speak to these from here on. An address in the configuration is newer than the log's."""
-        known = self._configured
-        self.peers.set_peers(
-            tuple(
-                Peer(one.id, one.host, one.port)
-                for one in (known.find(member.id) or member for member in members)
-            )
-        )
+        """Speak to these from here on."""
+        self.peers.set_peers(self._with_addresses(members))
 
     def _say_if_other_members(self) -> None:
         """Operators should bring the files up to date; the log is right meanwhile."""

@@ -18,6 +18,8 @@ from rmqha.base.errors import DiskFailed
 from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note
 from rmqha.controller import machine as cm
+from rmqha.controller.aio.group_requests import CODES as GROUP_CODES
+from rmqha.controller.aio.group_requests import GroupRequests
 from rmqha.controller.aio.metrics import ControllerMetrics
 from rmqha.controller.aio.notifier import Notifier
 from rmqha.controller.aio.raft_node import RaftNode
@@ -176,6 +178,9 @@ class ControllerService:
             ),
         )  # fmt: skip
         self._tasks = Tasks(log)
+        self._group = GroupRequests(
+            config.group, self.raft, self.machine, clock=clock, tasks=self._tasks, log=log
+        )
         self._storing_config = asyncio.Lock()
         self._requests: dict[int, tuple[Connection, RemotingCommand, int]] = {}
         self._reads: dict[int, tuple[Connection, RemotingCommand, int]] = {}
@@ -357,8 +362,12 @@ class ControllerService:
         if code == RequestCode.CONTROLLER_GET_METADATA_INFO:
             core = self.raft.core
             leader = core.leader_id if core is not None else None
-            fields = metadata_info(self.config, leader, is_leader=leader == self.node_id)
+            fields = metadata_info(
+                self.config, self.raft.member_peers(), leader, is_leader=leader == self.node_id
+            )
             connection.send(command.reply(ResponseCode.SUCCESS, None, fields))
+        elif code in GROUP_CODES:
+            self._group.answer(connection, command)
         elif code == RequestCode.RAFT_HELLO:
             self.raft.peers.on_hello(connection, command)
         elif code == RequestCode.GET_CONTROLLER_CONFIG:

@@ -89,7 +89,7 @@ class Node:
         self.group = self.groups[-1][1]
         self.members = self.group.ids
         self.voters = self.group.voters
-        self.peers = tuple(member for member in self.members if member != node_id)
+        self.peers: tuple[str, ...] = ()
         self.guests: frozenset[str] = frozenset()  # who knows this node, and is not known here
         self.settings = settings
         self.patience = Patience(settings)
@@ -144,6 +144,7 @@ class Node:
         self.persist_seq = 0
         self.persisting: deque[tuple[int, int, int]] = deque()
         # what the step under way has decided
+        self.peers = tuple(self._known())
         self.hard_dirty = False
         self.new_entries: list[Entry] = []
         self.sends_first: list[Effect] = []
@@ -359,9 +360,8 @@ class Node:
                 if gone.id not in self.members and gone.id != self.id:
                     self.leaving[gone.id] = (gone, LEAVING_HEARTBEATS)
             self.leaving = {k: v for k, v in self.leaving.items() if k not in self.members}
-        others = [one for one in self.group.members if one.id != self.id]
-        others += [member for member, _ in self.leaving.values()]
-        self.peers = tuple(one.id for one in others)
+        known = self._known()
+        self.peers = tuple(known)
         if self.role is Role.LEADER:
             self.progress = {
                 peer: self.progress.get(peer) or Progress(next_index=self.log.last_index + 1)
@@ -369,7 +369,24 @@ class Node:
             }
         if self.transfer_target is not None and self.transfer_target not in self.voters:
             self.transfer_target = None
-        self.immediate.append(PeersChanged(tuple(others)))
+        silent = self.is_removed and self.role is not Role.LEADER
+        self.immediate.append(PeersChanged(() if silent else tuple(known.values())))
+
+    def _known(self) -> dict[str, Member]:
+        """Everybody of the group, and of those before that may come back.
+
+        Until a removal is committed it can be taken back, by a leader whom it removes.
+        """
+        base = next((at for at, _ in reversed(self.groups) if at <= self.commit_index), 0)
+        groups = [tuple(member for member, _ in self.leaving.values())]
+        groups += [group.members for at, group in self.groups if at >= base]
+        known = {one.id: one for group in groups for one in group if one.id != self.id}
+        return dict(sorted(known.items()))
+
+    @property
+    def peer_members(self) -> tuple[Member, ...]:
+        """Whom this node speaks to."""
+        return tuple(self._known().values())
 
     def _group_committed(self) -> None:
         if self.asked is not None and self.asked[1] <= self.commit_index:
@@ -378,7 +395,7 @@ class Node:
         self.note("raft_members_changed", voters=list(self.voters), members=list(self.members))
         if self.is_removed and self.role is not Role.LEADER:
             self.note("raft_removed", "warning", members=list(self.members))
-            self.immediate.append(PeersChanged(()))
+        self._regroup()
 
     # -- log -------------------------------------------------------------------------------
 

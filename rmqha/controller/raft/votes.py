@@ -36,6 +36,9 @@ def start_pre_vote(node: Node, now_ms: int) -> None:
     """
     if node.installing or not node.may_stand:
         node.reset_election_timer(now_ms)
+        if node.leader_id is not None:
+            # Whoever asks this node for the leader must not be sent to one that is gone.
+            node.become_follower(now_ms, node.term, None)
         return
     node.role = Role.PRE_CANDIDATE
     node.leader_id = None

@@ -1,0 +1,160 @@
+"""Requests about the controllers' own group: who is in it, who leads, and how each node sees things.
+
+Codes of our own: 60020 changes the members, 60021 hands leadership over, 60022 shows one node's
+view. All but the last are for the leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.controller.aio.raft_node import RaftNode
+from rmqha.controller.machine import ControllerMachine
+from rmqha.controller.metadata.decide import NOT_LEADER
+from rmqha.controller.raft.members import Member
+from rmqha.controller.raft.membership import NOT_LEADER as NOT_OUR_GROUP
+from rmqha.controller.raft.membership import UNDER_WAY
+from rmqha.controller.settings import is_node_id
+from rmqha.controller.view import controller_view
+from rmqha.remoting import fastjson
+from rmqha.remoting.address import parse_address
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock
+
+CODES = frozenset(
+    {
+        int(RequestCode.CHANGE_CONTROLLER_MEMBERS),
+        int(RequestCode.TRANSFER_CONTROLLER_LEADER),
+        int(RequestCode.GET_CONTROLLER_VIEW),
+    }
+)
+TRANSFER_MS = 2_000
+WAIT_MS_MAX = 600_000
+LOOK_MS = 20
+CHANGES_MAX = 8
+"""So many requests may wait for their change at a time."""
+
+
+class GroupRequests:
+    """Answers them for one node.
+
+    Args:
+        group: the group's name.
+        raft, machine: the node.
+        tasks: what waits is started here.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        raft: RaftNode,
+        machine: ControllerMachine,
+        *,
+        clock: Clock,
+        tasks: Tasks,
+        log: Logger,
+    ) -> None:
+        self._group = group
+        self._raft = raft
+        self._machine = machine
+        self._clock = clock
+        self._tasks = tasks
+        self._log = log
+        self._waiting = 0
+
+    def answer(self, connection: Connection, command: RemotingCommand) -> None:
+        """Answer one of :data:`CODES`, now or when it is done."""
+        if command.code == RequestCode.GET_CONTROLLER_VIEW:
+            connection.send(self._view(command))
+        elif not self._raft.is_ready_leader:
+            connection.send(command.reply(NOT_LEADER.code, NOT_LEADER.remark))
+        elif self._waiting >= CHANGES_MAX:
+            connection.send(command.reply(ResponseCode.SYSTEM_BUSY, UNDER_WAY))
+        else:
+            self._waiting += 1
+            self._tasks.start(self._later(connection, command), name="group request")
+
+    async def _later(self, connection: Connection, command: RemotingCommand) -> None:
+        fields = command.ext_fields or {}
+        try:
+            if command.code == RequestCode.TRANSFER_CONTROLLER_LEADER:
+                code, remark = await self._transfer(fields)
+            else:
+                code, remark = await self._change(fields)
+        finally:
+            self._waiting -= 1
+        self._log.log(
+            "warning", "group_change_asked", address=connection.peer, asked=dict(fields),
+            request=command.code, code=int(code), remark=remark,
+        )  # fmt: skip
+        if not connection.is_closing:
+            connection.send(command.reply(code, remark or None))
+
+    # -- members -----------------------------------------------------------------------------
+
+    async def _change(self, fields: Mapping[str, str]) -> tuple[ResponseCode, str]:
+        """Let a node join, and wait until it votes; or remove one."""
+        joins = fields.get("action") == "add"
+        try:
+            member = _member(fields, joins=joins)
+            wait_ms = min(WAIT_MS_MAX, max(0, int(fields.get("waitMs", "0"))))
+        except (ConfigInvalid, ValueError) as error:
+            return ResponseCode.SYSTEM_ERROR, str(error)
+        end_ms = self._clock.now_ms() + wait_ms
+        while (reason := await self._raft.change_members(member, joins=joins)) == UNDER_WAY:
+            if self._clock.now_ms() >= end_ms:
+                return ResponseCode.SYSTEM_BUSY, reason
+            await self._clock.sleep(LOOK_MS)
+        if reason == NOT_OUR_GROUP:
+            return ResponseCode.CONTROLLER_NOT_LEADER, reason
+        if reason:
+            return ResponseCode.SYSTEM_ERROR, reason
+        while joins and member.id not in self._raft.members().voters:
+            if self._clock.now_ms() >= end_ms or not self._raft.leads():
+                return ResponseCode.SUCCESS, "it joins, and votes when it has caught up"
+            await self._clock.sleep(LOOK_MS)
+        return ResponseCode.SUCCESS, ""
+
+    async def _transfer(self, fields: Mapping[str, str]) -> tuple[ResponseCode, str]:
+        target = fields.get("nodeId") or None
+        voters = self._raft.members().voters
+        if target == self._raft.node_id:
+            return ResponseCode.SUCCESS, ""
+        if target is not None and target not in voters:
+            return ResponseCode.SYSTEM_ERROR, f"{target} is not among {', '.join(voters)}"
+        if len(voters) == 1:
+            return ResponseCode.SYSTEM_ERROR, "there is no other member to lead"
+        if await self._raft.transfer_leadership(target, TRANSFER_MS):
+            return ResponseCode.SUCCESS, ""
+        return ResponseCode.SYSTEM_ERROR, f"{target or 'nobody'} could not take over"
+
+    def _view(self, command: RemotingCommand) -> RemotingCommand:
+        core = self._raft.core
+        if core is None:
+            return command.reply(ResponseCode.SYSTEM_BUSY, "this node reads its store")
+        view = controller_view(
+            self._group, core.node, core.leader_id, self._raft.applied_index,
+            self._machine.state.sets,
+        )  # fmt: skip
+        return command.reply(ResponseCode.SUCCESS, body=fastjson.dumps(view))
+
+
+def _member(fields: Mapping[str, str], *, joins: bool) -> Member:
+    """The node that a request names.
+
+    Raises:
+        ConfigInvalid: its id or address cannot be used.
+    """
+    node_id = fields.get("nodeId", "")
+    if fields.get("action") not in ("add", "remove") or not node_id:
+        raise ConfigInvalid("action add or remove, and nodeId, must be given")
+    if not joins:
+        return Member(node_id, "", 0)
+    if not is_node_id(node_id):
+        raise ConfigInvalid(f"{node_id!r} is no id of letters, digits, dots and underscores")
+    return Member(node_id, *parse_address(fields.get("address", "")))
