@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from rmqha.controller.metadata.elections import Election
 from rmqha.controller.metadata.status import BrokerSetStatus, ReplicaStatus, Status
-from rmqha.controller.settings import ControllerConfig
+from rmqha.controller.settings import ControllerConfig, Peer
 from rmqha.remoting.broker_figures import UNKNOWN, Figures
 from rmqha.web.document import (
     BrokerSetView,
@@ -28,6 +28,7 @@ class NodeFacts(NamedTuple):
         leader_id: whom this node follows; None when it knows of none.
         commit_index: of the Raft log.
         time_ms, started_ms: since 1970.
+        peers: the group as it is now.
     """
 
     role: str
@@ -37,6 +38,7 @@ class NodeFacts(NamedTuple):
     version: str
     time_ms: int
     started_ms: int
+    peers: tuple[Peer, ...]
 
 
 def addresses(status: Status) -> Iterable[str]:
@@ -75,7 +77,7 @@ def document(
             ControllerView(
                 peer.id, peer.address, peer.id == facts.leader_id, peer.id == config.self_id
             )
-            for peer in config.peers
+            for peer in facts.peers
         ),
         tuple(_set(one, figures) for one in status["broker_sets"]),
         tuple(ElectionView(*one) for one in elections),

@@ -91,6 +91,6 @@ class LivenessWatch:
                 and logs[other] <= logs[hub]
                 and (other == hub or cluster.net.is_linked(hub, other))
             ]
-            if len(voters) > len(group) // 2:
+            if hub in group and len(voters) > len(group) // 2:
                 return hub
         return None

@@ -44,6 +44,15 @@ STATIC = {
 """A static topic as broker-a, the only one, knows it."""
 
 
+VIEW = {
+    "nodeId": "n0", "role": "leader", "term": 3, "leaderId": "n0", "appliedIndex": 9,
+    "commitIndex": 9, "members": [{"id": "n0", "address": "HERE", "votes": True}],
+    "brokerSets": {"broker-a": {"masterBrokerId": 1, "masterEpoch": 2, "syncStateSet": [1]}},
+}  # fmt: skip
+"""What one controller believes."""
+OWN = {60020: {}, 60021: {}, 60022: VIEW}
+
+
 _USER = b'{"username":"ann","password":"p","userType":"Super","userStatus":"enable"}'
 _ACL = b'{"subject":"User:ann","policies":[]}'
 KEPT = {3004: _USER, 3005: b"[" + _USER + b"]", 3009: _ACL, 3010: b"[" + _ACL + b"]"}
@@ -86,12 +95,14 @@ class Cluster:
             return self._here(command, last_answer("127.0.0.1:30911", 1007))
         if command.code in {1002, 1006, 1009, 1010, 1011}:
             return self._here(command, last_answer(CONTROLLER, command.code))
+        if command.code in OWN:
+            return command.reply(
+                0, body=fastjson.dumps(OWN[command.code]).replace(b"HERE", self.address.encode())
+            )
         if command.code == 351:
             return command.reply(0, body=fastjson.dumps(STATIC))
-        if 3001 <= command.code <= 3010:
+        if 3001 <= command.code <= 3010 or command.code == 513:
             return command.reply(0, body=KEPT.get(command.code, b""))
-        if command.code == 513:
-            return command.reply(0)
         if command.code in FIRST:
             return self._here(command, FIRST[command.code])
         return unsupported(command)
@@ -138,6 +149,10 @@ def lines_of(cluster: Cluster) -> dict[str, list[str]]:
     return {
         "getControllerMetaData": ["-a", here],
         "getSyncStateSet": ["-a", here, "-b", "broker-a"],
+        "controllerViews": ["-a", here],
+        "addController": ["-a", here, "-i", "n9", "--address", here],
+        "removeController": ["-a", here, "-i", "n9"],
+        "transferControllerLeader": ["-a", here, "-i", "n1"],
         "getBrokerEpoch": ["-n", here, "-b", "broker-a"],
         "electMaster": ["-a", here, "-b", "2", "-bn", "broker-a", "-c", "DefaultCluster"],
         "cleanBrokerMetadata": ["-a", here, "-b", "1", "-bn", "broker-a", "-c", "DefaultCluster"],
@@ -188,7 +203,8 @@ def lines_of(cluster: Cluster) -> dict[str, list[str]]:
 
 NAMES = sorted(main.commands)
 ASKS = {
-    "addWritePerm": 327, "brokerConsumeStats": 317, "brokerStatus": 28, "cleanBrokerMetadata": 1011,
+    "addController": 60020, "removeController": 60020, "transferControllerLeader": 60021,
+    "controllerViews": 60022, "addWritePerm": 327, "brokerConsumeStats": 317, "brokerStatus": 28, "cleanBrokerMetadata": 1011,
     "clusterList": 106, "consumeMessage": 11, "consumerProgress": 208, "deleteTopic": 215,
     "electMaster": 1002, "getBrokerConfig": 26, "getBrokerEpoch": 1007, "getControllerConfig": 1010,
     "getControllerMetaData": 1005, "getSyncStateSet": 1006, "haStatus": 907, "queryMsgById": 12,

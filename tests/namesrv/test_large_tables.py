@@ -87,7 +87,9 @@ def test_body_when_read_in_one_go_then_it_says_what_it_says_member_by_member(val
 
 def test_body_when_its_text_is_no_utf8_then_refused_and_nothing_breaks() -> None:
     """Found by fuzzing: the short way raised what the port does not expect."""
-    body = fastjson.dumps({"topicConfigSerializeWrapper": {"topicConfigTable": {"T?": {"topicName": "T?"}}}})
+    body = fastjson.dumps(
+        {"topicConfigSerializeWrapper": {"topicConfigTable": {"T?": {"topicName": "T?"}}}}
+    )
     assert usual_body(body) is not None
     broken = body.replace(b"T?", b"T\x91")
     assert usual_body(broken) is None

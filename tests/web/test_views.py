@@ -99,7 +99,9 @@ def test_controller_when_shown_then_the_furthest_log_is_the_measure_and_the_dead
         user_home="/home/u",
     )
     figures = {"h:1": Figures(5.0, 6.0, 120), "h:2": Figures(1.0, 1.0, 30)}
-    shown = document(config, NodeFacts("leader", 1, "n0", 9, "v", 10, 1), status, (), figures)
+    shown = document(
+        config, NodeFacts("leader", 1, "n0", 9, "v", 10, 1, config.peers), status, (), figures
+    )
     (view,) = shown.broker_sets
     assert [one.max_offset for one in view.replicas] == [120, 40, None]
     assert [one.gap_bytes for one in view.replicas] == [0, 80, None]

@@ -93,6 +93,12 @@ class Collector(PrometheusCollector):
         yield changes
         for name, text, value in (
             ("rmqha_raft_voter", "0 while the store is new or being caught up", metrics.may_vote),
+            (
+                "rmqha_raft_members",
+                "Controllers in the group, those that join too",
+                metrics.members,
+            ),
+            ("rmqha_raft_voters", "Controllers that majorities are made of", metrics.voters),
             ("rmqha_raft_no_space", "1 while the disk is full", metrics.no_space),
             (
                 "rmqha_raft_election_timeout_milliseconds",

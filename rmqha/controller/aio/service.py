@@ -240,6 +240,8 @@ class ControllerService:
         core = self.raft.core
         if core is not None:
             self.metrics.may_vote = int(core.node.may_vote)
+            self.metrics.members = len(core.node.members)
+            self.metrics.voters = len(core.node.voters)
             self.metrics.election_timeout_ms = core.node.patience.election_min_ms
         self.metrics.no_space = int(self.raft.no_space)
         return self.machine.status(self._clock.now_ms())
@@ -249,7 +251,12 @@ class ControllerService:
         core = self.raft.core
         if core is None:
             return "its store is being read"
-        return not_ready(leader_id=core.leader_id, may_vote=core.node.may_vote)
+        return not_ready(
+            leader_id=core.leader_id,
+            may_vote=core.node.may_vote,
+            is_removed=core.node.is_removed,
+            votes=self.node_id in core.node.voters,
+        )
 
     def elected_master(self, broker_name: str) -> tuple[str, int, frozenset[str]] | None:
         """Address and epoch of a set's master, and all addresses; None without set or master.

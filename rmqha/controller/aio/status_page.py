@@ -38,6 +38,7 @@ class ControllerPage:
             __version__,
             self._clock.wall_ms(),
             self._started_ms,
+            service.raft.member_peers(),
         )
         figures = self._figures.of(addresses(status))
         return document(service.config, facts, status, service.elections.newest(), figures)

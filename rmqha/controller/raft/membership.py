@@ -20,7 +20,7 @@ is still sent what makes it know that, for a while.
 from __future__ import annotations
 
 from rmqha.controller.raft import append
-from rmqha.controller.raft.events import MembersAnswered, MembersAsked
+from rmqha.controller.raft.events import MembersAnswered, MembersAsked, PeersChanged
 from rmqha.controller.raft.members import MEMBERS_MAX, Member, Members, encode_members
 from rmqha.controller.raft.messages import Entry, TimeoutNow
 from rmqha.controller.raft.node import Node, Role
@@ -80,6 +80,8 @@ def after_step(node: Node, now_ms: int) -> None:
     node.note("raft_removed_leader", successor=best, term=node.term)
     node.send(best, TimeoutNow(node.term, node.id))
     node.become_follower(now_ms, node.term, None)
+    node.note("raft_removed", "warning", members=list(node.members))
+    node.sends_after.append(PeersChanged(()))
 
 
 def leadership_lost(node: Node) -> None:

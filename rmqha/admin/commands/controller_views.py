@@ -1,0 +1,131 @@
+"""controllerViews: what every controller believes, side by side.
+
+Not in the Java tool, which asks one node and believes it. Nodes apply the same log at their own
+pace, so views that differ are looked at again: what differs still, or differs at the same index
+of the log, is DIVERGENT.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rmqha.admin.report import Report, Table
+from rmqha.admin.spec import CommandSpec, controllers_option
+from rmqha.base.errors import RmqhaError
+from rmqha.client.exchange import Exchange, Refused, Unreachable, ask
+from rmqha.remoting import fastjson
+from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.command import RemotingCommand
+
+MATCHING, DIVERGENT, UNAVAILABLE = "MATCHING", "DIVERGENT", "UNAVAILABLE"
+LOOKS = 5
+_NODES = ("Controller", "Address", "Role", "Term", "Leader", "Applied", "Votes", "Members")
+_SETS = ("Broker set", "View", "Master", "Epoch", "SyncStateSet", "Set epoch", "As seen by")
+
+
+def run(controllers: tuple[str, ...]) -> Exchange[Report]:
+    """Ask every controller that is given, and every member that they name.
+
+    Raises:
+        Refused: nobody showed a view, and one refused to; Java's controllers do.
+        Unreachable: no controller answered.
+    """
+    for _ in range(LOOKS):
+        views, failures = yield from _look(controllers)
+        if not any(_state_of(name, views, needed=1) == DIVERGENT for name in _names(views)):
+            break
+    if not views:
+        refused = next((one for one in failures if isinstance(one, Refused)), None)
+        raise refused or Unreachable("; ".join(map(str, failures)))
+    newest = max(views.values(), key=lambda view: (view["term"], view["commitIndex"]))
+    voters = sum(bool(member["votes"]) for member in newest["members"])
+    sets = {name: _state_of(name, views, needed=voters // 2 + 1) for name in _names(views)}
+    rows = [row for name, state in sets.items() for row in _set_rows(name, state, views)]
+    nodes = [_node_row(member, views) for member in newest["members"]]
+    data = {"members": newest["members"], "views": views, "brokerSets": sets}
+    plain = "".join(f"{name}\t{state}\n" for name, state in sets.items())
+    tables = (Table("Controllers", _NODES, nodes), Table("Broker sets", _SETS, rows))
+    return Report(plain, data, tables, tuple(failures))
+
+
+def _look(
+    controllers: tuple[str, ...],
+) -> Exchange[tuple[dict[str, dict[str, Any]], list[RmqhaError]]]:
+    """Views by node id, of all who can be reached."""
+    waiting, asked = [*controllers], set()
+    views: dict[str, dict[str, Any]] = {}
+    failures: list[RmqhaError] = []
+    while waiting:
+        address = waiting.pop(0)
+        if address in asked:
+            continue
+        asked.add(address)
+        try:
+            request = RemotingCommand(RequestCode.GET_CONTROLLER_VIEW)
+            answer = yield from ask(address, request)
+        except (Refused, Unreachable) as error:
+            failures.append(error)
+            continue
+        view = fastjson.loads(answer.body)
+        views[view["nodeId"]] = view
+        waiting += [member["address"] for member in view["members"]]
+    return views, failures
+
+
+def _names(views: dict[str, dict[str, Any]]) -> list[str]:
+    return sorted({name for view in views.values() for name in view["brokerSets"]})
+
+
+def _members(views: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Views that count: who was removed, or has never been one, keeps what it knew then."""
+    return {
+        node: view
+        for node, view in views.items()
+        if view["role"] != "removed" and any(one["id"] == node for one in view["members"])
+    }
+
+
+def _state_of(name: str, views: dict[str, dict[str, Any]], needed: int) -> str:
+    """Whether all who answered agree about a set, if they are enough to say so."""
+    counted = _members(views)
+    seen = {fastjson.dumps(view["brokerSets"].get(name)) for view in counted.values()}
+    if len(seen) > 1:
+        return DIVERGENT
+    return MATCHING if len(counted) >= needed else UNAVAILABLE
+
+
+def _node_row(member: dict[str, Any], views: dict[str, dict[str, Any]]) -> tuple[object, ...]:
+    view = views.get(member["id"])
+    votes = "yes" if member["votes"] else "joins"
+    if view is None:
+        return (member["id"], member["address"], UNAVAILABLE, None, None, None, votes, None)
+    members = ",".join(one["id"] for one in view["members"])
+    facts = (view["role"], view["term"], view["leaderId"], view["appliedIndex"])
+    return (member["id"], member["address"], *facts, votes, members)
+
+
+def _set_rows(name: str, state: str, views: dict[str, dict[str, Any]]) -> list[tuple[object, ...]]:
+    """A row for each way in which the set is seen, with the nodes that see it so."""
+    seen: dict[bytes, list[str]] = {}
+    for node, view in sorted(_members(views).items()):
+        seen.setdefault(fastjson.dumps(view["brokerSets"].get(name)), []).append(node)
+    rows: list[tuple[object, ...]] = []
+    for packed, nodes in seen.items():
+        one = fastjson.loads(packed) or {}
+        rows.append((
+            name, state, one.get("masterBrokerId"), one.get("masterEpoch"),
+            ",".join(map(str, one.get("syncStateSet", ()))), one.get("syncStateSetEpoch"),
+            ",".join(nodes),
+        ))  # fmt: skip
+    return rows
+
+
+def _options() -> list[click.Option]:
+    return [controllers_option()]
+
+
+SPEC = CommandSpec(
+    "controllerViews", "Compare what every controller believes.", _options, run, repeats=True
+)

@@ -1,0 +1,164 @@
+"""Controllers as processes whose group changes while brokers ask them: 3 to 5 to 3, all replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rmqha.cli.mqadmin import main
+from rmqha.testing.real import wire
+from tests.cli.nodes import GET_METADATA_INFO, GET_REPLICA_INFO, Group, Node, group, join
+
+pytestmark = pytest.mark.slow
+
+PAUSE_MAX_S = 1.0
+"""Beside other tests; ``bin/bench members`` measures what it takes on a machine of its own."""
+
+
+@pytest.fixture
+def trio(tmp_path: Path) -> Iterator[Group]:
+    with group(tmp_path) as one:
+        yield one
+        for node in one.nodes:
+            node.kill()
+
+
+def joiner(trio: Group, folder: Path, number: int) -> Node:
+    """A node more, whose file names the founders and itself."""
+    port = trio.spare_ports.pop()
+    name = f"n{number}"
+    founders = trio.nodes[0].properties["controllerDLegerPeers"]
+    node = Node(folder, name, port, {
+        **trio.nodes[0].properties,
+        "controllerDLegerPeers": f"{founders};{name}-127.0.0.1:{port}",
+        "controllerDLegerSelfId": name,
+        "controllerStorePath": str(folder / f"store{number}"),
+        "configStorePath": str(folder / f"stored{number}" / "controller.properties"),
+    })  # fmt: skip
+    trio.nodes.append(node)
+    return node.start().wait_boot()
+
+
+def mqadmin(*line: str) -> Result:
+    return CliRunner().invoke(main, [*line])
+
+
+def done(*line: str) -> dict[str, str]:
+    result = mqadmin(*line, "--json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, str] = json.loads(result.stdout)
+    return found
+
+
+class Reader(threading.Thread):
+    """Asks for a set's master again and again, as a broker does: of whoever leads."""
+
+    def __init__(self, addresses: list[str], name: str) -> None:
+        super().__init__()
+        self.addresses = addresses
+        self.set_name = name
+        self.over = threading.Event()
+        self.answers = 0
+        self.wrong: list[str] = []
+        self.longest_s = 0.0
+
+    def run(self) -> None:
+        last_s = time.monotonic()
+        while not self.over.is_set():
+            for address in self._leaders():
+                last_s = self._read_from(address, last_s)
+
+    def _leaders(self) -> list[str]:
+        for address in [*self.addresses]:
+            try:
+                ext = wire.invoke(address, GET_METADATA_INFO).ext
+            except OSError:
+                continue
+            if ext.get("controllerLeaderAddress"):
+                return [ext["controllerLeaderAddress"]]
+        return []
+
+    def _read_from(self, address: str, last_s: float) -> float:
+        try:
+            with contextlib.closing(wire.Connection(address)) as connection:
+                return self._ask(connection, last_s)
+        except OSError:
+            return last_s
+
+    def _ask(self, connection: wire.Connection, last_s: float) -> float:
+        while not self.over.is_set():
+            answer = connection.invoke(GET_REPLICA_INFO, {"brokerName": self.set_name})
+            if answer.code == 2007:
+                break
+            now_s = time.monotonic()
+            self.answers += 1
+            self.longest_s = max(self.longest_s, now_s - last_s)
+            last_s = now_s
+            if answer.code != 0 or answer.ext.get("masterBrokerId") != "1":
+                self.wrong.append(str(answer))
+        return last_s
+
+
+def test_members_when_all_are_replaced_under_load_then_no_read_fails(
+    trio: Group, tmp_path: Path
+) -> None:
+    """Three founders, two more, the founders go one by one, the last is the leader: nothing fails."""
+    leader = trio.wait_leader()
+    connection = join(leader, "broker-a", 1)
+    addresses = [node.address for node in trio.nodes]
+    reader = Reader(addresses, "broker-a")
+    reader.start()
+    try:
+        for number in (3, 4, 5):
+            node = joiner(trio, tmp_path, number)
+            addresses.append(node.address)
+            assert done("addController", "-a", leader.address, "-i", node.name, "--address",
+                        node.address)["done"] == "joined"  # fmt: skip
+        founders = [node for node in trio.nodes[:3] if node is not leader] + [leader]
+        for node in founders:
+            done("removeController", "-a", trio.nodes[-1].address, "-i", node.name)
+            node.wait_logged("raft_removed")
+            node.kill()
+        views = done("controllerViews", "-a", trio.nodes[-1].address)
+    finally:
+        reader.over.set()
+        reader.join()
+    connection.close()
+    assert {one["id"] for one in views["members"]} == {"n3", "n4", "n5"}  # type: ignore[index]  # JSON
+    assert views["brokerSets"] == {"broker-a": "MATCHING"}
+    assert reader.wrong == []
+    assert reader.answers > 100
+    assert reader.longest_s < PAUSE_MAX_S
+    # The files of those who are left name founders that are gone: the log is right.
+    for node in trio.nodes[3:]:
+        node.kill()
+    for node in trio.nodes[3:]:
+        node.start()
+    for node in trio.nodes[3:]:
+        node.wait_boot().wait_logged("raft_members_differ")
+    del trio.nodes[:3]
+    assert trio.wait_leader().ask(GET_REPLICA_INFO, {"brokerName": "broker-a"}).code == 0
+
+
+def test_member_when_it_joins_then_it_is_ready_only_with_a_vote_and_can_lead(
+    trio: Group, tmp_path: Path
+) -> None:
+    leader = trio.wait_leader()
+    node = joiner(trio, tmp_path, 3)
+    done("addController", "-a", leader.address, "-i", "n3", "--address", node.address)
+    assert done("transferControllerLeader", "-a", leader.address, "-i", "n3")["done"] == "leads"
+    assert trio.wait_leader() is node
+    peers = node.ask(GET_METADATA_INFO).ext["peers"]
+    assert f"n3:{node.address};" in peers
+    refused = mqadmin("transferControllerLeader", "-a", leader.address, "-i", "n7")
+    assert refused.exit_code != 0
+    assert "n7 is not among" in refused.output
+    refused = mqadmin("addController", "-a", leader.address, "-i", "n0", "--address", "other:1")
+    assert "n0 is a member at" in refused.output
