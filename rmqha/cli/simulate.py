@@ -11,6 +11,7 @@ import click
 
 from rmqha.sim.batch import Played, Run, Totals, play_batch
 from rmqha.sim.coverage import missing
+from rmqha.sim.members_swarm import make_members_swarm, missing_happenings, run_members_seed
 from rmqha.sim.replica_swarm import run_replica_seed
 from rmqha.sim.service_swarm import SERVED, SERVICE_SETS, run_service_seed
 from rmqha.sim.shrink import same_failure, shrink
@@ -50,6 +51,9 @@ SEED_LINES_MAX = 200
     help="Real replicas whose delays, timers, transactions, pops and locks are used.",
 )
 @click.option(
+    "--members", is_flag=True, help="Controllers that join and leave their group, among faults."
+)
+@click.option(
     "--tail",
     default=0,
     type=click.IntRange(min=0),
@@ -76,14 +80,18 @@ def main(
     *,
     replicas: bool,
     services: bool,
+    members: bool,
     shrinking: bool,
 ) -> None:
     """Replay a simulated cluster under faults; the same SEED prints the same bytes."""
     if history is not None and (count != 1 or not replicas):
         raise click.UsageError("--history needs --replicas and one seed")
-    if replicas and services:
-        raise click.UsageError("--replicas and --services are different stories")
-    run = run_service_seed if services else run_replica_seed if replicas else run_seed
+    runs = [run for run, asked in (
+        (run_replica_seed, replicas), (run_service_seed, services), (run_members_seed, members),
+    ) if asked]  # fmt: skip
+    if len(runs) > 1:
+        raise click.UsageError("--replicas, --services and --members are different stories")
+    run: Run = runs[0] if runs else run_seed
     if count == 1:
         failed = _play_one(run, seed, tail, history)
     else:
@@ -126,7 +134,8 @@ def _summary(outcome: Outcome) -> Played:
 
 
 def _line(run: Run, one: Played) -> str:
-    checked = "answers checked" if run is run_seed else "messages acknowledged"
+    answers = run in (run_seed, run_members_seed)
+    checked = "answers checked" if answers else "messages acknowledged"
     return (
         f"seed {one.seed} ok: {one.virtual_ms / 1000:.1f} s, {one.faults} faults,"
         f" {one.elections} elections, {one.reads} {checked}, well again after"
@@ -161,6 +170,8 @@ def _uncovered(run: Run, first: int, totals: Totals) -> list[str]:
     """What should have happened in a long batch, and did not."""
     if run is run_seed:
         return missing(totals.counts, make_swarm(first).kinds, NAMES)
+    if run is run_members_seed:
+        return missing_happenings(totals.counts, make_members_swarm(first).kinds)
     wanted = (*SERVED, *SERVICE_SETS) if run is run_service_seed else ()
     return [name for name in wanted if not totals.counts[name]]
 

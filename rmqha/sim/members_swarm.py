@@ -46,6 +46,7 @@ class MemberFaults(Faults):
             "add controller": Kind(self.draw, self.add),
             "remove controller": Kind(self.draw, self.remove),
             "replace controller": Kind(self.draw_two, self.replace),
+            "grab the group": Kind(self.draw_grab, self.grab),
         }
 
     def draw(self) -> Args | None:
@@ -72,6 +73,33 @@ class MemberFaults(Faults):
         """Both at once, for who does not wait for an answer."""
         added = joins != leaves and self.add(asked, joins)
         return added and self.remove(asked, leaves)
+
+    def draw_grab(self) -> Args | None:
+        """The leader and some others, on one side of a cut."""
+        leader = self.cluster.leader()
+        if leader is None:
+            return None
+        others = [host for host in self.cluster.controller_hosts if host != leader]
+        return (leader, *self.rng.sample(others, self.rng.randint(0, len(others) - 1)))
+
+    def grab(self, leader: str, *inside: str) -> bool:
+        """A leader is told to take in all who stay with it and to leave out all others, at a time.
+
+        Then they are parted. If it could do so, both sides would have a majority.
+        """
+        cluster = self.cluster
+        if leader not in cluster.listening:
+            return False
+        for host in cluster.controller_hosts:
+            joins = host in inside
+            if host != leader and joins != (f"n{host[1:]}" in self._group(leader)):
+                self._change(leader, host, joins=joins)
+        for one in (leader, *inside):
+            for other in self.story.everyone():
+                if other not in (leader, *inside):
+                    cluster.net.cut(one, other)
+                    cluster.net.cut(other, one)
+        return True
 
     def _group(self, asked: str) -> tuple[str, ...]:
         return self.cluster.group(asked) if asked in self.cluster.listening else ()
@@ -105,7 +133,12 @@ class MembersSwarm(Swarm):
         for name in LOSES:
             del self.kinds[name]
         self.kinds |= MemberFaults(self).kinds()
-        self.weights |= {"add controller": 6, "remove controller": 5, "replace controller": 3}
+        self.weights |= {
+            "add controller": 6,
+            "remove controller": 5,
+            "replace controller": 3,
+            "grab the group": 4,
+        }
 
     def finish(self) -> int:
         """Count what the group has become, then peace."""

@@ -88,7 +88,7 @@ def one_node_is_a_quorum(patch: pytest.MonkeyPatch) -> None:
 
 def one_vote_less_is_enough(patch: pytest.MonkeyPatch) -> None:
     """Half of the votes win an election."""
-    patch.setattr(votes, "majority", lambda members: max(1, members // 2))
+    patch.setattr(node, "majority", lambda members: max(1, members // 2))
 
 
 def old_logs_win_elections(patch: pytest.MonkeyPatch) -> None:
