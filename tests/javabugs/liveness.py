@@ -95,6 +95,13 @@ def silence_waits_for_a_scan(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Liveness, "next_deadline_ms", next_scan)
 
 
+def the_scan_never_runs(patch: pytest.MonkeyPatch) -> None:
+    """#10416, #9717: nobody looks for silent brokers."""
+    patch.setattr(Liveness, "expire", lambda *facts: [])
+    patch.setattr(Liveness, "next_deadline_ms", lambda self: None)
+    patch.setattr(scan, "wants_election", lambda *facts, **more: False)
+
+
 def followers_hear_nobody(patch: pytest.MonkeyPatch) -> None:
     """#5712: a node that does not lead takes no notice of a connection that closes."""
     honest = ControllerMachine._connection_closed
@@ -142,6 +149,9 @@ MUTANTS = (
            "test_heard_on_when_a_set_asks_then_only_its_brokers_of_that_connection_live_longer",
            "live.expire(11_000)"),
     Mutant(25, silence_waits_for_a_scan, MACHINE,
+           "test_failover_when_the_master_hangs_then_elected_after_its_timeout",
+           "driver.master() == (2, 2)"),
+    Mutant(41, the_scan_never_runs, MACHINE,
            "test_failover_when_the_master_hangs_then_elected_after_its_timeout",
            "driver.master() == (2, 2)"),
     Mutant(26, followers_hear_nobody, MACHINE,

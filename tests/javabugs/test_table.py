@@ -9,21 +9,24 @@ from msgspec import Struct
 
 from tests.javabugs import MUTANTS
 from tests.javabugs.mutant import ROOT
+from tests.reproduce.scenarios import SCENARIOS
 
 PAGE = ROOT / "docs" / "known-java-bugs.md"
 CELL = re.compile(r"(?<!\\)\|")
 LINK = re.compile(r"\[(test_\w+)\]\(\.\./tests/([^)]+)\)")
+SHOWN = re.compile(r"`bin/reproduce (\d+)`")
 NAME = re.compile(r"`(\w+)`")
 # Section by section of what was collected; further ones are added behind it.
-FIRST_KNOWN, LAST_KNOWN = 1, 40
+FIRST_KNOWN, LAST_KNOWN = 1, 41
 
 
 class Row(Struct, frozen=True):
-    """One row: its tests as (name, file below tests), its mutants' names."""
+    """One row: its tests as (name, file below tests), its mutants' names, what shows it."""
 
     number: int
     tests: frozenset[tuple[str, str]]
     mutants: frozenset[str]
+    shown: tuple[int, ...]
 
 
 def rows_of(text: str) -> list[Row]:
@@ -31,13 +34,14 @@ def rows_of(text: str) -> list[Row]:
     found = []
     for line in text.splitlines():
         cells = [one.strip() for one in CELL.split(line)[1:-1]]
-        if len(cells) > 3 and cells[0].isdigit():
-            _, _, _, _, tests, mutants, *_ = cells
+        if cells and cells[0].isdigit():
+            _, _, _, _, tests, mutants, shown = cells
             found.append(
                 Row(
                     int(cells[0]),
                     frozenset(LINK.findall(tests)),
                     frozenset(NAME.findall(mutants)),
+                    tuple(int(one) for one in SHOWN.findall(shown)),
                 )
             )
     return found
@@ -53,6 +57,10 @@ def complaints(rows: list[Row]) -> list[str]:
         wrong += [f"row {row.number}: mutant {name}" for name in sorted(strangers)]
         missing = {(mutant.test, mutant.file) for mutant in mine} - row.tests
         wrong += [f"row {row.number} does not name {name}" for name, _ in sorted(missing)]
+        expected = (row.number,) if row.number in SCENARIOS else ()
+        if row.shown != expected:
+            wrong.append(f"row {row.number} is shown by {row.shown}, not by {expected}")
+    wrong += [f"no row {one} to show" for one in SCENARIOS if one not in {r.number for r in rows}]
     unknown = {mutant.number for mutant in MUTANTS} - {row.number for row in rows}
     return wrong + [f"no row {number}" for number in sorted(unknown)]
 
@@ -83,6 +91,9 @@ def test_mutant_when_read_then_it_says_what_it_is(mutant: object) -> None:
             "row 4 does not name test_elect_when_offsets",
         ),
         ("\n| 4 |", "\n| 400 |", "no row 4"),
+        ("\n| 4 |", "\n| 400 |", "no row 4 to show"),
+        ("`bin/reproduce 4`", "", "row 4 is shown by"),
+        ("`bin/reproduce 4`", "`bin/reproduce 5`", "row 4 is shown by"),
     ],
 )
 def test_table_when_it_is_wrong_then_it_is_told(before: str, after: str, said: str) -> None:

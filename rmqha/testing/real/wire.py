@@ -154,6 +154,25 @@ class Connection(Struct):
             self.close()
             raise
 
+    def send(self, code: int, ext: Mapping[str, object], body: bytes = b"") -> None:
+        """Send a request whose answer ``receive`` waits for."""
+        peer = self._connected(time.monotonic() + self.timeout_s)
+        peer.sendall(encode(code, ext, body, next(self._opaques)))
+
+    def receive(self) -> Answer:
+        """The next answer, whatever it answers.
+
+        Raises:
+            OSError: as ``invoke``.
+        """
+        deadline = time.monotonic() + self.timeout_s
+        peer = self._connected(deadline)
+        while True:
+            header, body = self._read_frame(peer, deadline)
+            if header.get("flag", 0) & 1:
+                fields = header.get("extFields") or {}
+                return Answer(header["code"], fields, body, header.get("remark") or "")
+
     def ask(
         self,
         code: int,
