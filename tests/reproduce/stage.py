@@ -51,7 +51,11 @@ class Stage:
 
     def broker(self, broker_id: int, name: str | None = None) -> Broker:
         """A broker of the scenario's set, or of another, that has said nothing yet."""
-        one = Broker(self.leader, name or self.name, broker_id)
+        return self.broker_at(self.leader, broker_id, name)
+
+    def broker_at(self, address: str, broker_id: int, name: str | None = None) -> Broker:
+        """The same, speaking to a controller that may not lead."""
+        one = Broker(address, name or self.name, broker_id)
         self._brokers.append(one)
         return one
 
@@ -85,6 +89,19 @@ class Stage:
     def ask(self, code: int, ext: dict[str, object], body: bytes = b"") -> wire.Answer:
         """A request to the leader by nobody in particular, as mqadmin would send it."""
         return wire.invoke(self.leader, code, ext, body, ANSWER_TIMEOUT_S)
+
+    def calm(self, duration_s: float = 1.0) -> int:
+        """Wait until one node has led for a while, all agreeing; returns it.
+
+        Nodes that another scenario has restarted find each other again meanwhile.
+        """
+        since, leader = time.monotonic(), self.controllers.wait_for_agreement()
+        while time.monotonic() - since < duration_s:
+            time.sleep(0.05)
+            now = self.controllers.wait_for_agreement()
+            if now != leader:
+                since, leader = time.monotonic(), now
+        return leader
 
     def followers(self) -> list[int]:
         """The nodes that do not lead."""

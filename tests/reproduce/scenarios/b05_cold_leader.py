@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
+from tests.reproduce.door import Door
 from tests.reproduce.finding import Finding, bug, right, unclear
 from tests.reproduce.scenario import Group, Scenario
-from tests.reproduce.stage import Stage
+from tests.reproduce.stage import Broker, Stage
 
 MASTER_COMES_S = 8.0
 """It was busy, or its name server was; its connection to the controller is new."""
@@ -23,6 +24,13 @@ class Seen(NamedTuple):
 def play(stage: Stage) -> Seen:
     """Only the slave is heard for eight seconds."""
     master, slave = stage.replicas(2)
+    with Door() as door:
+        # Whoever looks whether the master lives finds that it does.
+        master.enter(brokerAddress=door.address)
+        return _restarted(stage, master, slave)
+
+
+def _restarted(stage: Stage, master: Broker, slave: Broker) -> Seen:
     before = stage.seen()
     stage.controllers.restart(0)
     stage.controllers.wait_for_leader()

@@ -22,8 +22,8 @@ class Seen(NamedTuple):
 
 def play(stage: Stage) -> Seen:
     """SIGTERM, and the others are asked all the time."""
+    leader = stage.calm()
     followers = stage.followers()
-    leader = stage.controllers.wait_for_leader()
     ending = threading.Thread(target=stage.controllers.terminate, args=(leader,))
     begun = time.monotonic()
     ending.start()
