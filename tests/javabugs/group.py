@@ -31,9 +31,9 @@ def installs_are_asked_for_again(patch: pytest.MonkeyPatch) -> None:
     """dledger #319: a snapshot's receiver does not say that it has it, and gets it once more."""
     installed, requested = snapshots.installed, snapshots.on_snapshot_request
 
-    def untold(node: Any, meta: Any) -> None:
+    def untold(node: Any, *facts: Any) -> None:
         leader, node.leader_id = node.leader_id, None
-        installed(node, meta)
+        installed(node, *facts)
         node.leader_id = leader
 
     def from_the_start(node: Any, now_ms: int, message: Any) -> None:

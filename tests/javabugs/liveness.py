@@ -56,8 +56,8 @@ def a_cold_leader_trusts_its_empty_table(patch: pytest.MonkeyPatch) -> None:
     """#9682: a master that was never heard by this leader counts as dead."""
     honest = scan.wants_election
 
-    def cold(*facts: Any, notify: bool, cold_until_ms: int) -> bool:
-        return honest(*facts, notify=notify, cold_until_ms=0)
+    def cold(*facts: Any, **more: Any) -> bool:
+        return honest(*facts, **{**more, "cold_until_ms": 0})
 
     patch.setattr(scan, "wants_election", cold)
 
