@@ -54,7 +54,7 @@ def main(numbers: tuple[str, ...]) -> None:
     """Show known bugs of Java's controller on a real one (red) and on ours (green).
 
     NUMBERS are rows of docs/known-java-bugs.md, or "all"; without any, what can be shown is
-    listed. Needs Java 11 or newer and Maven, which fetches RocketMQ at first. Ends with 0 when
+    listed. Needs Java (tried with 17) and Maven, which fetches RocketMQ at first. Ends with 0 when
     every bug was seen on Java's controller and not on ours, with 1 when one was not, with 2 for
     wrong usage, with 3 without Java.
     """
