@@ -131,6 +131,7 @@ async def serve(config: ControllerConfig, path: str | None = None) -> int:
             log,
             service.rejected,
             service.not_ready,
+            service.election_history,
         )
     except STORE_ERRORS as error:
         complain("mqcontroller", error)

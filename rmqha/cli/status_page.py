@@ -31,6 +31,7 @@ async def start_status_page(
     log: Logger,
     rejected: Counter[str],
     not_ready: Callable[[], str | None],
+    elections: Callable[[str | None, int], bytes | None] | None = None,
 ) -> Callable[[], Awaitable[None]]:
     """Serve the page at ``statusPageHost:statusPagePort``; returns how to stop.
 
@@ -40,6 +41,7 @@ async def start_status_page(
             is several megabytes.
         rejected: counts connections that the port did not let in.
         not_ready: what the process lacks, for ``/readyz``; None for nothing.
+        elections: a controller's, for ``/elections.json``.
 
     Raises:
         OSError: the port cannot be used.
@@ -61,6 +63,7 @@ async def start_status_page(
         hosts=Hosts.of_machine(values["httpAllowedHosts"].split(",")),
         rejected=rejected,
         not_ready=not_ready,
+        elections=elections,
     )
     port = await server.start(*address)
     log.log("info", "status_page_started", url=f"http://{address[0]}:{port}/")

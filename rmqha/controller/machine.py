@@ -44,6 +44,7 @@ from rmqha.controller.metadata.decide_query import METADATA_NOT_EXIST, replica_i
 from rmqha.controller.metadata.decision import Context, Decision
 from rmqha.controller.metadata.digests import Digests
 from rmqha.controller.metadata.election_memory import ElectionMemory
+from rmqha.controller.metadata.election_stages import ElectionStages
 from rmqha.controller.metadata.events import (
     STATE_RECORDS,
     AlterSyncStateSet,
@@ -106,7 +107,9 @@ class ControllerMachine:
         self._applied_index = 0
         self._settings = MachineSettings()
         self.configure(settings or MachineSettings())
-        self._announcer = Announcer(self.state, self.liveness)
+        self.stages = ElectionStages()
+        self._wall_offset_ms: int | None = None
+        self._announcer = Announcer(self.state, self.liveness, self.stages)
         self._lanes = Lanes()
         self._proposals = Proposals()
         self.check_record = self._proposals.check
@@ -180,6 +183,8 @@ class ControllerMachine:
         Seldom has anything to do.
         """
         broker = self.liveness.heartbeat(now_ms, connection, beat)
+        if self.stages.awaited and broker is not None:
+            self.stages.heard(now_ms, broker.identity[1], broker.identity[2], beat.epoch)
         return () if broker is None else self._after_heartbeat(now_ms, broker)
 
     def read(
@@ -235,7 +240,7 @@ class ControllerMachine:
             elections=self._elections.counts,
         )
 
-    def _context(self, now_ms: int) -> Context:
+    def _context(self, now_ms: int, arrived_ms: int | None = None) -> Context:
         settings = self._settings
         return Context(
             now_ms,
@@ -245,6 +250,11 @@ class ControllerMachine:
             settings.broker_sets_max,
             settings.replicas_per_set_max,
             settings.cold_start_grace_ms,
+            arrived_ms,
+            self._wall_offset_ms,
+            settings.elections_per_set,
+            settings.elections_in_all,
+            self.stages,
         )
 
     # Requests
@@ -295,7 +305,7 @@ class ControllerMachine:
         return effects
 
     def _decide(self, now_ms: int, work: Work) -> Decision:
-        context = self._context(now_ms)
+        context = self._context(now_ms, work.arrived_ms)
         if work.request is None:
             wanted = ElectRequest(work.broker_name, None, False, "controller", work.reason)
             return elect_master(self.state, context, wanted)
@@ -338,6 +348,10 @@ class ControllerMachine:
             self.liveness.registration_changed(identity)
         if isinstance(what, ElectMaster) and applied.changed:
             self._elections.committed(now_ms, what, self._settings.renotify_window_ms)
+            self.stages.applied(
+                now_ms, what.broker_name, what.new_master_broker_id, what.master_epoch,
+                None if work is None or work.decision is None else work.proposed_ms,
+            )  # fmt: skip
         if work is None or work.decision is None:
             # Another node's decision, or one from before a restart: people read the leader's.
             return quiet(applied.note)
@@ -416,6 +430,7 @@ class ControllerMachine:
     def _leadership_changed(self, now_ms: int, event: LeadershipChanged) -> list[ControllerEffect]:
         effects = self._step_down()
         self._leader, self._term = event.is_leader, event.term
+        self._wall_offset_ms = event.wall_offset_ms
         facts = {"is_leader": event.is_leader, "term": event.term}
         effects.append(Note("controller_role_changed", facts=facts))
         if not event.is_leader:

@@ -21,5 +21,7 @@ def machine_settings(config: ControllerConfig) -> MachineSettings:
         cold_start_grace_ms=config.integer("coldStartGraceMs"),
         heartbeat_timeout_ms_max=config.integer("heartbeatTimeoutMaxMs"),
         adopt_unknown_brokers=config.boolean("adoptUnknownBrokers"),
+        elections_per_set=config.integer("electionHistoryPerSet"),
+        elections_in_all=config.integer("electionHistoryMax"),
         digest_every=config.integer("raftDigestEveryEntries"),
     )

@@ -62,6 +62,8 @@ DEFAULTS: dict[str, str] = {
     "adoptUnknownBrokers": "false",
     "brokerCloseGraceMs": "5",
     "coldStartGraceMs": "10000",
+    "electionHistoryMax": "10000",
+    "electionHistoryPerSet": "16",
     "heartbeatTimeoutMaxMs": "300000",
     "raftBytesPerRequestMax": "262144",
     "raftDigestEveryEntries": "1000",
@@ -92,6 +94,8 @@ DEFAULTS: dict[str, str] = {
 MUTABLE = frozenset(
     {
         "electMasterMaxRetryCount",
+        "electionHistoryMax",
+        "electionHistoryPerSet",
         "enableElectUncleanMaster",
         "isProcessReadEvent",
         "notifyBrokerRoleChanged",

@@ -76,6 +76,7 @@ class ElectionView(Struct, frozen=True):
         time_ms: when this node applied it; None for one of before it started.
         commit_ms: from the decision to a majority's disks; None on other nodes than the leader.
         result: ``elected``, ``elected unclean`` or ``no master``.
+        passed_over: who else was there, and why not: ``2 (not alive), 3 (shorter log)``.
     """
 
     time_ms: int | None
@@ -86,6 +87,7 @@ class ElectionView(Struct, frozen=True):
     reason: str
     result: str
     commit_ms: int | None = None
+    passed_over: str = ""
 
 
 class SegmentView(Struct, frozen=True):

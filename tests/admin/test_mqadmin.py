@@ -49,8 +49,8 @@ VIEW = {
     "commitIndex": 9, "members": [{"id": "n0", "address": "HERE", "votes": True}],
     "brokerSets": {"broker-a": {"masterBrokerId": 1, "masterEpoch": 2, "syncStateSet": [1]}},
 }  # fmt: skip
-"""What one controller believes."""
-OWN = {60020: {}, 60021: {}, 60022: VIEW}
+"""What one controller believes; no election is known."""
+OWN = {60011: {"elections": []}, 60020: {}, 60021: {}, 60022: VIEW}
 
 
 _USER = b'{"username":"ann","password":"p","userType":"Super","userStatus":"enable"}'
@@ -154,6 +154,7 @@ def lines_of(cluster: Cluster) -> dict[str, list[str]]:
         "removeController": ["-a", here, "-i", "n9"],
         "transferControllerLeader": ["-a", here, "-i", "n1"],
         "getBrokerEpoch": ["-n", here, "-b", "broker-a"],
+        "electionHistory": ["-a", here, "-b", "broker-a"],
         "electMaster": ["-a", here, "-b", "2", "-bn", "broker-a", "-c", "DefaultCluster"],
         "cleanBrokerMetadata": ["-a", here, "-b", "1", "-bn", "broker-a", "-c", "DefaultCluster"],
         "getControllerConfig": ["-a", here],
@@ -206,7 +207,7 @@ ASKS = {
     "addController": 60020, "removeController": 60020, "transferControllerLeader": 60021,
     "controllerViews": 60022, "addWritePerm": 327, "brokerConsumeStats": 317, "brokerStatus": 28, "cleanBrokerMetadata": 1011,
     "clusterList": 106, "consumeMessage": 11, "consumerProgress": 208, "deleteTopic": 215,
-    "electMaster": 1002, "getBrokerConfig": 26, "getBrokerEpoch": 1007, "getControllerConfig": 1010,
+    "electionHistory": 60011, "electMaster": 1002, "getBrokerConfig": 26, "getBrokerEpoch": 1007, "getControllerConfig": 1010,
     "getControllerMetaData": 1005, "getSyncStateSet": 1006, "haStatus": 907, "queryMsgById": 12,
     "queryMsgByKey": 12, "queryMsgByOffset": 11, "resetOffsetByTime": 222, "sendMessage": 310,
     "topicList": 206, "topicRoute": 105, "topicStatus": 202, "updateBrokerConfig": 25,

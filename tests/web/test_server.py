@@ -97,6 +97,36 @@ async def test_status_when_asked_for_then_the_document(client: aiohttp.ClientSes
         }  # fmt: skip
 
 
+async def test_elections_when_asked_for_then_those_of_a_set_or_of_all(source: Source) -> None:
+    """``/elections.json`` for scripts; a name server has none."""
+    asked: list[tuple[str | None, int]] = []
+
+    def elections(name: str | None, count: int) -> bytes | None:
+        asked.append((name, count))
+        return None if name == "gone" else b'{"elections":[]}'
+
+    server = StatusServer(source, elections=elections)
+    await server.start("127.0.0.1", 0)
+    other = StatusServer(source)
+    await other.start("127.0.0.1", 0)
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+    async with aiohttp.ClientSession(timeout=timeout) as client:
+        here = f"http://127.0.0.1:{server.port}/elections.json"
+        async with client.get(here) as answer:
+            assert answer.headers["Content-Type"].startswith("application/json")
+            assert await answer.json() == {"elections": []}
+        async with client.get(f"{here}?brokerName=broker-a&count=3") as answer:
+            assert answer.status == 200
+        assert asked == [(None, 50), ("broker-a", 3)]
+        for query, status in (("brokerName=gone", 404), ("count=-1", 400), ("count=\u0663", 400)):
+            async with client.get(f"{here}?{query}") as answer:
+                assert answer.status == status
+        async with client.get(f"http://127.0.0.1:{other.port}/elections.json") as answer:
+            assert answer.status == 404
+    await server.close()
+    await other.close()
+
+
 async def test_events_when_two_watch_then_one_document_serves_both(
     client: aiohttp.ClientSession, source: Source, server: StatusServer
 ) -> None:

@@ -1,26 +1,35 @@
-"""electMaster: make a given broker the master of its set."""
+"""electMaster: make a given broker the master of its set, or say who would win and why."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
+from rmqha.admin.commands.election_history import candidate_line, master_change
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, broker_name_option, cluster_option, controllers_option
 from rmqha.client.exchange import Exchange, ask_leader
 from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import BrokerMemberGroup, ElectMasterResponseBody
-from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 
 
 def run(
-    controllers: tuple[str, ...], broker_id: int, broker_name: str, cluster_name: str
+    controllers: tuple[str, ...],
+    broker_id: int,
+    broker_name: str,
+    cluster_name: str,
+    dry_run: bool = False,
 ) -> Exchange[Report]:
     """Ask the leader (1002) to prefer this broker; it refuses when the broker may not be master."""
     fields = ext_fields(
         clusterName=cluster_name, brokerName=broker_name, brokerId=broker_id, designateElect=True
     )
+    if dry_run:
+        return (yield from _would_elect(controllers, fields))
     request = RemotingCommand(RequestCode.CONTROLLER_ELECT_MASTER, ext_fields=fields)
     _, answer = yield from ask_leader(controllers, request)
     elected = answer.ext_fields or {}
@@ -57,6 +66,28 @@ def run(
     return Report(plain, data, (Table("Elected", columns, rows),))
 
 
+def _would_elect(controllers: tuple[str, ...], fields: dict[str, str]) -> Exchange[Report]:
+    """Ask 60012, which changes nothing; a Java controller does not know it and refuses."""
+    request = RemotingCommand(RequestCode.EXPLAIN_ELECTION, ext_fields=fields)
+    _, answer = yield from ask_leader(controllers, request)
+    said: dict[str, Any] = fastjson.loads(answer.body)
+    candidates: list[dict[str, Any]] = said.get("candidates", [])
+    outcome = _OUTCOMES.get(said["code"], said["remark"])
+    change = f"#Master\t{master_change(said)}\n" if candidates else ""
+    plain = f"\n#Would\t{outcome}\n{change}" + "".join(map(candidate_line, candidates))
+    columns = ("Broker id", "Verdict", "Epoch", "Log end", "Priority", "In sync", "Alive")
+    keys = ("brokerId", "verdict", "epoch", "maxOffset", "priority", "inSyncStateSet", "alive")
+    rows: list[tuple[object, ...]] = [tuple(one[key] for key in keys) for one in candidates]
+    return Report(plain, said, (Table(f"Nothing was changed: {outcome}", columns, rows),))
+
+
+_OUTCOMES = {
+    int(ResponseCode.SUCCESS): "this broker would become the master",
+    int(ResponseCode.CONTROLLER_MASTER_STILL_EXIST): "this broker is the master already",
+    int(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED): "this broker would not be elected",
+}
+
+
 def _plain_members(body: bytes) -> str:
     """The Java tool looks for the members at the body's top level, where Java controllers do not
     put them; with the same answer this prints the same lines as it."""
@@ -81,7 +112,11 @@ def _options() -> list[click.Option]:
         ),
         broker_name_option("-bn", required=True),
         cluster_option(required=True),
-    ]
+        click.Option(
+            ["--dry-run", "dry_run"], is_flag=True,
+            help="Only say who would win and why the others would not.",
+        ),
+    ]  # fmt: skip
 
 
 SPEC = CommandSpec("electMaster", "Make a broker the master of its set.", _options, run)

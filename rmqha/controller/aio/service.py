@@ -30,6 +30,7 @@ from rmqha.controller.config_requests import config_text, metadata_info, update_
 from rmqha.controller.machine_settings import machine_settings
 from rmqha.controller.metadata.answers import reply
 from rmqha.controller.metadata.decide import NOT_LEADER
+from rmqha.controller.metadata.decide_history import history_json
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.elections import Elections
 from rmqha.controller.metadata.snapshot import from_snapshot
@@ -60,6 +61,8 @@ READ_CODES = frozenset(
         int(RequestCode.CONTROLLER_GET_REPLICA_INFO),
         int(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA),
         int(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID),
+        int(RequestCode.GET_ELECTION_HISTORY),
+        int(RequestCode.EXPLAIN_ELECTION),
     }
 )
 WRITE_CODES = frozenset(
@@ -258,6 +261,13 @@ class ControllerService:
             votes=self.node_id in core.node.voters,
         )
 
+    def election_history(self, broker_name: str | None, count: int) -> bytes | None:
+        """JSON of the newest elections by this node's applied state; None without such a set."""
+        state = self.machine.state
+        if broker_name is not None and broker_name not in state.sets:
+            return None
+        return history_json(state, self.machine.stages, broker_name, count)
+
     def elected_master(self, broker_name: str) -> tuple[str, int, frozenset[str]] | None:
         """Address and epoch of a set's master, and all addresses; None without set or master.
 
@@ -442,7 +452,8 @@ class ControllerService:
 
     def leader_ready(self, term: int) -> None:
         """Start to answer."""
-        self._driver.give(cm.LeadershipChanged(is_leader=True, term=term))
+        offset_ms = self._clock.wall_ms() - self._clock.now_ms()
+        self._driver.give(cm.LeadershipChanged(True, term, offset_ms))
 
     def role_changed(self, role: str, term: int, leader_id: str | None) -> None:
         """Log it; stop answering when this node does not lead any more."""

@@ -28,6 +28,7 @@ from msgspec import Struct
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import LiveTable
+from rmqha.controller.metadata.election_stages import ElectionStages
 from rmqha.controller.metadata.messages import (
     Notify,
     RouteFollowed,
@@ -66,8 +67,11 @@ class _Pending(Struct):
 class Announcer:
     """What is still to be told to slaves, by brokerName."""
 
-    def __init__(self, state: MetadataState, live: LiveTable) -> None:
-        """Announce elections of ``state`` to the brokers alive in ``live``."""
+    def __init__(
+        self, state: MetadataState, live: LiveTable, stages: ElectionStages | None = None
+    ) -> None:
+        """Announce elections of ``state`` to the brokers alive in ``live``; ``stages`` is told."""
+        self._stages = stages or ElectionStages()
         self._state = state
         self._live = live
         self._pending: dict[str, _Pending] = {}
@@ -100,6 +104,7 @@ class Announcer:
             and (broker_id == asker or self._alive(now_ms, broker_set, broker_id))
         ]
         self._pending[broker_set.broker_name].told = old_master
+        self._stages.told(now_ms, broker_set.broker_name, broker_set.master_epoch)
         address = broker_set.address(master)
         if patience.watch_ms and address is not None:
             told.append(
@@ -189,6 +194,7 @@ class Announcer:
         broker_set = self._state.sets.get(name)
         if broker_set is None or broker_set.master_epoch != pending.master_epoch:
             return []
+        self._stages.slaves_told(now_ms, name, broker_set.master_epoch)
         return [
             _notify(broker_set, broker_id)
             for broker_id in sorted(broker_set.replicas)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from rmqha.base.ids import BrokerId
 from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note
+from rmqha.controller.metadata.election_records import ElectionRecord, Why
 from rmqha.controller.metadata.events import (
     AlterSyncStateSet,
     ApplyBrokerId,
@@ -25,6 +26,7 @@ from rmqha.controller.metadata.events import (
     UpdateBrokerAddress,
 )
 from rmqha.controller.metadata.state import BrokerSet, MetadataState, Replica
+from rmqha.controller.metadata.why_elected import passed_over
 
 
 class Applied(Struct, frozen=True):
@@ -75,7 +77,7 @@ def _apply_to_set(
         case AlterSyncStateSet():
             return _alter_sync_state_set(broker_set, event, tell)
         case ElectMaster():
-            return _elect_master(broker_set, event)
+            return _elect_master(state, broker_set, event)
         case CleanBrokerData():
             return _clean(state, broker_set, event)
         case UpdateBrokerAddress():
@@ -124,7 +126,7 @@ def _alter_sync_state_set(broker_set: BrokerSet, event: AlterSyncStateSet, tell:
     return Applied(True, Note("sync_state_set_changed", facts=facts))
 
 
-def _elect_master(broker_set: BrokerSet, event: ElectMaster) -> Applied:
+def _elect_master(state: MetadataState, broker_set: BrokerSet, event: ElectMaster) -> Applied:
     if event.master_epoch <= broker_set.master_epoch:
         return _ignored(event, "stale master epoch")
     elected = event.new_master_broker_id
@@ -141,6 +143,9 @@ def _elect_master(broker_set: BrokerSet, event: ElectMaster) -> Applied:
         "trigger": event.trigger,
         "reason": event.reason,
     }
+    if event.why is not None:
+        facts["passed_over"] = passed_over(event.why.candidates)
+        _remember(state, broker_set, event, event.why)
     broker_set.master_broker_id = elected
     broker_set.master_epoch = event.master_epoch
     if elected is None:
@@ -150,6 +155,33 @@ def _elect_master(broker_set: BrokerSet, event: ElectMaster) -> Applied:
     if event.unclean:
         return Applied(True, Note("master_elected_unclean", "error", facts))
     return Applied(True, Note("master_elected", facts=facts))
+
+
+def _remember(state: MetadataState, broker_set: BrokerSet, event: ElectMaster, why: Why) -> None:
+    """Keep the election, before it takes effect, and of the older ones as many as it says."""
+    record = ElectionRecord(
+        state.election_order.next_number(),
+        broker_set.master_broker_id,
+        event.new_master_broker_id,
+        event.master_epoch,
+        event.trigger,
+        event.reason,
+        event.unclean,
+        why,
+    )
+    broker_set.elections = (*broker_set.elections, record)
+    state.election_order.add(record.number, broker_set.broker_name)
+    _forget_elections(state, broker_set, len(broker_set.elections) - max(why.kept_per_set, 1))
+    while len(state.election_order) > max(why.kept_in_all, 1):
+        older = state.sets[state.election_order.oldest()]
+        _forget_elections(state, older, 1)
+        state.changed(older)
+
+
+def _forget_elections(state: MetadataState, broker_set: BrokerSet, count: int) -> None:
+    count = max(count, 0)
+    state.election_order.forget(broker_set.elections[:count])
+    broker_set.elections = broker_set.elections[count:]
 
 
 def _clean(state: MetadataState, broker_set: BrokerSet, event: CleanBrokerData) -> Applied:
@@ -166,6 +198,7 @@ def _clean(state: MetadataState, broker_set: BrokerSet, event: CleanBrokerData) 
         _forget_members(broker_set, gone, master_cleaned)
     else:
         del state.sets[event.broker_name]
+        state.election_order.forget(broker_set.elections)
     facts = {
         "broker_name": event.broker_name,
         "broker_ids": list(gone),

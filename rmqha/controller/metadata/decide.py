@@ -11,6 +11,10 @@ from collections.abc import Callable, Mapping
 from rmqha.controller.metadata.decide_alter import decide_alter_sync_state_set
 from rmqha.controller.metadata.decide_clean import decide_clean_broker_data
 from rmqha.controller.metadata.decide_elect import decide_elect_master
+from rmqha.controller.metadata.decide_history import (
+    decide_explain_election,
+    decide_get_election_history,
+)
 from rmqha.controller.metadata.decide_query import (
     decide_get_next_broker_id,
     decide_get_replica_info,
@@ -30,6 +34,8 @@ READS: dict[int, Decider] = {
     RequestCode.CONTROLLER_GET_REPLICA_INFO: decide_get_replica_info,
     RequestCode.CONTROLLER_GET_SYNC_STATE_DATA: decide_get_sync_state_data,
     RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: decide_get_next_broker_id,
+    RequestCode.GET_ELECTION_HISTORY: decide_get_election_history,
+    RequestCode.EXPLAIN_ELECTION: decide_explain_election,
 }
 """Requests that never change anything, so they need not wait for another one's commit."""
 

@@ -15,14 +15,17 @@ from collections.abc import Iterator, Mapping
 
 import orjson
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import Context, Decision, LiveInfo
 from rmqha.controller.metadata.elect import elect
+from rmqha.controller.metadata.election_records import Why
 from rmqha.controller.metadata.events import ElectMaster
 from rmqha.controller.metadata.fields import broker_id_field, flag_field
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
+from rmqha.controller.metadata.why_elected import Ballot, candidates
 from rmqha.remoting.codes import ResponseCode
 
 HEARTBEAT_EPOCH_MAX = 2**30
@@ -85,11 +88,49 @@ def elect_master(state: MetadataState, context: Context, request: ElectRequest) 
     else:
         elected = _next_master(broker_set, context, request)
     if elected is None:
-        return _nobody(broker_set, request)
-    if elected == broker_set.master_broker_id:
-        return _kept(broker_set)
-    unclean = not first and elected not in broker_set.sync_state_set
-    return _elected(broker_set, context, request, elected, unclean)
+        decision = _nobody(broker_set, request)
+    elif elected == broker_set.master_broker_id:
+        decision = _kept(broker_set)
+    else:
+        unclean = not first and elected not in broker_set.sync_state_set
+        decision = _elected(broker_set, context, request, elected, unclean)
+    return _explained(decision, context, _ballot(broker_set, context, request, elected, first))
+
+
+def _ballot(
+    broker_set: BrokerSet,
+    context: Context,
+    request: ElectRequest,
+    elected: BrokerId | None,
+    first: bool,
+) -> Ballot:
+    asks = None if request.designate else request.asker
+    never_lived = first and _highest_heartbeat_epoch(broker_set, context) < 1
+    return Ballot(
+        replicas=tuple(sorted(broker_set.replicas)),
+        sync_state_set=broker_set.sync_state_set,
+        any_replica=first,
+        elected=elected,
+        old_master=broker_set.master_broker_id,
+        prefer=request.asker if request.designate else None,
+        asked_first=never_lived and asks is not None,
+        alive=lambda broker_id: _alive(broker_set, context, asks, broker_id),
+        info=lambda broker_id: _info(broker_set, context, broker_id),
+    )
+
+
+def _explained(decision: Decision, context: Context, ballot: Ballot) -> Decision:
+    found, left_out = candidates(context.now_ms, ballot)
+    event, offset_ms = decision.event, context.wall_offset_ms
+    if isinstance(event, ElectMaster) and context.elections_per_set and context.elections_in_all:
+        arrived_ms = context.now_ms if context.arrived_ms is None else context.arrived_ms
+        decided_ms = None if offset_ms is None else context.now_ms + offset_ms
+        why = Why(
+            context.elections_per_set, context.elections_in_all, decided_ms,
+            context.now_ms - arrived_ms, found, left_out,
+        )  # fmt: skip
+        event = replace(event, why=why)
+    return replace(decision, event=event, ballot=(found, left_out))
 
 
 def _first_master(

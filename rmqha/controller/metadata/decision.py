@@ -8,6 +8,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from rmqha.base.ids import BrokerId
+from rmqha.controller.metadata.election_records import Candidate
+from rmqha.controller.metadata.election_stages import ElectionStages
 from rmqha.controller.metadata.events import Event
 
 
@@ -20,6 +22,7 @@ class Decision(Struct, frozen=True):
         ext_fields: response fields; shared with caches, so nobody may change it.
         body: JSON, or empty.
         event: what to append to the log first; None when nothing changes.
+        ballot: of an election: who could be elected, and how many more there are.
     """
 
     code: int
@@ -27,6 +30,7 @@ class Decision(Struct, frozen=True):
     ext_fields: dict[str, str] = {}
     body: bytes = b""
     event: Event | None = None
+    ballot: tuple[tuple[Candidate, ...], int] | None = None
 
 
 class LiveInfo(Protocol):
@@ -47,6 +51,10 @@ class LiveInfo(Protocol):
     @property
     def stalled_ms(self) -> int:
         """For how long its disk has not answered; 0 while it does."""
+
+    @property
+    def heard_ms(self) -> int:
+        """Its last sign of life, by this node's clock."""
 
 
 class LiveTable(Protocol):
@@ -78,6 +86,10 @@ class Context(Struct, frozen=True):
         replicas_per_set_max: how many replicas one set may have.
         cold_start_grace_ms: how long after a set was first heard its first election waits for a
             broker that is heard, not registered, and newer than all that are.
+        arrived_ms: when that which is decided came up; None for now.
+        wall_offset_ms: what makes of ``now_ms`` milliseconds since 1970; None when not known.
+        elections_per_set, elections_in_all: how many elections are kept; 0 keeps none.
+        stages: what followed elections on this node.
     """
 
     now_ms: int
@@ -87,3 +99,8 @@ class Context(Struct, frozen=True):
     broker_sets_max: int = 100_000
     replicas_per_set_max: int = 1_000
     cold_start_grace_ms: int = 10_000
+    arrived_ms: int | None = None
+    wall_offset_ms: int | None = None
+    elections_per_set: int = 0
+    elections_in_all: int = 0
+    stages: ElectionStages | None = None

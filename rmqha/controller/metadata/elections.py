@@ -21,6 +21,7 @@ class Election(NamedTuple):
     Attributes:
         time_ms: since 1970, when this node applied it; None when it replayed an older log.
         commit_ms: from the decision to the commit; None on a node that did not decide.
+        passed_over: who else was there, and why not; empty where no history is kept.
     """
 
     time_ms: int | None
@@ -31,6 +32,7 @@ class Election(NamedTuple):
     reason: str
     result: str
     commit_ms: int | None
+    passed_over: str = ""
 
 
 class Elections:
@@ -60,5 +62,6 @@ class Elections:
                 why,
                 result,
                 facts.get("commit_ms"),
+                facts.get("passed_over", ""),
             )
         )

@@ -12,6 +12,7 @@ Source: RIP-44; Java 5.3.3 org.apache.rocketmq.controller.impl.event.
 
 from __future__ import annotations
 
+import operator
 from typing import TypeAlias
 
 import msgspec
@@ -19,8 +20,10 @@ from msgspec import Struct
 
 from rmqha.base.errors import StoreCorrupted
 from rmqha.base.ids import BrokerId
+from rmqha.controller.metadata.election_records import Why
 
 PROPOSAL_FORMAT = 1
+ELECT_MASTER = 3
 
 
 class AlterSyncStateSet(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
@@ -46,7 +49,9 @@ class ApplyBrokerId(Struct, frozen=True, array_like=True, forbid_unknown_fields=
     register_check_code: str
 
 
-class ElectMaster(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
+class ElectMaster(
+    Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=ELECT_MASTER
+):
     """A set has a new master, or none any more.
 
     Attributes:
@@ -56,6 +61,8 @@ class ElectMaster(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
         trigger: ``broker``, ``admin`` or ``controller``.
         reason: why this one, for people.
         unclean: the new master was not in the SyncStateSet: acknowledged messages may be lost.
+        why: what it was decided on; None in logs of before and where no history is kept. It is
+            then left out of the record, which older releases can read.
     """
 
     broker_name: str
@@ -64,6 +71,7 @@ class ElectMaster(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
     trigger: str
     reason: str
     unclean: bool
+    why: Why | None = None
 
 
 class CleanBrokerData(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=5):
@@ -118,6 +126,9 @@ STATE_RECORDS = (StateMarked, StateCompared)
 Said: TypeAlias = Event | StateMarked | StateCompared
 """What the data of an entry says."""
 
+_old_fields = operator.attrgetter(
+    *(name for name in ElectMaster.__struct_fields__ if name != "why")
+)
 _encode = msgspec.msgpack.Encoder().encode
 _decode_proposal = msgspec.msgpack.Decoder(_Proposal).decode
 _decode_entry = msgspec.msgpack.Decoder(_Proposal | StateMarked | StateCompared).decode
@@ -125,6 +136,8 @@ _decode_entry = msgspec.msgpack.Decoder(_Proposal | StateMarked | StateCompared)
 
 def to_proposal(term: int, token: int, event: Event) -> bytes:
     """Wrap an event for the log: ``[1, term, token, [type, field, ...]]``."""
+    if isinstance(event, ElectMaster) and event.why is None:
+        return _encode([PROPOSAL_FORMAT, term, token, [ELECT_MASTER, *_old_fields(event)]])
     return _encode(_Proposal(term, token, event))
 
 

@@ -41,6 +41,7 @@ class MachineSettings(Struct, frozen=True):
         replicas_per_set_max: replicas of one set.
         live_brokers_max: entries of the live table; registered brokers always find room.
         heartbeat_timeout_ms_max: how long one heartbeat counts at most, whatever it says.
+        elections_per_set, elections_in_all: how many elections are remembered; 0 for none.
         digest_every: entries between two comparisons of the nodes' states; 0 for none.
     """
 
@@ -62,6 +63,8 @@ class MachineSettings(Struct, frozen=True):
     live_brokers_max: int = 50_000
     heartbeat_timeout_ms_max: int = 300_000
     digest_every: int = 0
+    elections_per_set: int = 0
+    elections_in_all: int = 0
 
 
 class RequestReceived(Struct, frozen=True):
@@ -103,10 +106,12 @@ class LeadershipChanged(Struct, frozen=True):
     Attributes:
         is_leader: true only when the first entry of the node's own term is applied.
         term: the Raft term it leads.
+        wall_offset_ms: what makes of this node's clock milliseconds since 1970; for people only.
     """
 
     is_leader: bool
     term: int
+    wall_offset_ms: int | None = None
 
 
 class Committed(Struct, frozen=True):

@@ -18,6 +18,7 @@ from msgspec import Struct
 from rmqha.base.errors import StoreCorrupted
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decision import Decision
+from rmqha.controller.metadata.election_records import ElectionOrder, ElectionRecord
 from rmqha.controller.metadata.packed import DIGEST_BITS, Packed
 from rmqha.remoting.bodies import SyncStateSet
 
@@ -46,6 +47,7 @@ class BrokerSet:
         sync_state_set_epoch: grows with every change of the set.
         sync_state_set: ascending ids; holds the master whenever there is one.
         master_broker_id: None when there is no master.
+        elections: those that are kept, the oldest first.
         cached_replica_info: 1004's answer; dropped by ``changed``.
         cached_body: the SyncStateSet JSON; dropped by ``changed``.
     """
@@ -59,6 +61,7 @@ class BrokerSet:
     sync_state_set_epoch: int = 0
     sync_state_set: tuple[BrokerId, ...] = ()
     master_broker_id: BrokerId | None = None
+    elections: tuple[ElectionRecord, ...] = ()
     cached_replica_info: Decision | None = dataclasses.field(
         default=None, compare=False, repr=False
     )
@@ -92,14 +95,17 @@ class MetadataState:
 
     Attributes:
         packed: the sets as a snapshot has them, and their digest; follows ``changed``.
+        election_order: the elections of all sets, the oldest first; follows ``apply``.
     """
 
     sets: dict[str, BrokerSet] = dataclasses.field(default_factory=dict)
     packed: Packed[BrokerSet] = dataclasses.field(init=False, compare=False, repr=False)
+    election_order: ElectionOrder = dataclasses.field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Pack what is there when it is asked for."""
         self.packed = Packed(self.sets, pack_set, digest_of_set)
+        self.election_order = ElectionOrder(self.sets)
 
     def changed(self, one: BrokerSet) -> None:
         """A set is another one now, is new, or is gone; apply calls this after every change."""
@@ -111,12 +117,14 @@ class MetadataState:
         self.sets.clear()
         self.sets.update(other.sets)
         self.packed = other.packed.of(self.sets)
+        self.election_order = other.election_order
 
     def to_snapshot(self) -> list[object]:
         """Plain lists for msgpack, sets and replicas ascending, the same on every node.
 
         Each set is ``[cluster, name, last_issued_id, retired_ids, [[id, address, check_code]],
-        master_epoch, sync_state_set_epoch, sync_state_set, master_broker_id]``.
+        master_epoch, sync_state_set_epoch, sync_state_set, master_broker_id]``, and behind these
+        the elections that are kept, if any: older releases read a state without them.
         """
         return [_set_to_plain(self.sets[name]) for name in sorted(self.sets)]
 
@@ -166,13 +174,19 @@ def digest_of_set(one: BrokerSet) -> int:
     snapshot forgets shows once a node has loaded one.
     """
     said = _encode((_fields_of(one), sorted(one.replicas.items())))
+    if one.elections:  # logs of before hold digests of sets that had none
+        said += _encode(one.elections)
     return int.from_bytes(hashlib.blake2b(said, digest_size=DIGEST_BITS // 8).digest(), "big")
 
 
 _encode = msgspec.msgpack.Encoder().encode
 # Replicas stand in the order in which they came, which is another one behind a snapshot.
 _fields_of = operator.attrgetter(
-    *(one.name for one in dataclasses.fields(BrokerSet) if one.compare and one.name != "replicas")
+    *(
+        one.name
+        for one in dataclasses.fields(BrokerSet)
+        if one.compare and one.name not in ("replicas", "elections")
+    )
 )
 
 
@@ -181,7 +195,7 @@ def _set_to_plain(one: BrokerSet) -> list[object]:
         [broker_id, one.replicas[broker_id].address, one.replicas[broker_id].register_check_code]
         for broker_id in sorted(one.replicas)
     ]
-    return [
+    plain: list[object] = [
         one.cluster_name,
         one.broker_name,
         one.last_issued_id,
@@ -192,6 +206,9 @@ def _set_to_plain(one: BrokerSet) -> list[object]:
         list(one.sync_state_set),
         one.master_broker_id,
     ]
+    if one.elections:
+        plain.append(msgspec.to_builtins(one.elections))
+    return plain
 
 
 class _PlainSet(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -206,6 +223,7 @@ class _PlainSet(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     sync_state_set_epoch: int
     sync_state_set: tuple[BrokerId, ...]
     master_broker_id: BrokerId | None
+    elections: tuple[ElectionRecord, ...] = ()
 
     def to_set(self) -> BrokerSet:
         return BrokerSet(
@@ -218,6 +236,7 @@ class _PlainSet(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
             sync_state_set_epoch=self.sync_state_set_epoch,
             sync_state_set=self.sync_state_set,
             master_broker_id=self.master_broker_id,
+            elections=self.elections,
         )
 
 

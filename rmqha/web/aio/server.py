@@ -1,6 +1,7 @@
 """The status page over HTTP: ``/`` the page, ``/status.json`` the document, ``/events`` live.
 
-``/livez`` and ``/readyz`` are in ``health.py``.
+``/livez`` and ``/readyz`` are in ``health.py``. A controller has ``/elections.json``, too: why each
+election ended as it did, of one set (``?brokerName=``) or of all, ``?count=`` of them.
 
 While anybody watches, one task makes a document every period, and all watchers get the same
 bytes as server-sent events. It only tells: there is no request that changes anything.
@@ -34,6 +35,10 @@ HEADERS = {
 }
 
 Source = Callable[[], Awaitable[StatusDocument]]
+ElectionHistory = Callable[[str | None, int], bytes | None]
+"""JSON of the newest elections, of one set or of all; None when there is no such set."""
+ELECTIONS_TOLD = 50
+COUNT_DIGITS_MAX = 9
 
 
 class StatusServer:
@@ -46,6 +51,7 @@ class StatusServer:
         hosts: names under which the page may be asked for; this machine's by default.
         period_ms: between two documents.
         watchers_max: event streams at a time.
+        elections: a controller's; others have none.
     """
 
     def __init__(
@@ -57,7 +63,9 @@ class StatusServer:
         watchers_max: int = WATCHERS_MAX,
         rejected: Counter[str] | None = None,
         not_ready: NotReady = always_ready,
+        elections: ElectionHistory | None = None,
     ) -> None:
+        self._elections = elections
         self._not_ready = not_ready
         self._source = source
         self._rejected = rejected
@@ -81,6 +89,8 @@ class StatusServer:
         app.router.add_get("/", self._get_page)
         app.router.add_get("/status.json", self._get_status)
         app.router.add_get("/events", self._get_events)
+        if self._elections is not None:
+            app.router.add_get("/elections.json", self._get_elections)
         add_health(app, self._not_ready)
         self._port = BoundedPort(app, self._rejected)
         self.port = await self._port.start(host, port)
@@ -102,6 +112,16 @@ class StatusServer:
 
     async def _get_status(self, _: web.Request) -> web.Response:
         body = (await self._source()).encode()
+        return web.Response(body=body, content_type="application/json", headers=HEADERS)
+
+    async def _get_elections(self, request: web.Request) -> web.Response:
+        assert self._elections is not None, "there is a route only then"
+        count = request.query.get("count", str(ELECTIONS_TOLD))
+        if not (count.isascii() and count.isdigit() and len(count) < COUNT_DIGITS_MAX):
+            raise web.HTTPBadRequest(text="count is not a number\n")
+        body = self._elections(request.query.get("brokerName") or None, int(count))
+        if body is None:
+            raise web.HTTPNotFound(text="this broker set is not known\n")
         return web.Response(body=body, content_type="application/json", headers=HEADERS)
 
     async def _get_events(self, request: web.Request) -> web.StreamResponse:

@@ -1,0 +1,101 @@
+"""electionHistory and electMaster --dry-run, asked of the controller's own core."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmqha.client.exchange import Call, Refused
+from rmqha.controller.machine import LeadershipChanged, MachineSettings
+from rmqha.remoting.command import RemotingCommand
+from tests.admin.driving import run, usage_error
+from tests.controller.metadata.driving import Driver
+
+
+class Controller:
+    """Answers as a leader of one set, whose master 1 has just died."""
+
+    def __init__(self) -> None:
+        kept = MachineSettings(elections_per_set=5, elections_in_all=5)
+        self.driver = Driver(kept)
+        self.driver.step(LeadershipChanged(True, 2, 1_700_000_000_000 - self.driver.now_ms))
+        self.driver.pair()
+        self.driver.beat(1, epoch=1, maxOffset=900)
+        self.driver.beat(2, epoch=1, maxOffset=800)
+        self.driver.close(1)
+        self.driver.pass_time(200)
+
+    def __call__(self, call: Call) -> RemotingCommand:
+        command = call.command
+        if command.code == 1005:
+            return command.reply(0, None, {"controllerLeaderAddress": "a:1"})
+        fields = command.ext_fields or {}
+        answer = self.driver.ask(command.code, 99, **fields)
+        return command.reply(answer.code, answer.remark, answer.ext_fields, answer.body)
+
+
+def test_history_when_printed_then_each_election_explains_itself() -> None:
+    """One block an election: what, why, when, and everybody who was there."""
+    report, _ = run("electionHistory -a a:1 -b broker-a", Controller())
+    newest = report.plain.split("\n\n")[0].splitlines()
+    assert newest[1:] == [
+        "#BrokerName\tbroker-a",
+        "#MasterEpoch\t2",
+        "#Master\t1 -> 2",
+        "#Trigger\tcontroller, master_inactive",
+        "#Decided\t2023-11-14 22:13:20.100",
+        "#Stages(ms)\tlast heard -100, noticed -0, committed 0, told after 0,"
+        " slaves told after -, heard in its epoch after -",
+        "\t#Broker\t1\tnot alive\tepoch 1, log end 900, priority 2147483647, in sync, dead,"
+        " heard 100 ms before",
+        "\t#Broker\t2\telected\tepoch 1, log end 800, priority 2147483647, in sync, alive,"
+        " heard 100 ms before",
+    ]
+    assert [one["masterEpoch"] for one in report.data["elections"]] == [2, 1]
+    rows = report.tables[0].rows
+    assert rows[0][1:6] == ("broker-a", 2, "1 -> 2", "controller", "master_inactive")
+    assert rows[0][-1] == "1 (not alive)"
+    everything, _ = run("electionHistory -a a:1 -m 1", Controller())
+    assert len(everything.data["elections"]) == 1
+
+
+def test_history_when_the_set_is_unknown_or_the_count_is_none_then_an_error() -> None:
+    """Not an empty table, which says that there was no election."""
+    with pytest.raises(Refused, match="broker set x is not known"):
+        run("electionHistory -a a:1 -b x", Controller())
+    usage_error("electionHistory -a a:1 -m 0")
+
+
+def test_dry_run_when_asked_then_the_answer_is_that_of_the_election_and_nothing_moves() -> None:
+    """The words of before must be those of after."""
+    controller = Controller()
+    line = "electMaster -a a:1 -bn broker-a -c DefaultCluster -b"
+    kept, calls = run(f"{line} 2 --dry-run", controller)
+    assert [one.command.code for one in calls] == [1005, 60012]
+    assert "#Would\tthis broker is the master already" in kept.plain
+    refused, _ = run(f"{line} 1 --dry-run", controller)
+    assert "#Would\tthis broker would not be elected" in refused.plain
+    assert "#Broker\t1\tnot alive" in refused.plain
+    assert refused.data["newMaster"] is None
+    controller.driver.beat(1, connection=11, epoch=2, maxOffset=900)
+    assert controller.driver.alter(2, 2, [1, 2], 3).code == 0
+    moves, _ = run(f"{line} 1 --dry-run", controller)
+    assert "#Would\tthis broker would become the master\n#Master\t2 -> 1" in moves.plain
+    assert moves.tables[0].rows[1][:2] == (2, "another is designated")
+    assert controller.driver.master() == (2, 2)
+    run(f"{line} 1", controller)
+    assert controller.driver.master() == (1, 3)
+
+
+def test_dry_run_when_the_controller_is_javas_then_nothing_is_elected() -> None:
+    """Java skips fields that it does not know: 1002 with one of ours would elect."""
+    asked: list[int] = []
+
+    def java(call: Call) -> RemotingCommand:
+        if call.command.code == 1005:
+            return call.command.reply(0, None, {"controllerLeaderAddress": "a:1"})
+        asked.append(call.command.code)
+        return call.command.reply(3, " request type 60012 not supported")
+
+    with pytest.raises(Refused):
+        run("electMaster -a a:1 -bn broker-a -c C -b 2 --dry-run", java)
+    assert asked == [60012]
