@@ -18,6 +18,7 @@ from rmqha.base.errors import (
 )
 from rmqha.base.invariants import invariant, unknown_effect
 from rmqha.base.machine import Note
+from rmqha.controller.aio.members import ConfiguredGroup, SnapshotParts, for_machine
 from rmqha.controller.aio.peers import Peers
 from rmqha.controller.aio.raft_store import SET_ASIDE, open_store
 from rmqha.controller.aio.snapshots import Snapshots
@@ -31,11 +32,10 @@ from rmqha.controller.raft.members import (
     Member,
     Members,
     decode_members,
-    from_snapshot,
     is_members,
     to_snapshot,
 )
-from rmqha.controller.raft.messages import AppendRequest, Entry, Message, SnapshotRequest
+from rmqha.controller.raft.messages import AppendRequest, Message, SnapshotRequest
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.controller.settings import Peer
 from rmqha.remoting.settings import RemotingSettings
@@ -97,9 +97,7 @@ class RaftNode:
         self._group = group
         self.node_id = node_id
         self._members = tuple(peer.id for peer in members)
-        self._configured = Members(
-            tuple(Member(one.id, one.host, one.port) for one in sorted(members, key=_by_id))
-        )
+        self._configured = ConfiguredGroup(members)
         self._settings = settings
         self._machine = machine
         self._snapshot_every = snapshot_every
@@ -147,7 +145,7 @@ class RaftNode:
         self.core: RaftCore | None = None
         self.applied_index = 0
         self._driver: Driver[ev.Event, ev.Effect] | None = None
-        self._split: tuple[bytes, Members | None, bytes] = (b"", None, b"")
+        self._parts = SnapshotParts()
         self._changes: dict[int, asyncio.Future[str]] = {}
         self._changes_asked = 0
         self._early: list[ev.Event] = []  # before there was a core
@@ -187,7 +185,7 @@ class RaftNode:
         if store.damage:
             self._log.log("error", "store_damaged", reason=store.damage, set_aside=SET_ASIDE)
         if meta.last_index > 0:
-            named, state = self._parts(self.snapshots.data)
+            named, state = self._parts.of(self.snapshots.data)
             self._machine.restore(meta.last_index, state)
         self.applied_index = meta.last_index
         self.core = RaftCore(
@@ -201,7 +199,7 @@ class RaftNode:
             snapshot=meta,
             seed=self._rng.randint(0, 1 << 30),
             now_ms=self._clock.now_ms(),
-            group=(0, self._configured) if named is None else (meta.last_index, named),
+            group=(0, self._configured.members) if named is None else (meta.last_index, named),
         )
         self._say_if_other_members()
         # Without the driver's timer: this one knows when it is late (``_on_timer``).
@@ -255,18 +253,11 @@ class RaftNode:
 
     def members(self) -> Members:
         """The group as this node knows it now."""
-        return self._configured if self.core is None else self.core.node.group
+        return self._configured.members if self.core is None else self.core.node.group
 
     def member_peers(self) -> tuple[Peer, ...]:
         """The same, with addresses; those of the configuration are newer than the log's."""
-        return self._with_addresses(self.members().members)
-
-    def _with_addresses(self, members: tuple[Member, ...]) -> tuple[Peer, ...]:
-        known = self._configured
-        return tuple(
-            Peer(one.id, one.host, one.port)
-            for one in (known.find(member.id) or member for member in members)
-        )
+        return self._configured.addresses(self.members().members)
 
     async def close(self) -> None:
         """Flush the log and stop taking part."""
@@ -469,7 +460,7 @@ class RaftNode:
         match effect:
             case ev.Apply(entries):
                 self.applied_index = entries[-1].log_index
-                self._machine.apply(tuple(map(_for_machine, entries)))
+                self._machine.apply(tuple(map(for_machine, entries)))
                 self._maybe_snapshot(entries[-1].term)
             case ev.ReadReady(tokens):
                 self._machine.reads_ready(tokens)
@@ -559,41 +550,26 @@ class RaftNode:
             snapshot_index=meta.last_index,
             applied_index=self.applied_index,
         )
-        named, state = self._parts(data)
+        named, state = self._parts.of(data)
         self._machine.restore(meta.last_index, state)
         self.applied_index = meta.last_index
         self.give(ev.SnapshotInstalled(meta, named))
 
-    def _parts(self, data: bytes) -> tuple[Members | None, bytes]:
-        """A snapshot's group and state; a large one is not taken apart again and again."""
-        if self._split[0] is not data:
-            self._split = (data, *from_snapshot(data))
-        return self._split[1:]
-
     def _check_snapshot(self, data: bytes) -> None:
-        self._machine.check_snapshot(self._parts(data)[1])
+        self._machine.check_snapshot(self._parts.of(data)[1])
 
     # -- the group ---------------------------------------------------------------------------
 
     def _meet(self, members: tuple[Member, ...]) -> None:
         """Speak to these from here on."""
-        self.peers.set_peers(self._with_addresses(members))
+        self.peers.set_peers(self._configured.addresses(members))
 
     def _say_if_other_members(self) -> None:
         """Operators should bring the files up to date; the log is right meanwhile."""
-        if self.core is not None and self.core.node.members != self._configured.ids:
+        if self.core is not None and self.core.node.members != self._configured.members.ids:
             self._log.log(
                 "warning",
                 "raft_members_differ",
-                configured=list(self._configured.ids),
+                configured=list(self._configured.members.ids),
                 members=list(self.core.node.members),
             )
-
-
-def _by_id(peer: Peer) -> str:
-    return peer.id
-
-
-def _for_machine(entry: Entry) -> Entry:
-    """Who is in the group is no business of the state machine: it sees an empty entry."""
-    return Entry(entry.log_index, entry.term, b"") if is_members(entry.data) else entry
