@@ -33,6 +33,7 @@ ASKING = frozenset(
         RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, RequestCode.CONTROLLER_GET_NEXT_BROKER_ID,
         RequestCode.GET_NAMESRV_CONFIG, RequestCode.GET_CONTROLLER_CONFIG,
         RequestCode.GET_ELECTION_HISTORY, RequestCode.EXPLAIN_ELECTION,
+        RequestCode.GET_BROKER_SILENCE,
     )
 )  # fmt: skip
 """What any user may ask; secrets are in none of the answers."""

@@ -251,6 +251,31 @@ class Liveness:
             self._room.woke(broker.identity)
             self._push(broker)
 
+    def missed(self, now_ms: int, cluster: str, name: str, broker_id: BrokerId) -> None:
+        """Count a broker as dead from now on: no controller has an answer of it (``probing``)."""
+        broker = self._brokers.get((cluster, name, broker_id))
+        if broker is not None and now_ms < broker.dead_at_ms:
+            broker.dead_at_ms = now_ms
+            self._push(broker)
+
+    def relayed(
+        self, now_ms: int, cluster: str, name: str, broker_id: BrokerId, silent_ms: int
+    ) -> None:
+        """Another controller heard a broker so long ago; one that closed its connection here ended."""
+        broker = self._brokers.get((cluster, name, broker_id))
+        heard_ms = now_ms - silent_ms
+        if broker is None or broker.closed or heard_ms <= broker.heard_ms:
+            return
+        dead_at_ms = heard_ms + broker.timeout_ms + 1
+        if now_ms >= dead_at_ms:
+            return
+        broker.heard_ms = heard_ms
+        broker.dead_at_ms = max(broker.dead_at_ms, dead_at_ms)
+        if broker.expired:
+            broker.expired = False
+            self._room.woke(broker.identity)
+            self._push(broker)
+
     def heard_in(self, cluster: str, name: str) -> Iterable[tuple[BrokerId, LiveBroker]]:
         """Everyone of a set that was ever heard and not forgotten, registered or not."""
         return self._sets.members(cluster, name)

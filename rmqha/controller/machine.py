@@ -76,6 +76,7 @@ from rmqha.controller.metadata.messages import (
     Ticked,
     WatchRoute,
 )
+from rmqha.controller.metadata.probe_messages import AskPeers, PeersHeard, Probe, ProbeAnswered
 from rmqha.controller.metadata.proposals import Proposals
 from rmqha.controller.metadata.registrations import concerned, is_registered
 from rmqha.controller.metadata.senders import sender
@@ -84,13 +85,16 @@ from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.metadata.status import Status, status
 from rmqha.controller.metadata.telling import Telling
 from rmqha.controller.metadata.vacancy import may_fill_vacancy
+from rmqha.controller.probe_requests import silence_answer
+from rmqha.controller.probing import Probing
 from rmqha.controller.scan import Scan
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.heartbeat import Heartbeat
 
 __all__ = [
-    "Committed", "Configured", "ConnectionClosed", "ControllerEffect", "ControllerEvent",
-    "ControllerMachine", "HeartbeatHeard", "LeadershipChanged", "MachineSettings", "Notify", "ProposalDropped", "Propose", "Reply",
+    "AskPeers", "Committed", "Configured", "ConnectionClosed", "ControllerEffect", "ControllerEvent",
+    "ControllerMachine", "HeartbeatHeard", "LeadershipChanged", "MachineSettings", "Notify", "PeersHeard", "Probe",
+    "ProbeAnswered", "ProposalDropped", "Propose", "Reply",
     "RequestReceived", "RouteFollowed", "RouteUnknown", "RouteUpdated", "SnapshotLoaded",
     "Ticked", "WatchRoute", "heartbeat_answer",
 ]  # fmt: skip
@@ -104,6 +108,7 @@ class ControllerMachine:
         self.state = MetadataState()
         self.liveness = Liveness(is_registered=partial(is_registered, self.state))
         self.digests = Digests()
+        self.probing = Probing(self.state, self.liveness)
         self._applied_index = 0
         self._settings = MachineSettings()
         self.configure(settings or MachineSettings())
@@ -141,6 +146,7 @@ class ControllerMachine:
         self.liveness.close_grace_ms = min(max(settings.close_grace_ms, 0), CLOSE_GRACE_MS_MAX)
         self.liveness.brokers_max = settings.live_brokers_max
         self.liveness.timeout_ms_max = settings.heartbeat_timeout_ms_max
+        self.probing.configure(settings.active_probe_timeout_ms)
         self.digests.configure(settings.digest_every, self._applied_index)
 
     def step(  # noqa: C901 - one case an event
@@ -152,6 +158,7 @@ class ControllerMachine:
             StoreCorrupted: a committed record or a snapshot cannot be read.
             InvariantBroken: a safety rule does not hold; the process must stop.
         """
+        self.probing.born_ms = self.probing.born_ms or now_ms
         match event:
             case RequestReceived():
                 return self._received(now_ms, event)
@@ -172,6 +179,8 @@ class ControllerMachine:
                 return self._proposal_dropped(now_ms, event.token)
             case SnapshotLoaded():
                 return self._snapshot_loaded(event)
+            case ProbeAnswered() | PeersHeard():
+                return self._probe_news(now_ms, event)
             case RouteFollowed() | RouteUpdated() | RouteUnknown():
                 return [*self._announcer.route_news(now_ms, event)]
             case _:
@@ -182,10 +191,18 @@ class ControllerMachine:
 
         Seldom has anything to do.
         """
+        self.probing.born_ms = self.probing.born_ms or now_ms
         broker = self.liveness.heartbeat(now_ms, connection, beat)
         if self.stages.awaited and broker is not None:
             self.stages.heard(now_ms, broker.identity[1], broker.identity[2], beat.epoch)
         return () if broker is None else self._after_heartbeat(now_ms, broker)
+
+    def heartbeat_answer(self, now_ms: int, beat: Heartbeat) -> Decision:
+        """What somebody hears who sends 904 as a request: for how long this node will wait."""
+        if beat.broker_id < 1:
+            return heartbeat_answer(beat)
+        identity = (beat.cluster_name, beat.broker_name, BrokerId(beat.broker_id))
+        return self.probing.answer(now_ms, identity)
 
     def read(
         self,
@@ -221,6 +238,7 @@ class ControllerMachine:
         deadlines = [self.liveness.next_deadline_ms()]
         if self._leader:
             deadlines += [self._announcer.next_deadline_ms(), self._scanning.next_ms]
+            deadlines.append(self.probing.next_deadline_ms())
         return min((one for one in deadlines if one is not None), default=None)
 
     def snapshot(self) -> bytes:
@@ -266,6 +284,8 @@ class ControllerMachine:
         if code in READS:
             answer = self.read(now_ms, request.connection, code, request.ext_fields, request.body)
             return [reply(request.token, answer)]
+        if code == RequestCode.GET_BROKER_SILENCE:
+            return [reply(request.token, silence_answer(now_ms, self.probing, request.ext_fields))]
         if code not in WRITES:
             return [reply(request.token, not_supported(code))]
         self._hear_sender(now_ms, request)
@@ -276,7 +296,7 @@ class ControllerMachine:
 
     def _heartbeat_request(self, now_ms: int, request: RequestReceived) -> list[ControllerEffect]:
         beat = Heartbeat.of(request.ext_fields)
-        answer = reply(request.token, heartbeat_answer(beat))
+        answer = reply(request.token, self.heartbeat_answer(now_ms, beat))
         return [answer, *self.heartbeat(now_ms, request.connection, beat)]
 
     def _hear_sender(self, now_ms: int, request: RequestReceived) -> None:
@@ -352,6 +372,7 @@ class ControllerMachine:
                 now_ms, what.broker_name, what.new_master_broker_id, what.master_epoch,
                 None if work is None or work.decision is None else work.proposed_ms,
             )  # fmt: skip
+            self.probing.watch(now_ms, what.broker_name)
         if work is None or work.decision is None:
             # Another node's decision, or one from before a restart: people read the leader's.
             return quiet(applied.note)
@@ -442,6 +463,7 @@ class ControllerMachine:
         for name in self._elections.recent(now_ms, self._settings.renotify_window_ms):
             # The old leader may have died before it told the brokers; they ignore a repetition.
             effects += self._announce(now_ms, name, None, None)
+        self.probing.lead(now_ms)
         self._scanning.begin()
         return [*effects, *self._scan(now_ms)]
 
@@ -450,6 +472,7 @@ class ControllerMachine:
         self._leader = False
         self._proposals.clear()
         self._announcer.clear()
+        self.probing.follow()
         effects: list[ControllerEffect] = []
         for work in self._lanes.clear():
             effects += answer_to(work, NOT_LEADER)
@@ -495,6 +518,7 @@ class ControllerMachine:
         if not self._leader:
             return effects
         effects += self._announcer.due(now_ms)
+        effects += self.probing.due(now_ms)
         return effects + self._scan(now_ms) if now_ms >= self._scanning.next_ms else effects
 
     def _expire(self, now_ms: int) -> list[ControllerEffect]:
@@ -512,6 +536,19 @@ class ControllerMachine:
             if self._leader and was_master:
                 effects += self._elect(now_ms, name, "master_inactive")
         return effects
+
+    def _probe_news(self, now_ms: int, event: ProbeAnswered | PeersHeard) -> list[ControllerEffect]:
+        if isinstance(event, ProbeAnswered):
+            answered = self.probing.answered(event.number)
+            if answered is not None:
+                self.liveness.relayed(now_ms, *answered, 0)
+            return []
+        given_up, told = self.probing.peers_heard(now_ms, event)
+        if given_up is None:
+            return [*told]
+        self.liveness.missed(now_ms, *given_up)
+        effects = [*told, *self._elect(now_ms, given_up[1], "probe_unanswered")]
+        return effects + self._expire(now_ms)
 
     def _scan(self, now_ms: int) -> list[ControllerEffect]:
         """Look for masters whose death nobody acted on."""

@@ -23,5 +23,6 @@ def machine_settings(config: ControllerConfig) -> MachineSettings:
         adopt_unknown_brokers=config.boolean("adoptUnknownBrokers"),
         elections_per_set=config.integer("electionHistoryPerSet"),
         elections_in_all=config.integer("electionHistoryMax"),
+        active_probe_timeout_ms=config.integer("activeProbeTimeoutMillis"),
         digest_every=config.integer("raftDigestEveryEntries"),
     )

@@ -59,6 +59,7 @@ DEFAULTS: dict[str, str] = {
     "notifyBrokerRoleChanged": "true",
     "scanInactiveMasterInterval": "5000",
     # our own
+    "activeProbeTimeoutMillis": "0",
     "adoptUnknownBrokers": "false",
     "brokerCloseGraceMs": "5",
     "coldStartGraceMs": "10000",
@@ -109,6 +110,7 @@ MUTABLE = frozenset(
 ALIASES = {"processReadEvent": "isProcessReadEvent"}
 GRACE_MS_MAX = 100
 HEARTBEAT_TIMEOUT_MS_LEAST = 1_000
+PROBE_TIMEOUT_MS_MAX = 60_000
 SNAPSHOT_SPREAD = 4
 """A node's snapshots come up to a quarter of the set number of entries later than the others'."""
 _PEERS_FORM = "; the form is n0-10.0.0.1:9878;n1-10.0.0.2:9878"
@@ -238,6 +240,8 @@ def _check_numbers(config: ControllerConfig) -> None:
             raise ConfigInvalid(f"{key}={config.values[key]} must not be negative")
     if config.integer("brokerCloseGraceMs") > GRACE_MS_MAX:
         raise ConfigInvalid(f"brokerCloseGraceMs must be at most {GRACE_MS_MAX}")
+    if config.integer("activeProbeTimeoutMillis") > PROBE_TIMEOUT_MS_MAX:
+        raise ConfigInvalid(f"activeProbeTimeoutMillis must be at most {PROBE_TIMEOUT_MS_MAX}")
     if config.integer("heartbeatTimeoutMaxMs") < HEARTBEAT_TIMEOUT_MS_LEAST:
         raise ConfigInvalid(f"heartbeatTimeoutMaxMs must be at least {HEARTBEAT_TIMEOUT_MS_LEAST}")
     if config.integer("metricsPromExporterPort") > PORT_MAX:

@@ -138,6 +138,8 @@ class RequestCode(IntEnum):
     GET_CONTROLLER_VIEW = 60022
     GET_ELECTION_HISTORY = 60011
     EXPLAIN_ELECTION = 60012
+    GET_BROKER_SILENCE = 60030
+    PROBE_BROKER = 60031
 
 
 class ResponseCode(IntEnum):

@@ -48,12 +48,16 @@ PACKING_EVERY = 16
 """A whole snapshot is made of every so many entries, and compared."""
 
 
+COUNTED_NOTES = ("master_probed", "master_given_up")
+
+
 class SimOptions(Struct, frozen=True):
     """How large the simulated cluster is, and the limits of its controllers.
 
     Attributes:
         snapshot_every .. requests_in_flight_max: as the controller's settings of these names.
         heartbeat_timeout_ms: after which a silent broker counts as dead.
+        heartbeat_ms, poll_ms: between two of a broker's heartbeats, and questions for the master.
         moving: a broker listens on another port in each of its lives.
         unclean: elections may leave the SyncStateSet.
         adopting: brokers may come that other controllers have registered.
@@ -71,6 +75,8 @@ class SimOptions(Struct, frozen=True):
     requests_in_flight_max: int = 64
     digest_every: int = 1000
     heartbeat_timeout_ms: int = 4000
+    heartbeat_ms: int = 300
+    poll_ms: int = 700
     moving: bool = False
     unclean: bool = False
     adopting: bool = False
@@ -245,9 +251,9 @@ class SimCluster:
             controllers=tuple(f"{h}:{CONTROLLER_PORT}" for h in self.controller_hosts),
             store="/store",
             settings=AgentSettings(
-                heartbeat_ms=300,
+                heartbeat_ms=self.options.heartbeat_ms,
                 heartbeat_timeout_ms=self.options.heartbeat_timeout_ms,
-                poll_ms=700,
+                poll_ms=self.options.poll_ms,
                 find_leader_ms=1500,
                 invoke_ms=1000,
             ),
@@ -408,7 +414,9 @@ class SimCluster:
             self.witness.leader_elected(node, term, clocks)
 
     def noted(self, node: str, note: Note) -> None:
-        """Look at the state that a snapshot has left."""
+        """Count what is looked for, and look at the state that a snapshot has left."""
+        if note.event in COUNTED_NOTES:
+            self.counts[f"note: {note.event}"] += 1
         host = f"c{node[1:]}"
         service = self.controllers.get(host)
         if note.event == "snapshot_loaded" and service is not None:

@@ -126,7 +126,9 @@ def _run_cluster(
 ) -> dict[str, Outcome]:
     folder = Path(tempfile.mkdtemp(prefix=f"rmqha-bench-{kind}-", dir=options.folder))
     outcomes = {fault: Outcome() for fault in faults}
-    cluster = Cluster(folder, kind, broker_settings=MODES[mode], controller_settings={})
+    # Java's controllers pass over keys that they do not know.
+    settings = {"activeProbeTimeoutMillis": options.probe} if options.probe else {}
+    cluster = Cluster(folder, kind, broker_settings=MODES[mode], controller_settings=settings)
     try:
         with cluster:
             cluster.start()
@@ -224,6 +226,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=5, help="of each fault, mode and kind")
     parser.add_argument("--mode", default="", help=f"one of {', '.join(MODES)} (or its start)")
     parser.add_argument("--fault", default="", help=f"one of {', '.join(FAULTS)} (or its start)")
+    parser.add_argument("--probe", type=int, default=0, help="activeProbeTimeoutMillis of ours")
     parser.add_argument("--folder", default=None, help="where state goes (default: temporary)")
     parser.add_argument("--keep", action="store_true", help="keep state and logs")
     parser.add_argument("--json", default="", help="write the raw figures here")

@@ -66,8 +66,8 @@ def one_controller_is_enough(patch: pytest.MonkeyPatch) -> None:
     """No majority: #7017."""
     make = WriteLease.__init__
 
-    def careless(self: WriteLease, controllers: tuple[str, ...], lease_ms: int) -> None:
-        make(self, controllers, lease_ms)
+    def careless(self: WriteLease, controllers: tuple[str, ...], *times: Any) -> None:
+        make(self, controllers, *times)
         self._majority = 1
 
     patch.setattr(WriteLease, "__init__", careless)

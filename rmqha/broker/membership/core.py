@@ -35,6 +35,8 @@ from rmqha.remoting.bodies import SyncStateSet
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.headers import ext_fields, int_field, text_field
 
+BEATS_A_PROMISE = 4
+
 
 class ReplicasCore:
     """One replica's dealings with the controllers.
@@ -72,6 +74,7 @@ class ReplicasCore:
         self._heirs: tuple[int, ...] = ()
         self._hint_epoch = 0
         self._check_from_ms = 0
+        self._promise_ms = 0
         self._effects: list[Effect] = []
 
     # -- questions -------------------------------------------------------------------------------
@@ -117,6 +120,8 @@ class ReplicasCore:
                 self._settled(epoch, accepted=accepted)
             case ev.AlterWanted(ids, set_epoch):
                 self._alter(now_ms, ids, set_epoch)
+            case ev.Promised(for_ms):
+                self._promised(now_ms, for_ms)
             case ev.Ticked():
                 pass
             case _:
@@ -561,9 +566,21 @@ class ReplicasCore:
                 self._effects.append(ev.FollowMaster(address))
 
     def _beat(self, now_ms: int) -> None:
-        self._due[Job.HEARTBEAT] = now_ms + self.settings.broker_heartbeat_interval_ms
+        self._due[Job.HEARTBEAT] = now_ms + self._beat_ms()
         fields = heartbeat_fields(self.settings, self.broker_id)
         self._effects.append(ev.Beat(self.search.controllers, fields))
+
+    def _promised(self, now_ms: int, for_ms: int) -> None:
+        self._promise_ms = for_ms
+        if Job.HEARTBEAT in self._due:
+            self._agenda.sooner(Job.HEARTBEAT, now_ms + self._beat_ms())
+
+    def _beat_ms(self) -> int:
+        """A master whose controllers wait for less beats so often that one lost beat ends no lease."""
+        interval_ms = self.settings.broker_heartbeat_interval_ms
+        if not self._promise_ms or self.master_id is None or self.master_id != self.broker_id:
+            return interval_ms
+        return min(interval_ms, max(1, self._promise_ms // BEATS_A_PROMISE))
 
     def _alter(self, now_ms: int, ids: frozenset[int], set_epoch: int) -> None:
         if self.search.leader is None or self.role is not Role.MASTER:

@@ -70,6 +70,16 @@ class Told(Struct, frozen=True):
     body: bytes
 
 
+class Promised(Struct, frozen=True):
+    """How long controllers wait for a silent master; the shortest that one of them said last.
+
+    Attributes:
+        for_ms: 0 for the timeout that heartbeats name.
+    """
+
+    for_ms: int
+
+
 class TemporaryWritten(Struct, frozen=True):
     """The temporary identity file is durable."""
 
@@ -124,6 +134,7 @@ Event = (
     | Unanswered
     | Notified
     | Told
+    | Promised
     | TemporaryWritten
     | TemporaryRemoved
     | IdentityWritten

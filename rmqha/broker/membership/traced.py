@@ -19,10 +19,11 @@ class LeaseStart(Struct, frozen=True):
 
     controllers: tuple[str, ...]
     lease_ms: int
+    timeout_ms: int | None = None
 
     def make(self) -> WriteLease:
         """Make the core anew."""
-        return WriteLease(self.controllers, self.lease_ms)
+        return WriteLease(self.controllers, self.lease_ms, self.timeout_ms)
 
 
 REPLICAS_KIND = Kind("replicas", (ReplicasSettings, Identity, *get_args(ev.Event)), ReplicasCore)

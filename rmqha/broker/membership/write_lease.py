@@ -29,6 +29,7 @@ from msgspec import Struct
 from rmqha.base.machine import Note
 
 NEVER = -1
+UNSAID = -1
 
 
 class Reigned(Struct, frozen=True):
@@ -44,10 +45,13 @@ class Vouched(Struct, frozen=True):
 
     Attributes:
         sent_ms: when the heartbeat was sent, by the broker's clock; never when the answer came.
+        promise_ms: for how long the controller waits, as it said; ``UNSAID`` for the broker's own
+            timeout. 0 is no promise.
     """
 
     controller: str
     sent_ms: int
+    promise_ms: int = UNSAID
 
 
 class Confirmed(Struct, frozen=True):
@@ -111,7 +115,10 @@ class WriteLease:
 
     Args:
         controllers: the addresses that heartbeats go to.
-        lease_ms: how long an answered heartbeat counts.
+        lease_ms: how long an answered heartbeat counts, where the controller does not say that it
+            waits for less than ``timeout_ms``.
+        timeout_ms: what heartbeats name, of which the lease is the part without the margin; None
+            for a lease without a margin.
 
     Attributes:
         until_ms: the first moment without the lease; 0 when there is none.
@@ -119,8 +126,11 @@ class WriteLease:
         losses: how often it was lost by a master.
     """
 
-    def __init__(self, controllers: tuple[str, ...], lease_ms: int) -> None:
+    def __init__(
+        self, controllers: tuple[str, ...], lease_ms: int, timeout_ms: int | None = None
+    ) -> None:
         self.lease_ms = lease_ms
+        self._timeout_ms = lease_ms if timeout_ms is None else timeout_ms
         self.until_ms = 0
         self.is_held = False
         self.losses = 0
@@ -151,10 +161,11 @@ class WriteLease:
                 # Promises were made to a master; one that reigns again needs newer ones.
                 self._reigns = False
                 self._vouched.clear()
-            case Vouched(controller, sent_ms):
+            case Vouched(controller, sent_ms, promise_ms):
                 # An old promise may be answered after a newer one.
                 known = self._vouched.get(controller, NEVER)
-                self._vouched[controller] = max(known, min(sent_ms, now_ms))
+                short_ms = self._shortfall_ms(promise_ms)
+                self._vouched[controller] = max(known, min(sent_ms, now_ms) - short_ms)
             case Left(controller):
                 self._vouched.pop(controller, None)
             case Led(controller):
@@ -201,6 +212,12 @@ class WriteLease:
         elif not known_ms or known_ms > promised_ms or now_ms >= known_ms:
             self._candidate_until_ms = promised_ms
             self._candidates += 1
+
+    def _shortfall_ms(self, promise_ms: int) -> int:
+        """By how much a promise is shorter than the lease, with the lease's margin."""
+        if promise_ms == UNSAID:
+            return 0
+        return max(0, self.lease_ms - promise_ms * self.lease_ms // self._timeout_ms)
 
     def _counts(self, controller: str, now_ms: int) -> bool:
         sent_ms = self._vouched.get(controller, NEVER)

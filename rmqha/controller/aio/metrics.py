@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from rmqha.controller.probing import ProbeCounts
+
 BUCKETS_US = (
     1, 3, 5, 10, 30, 50, 100, 300, 500, 1000, 3000, 5000, 10_000, 30_000, 50_000, 100_000,
     300_000, 500_000, 1_000_000, 3_000_000, 5_000_000, 10_000_000,
@@ -24,6 +26,7 @@ class ControllerMetrics:
         no_space: 1 while the disk is full.
         protocol_errors: frames that could not be read.
         appends_failed: proposals that Raft dropped.
+        probes: what came of asking silent masters.
         append_latency: counts by bucket of the proposals that were committed.
     """
 
@@ -38,6 +41,7 @@ class ControllerMetrics:
         self.no_space = 0
         self.requests = [0] * CODE_MAX
         self.unknown_requests = 0
+        self.probes = ProbeCounts()
         self.batches = 0
         self.commands = 0
         self.protocol_errors = 0

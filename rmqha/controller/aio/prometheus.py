@@ -91,6 +91,7 @@ class Collector(PrometheusCollector):
         )
         changes.add_metric(self._values, metrics.leader_changes)
         yield changes
+        yield from self._probes()
         for name, text, value in (
             ("rmqha_raft_voter", "0 while the store is new or being caught up", metrics.may_vote),
             (
@@ -107,6 +108,18 @@ class Collector(PrometheusCollector):
             ),
         ):
             family = GaugeMetricFamily(name, text, labels=self._names)
+            family.add_metric(self._values, value)
+            yield family
+
+    def _probes(self) -> Iterator[Metric]:
+        probes = self._metrics.probes
+        for name, text, value in (
+            ("sent", "Silent masters that were asked for an answer", probes.sent),
+            ("unanswered", "Probes without an answer in time", probes.unanswered),
+            ("held", "Masters that another controller hears", probes.held),
+            ("elections", "Elections begun for an unanswered probe", probes.elections),
+        ):
+            family = CounterMetricFamily(f"rmqha_probes_{name}", text, labels=self._names)
             family.add_metric(self._values, value)
             yield family
 

@@ -22,6 +22,7 @@ from rmqha.controller.aio.group_requests import CODES as GROUP_CODES
 from rmqha.controller.aio.group_requests import GroupRequests
 from rmqha.controller.aio.metrics import ControllerMetrics
 from rmqha.controller.aio.notifier import Notifier
+from rmqha.controller.aio.prober import Prober
 from rmqha.controller.aio.raft_node import RaftNode
 from rmqha.controller.aio.replies import RepeatedReplies, reply_to
 from rmqha.controller.aio.route_watch import RouteWatch
@@ -133,6 +134,7 @@ class ControllerService:
             config.values, config.values["controllerStorePath"], disk, clock, log
         )
         self.metrics = ControllerMetrics()
+        self.metrics.probes = self.machine.probing.counts
         self.elections = Elections()
         self._replayed_index = 0
         self.raft = RaftNode(
@@ -183,6 +185,14 @@ class ControllerService:
         self._tasks = Tasks(log)
         self._group = GroupRequests(
             config.group, self.raft, self.machine, clock=clock, tasks=self._tasks, log=log
+        )
+        self._prober = Prober(
+            self.raft,
+            self._client,
+            clock,
+            self._tasks,
+            lambda one: self.server.connection(one),
+            self._driver.give,
         )
         self._storing_config = asyncio.Lock()
         self._requests: dict[int, tuple[Connection, RemotingCommand, int]] = {}
@@ -352,7 +362,8 @@ class ControllerService:
         elif effects := self.machine.heartbeat(now_ms, connection.id, beat):
             self._driver.carry_out(now_ms, effects)
         if not command.flag & FLAG_ONEWAY:
-            frames.append(self._repeated.frame(command, cm.heartbeat_answer(beat)))
+            answer = self.machine.heartbeat_answer(now_ms, beat)
+            frames.append(self._repeated.frame(command, answer))
 
     def _wait_to_read(self, connection: Connection, command: RemotingCommand, now_ms: int) -> None:
         """The lease has run out, or this node does not lead: ask Raft."""
@@ -376,13 +387,18 @@ class ControllerService:
 
     def _other(self, connection: Connection, command: RemotingCommand) -> None:
         code = command.code
-        if code == RequestCode.CONTROLLER_GET_METADATA_INFO:
+        if command.is_response:
+            self._prober.answered(connection, command)
+        elif code == RequestCode.CONTROLLER_GET_METADATA_INFO:
             core = self.raft.core
             leader = core.leader_id if core is not None else None
             fields = metadata_info(
                 self.config, self.raft.member_peers(), leader, is_leader=leader == self.node_id
             )
             connection.send(command.reply(ResponseCode.SUCCESS, None, fields))
+        elif code == RequestCode.GET_BROKER_SILENCE:
+            now_ms = self._clock.now_ms()
+            self._decide(now_ms, connection, command, now_ms)
         elif code in GROUP_CODES:
             self._group.answer(connection, command)
         elif code == RequestCode.RAFT_HELLO:
@@ -528,6 +544,10 @@ class ControllerService:
                 self.raft.propose(effect.record)
             case cm.Notify(address, ext_fields, body):
                 self._notifier.notify(address, ext_fields, body)
+            case cm.Probe():
+                self._prober.probe(effect)
+            case cm.AskPeers():
+                self._prober.ask_peers(effect)
             case cm.WatchRoute():
                 self._routes.watch(effect)
             case Note():

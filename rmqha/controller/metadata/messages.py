@@ -11,6 +11,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 
 from rmqha.base.machine import Note
+from rmqha.controller.metadata.probe_messages import AskPeers, PeersHeard, Probe, ProbeAnswered
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.remoting.heartbeat import Heartbeat
 
@@ -43,6 +44,8 @@ class MachineSettings(Struct, frozen=True):
         heartbeat_timeout_ms_max: how long one heartbeat counts at most, whatever it says.
         elections_per_set, elections_in_all: how many elections are remembered; 0 for none.
         digest_every: entries between two comparisons of the nodes' states; 0 for none.
+        active_probe_timeout_ms: how long a silent master may leave a probe unanswered; 0 for no
+            probes.
     """
 
     enable_elect_unclean_master: bool = False
@@ -65,6 +68,7 @@ class MachineSettings(Struct, frozen=True):
     digest_every: int = 0
     elections_per_set: int = 0
     elections_in_all: int = 0
+    active_probe_timeout_ms: int = 0
 
 
 class RequestReceived(Struct, frozen=True):
@@ -178,6 +182,8 @@ ControllerEvent: TypeAlias = (
     | RouteFollowed
     | RouteUpdated
     | RouteUnknown
+    | ProbeAnswered
+    | PeersHeard
 )
 
 
@@ -233,5 +239,5 @@ class WatchRoute(Struct, frozen=True):
     timeout_ms: int
 
 
-ControllerEffect: TypeAlias = Reply | Propose | Notify | WatchRoute | Note
+ControllerEffect: TypeAlias = Reply | Propose | Notify | WatchRoute | Probe | AskPeers | Note
 Effects: TypeAlias = Sequence[ControllerEffect]

@@ -101,6 +101,10 @@ class RemotingServer:
         """The open connections, oldest first."""
         return tuple(self._connections.values())
 
+    def connection(self, connection_id: int) -> Connection | None:
+        """The open connection with this id."""
+        return self._connections.get(ConnectionId(connection_id))
+
     async def start(self, host: str, port: int) -> None:
         """Listen on ``host:port``.
 

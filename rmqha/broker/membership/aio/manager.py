@@ -17,6 +17,7 @@ from rmqha.broker.membership.events import Effect, Event
 from rmqha.broker.membership.identity import RemoveTemporary, WriteIdentity, WriteTemporary
 from rmqha.broker.membership.traced import LEASE_KIND, REPLICAS_KIND, LeaseStart
 from rmqha.broker.membership.write_lease import (
+    UNSAID,
     Confirm,
     Confirmed,
     Deposed,
@@ -133,7 +134,10 @@ class ReplicasManager:
         self.lease: WriteLease | None = None
         self._lease_driver: Driver[LeaseEvent, LeaseEffect] | None = None
         if settings.write_lease_ms:
-            lease = self.lease = WriteLease(settings.controllers, settings.write_lease_ms)
+            timeout_ms = settings.controller_heart_beat_timeout_ms
+            lease = self.lease = WriteLease(
+                settings.controllers, settings.write_lease_ms, timeout_ms
+            )
             self._lease_driver = Driver(
                 lease,
                 clock,
@@ -143,6 +147,8 @@ class ReplicasManager:
                 on_due=lambda: self._lease(LeaseTicked()),
             )
         self._confirming = False
+        self._promises: dict[str, int] = {}
+        self._promise_ms = 0
 
     @property
     def broker_id(self) -> int | None:
@@ -159,7 +165,11 @@ class ReplicasManager:
         self._driver.recorder = file.core(REPLICAS_KIND, self.core.settings)
         if self._lease_driver is not None:
             settings = self.core.settings
-            start = LeaseStart(settings.controllers, settings.write_lease_ms)
+            start = LeaseStart(
+                settings.controllers,
+                settings.write_lease_ms,
+                settings.controller_heart_beat_timeout_ms,
+            )
             self._lease_driver.recorder = file.core(LEASE_KIND, start)
 
     async def start(self) -> None:
@@ -304,11 +314,22 @@ class ReplicasManager:
                 return
             answer = await self._client.invoke(address, command)
             if answer.code == ResponseCode.SUCCESS:
-                self._lease(Vouched(address, sent_ms))
+                self._promised(address, sent_ms, answer.ext_fields)
         except RmqhaError as error:
             self._log.log("debug", "heartbeat_not_sent", to=address, reason=str(error))
         finally:
             self._beating[address] -= 1
+
+    def _promised(self, address: str, sent_ms: int, fields: Mapping[str, str] | None) -> None:
+        """An answer; a controller that asks silent masters waits for less than it was asked to."""
+        promise_ms = int_field(fields, "promiseMillis", UNSAID)
+        self._lease(Vouched(address, sent_ms, max(UNSAID, promise_ms)))
+        if promise_ms:  # 0 is for a while only
+            self._promises[address] = max(0, promise_ms)
+            shortest_ms = min((one for one in self._promises.values() if one), default=0)
+            if shortest_ms != self._promise_ms:
+                self._promise_ms = shortest_ms
+                self.give(ev.Promised(shortest_ms))
 
     async def _wait_for(self, effect: LaneEffect) -> None:
         match effect:
