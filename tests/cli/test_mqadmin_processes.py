@@ -76,6 +76,21 @@ def test_get_sync_state_set_shows_master_and_slaves(trio: Group) -> None:
     assert "\nNotInSyncReplica:\tReplicaIdentity{brokerName='shown', brokerId=2," in done.stdout
 
 
+def test_election_history_and_dry_run_are_answered_by_the_leader(trio: Group) -> None:
+    """Before and after an election, from a node that does not lead."""
+    leader = trio.wait_leader()
+    with join(leader, "explained", 1), join(leader, "explained", 2):
+        words = ("-a", follower(trio).address, "-bn", "explained", "-b", "1", "-c", CLUSTER)
+        would = answered("electMaster", *words, "--dry-run")
+        assert would["code"] == 2011
+        told = answered("electionHistory", "-a", follower(trio).address, "-b", "explained")
+    (first,) = told["elections"]
+    assert (first["newMaster"], first["trigger"]) == (1, "broker")
+    assert first["masterEpoch"] == would["masterEpoch"]
+    assert first["decidedMs"] > 1_600_000_000_000
+    assert first["commitMs"] is not None
+
+
 def test_elect_master_moves_the_mastership(trio: Group) -> None:
     """Before maintenance of the master's machine."""
     leader = trio.wait_leader()

@@ -20,7 +20,7 @@ from rmqha.base.machine import Note
 from rmqha.controller import machine as cm
 from rmqha.controller.aio.group_requests import CODES as GROUP_CODES
 from rmqha.controller.aio.group_requests import GroupRequests
-from rmqha.controller.aio.metrics import ControllerMetrics
+from rmqha.controller.aio.metrics import CODE_MAX, ControllerMetrics
 from rmqha.controller.aio.notifier import Notifier
 from rmqha.controller.aio.prober import Prober
 from rmqha.controller.aio.raft_node import RaftNode
@@ -318,7 +318,10 @@ class ControllerService:
                 self._other(connection, command)
                 self.metrics.count(code)
                 continue
-            counts[code] += 1
+            if code < CODE_MAX:
+                counts[code] += 1
+            else:
+                self.metrics.count(code)
         if frames:
             connection.send_frames(frames)
         self.raft.flush()

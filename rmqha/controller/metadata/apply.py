@@ -77,7 +77,11 @@ def _apply_to_set(
         case AlterSyncStateSet():
             return _alter_sync_state_set(broker_set, event, tell)
         case ElectMaster():
-            return _elect_master(state, broker_set, event)
+            old_master = broker_set.master_broker_id
+            applied = _elect_master(broker_set, event)
+            if applied.changed and event.why is not None:
+                _remember(state, broker_set, event, event.why, old_master)
+            return applied
         case CleanBrokerData():
             return _clean(state, broker_set, event)
         case UpdateBrokerAddress():
@@ -126,7 +130,7 @@ def _alter_sync_state_set(broker_set: BrokerSet, event: AlterSyncStateSet, tell:
     return Applied(True, Note("sync_state_set_changed", facts=facts))
 
 
-def _elect_master(state: MetadataState, broker_set: BrokerSet, event: ElectMaster) -> Applied:
+def _elect_master(broker_set: BrokerSet, event: ElectMaster) -> Applied:
     if event.master_epoch <= broker_set.master_epoch:
         return _ignored(event, "stale master epoch")
     elected = event.new_master_broker_id
@@ -145,7 +149,6 @@ def _elect_master(state: MetadataState, broker_set: BrokerSet, event: ElectMaste
     }
     if event.why is not None:
         facts["passed_over"] = passed_over(event.why.candidates)
-        _remember(state, broker_set, event, event.why)
     broker_set.master_broker_id = elected
     broker_set.master_epoch = event.master_epoch
     if elected is None:
@@ -157,11 +160,17 @@ def _elect_master(state: MetadataState, broker_set: BrokerSet, event: ElectMaste
     return Applied(True, Note("master_elected", facts=facts))
 
 
-def _remember(state: MetadataState, broker_set: BrokerSet, event: ElectMaster, why: Why) -> None:
-    """Keep the election, before it takes effect, and of the older ones as many as it says."""
+def _remember(
+    state: MetadataState,
+    broker_set: BrokerSet,
+    event: ElectMaster,
+    why: Why,
+    old_master: BrokerId | None,
+) -> None:
+    """Keep the election, and of the older ones as many as it says."""
     record = ElectionRecord(
         state.election_order.next_number(),
-        broker_set.master_broker_id,
+        old_master,
         event.new_master_broker_id,
         event.master_epoch,
         event.trigger,
