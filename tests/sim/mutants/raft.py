@@ -322,7 +322,7 @@ MUTANTS = (
     Mutant(longer_logs_win_elections, RULE_LOST, 101),
     Mutant(lease_of_one_and_a_fifth, RULE_LEASE, 89),
     Mutant(answers_of_old_rounds_count, RULE_LEASE, 32),
-    Mutant(recovering_nodes_count, RULE_LOST, 962),
+    Mutant(recovering_nodes_count, RULE_LOST, 667),
     Mutant(stands_while_it_installs, "the applied state never goes back", 68),
     Mutant(installs_whatever_happens, "a node's applied index fell", 68),
     Mutant(terms_jump, RULE_LIVE, 78),
