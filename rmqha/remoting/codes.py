@@ -140,6 +140,7 @@ class RequestCode(IntEnum):
     EXPLAIN_ELECTION = 60012
     GET_BROKER_SILENCE = 60030
     PROBE_BROKER = 60031
+    HAND_OVER = 60041
 
 
 class ResponseCode(IntEnum):

@@ -47,6 +47,7 @@ from rmqha.broker.pull.aio.filter_requests import FilterProcessor
 from rmqha.broker.pull.aio.pull_requests import PullProcessor
 from rmqha.broker.pull.aio.query_requests import QueryProcessor
 from rmqha.broker.pull.filters import Selectors
+from rmqha.broker.send.aio.handovers import Handovers
 from rmqha.broker.send.aio.producer_requests import ProducerProcessor
 from rmqha.broker.send.aio.reply_requests import ReplyProcessor
 from rmqha.broker.send.aio.send_requests import SendProcessor
@@ -190,7 +191,16 @@ class BrokerReplica:
         self.pop = PopParts(self, self.services, self._client, disk, log)
         self._copy_from_master()
         self.logical = LogicalParts(self, sets, self._registration.told, log)
-        self._send = SendProcessor(self, self.services, unique_ids, self.logical.forwarding)
+        self._send = SendProcessor(
+            self,
+            self.services,
+            unique_ids,
+            self.logical.forwarding,
+            lambda send, unanswered, kept_max: Handovers(
+                self, self._client, self._followed, log,
+                send=send, unanswered=unanswered, kept_max=kept_max,
+            ),
+        )  # fmt: skip
         self._pull = PullProcessor(self, self.logical.segments, self.logical.forwarding)
         self.admin = AdminProcessor(
             self, log, ConfigText(disk, config_path), disk_use=used_ratio, services=self.services,
@@ -301,10 +311,11 @@ class BrokerReplica:
         offsets = OffsetProcessor(self).handlers()
         accounts = AccountProcessor(self, self._client, self._followed).handlers()
         config = self.admin.handlers()
+        handovers = self._send.handovers.handlers()
         if not self.config.auth.authentication:
-            accounts, config = (
+            accounts, config, handovers = (
                 only_for_super(one, self._check, self.accounts, self.refusals)
-                for one in (accounts, config)
+                for one in (accounts, config, handovers)
             )
         return Router(
             self._log,
@@ -316,6 +327,7 @@ class BrokerReplica:
             DeferredProcessor(self, self.services).handlers(),
             FilterProcessor(self.config, self.selectors).handlers(),
             self._send.handlers(),
+            handovers,
             ProducerProcessor(self, self.services).handlers(),
             ReplyProcessor(self, self.services).handlers(),
             QueryProcessor(self).handlers(),
@@ -553,6 +565,7 @@ class BrokerReplica:
             self._migration.start()
         else:
             self.services.stop()
+        self._send.handovers.role_taken(role)
         self._pull.role_changed()
         self.pop.pops.role_changed()
         self.topics.table.advance(epoch, self.clock.wall_ms())

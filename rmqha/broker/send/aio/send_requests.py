@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rmqha.base.errors import DiskFailed, LocalProtocolError, MessageIllegal, RmqhaError
 from rmqha.broker.common.aio.ports import Handlers
@@ -14,6 +14,7 @@ from rmqha.broker.deferred.transactions import half_message, is_half
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.logical.aio.forwarding import Forwarding
 from rmqha.broker.logical.place import mapping_for
+from rmqha.broker.send.aio.handovers import Handovers
 from rmqha.broker.send.aio.plain_sends import PlainSends
 from rmqha.broker.send.aio.undecided_sends import UndecidedSends
 from rmqha.broker.send.aio.waiting_sends import Waiting, WaitingSends
@@ -49,6 +50,12 @@ NOT_SERVING = "this broker does not know its role yet, or is giving it up"
 SLAVE_REFUSES = "[REJECTREQUEST] this broker is a slave, messages go to its master"
 
 
+MakeHandovers = Callable[
+    [Callable[[Connection, RemotingCommand], object], Callable[[], int], int], Handovers
+]
+"""Of what takes a message once more, how many wait, and how many may be kept."""
+
+
 class SendProcessor:
     """Takes messages while the broker is master."""
 
@@ -58,6 +65,7 @@ class SendProcessor:
         services: MasterServices,
         unique_ids: UniqueIds,
         forwarding: Forwarding,
+        make_handovers: MakeHandovers,
     ) -> None:
         self._broker = broker
         self._forwarding = forwarding
@@ -74,6 +82,9 @@ class SendProcessor:
         self._waiting = WaitingSends(broker)
         self._held = UndecidedSends(broker.clock, self._send_alone, self._in_flight_max)
         broker.mappings.on_changed.append(self._held.remapped)
+        self.handovers = make_handovers(
+            self._send_alone, lambda: len(self._waiting), self._in_flight_max
+        )
         self._turn = 0
         self._peers: dict[int, bytes] = {}
         self._plain = PlainSends(broker, self._store_host, self._stamps)
@@ -96,6 +107,8 @@ class SendProcessor:
     def send(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Take one request."""
         ha = self._broker.ha
+        if self.handovers.holds:
+            return self.handovers.take(connection, request)
         refusal = self._closed_for(ha)
         if refusal is not None or ha is None:
             return _refused(
@@ -163,6 +176,7 @@ class SendProcessor:
         if (
             not messages
             or ha is None
+            or self.handovers.holds
             or self._closed_for(ha)
             or ha.check_put() is not PutStatus.PUT_OK
         ):
@@ -201,7 +215,7 @@ class SendProcessor:
     @property
     def waiting_count(self) -> int:
         """Messages that wait for the disk, for replicas, or for a remap's end."""
-        return len(self._waiting) + len(self._held)
+        return len(self._waiting) + len(self._held) + len(self.handovers)
 
     @property
     def oldest_wait_ms(self) -> int:
@@ -211,10 +225,12 @@ class SendProcessor:
     def close(self) -> None:
         """Forget what is held; connections are closing."""
         self._held.close()
+        self.handovers.close()
 
     def closed(self, connection: Connection) -> None:
         """A connection has ended."""
         self._held.closed(connection)
+        self.handovers.closed(connection)
         self._peers.pop(connection.id, None)
 
     def _closed_for(self, ha: HaService | None) -> Refusal | None:

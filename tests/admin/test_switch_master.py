@@ -1,0 +1,165 @@
+"""switchMaster: who is asked what, and what becomes of it when somebody refuses or is silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from rmqha.admin.commands.switch_master import NotReady
+from rmqha.client.exchange import Call, NotFound, Refused, Unreachable
+from rmqha.remoting import fastjson
+from rmqha.remoting.command import RemotingCommand
+from tests.admin.driving import run
+
+LINE = "switchMaster -a a:1 -bn broker-a -c C -b"
+
+
+class Peers:
+    """A controller, a set of three with master 1 and 2 in sync, and its master.
+
+    Attributes:
+        asked: (address, code, brokerId) of what changes something.
+        hold: how the master answers 60021.
+        elect: how the controller answers 1002.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, int, str]] = []
+        self.master: int | None = 1
+        self.hold: Callable[[Call], RemotingCommand] = lambda call: call.command.reply(0)
+        self.elect = self._elects
+
+    def _elects(self, call: Call) -> RemotingCommand:
+        self.master = int((call.command.ext_fields or {})["brokerId"])
+        return call.command.reply(0)
+
+    def __call__(self, call: Call) -> RemotingCommand:
+        command = call.command
+        if command.code == 1005:
+            return command.reply(0, None, {"controllerLeaderAddress": "a:1"})
+        if command.code == 1006:
+            return command.reply(
+                0, body=fastjson.dumps({"replicasInfoTable": {"broker-a": self.info()}})
+            )
+        self.asked.append((call.address, command.code, (command.ext_fields or {})["brokerId"]))
+        return self.hold(call) if command.code == 60021 else self.elect(call)
+
+    def info(self) -> dict[str, object]:
+        """1006's words."""
+        replicas = [
+            {
+                "alive": one != 4,
+                "brokerAddress": f"m{one}:1",
+                "brokerId": one,
+                "brokerName": "broker-a",
+            }
+            for one in (1, 2, 3, 4)
+        ]
+        found: dict[str, object] = {
+            "inSyncReplicas": replicas[:2], "notInSyncReplicas": replicas[2:],
+            "masterEpoch": 5, "syncStateSetEpoch": 6,
+        }  # fmt: skip
+        if self.master is not None:
+            found |= {"masterBrokerId": self.master, "masterAddress": f"m{self.master}:1"}
+        return found
+
+
+def refuse(code: int, remark: str = "no") -> Callable[[Call], RemotingCommand]:
+    """An answer that is none."""
+    return lambda call: call.command.reply(code, remark)
+
+
+def test_switch_when_all_agree_then_held_first_and_elected_then() -> None:
+    """In the other order sends would fail."""
+    peers = Peers()
+    report, calls = run(f"{LINE} 2 -w 7 --hold 300", peers)
+    assert peers.asked == [("m1:1", 60021, "2"), ("a:1", 1002, "2")]
+    hold = next(one for one in calls if one.command.code == 60021)
+    assert hold.command.ext_fields == {"brokerId": "2", "waitMs": "7000", "holdMs": "300"}
+    assert hold.timeout_ms > 7300, "the master waits that long for the target"
+    elect = next(one.command.ext_fields for one in calls if one.command.code == 1002)
+    assert (elect or {})["designateElect"] == "true"
+    assert "#Master\t1 -> 2" in report.plain
+    assert report.data["how"] == "sends are held until the new master takes them"
+
+
+def test_switch_when_it_is_the_master_already_then_nothing_is_asked() -> None:
+    """Run twice, as scripts do."""
+    peers = Peers()
+    report, _ = run(f"{LINE} 1", peers)
+    assert peers.asked == []
+    assert "it was the master already" in report.plain
+
+
+def test_switch_when_the_target_cannot_be_master_then_nothing_is_asked() -> None:
+    """Said before anything is held."""
+    peers = Peers()
+    with pytest.raises(NotFound, match="broker 9 is not registered"):
+        run(f"{LINE} 9", peers)
+    with pytest.raises(NotReady, match="broker 4 is not alive"):
+        run(f"{LINE} 4", peers)
+    peers.master = None
+    with pytest.raises(NotReady, match="no master"):
+        run(f"{LINE} 2", peers)
+    assert peers.asked == []
+
+
+def test_switch_when_the_master_refuses_then_nobody_is_elected() -> None:
+    """The target has not caught up in time."""
+    peers = Peers()
+    peers.hold = refuse(1, "broker 3 is not in the SyncStateSet")
+    with pytest.raises(Refused, match="broker 3 is not in the SyncStateSet"):
+        run(f"{LINE} 3", peers)
+    assert [code for _, code, _ in peers.asked] == [60021]
+
+
+def test_switch_when_the_controllers_refuse_then_the_master_is_told_to_go_on() -> None:
+    """Sends are held: every moment counts."""
+    peers = Peers()
+    peers.elect = refuse(2012, "Failed to elect a new master")
+    with pytest.raises(Refused, match="Failed to elect"):
+        run(f"{LINE} 2", peers)
+    assert peers.asked[-1] == ("m1:1", 60021, "0")
+
+
+def test_switch_when_the_controllers_are_silent_then_the_master_is_not_told() -> None:
+    """Somebody may have been elected: then it must not write; its deadline ends the hold."""
+    peers = Peers()
+
+    def silent(call: Call) -> RemotingCommand:
+        raise Unreachable("nobody")
+
+    peers.elect = silent
+    with pytest.raises(Unreachable):
+        run(f"{LINE} 2", peers)
+    assert [one for one in peers.asked if one[1] == 60021] == [("m1:1", 60021, "2")]
+
+
+def test_switch_when_the_first_answer_was_lost_then_the_second_question_finds_it_done() -> None:
+    """2011 of the master that one wanted is a success."""
+    peers = Peers()
+
+    def lost(call: Call) -> RemotingCommand:
+        if peers.master == 2:
+            return call.command.reply(2011, "still alive")
+        peers.master = 2
+        raise Unreachable("lost")
+
+    peers.elect = lost
+    report, _ = run(f"{LINE} 2", peers)
+    assert report.data["newMaster"] == 2
+
+
+def test_switch_when_the_master_is_javas_then_elected_if_in_sync() -> None:
+    """It cannot hold sends, and moves at once."""
+    peers = Peers()
+    peers.hold = refuse(3, "request type 60021 not supported")
+    report, _ = run(f"{LINE} 2", peers)
+    assert "the master is not rmqha's" in report.plain
+    assert peers.asked == [("m1:1", 60021, "2"), ("a:1", 1002, "2")]
+    peers = Peers()
+    peers.hold = refuse(3)
+    with pytest.raises(NotReady, match="not in the SyncStateSet"):
+        run(f"{LINE} 3", peers)
+    assert [code for _, code, _ in peers.asked] == [60021]
