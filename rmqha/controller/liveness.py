@@ -55,6 +55,7 @@ class LiveBroker(Struct, eq=False):
         confirm_offset: in bytes, -1 when unknown.
         priority: ``electionPriority``, smaller is preferred.
         stalled_ms: for how long its disk has not answered, as it said last.
+        learner: it said that it shall never be master.
         revived: its last sign of life brought it (back) to life.
         expired: its death was already reported.
         closed: its last connection was closed while it counted as alive: it ended, or knows it.
@@ -75,6 +76,7 @@ class LiveBroker(Struct, eq=False):
     confirm_offset: int = -1
     priority: int = DEFAULT_PRIORITY
     stalled_ms: int = 0
+    learner: bool = False
     revived: bool = False
     expired: bool = True
     closed: bool = False
@@ -161,6 +163,7 @@ class Liveness:
         broker.timeout_ms = min(timeout_ms, self.timeout_ms_max)
         broker.priority = beat.election_priority
         broker.stalled_ms = beat.stalled_ms
+        broker.learner = beat.async_learner
         # A heartbeat still buffered in an older connection must not pull the entry back to it.
         if rebinds:
             self._bind(broker, connection)

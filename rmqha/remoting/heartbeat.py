@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from rmqha.remoting import codec_json
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.headers import int_field, long_field
+from rmqha.remoting.headers import bool_field, int_field, long_field
 
 PRIORITY_LAST = 2**31 - 1
 HEARTBEAT = int(RequestCode.BROKER_HEARTBEAT)
@@ -40,6 +40,7 @@ class Heartbeat(Struct, rename="camel", gc=False):
         election_priority: smaller is preferred.
         stalled_ms: for how long it has stood still, or waited for its disk; only brokers of this
             kind say it.
+        async_learner: it copies the log and shall never be master; as above.
     """
 
     broker_id: _Int64 = NOBODY
@@ -51,6 +52,7 @@ class Heartbeat(Struct, rename="camel", gc=False):
     heartbeat_timeout_mills: _Int64 = 0
     election_priority: _Int32 = PRIORITY_LAST
     stalled_ms: _Int64 = 0
+    async_learner: bool = False
 
     @classmethod
     def of(cls, ext_fields: Mapping[str, str] | None) -> Heartbeat:
@@ -66,6 +68,7 @@ class Heartbeat(Struct, rename="camel", gc=False):
             long_field(fields, "heartbeatTimeoutMills", 0),
             int_field(fields, "electionPriority", PRIORITY_LAST),
             long_field(fields, "stalledMs", 0),
+            bool_field(fields, "asyncLearner"),
         )
 
 

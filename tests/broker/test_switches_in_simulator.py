@@ -219,3 +219,25 @@ def test_send_when_it_was_passed_on_then_a_broker_that_passes_on_refuses_it(
     cluster.until(task.done, "an answer")
     assert task.result().code == 2
     assert cluster.ask(old.config.address, 310, send_fields(2), b"y").code == 0
+
+
+def test_election_when_the_only_other_one_is_a_learner_then_it_is_never_master() -> None:
+    """It says so in its heartbeats; an operator's choice is refused, too."""
+    with ReplicaCluster(3, replicas=2, inSyncReplicas="1") as cluster:
+        keys = cluster._keys_of
+        cluster._keys_of = lambda host: {  # type: ignore[method-assign]  # the second one learns
+            **keys(host), "asyncLearner": str(host == cluster.broker_hosts[1]).lower(),
+        }  # fmt: skip
+        cluster.boot_all()
+        master = master_of(cluster)
+        cluster.run_for(2_000)
+        leader = cluster.leader()
+        assert leader is not None
+        fields = {"clusterName": "DefaultCluster", "brokerName": NAME, "brokerId": "2"}
+        address = f"{leader}:{CONTROLLER_PORT}"
+        why = cluster.ask(address, 60012, {**fields, "designateElect": "true"})
+        assert b'"verdict":"a learner"' in why.body
+        assert cluster.ask(address, 1002, {**fields, "designateElect": "true"}).code == 2012
+        cluster.kill(cluster.host_of(master))
+        cluster.run_for(8_000)
+        assert cluster.master() is None

@@ -583,6 +583,8 @@ class BrokerReplica:
             "maxOffset": str(said.max_offset),
             "confirmOffset": str(said.confirm_offset),
         }
+        if self.config.ha.async_learner:
+            fields["asyncLearner"] = "true"
         waited_ms = self.store.writes.oldest_ms
         return fields | {"stalledMs": str(waited_ms)} if waited_ms >= STALL_TOLD_MS else fields
 

@@ -138,6 +138,8 @@ def _first_master(
 ) -> BrokerId | None:
     if request.designate:
         return asker if _alive(broker_set, context, None, asker) else None
+    if _is_learner(broker_set, context, asker):
+        return None
     if _highest_heartbeat_epoch(broker_set, context) < 1:
         return asker
     # The set has lived under a controller whose data is gone: the asker may be the one that
@@ -160,6 +162,7 @@ def _awaits_newer(broker_set: BrokerSet, context: Context, newest: BrokerId) -> 
     return any(
         (one.epoch, one.max_offset) > position
         and broker_id not in broker_set.replicas
+        and not one.learner
         and context.live.alive(context.now_ms, cluster, name, broker_id)
         for broker_id, one in _believed(broker_set, context)
     )
@@ -200,12 +203,20 @@ def _policy(
 def _alive(
     broker_set: BrokerSet, context: Context, asker: BrokerId | None, broker_id: BrokerId
 ) -> bool:
+    if _is_learner(broker_set, context, broker_id):
+        return False
     return broker_id in broker_set.replicas and (
         broker_id == asker
         or context.live.alive(
             context.now_ms, broker_set.cluster_name, broker_set.broker_name, broker_id
         )
     )
+
+
+def _is_learner(broker_set: BrokerSet, context: Context, broker_id: BrokerId) -> bool:
+    """Java's learners do not say so, and are kept out by never being in a SyncStateSet."""
+    said = _info(broker_set, context, broker_id)
+    return said is not None and said.learner
 
 
 def _info(broker_set: BrokerSet, context: Context, broker_id: BrokerId) -> LiveInfo | None:

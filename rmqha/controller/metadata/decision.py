@@ -53,6 +53,10 @@ class LiveInfo(Protocol):
         """For how long its disk has not answered; 0 while it does."""
 
     @property
+    def learner(self) -> bool:
+        """It copies the log and shall never be master."""
+
+    @property
     def heard_ms(self) -> int:
         """Its last sign of life, by this node's clock."""
 

@@ -73,6 +73,9 @@ def verdict(ballot: Ballot, broker_id: BrokerId) -> str:
     """``elected``, or the first rule that speaks against this one."""
     if broker_id == ballot.elected:
         return ELECTED
+    said = ballot.info(broker_id)
+    if said is not None and said.learner:
+        return "a learner"
     if not ballot.alive(broker_id):
         return "never heard" if ballot.info(broker_id) is None else "not alive"
     if ballot.prefer is not None and broker_id != ballot.prefer:

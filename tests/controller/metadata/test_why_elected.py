@@ -221,6 +221,26 @@ def test_settings_when_no_history_is_wanted_then_records_are_those_of_before() -
         assert not isinstance(said, ev.ElectMaster) or said.why is None
 
 
+def test_learners_when_they_are_all_that_is_left_then_nobody_is_elected() -> None:
+    """Not by their own question, nor by an operator, nor uncleanly, nor with the newest log."""
+    driver = Driver(replace(KEPT, enable_elect_unclean_master=True))
+    for one in (1, 2):
+        driver.register(one)
+    driver.beat(2, epoch=3, maxOffset=900, asyncLearner="true")
+    assert driver.elect(2).code == 2012
+    assert driver.elect(2, designate=True).code == 2012
+    driver.beat(1, epoch=2, maxOffset=800)
+    assert driver.elect(1).code == 0
+    assert verdicts(history(driver)[0]) == {1: ELECTED, 2: "a learner"}
+    driver.beat(1, epoch=4, maxOffset=800)
+    driver.close(1)
+    driver.pass_time(200)
+    assert driver.master()[0] is None
+    assert verdicts(history(driver)[0])[2] == "a learner"
+    driver.beat(2, epoch=3, maxOffset=900, asyncLearner="false")
+    assert driver.elect(2).code == 0, "it is none any more"
+
+
 def test_dry_run_when_asked_then_it_says_what_1002_does_and_changes_nothing() -> None:
     """An operator wants to know before, not after."""
     driver = trio()
