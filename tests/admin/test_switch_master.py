@@ -20,7 +20,7 @@ class Peers:
 
     Attributes:
         asked: (address, code, brokerId) of what changes something.
-        hold: how the master answers 60021.
+        hold: how the master answers 60041.
         elect: how the controller answers 1002.
     """
 
@@ -43,7 +43,7 @@ class Peers:
                 0, body=fastjson.dumps({"replicasInfoTable": {"broker-a": self.info()}})
             )
         self.asked.append((call.address, command.code, (command.ext_fields or {})["brokerId"]))
-        return self.hold(call) if command.code == 60021 else self.elect(call)
+        return self.hold(call) if command.code == 60041 else self.elect(call)
 
     def info(self) -> dict[str, object]:
         """1006's words."""
@@ -74,8 +74,8 @@ def test_switch_when_all_agree_then_held_first_and_elected_then() -> None:
     """In the other order sends would fail."""
     peers = Peers()
     report, calls = run(f"{LINE} 2 -w 7 --hold 300", peers)
-    assert peers.asked == [("m1:1", 60021, "2"), ("a:1", 1002, "2")]
-    hold = next(one for one in calls if one.command.code == 60021)
+    assert peers.asked == [("m1:1", 60041, "2"), ("a:1", 1002, "2")]
+    hold = next(one for one in calls if one.command.code == 60041)
     assert hold.command.ext_fields == {"brokerId": "2", "waitMs": "7000", "holdMs": "300"}
     assert hold.timeout_ms > 7300, "the master waits that long for the target"
     elect = next(one.command.ext_fields for one in calls if one.command.code == 1002)
@@ -111,7 +111,7 @@ def test_switch_when_the_master_refuses_then_nobody_is_elected() -> None:
     peers.hold = refuse(1, "broker 3 is not in the SyncStateSet")
     with pytest.raises(Refused, match="broker 3 is not in the SyncStateSet"):
         run(f"{LINE} 3", peers)
-    assert [code for _, code, _ in peers.asked] == [60021]
+    assert [code for _, code, _ in peers.asked] == [60041]
 
 
 def test_switch_when_the_controllers_refuse_then_the_master_is_told_to_go_on() -> None:
@@ -120,7 +120,7 @@ def test_switch_when_the_controllers_refuse_then_the_master_is_told_to_go_on() -
     peers.elect = refuse(2012, "Failed to elect a new master")
     with pytest.raises(Refused, match="Failed to elect"):
         run(f"{LINE} 2", peers)
-    assert peers.asked[-1] == ("m1:1", 60021, "0")
+    assert peers.asked[-1] == ("m1:1", 60041, "0")
 
 
 def test_switch_when_the_controllers_are_silent_then_the_master_is_not_told() -> None:
@@ -133,7 +133,7 @@ def test_switch_when_the_controllers_are_silent_then_the_master_is_not_told() ->
     peers.elect = silent
     with pytest.raises(Unreachable):
         run(f"{LINE} 2", peers)
-    assert [one for one in peers.asked if one[1] == 60021] == [("m1:1", 60021, "2")]
+    assert [one for one in peers.asked if one[1] == 60041] == [("m1:1", 60041, "2")]
 
 
 def test_switch_when_the_first_answer_was_lost_then_the_second_question_finds_it_done() -> None:
@@ -154,12 +154,12 @@ def test_switch_when_the_first_answer_was_lost_then_the_second_question_finds_it
 def test_switch_when_the_master_is_javas_then_elected_if_in_sync() -> None:
     """It cannot hold sends, and moves at once."""
     peers = Peers()
-    peers.hold = refuse(3, "request type 60021 not supported")
+    peers.hold = refuse(3, "request type 60041 not supported")
     report, _ = run(f"{LINE} 2", peers)
     assert "the master is not rmqha's" in report.plain
-    assert peers.asked == [("m1:1", 60021, "2"), ("a:1", 1002, "2")]
+    assert peers.asked == [("m1:1", 60041, "2"), ("a:1", 1002, "2")]
     peers = Peers()
     peers.hold = refuse(3)
     with pytest.raises(NotReady, match="not in the SyncStateSet"):
         run(f"{LINE} 3", peers)
-    assert [code for _, code, _ in peers.asked] == [60021]
+    assert [code for _, code, _ in peers.asked] == [60041]

@@ -36,7 +36,7 @@ def run(
     wait_s: int,
     hold_ms: int,
 ) -> Exchange[Report]:
-    """Have the master hold sends once the target is near (60021), then elect it (1002).
+    """Have the master hold sends once the target is near (60041), then elect it (1002).
 
     Raises:
         NotFound: the controllers do not know the set, or the target.

@@ -96,7 +96,7 @@ class Handovers:
     def _hand_over(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """60021: ``brokerId`` shall be master; 0 takes the last one back."""
+        """60041: ``brokerId`` shall be master; 0 takes the last one back."""
         fields = request.ext_fields or {}
         target = long_field(fields, "brokerId", -1)
         if target < 0:
