@@ -11,6 +11,7 @@ from rmqha.base.errors import RmqhaError
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.send.aio.handovers import FLAG_PASSED_ON
 from rmqha.client.exchange import Refused
+from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.sim.cluster import CONTROLLER_PORT
 from tests.admin.driving import start
@@ -133,7 +134,7 @@ def test_switch_when_the_target_dies_midway_then_the_old_master_goes_on(
     load = Load(cluster, old.config.address)
     cluster.run_for(100)
     target = another(cluster, old)
-    asked = cluster.ask(old.config.address, 60021, {"brokerId": str(target), "holdMs": "300"})
+    asked = cluster.ask(old.config.address, RequestCode.HAND_OVER, {"brokerId": str(target), "holdMs": "300"})
     assert asked.code == 0
     assert old._send.handovers.holds
     host = next(h for h, one in cluster.replicas.items() if one.replicas.broker_id == target)
@@ -158,7 +159,7 @@ def test_switch_when_the_controllers_leader_dies_midway_then_the_old_master_goes
     target = another(cluster, old)
     leader = cluster.leader()
     assert leader is not None
-    asked = cluster.ask(old.config.address, 60021, {"brokerId": str(target), "holdMs": "200"})
+    asked = cluster.ask(old.config.address, RequestCode.HAND_OVER, {"brokerId": str(target), "holdMs": "200"})
     assert asked.code == 0
     cluster.kill(leader)
     cluster.run_for(250)
@@ -178,15 +179,15 @@ def test_switch_when_the_controllers_refuse_then_it_is_taken_back_at_once(
     with pytest.raises(RmqhaError, match="not registered"):
         switch(cluster, 77)
     target = another(cluster, old)
-    assert cluster.ask(old.config.address, 60021, {"brokerId": str(target)}).code == 0
+    assert cluster.ask(old.config.address, RequestCode.HAND_OVER, {"brokerId": str(target)}).code == 0
     assert old._send.handovers.holds
-    again = cluster.ask(old.config.address, 60021, {"brokerId": "1"})
+    again = cluster.ask(old.config.address, RequestCode.HAND_OVER, {"brokerId": "1"})
     assert again.code == 1
-    assert cluster.ask(old.config.address, 60021, {"brokerId": "0"}).code == 0
+    assert cluster.ask(old.config.address, RequestCode.HAND_OVER, {"brokerId": "0"}).code == 0
     assert not old._send.handovers.holds
     slave = next(one for one in cluster.replicas.values() if one is not old)
-    assert cluster.ask(slave.config.address, 60021, {"brokerId": "1"}).code == 1
-    assert cluster.ask(old.config.address, 60021, {}).code == 1
+    assert cluster.ask(slave.config.address, RequestCode.HAND_OVER, {"brokerId": "1"}).code == 1
+    assert cluster.ask(old.config.address, RequestCode.HAND_OVER, {}).code == 1
     cluster.send_many(3)
 
 
