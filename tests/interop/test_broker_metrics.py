@@ -113,3 +113,5 @@ def test_own_series_when_scraped_then_the_role_is_there(page: tuple[Alone, str])
     samples = scraped(address)
     assert value(samples, "rmqha_broker_master", address=alone.broker.address) == 1
     assert value(samples, "rmqha_lags_left_out") == value(samples, "rmqha_sends_waiting") == 0
+    for name in ("records_skipped", "planned_switches", "sends_passed_on"):
+        assert value(samples, f"rmqha_{name}_total") == 0, name

@@ -29,6 +29,7 @@ class Scrape(NamedTuple):
         lags: of groups that have stored offsets.
         lags_left_out: queues that were too many.
         records_skipped: records that the store or a service could not act on.
+        planned_switches, sends_passed_on: see ``Statistics``.
     """
 
     facts: Facts
@@ -40,6 +41,8 @@ class Scrape(NamedTuple):
     lags: tuple[Lag, ...]
     lags_left_out: int
     records_skipped: int
+    planned_switches: int
+    sends_passed_on: int
 
 
 def lags_of(

@@ -58,6 +58,8 @@ class Statistics:
         slowest_read_ms: of one pull.
         timers_in, timers_out: see ``Totals``.
         records_skipped: records of its own topics that a service could not act on.
+        planned_switches: masterships that went to another by ``switchMaster``.
+        sends_passed_on: sends that the new master answered through this broker.
     """
 
     def __init__(self, names_max: int) -> None:
@@ -70,7 +72,7 @@ class Statistics:
         self._day: int | None = None
         self.puts = Latencies()
         self.puts_failed = self.slowest_read_ms = self.timers_in = self.timers_out = 0
-        self.records_skipped = 0
+        self.records_skipped = self.planned_switches = self.sends_passed_on = 0
         self.yesterday_morning = self.today_morning = Totals()
 
     @property

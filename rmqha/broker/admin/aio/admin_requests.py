@@ -147,6 +147,7 @@ class AdminProcessor:
             len(broker.topics.table.topics), len(broker.groups.table.groups),
             broker.statistics.written(), broker.statistics.read(), lags, left_out,
             broker.statistics.records_skipped + broker.store.queues.skipped,
+            broker.statistics.planned_switches, broker.statistics.sends_passed_on,
         )  # fmt: skip
 
     def _facts(self) -> Facts:

@@ -98,18 +98,23 @@ class Collector(PrometheusCollector):
             "rmqha_store_oldest_write", "For how long the oldest write has waited for the disk",
             facts.oldest_write_ms, "milliseconds",
         )  # fmt: skip
-        skipped = CounterMetricFamily(
-            "rmqha_records_skipped", "Records that could not be acted on", labels=list(self._labels)
+        yield self._counter(
+            "rmqha_records_skipped", "Records that could not be acted on", found.records_skipped
         )
-        skipped.add_metric(list(self._labels.values()), found.records_skipped)
-        yield skipped
+        yield self._counter(
+            "rmqha_planned_switches", "Masterships handed over", found.planned_switches
+        )
+        yield self._counter(
+            "rmqha_sends_passed_on", "Sends that the new master answered", found.sends_passed_on
+        )
         if facts.lease is not None:
             yield self._gauge("rmqha_write_lease_held", "1 while it is held", facts.lease[0])
-            family = CounterMetricFamily(
-                "rmqha_write_lease_losses", "How often it was lost", labels=list(self._labels)
-            )
-            family.add_metric(list(self._labels.values()), facts.lease[1])
-            yield family
+            yield self._counter("rmqha_write_lease_losses", "How often it was lost", facts.lease[1])
+
+    def _counter(self, name: str, text: str, value: int) -> Metric:
+        family = CounterMetricFamily(name, text, labels=list(self._labels))
+        family.add_metric(list(self._labels.values()), value)
+        return family
 
     def _gauge(
         self, name: str, text: str, value: float, unit: str = "",

@@ -58,7 +58,6 @@ class Handovers:
 
     Attributes:
         holds: sends are not for the store now; looked at for each.
-        switches, passed_on: how many there were.
     """
 
     def __init__(
@@ -85,7 +84,6 @@ class Handovers:
         self._is_open = self._looks = self._drains = False
         self._begun_ms = self._passing = 0
         self.holds = False
-        self.switches = self.passed_on = 0
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -178,7 +176,7 @@ class Handovers:
                     self._over("went on here")
                     self._write_here()
                 case core.PassOn():
-                    self.switches += 1
+                    self._broker.statistics.planned_switches += 1
                     self._over("passed on")
                     self._drain()
         if self._core.phase is not Phase.IDLE and not self._looks:
@@ -268,7 +266,7 @@ class Handovers:
             if found is not None:
                 answer = request.reply(found.code, found.remark, found.ext_fields, found.body)
                 self._is_open = True
-                self.passed_on += 1
+                self._broker.statistics.sends_passed_on += 1
                 break
             if clock.now_ms() >= until_ms:
                 break
