@@ -24,6 +24,7 @@ from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import int_field, long_field
 from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import TimerHandle
 
 LOOK_MS = {Phase.WAITING: 20, Phase.PASSING_ON: 1_000}
 LOOK_HOLDING_MS = 1
@@ -81,7 +82,8 @@ class Handovers:
         self._core = Handover()
         self._kept: deque[_Kept] = deque()
         self._asker: tuple[Connection, RemotingCommand] | None = None
-        self._is_open = self._looks = self._drains = False
+        self._timer: TimerHandle | None = None
+        self._is_open = self._is_closed = self._drains = False
         self._begun_ms = self._passing = 0
         self.holds = False
 
@@ -159,6 +161,8 @@ class Handovers:
     def close(self) -> None:
         """Forget all; connections are closing."""
         self._kept.clear()
+        self._is_closed = True
+        self._look_later()
 
     def __len__(self) -> int:
         """Sends that are kept."""
@@ -179,9 +183,7 @@ class Handovers:
                     self._broker.statistics.planned_switches += 1
                     self._over("passed on")
                     self._drain()
-        if self._core.phase is not Phase.IDLE and not self._looks:
-            self._looks = True
-            self._broker.tasks.start(self._look(), name="planned switch")
+        self._look_later()
 
     def _answer(self, refusal: str | None) -> None:
         asker, self._asker = self._asker, None
@@ -209,18 +211,22 @@ class Handovers:
             if not one.connection.is_closing:
                 self._send(one.connection, one.request)
 
-    async def _look(self) -> None:
-        """Ask the core again and again: every state of it ends by a deadline."""
-        clock = self._broker.clock
-        try:
-            while self._core.phase is not Phase.IDLE:
-                await clock.sleep(LOOK_MS.get(self._core.phase, LOOK_HOLDING_MS))
-                facts = self._facts(self._core.target)
-                self._carry_out(self._core.looked(clock.now_ms(), facts))
-                if not self.holds:
-                    self._write_here()
-        finally:
-            self._looks = False
+    def _look_later(self) -> None:
+        """Ask the core again, as soon as its state now wants it: each ends by a deadline."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        phase = self._core.phase
+        if phase is not Phase.IDLE and not self._is_closed:
+            delay_ms = LOOK_MS.get(phase, LOOK_HOLDING_MS)
+            self._timer = self._broker.clock.call_later(delay_ms, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        facts = self._facts(self._core.target)
+        self._carry_out(self._core.looked(self._broker.clock.now_ms(), facts))
+        if not self.holds:
+            self._write_here()
 
     # -- passing on ----------------------------------------------------------------------------------
 

@@ -1,0 +1,126 @@
+"""How soon a master looks again while a planned switch is under way: timers by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from rmqha.broker.send.aio.handovers import LOOK_HOLDING_MS, LOOK_MS, Handovers
+from rmqha.broker.send.handover import Phase
+from rmqha.ha.events import Role
+from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.logs import Logger
+
+
+class Timers:
+    """A clock whose timers fire when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.waiting: dict[int, tuple[float, Callable[[], object]]] = {}
+
+    def now_ms(self) -> int:
+        """The test's time."""
+        return self.now
+
+    def call_later(self, delay_ms: float, callback: Callable[[], object]) -> SimpleNamespace:
+        """Keep it until it is cancelled or fired."""
+        key = max(self.waiting, default=0) + 1
+        self.waiting[key] = (delay_ms, callback)
+        return SimpleNamespace(cancel=lambda: self.waiting.pop(key, None))
+
+    def delays_ms(self) -> list[float]:
+        """Of all that wait."""
+        return [delay for delay, _ in self.waiting.values()]
+
+    def fire(self) -> None:
+        """The only one that waits, when it is due."""
+        ((key, (delay_ms, callback)),) = self.waiting.items()
+        self.now += int(delay_ms)
+        del self.waiting[key]
+        callback()
+
+
+class Peer:
+    """A connection that keeps its answers."""
+
+    is_closing = False
+
+    def __init__(self) -> None:
+        self.answers: list[RemotingCommand] = []
+
+    def send(self, answer: RemotingCommand) -> None:
+        """Keep it."""
+        self.answers.append(answer)
+
+
+class Rig:
+    """A master with one slave that holds all; ``unanswered`` sends wait for another."""
+
+    def __init__(self) -> None:
+        self.clock, self.unanswered, self.peer = Timers(), 0, Peer()
+        sets = SimpleNamespace(possible=[{1, 2}])
+        members = SimpleNamespace(acks=lambda: {2: 100}, sync_state_set=sets)
+        self.broker = SimpleNamespace(
+            clock=self.clock, role=Role.MASTER, ha=SimpleNamespace(is_leased=True),
+            ha_core=SimpleNamespace(members=members), store=SimpleNamespace(max_offset=100),
+            statistics=SimpleNamespace(planned_switches=0, sends_passed_on=0),
+        )  # fmt: skip
+        self.handovers = Handovers(
+            cast(Any, self.broker), cast(Any, None), lambda: None, Logger(),
+            send=lambda connection, request: None, unanswered=lambda: self.unanswered, kept_max=10,
+        )  # fmt: skip
+
+    def ask(self, hold_ms: int) -> RemotingCommand | None:
+        """Ask for a switch to 2."""
+        fields = {"brokerId": "2", "holdMs": str(hold_ms)}
+        request = RemotingCommand(RequestCode.HAND_OVER, ext_fields=fields)
+        hand_over = self.handovers.handlers()[RequestCode.HAND_OVER]
+        answer = hand_over(cast(Any, self.peer), request)
+        return cast("RemotingCommand | None", answer)
+
+    def take(self, role: Role) -> None:
+        """Another election."""
+        self.broker.role = role
+        self.handovers.role_taken(role)
+
+
+def test_hold_when_this_master_passed_sends_on_a_moment_ago_then_it_looks_at_once_again() -> None:
+    """Once a second is enough while sends pass on; a hold that waits so long stops all sends."""
+    rig = Rig()
+    rig.ask(500)
+    assert rig.peer.answers[0].code == 0
+    rig.take(Role.SLAVE)
+    assert rig.clock.delays_ms() == [LOOK_MS[Phase.PASSING_ON]]
+    rig.take(Role.MASTER)
+    assert rig.clock.delays_ms() == [], "nothing to look for"
+    rig.unanswered = 3
+    rig.ask(500)
+    assert rig.clock.delays_ms() == [LOOK_HOLDING_MS]
+    rig.unanswered = 0
+    rig.clock.fire()
+    assert rig.peer.answers[1].code == 0
+
+
+def test_hold_when_nobody_answers_then_it_ends_by_itself_and_nothing_is_looked_for() -> None:
+    """One timer at a time, and none at the end."""
+    rig = Rig()
+    rig.unanswered = 3
+    rig.ask(20)
+    while rig.clock.waiting:
+        assert rig.handovers.holds
+        rig.clock.fire()
+    assert rig.clock.now == 20
+    assert "3 sends are not acknowledged" in (rig.peer.answers[0].remark or "")
+    assert not rig.handovers.holds
+
+
+def test_close_when_a_switch_is_under_way_then_no_timer_is_left() -> None:
+    """The broker is stopping."""
+    rig = Rig()
+    rig.unanswered = 3
+    rig.ask(20)
+    rig.handovers.close()
+    assert rig.clock.delays_ms() == []
