@@ -81,6 +81,11 @@ def controllers_option() -> click.Option:
     )
 
 
+def addresses_option(*names: str, help: str) -> click.Option:  # noqa: A002
+    """An option with one address, or several with ';'; its value is a tuple of them, or None."""
+    return click.Option(list(names), callback=_addresses, metavar="HOST:PORT;...", help=help)
+
+
 def name_servers_option() -> click.Option:
     """``-n``: the name servers, by default those of the environment."""
     return click.Option(

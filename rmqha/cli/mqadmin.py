@@ -202,20 +202,29 @@ def _command(spec: CommandSpec) -> click.Command:
     )
 
 
-@click.pass_context
-def _prepare(context: click.Context, use_tls: bool, tls_config: str | None) -> None:
-    """What all commands have in common."""
+def client_tls(use_tls: bool, tls_config: str | None) -> Tls | None:
+    """How a tool speaks: as ``--tls`` and ``--tlsConfig`` say; None for plain text.
+
+    Raises:
+        click.UsageError: the file is not there, or cannot be used.
+    """
     if not use_tls and tls_config is None:
-        return
+        return None
     if tls_config is not None and not Path(tls_config).is_file():
         raise click.UsageError(f"--tlsConfig {tls_config}: there is no such file")
     values = {"tls.enable": "true"}
     if tls_config is not None:
         values["tls.config.file"] = tls_config
     try:
-        context.obj = Tls(values, Logger())
+        return Tls(values, Logger())
     except ConfigInvalid as error:
         raise click.UsageError(str(error)) from error
+
+
+@click.pass_context
+def _prepare(context: click.Context, use_tls: bool, tls_config: str | None) -> None:
+    """What all commands have in common."""
+    context.obj = client_tls(use_tls, tls_config)
 
 
 main = click.Group(

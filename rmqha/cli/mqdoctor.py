@@ -1,7 +1,7 @@
-"""``bin/mqdoctor``: what the files of brokers and controllers say.
+"""``bin/mqdoctor``: what the files of brokers and controllers say, and what is wrong.
 
-Exit codes: 0 all was shown, 1 something in the file is damaged, 2 it cannot be read, or nobody
-knows what it is.
+Exit codes of ``show``: 0 all was shown, 1 something in the file is damaged, 2 it cannot be read, or
+nobody knows what it is. Those of ``check`` stand in ``doctor_check.py``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from contextlib import ExitStack
 import click
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.cli.doctor_check import OPTIONS, check
 from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED, complain
 from rmqha.doctor import others, stores
 from rmqha.doctor.kinds import Kind, kind_of
@@ -31,6 +32,9 @@ LIMIT = 100
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Look at brokers and controllers from outside."""
+
+
+main.add_command(click.Command("check", callback=check, params=list(OPTIONS), help=check.__doc__))
 
 
 @main.command()

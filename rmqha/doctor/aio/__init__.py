@@ -1,0 +1,1 @@
+"""The shells of the doctor: who asks nodes, reads files and looks at the machine."""

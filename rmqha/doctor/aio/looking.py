@@ -1,0 +1,171 @@
+"""One look at everything that was named: whom to ask follows from what others answered."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.doctor.aio.asking import Asker
+from rmqha.doctor.aio.store_files import read_identity, read_store
+from rmqha.doctor.facts import (
+    ConfFacts,
+    ControllerFacts,
+    Facts,
+    NameServerFacts,
+    PortFacts,
+    replicas_of,
+)
+from rmqha.remoting.address import parse_address, split_addresses
+from rmqha.remoting.bodies import ReplicasInfo
+
+RESOLVE_S = 3.0
+
+
+class StorePaths(Struct, frozen=True):
+    """Where a broker's files are, and how many of its newest commit-log files are read."""
+
+    root: Path
+    commit_log: Path
+    epochs: Path
+    identity: Path
+    files_max: int
+
+
+class Target(Struct, frozen=True):
+    """What is looked at.
+
+    Attributes:
+        controllers, name_servers: addresses; the members that controllers name come in addition.
+        set_name: of the one broker set that matters; empty for all.
+        ports: of this machine that broker.conf asks for, by key.
+        bind_host: where they would be opened.
+    """
+
+    controllers: tuple[str, ...] = ()
+    name_servers: tuple[str, ...] = ()
+    set_name: str = ""
+    conf: ConfFacts | None = None
+    store: StorePaths | None = None
+    ports: tuple[tuple[str, int], ...] = ()
+    bind_host: str = ""
+
+
+async def look(asker: Asker, target: Target) -> Facts:
+    """Gather the facts.
+
+    Raises:
+        OSError: a file of the store is there and cannot be read.
+        RemoteProtocolError: somebody answered with something else than that kind of node does.
+    """
+    controllers, name_servers = await asyncio.gather(
+        asker.controllers(target.controllers), asker.name_servers(target.name_servers)
+    )
+    leader = next((one.address for one in controllers if one.leads), None)
+    names = [target.set_name] if target.set_name else _names(controllers, name_servers)
+    told = await asker.sets(leader, names) if leader and names else None
+    sets = told or {}
+    if target.set_name:
+        name_servers = tuple(_only(target.set_name, one) for one in name_servers)
+    brokers = await asker.brokers(_listed(target, sets, name_servers))
+    addresses = [*target.controllers, *target.name_servers]
+    addresses += [one for c in controllers for one in c.peers.values()]
+    addresses += [
+        a for one in brokers for a in split_addresses(one.config.get("controllerAddr", ""))
+    ]
+    addresses += [a for info in sets.values() for a in _replica_addresses(info)]
+    store = target.store
+    return Facts(
+        controllers=controllers,
+        name_servers=name_servers,
+        brokers=brokers,
+        sets=sets,
+        has_sets=told is not None,
+        conf=target.conf,
+        identity=None if store is None else read_identity(store.identity),
+        store=None if store is None else await asyncio.to_thread(
+            read_store, store.root, store.commit_log, store.epochs, store.files_max
+        ),
+        ports=tuple(
+            PortFacts(key, port, _is_free(target.bind_host, port)) for key, port in target.ports
+        ),
+        resolved=await _resolved(addresses),
+    )  # fmt: skip
+
+
+def _names(
+    controllers: Iterable[ControllerFacts], name_servers: Iterable[NameServerFacts]
+) -> list[str]:
+    found = {name for one in name_servers for name in one.sets}
+    found |= {name for one in controllers if one.view for name in one.view.sets}
+    return sorted(found)
+
+
+def _only(name: str, one: NameServerFacts) -> NameServerFacts:
+    sets = {name: one.sets[name]} if name in one.sets else {}
+    return NameServerFacts(one.address, one.silent, one.refused, sets)
+
+
+def _replica_addresses(info: ReplicasInfo) -> list[str]:
+    return [one.broker_address for one in replicas_of(info)]
+
+
+def _listed(
+    target: Target, sets: Mapping[str, ReplicasInfo], name_servers: Iterable[NameServerFacts]
+) -> dict[str, str]:
+    """The brokers that anybody knows: by address, the set."""
+    found: dict[str, str] = {}
+    for name, info in sets.items():
+        found |= dict.fromkeys(_replica_addresses(info), name)
+    for server in name_servers:
+        for name, group in server.sets.items():
+            for address in group.broker_addrs.values():
+                found.setdefault(address, name)
+    if target.conf is not None and target.conf.address:
+        found.setdefault(target.conf.address, target.conf.text("brokerName"))
+    return found
+
+
+def _is_free(host: str, port: int) -> bool:
+    """Whether somebody could listen there now; nothing is opened for long."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+async def _resolved(addresses: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    hosts = sorted({host for one in addresses if (host := _name_in(one))})
+    return dict(zip(hosts, await asyncio.gather(*map(_addresses_of, hosts)), strict=True))
+
+
+def _name_in(address: str) -> str:
+    """The host, if it is a name; empty for an address."""
+    try:
+        host, _ = parse_address(address)
+    except ConfigInvalid:
+        return ""
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return ""
+    return host
+
+
+async def _addresses_of(host: str) -> tuple[str, ...]:
+    try:
+        async with asyncio.timeout(RESOLVE_S):
+            found = await asyncio.get_running_loop().getaddrinfo(host, None)
+    except (OSError, UnicodeError):
+        return ()
+    return tuple(sorted({str(one[4][0]) for one in found}))

@@ -1,0 +1,337 @@
+"""What was seen of a cluster: the only thing that rules know.
+
+An address at which nobody answers is a fact like any other. What was not asked for, or is not
+told by this kind of node, is None or empty; a rule that needs it then says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+
+from msgspec import Struct, field
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.base.ids import MASTER_ID
+from rmqha.ha.epochs import EpochEntry
+from rmqha.remoting.address import format_address, parse_address, split_addresses
+from rmqha.remoting.bodies import BrokerMemberGroup, EpochEntryCache, ReplicaIdentity, ReplicasInfo
+from rmqha.store.checkpoint import Checkpoint
+from rmqha.store.identity import Identity
+
+
+class Silent(Struct, frozen=True):
+    """Why a node says nothing.
+
+    Attributes:
+        connected: it took the connection, and then did not answer.
+    """
+
+    connected: bool
+    reason: str
+
+
+class SetView(Struct, frozen=True):
+    """A broker set as one controller has applied it."""
+
+    master_id: int | None
+    master_epoch: int
+    sync_state_set: tuple[int, ...]
+    set_epoch: int
+
+
+class ControllerView(Struct, frozen=True):
+    """What one of our controllers tells of itself (60022); Java's tell nothing of the kind."""
+
+    node_id: str
+    role: str
+    term: int
+    may_vote: bool
+    applied_index: int
+    commit_index: int
+    sets: Mapping[str, SetView]
+
+
+class ControllerFacts(Struct, frozen=True):
+    """One controller, by its own word.
+
+    Attributes:
+        silent: why it said nothing; then the rest is empty.
+        refused: why it is no controller; empty when it is one.
+        leads, leader_address, peers: of 1005; addresses by id.
+        view: of ours.
+        config: of 1010.
+    """
+
+    address: str
+    silent: Silent | None = None
+    refused: str = ""
+    leads: bool = False
+    leader_address: str = ""
+    peers: Mapping[str, str] = field(default_factory=dict)
+    view: ControllerView | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def answers(self) -> bool:
+        """Whether it is there and a controller."""
+        return self.silent is None and not self.refused
+
+
+class NameServerFacts(Struct, frozen=True):
+    """One name server and the broker sets that it knows (106)."""
+
+    address: str
+    silent: Silent | None = None
+    refused: str = ""
+    sets: Mapping[str, BrokerMemberGroup] = field(default_factory=dict)
+
+    @property
+    def answers(self) -> bool:
+        """Whether it is there and a name server."""
+        return self.silent is None and not self.refused
+
+
+class HaFacts(Struct, frozen=True):
+    """Replication by a broker's own word (907).
+
+    Attributes:
+        master_address: whose HA port a slave reads from; empty for none.
+        transfers: a slave's connection has passed its handshake.
+        in_sync_slaves: of a master.
+        lags: of a master, bytes that each connected slave lacks.
+    """
+
+    is_master: bool
+    master_address: str = ""
+    transfers: bool = False
+    in_sync_slaves: int = 0
+    lags: tuple[int, ...] = ()
+
+
+class BrokerFacts(Struct, frozen=True):
+    """One broker, by its own word.
+
+    Attributes:
+        listed_as: the broker set that controllers, name servers or broker.conf have it in.
+        silent: why it said nothing.
+        runtime: of 28.
+        ha: of 907.
+        epochs: of 1007; brokers out of controller mode have none.
+        config: of 26.
+        topics: of 21; None where it refused.
+        clock_ahead_ms: how far its clock is before this machine's; None where it cannot be told.
+    """
+
+    address: str
+    listed_as: str
+    silent: Silent | None = None
+    runtime: Mapping[str, str] = field(default_factory=dict)
+    ha: HaFacts | None = None
+    epochs: EpochEntryCache | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    topics: frozenset[str] | None = None
+    clock_ahead_ms: int | None = None
+
+    @property
+    def acts_as_master(self) -> bool:
+        """Whether it says that it is master."""
+        return self.ha is not None and self.ha.is_master
+
+    @property
+    def ha_address(self) -> str:
+        """Where slaves are to connect, by its configuration; empty when that is not known."""
+        host, port = self.config.get("brokerIP2", ""), self.config.get("haListenPort", "")
+        return format_address(host.strip("[]"), int(port)) if host and port.isdigit() else ""
+
+
+class ConfFacts(Struct, frozen=True):
+    """A broker.conf.
+
+    Attributes:
+        values: the keys that stand in it.
+        refusal: why ``bin/mqbroker`` would not take it; empty when it would.
+        address: what the broker would be known by.
+    """
+
+    path: str
+    values: Mapping[str, str]
+    refusal: str = ""
+    address: str = ""
+
+    def text(self, key: str, default: str = "") -> str:
+        """A key's value without blanks around it."""
+        return self.values.get(key, "").strip() or default
+
+    @property
+    def controller_mode(self) -> bool:
+        """Whether controllers decide about roles."""
+        return self.text("enableControllerMode").lower() == "true"
+
+    @property
+    def controllers(self) -> tuple[str, ...]:
+        """The addresses of controllerAddr."""
+        return tuple(split_addresses(self.text("controllerAddr")))
+
+
+class IdentityFacts(Struct, frozen=True):
+    """The identity files of a store.
+
+    Attributes:
+        damage: what is wrong with the final file; empty for nothing.
+    """
+
+    path: str
+    final: Identity | None = None
+    temporary: Identity | None = None
+    damage: str = ""
+
+
+class QueueFacts(Struct, frozen=True):
+    """A consume queue on disk: the offset after its last unit, and where that one's record ends."""
+
+    topic: str
+    queue_id: int
+    max_offset: int
+    log_end: int
+
+
+class StoreFacts(Struct, frozen=True):
+    """A message store on disk.
+
+    Attributes:
+        min_offset, end_offset: of the commit log: where its first file begins, where whole records
+            end; 0 and 0 without files.
+        end_reason: why they end there.
+        missing_before: a file whose predecessor is missing; empty for none.
+        damage: what recovery would refuse; empty for nothing.
+        later_record: offset of a whole record behind the end; None without one.
+        checkpoint: None without the file.
+        abort: the file of a broker that runs, or did not stop in order.
+        epochs: None without a readable epoch file.
+        epoch_damage: what is wrong with the epoch file.
+        consumer_offsets: by topic, group and queue id.
+    """
+
+    path: str
+    min_offset: int = 0
+    end_offset: int = 0
+    end_reason: str = ""
+    missing_before: str = ""
+    damage: str = ""
+    later_record: int | None = None
+    checkpoint: Checkpoint | None = None
+    abort: bool = False
+    epochs: tuple[EpochEntry, ...] | None = None
+    epoch_damage: str = ""
+    queues: tuple[QueueFacts, ...] = ()
+    consumer_offsets: Mapping[tuple[str, str, int], int] = field(default_factory=dict)
+
+    @property
+    def has_data(self) -> bool:
+        """Whether any message was ever written."""
+        return self.end_offset > 0
+
+
+class PortFacts(Struct, frozen=True):
+    """A port that broker.conf asks for, and whether this machine would give it now."""
+
+    key: str
+    port: int
+    is_free: bool
+
+
+class Facts(Struct, frozen=True):
+    """All that was seen, in one look.
+
+    Attributes:
+        sets: the leading controller's word (1006), by broker name.
+        has_sets: it was asked for them and answered.
+        resolved: addresses of host names as this machine finds them; none for a name that it
+            does not find.
+    """
+
+    controllers: tuple[ControllerFacts, ...] = ()
+    name_servers: tuple[NameServerFacts, ...] = ()
+    brokers: tuple[BrokerFacts, ...] = ()
+    sets: Mapping[str, ReplicasInfo] = field(default_factory=dict)
+    has_sets: bool = False
+    conf: ConfFacts | None = None
+    identity: IdentityFacts | None = None
+    store: StoreFacts | None = None
+    ports: tuple[PortFacts, ...] = ()
+    resolved: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def leaders(self) -> tuple[ControllerFacts, ...]:
+        """Controllers that say they lead."""
+        return tuple(one for one in self.controllers if one.leads)
+
+    @property
+    def elsewhere(self) -> list[str]:
+        """Addresses of nodes that are no machine's word for itself."""
+        found = [one.address for one in self.controllers]
+        found += [one.address for one in self.name_servers]
+        found += [one.address for one in self.brokers]
+        return [address for address in found if not is_loopback(address)]
+
+    def broker(self, address: str | None) -> BrokerFacts | None:
+        """The broker at an address."""
+        return next((one for one in self.brokers if one.address == address), None)
+
+    def brokers_of(self, name: str) -> tuple[BrokerFacts, ...]:
+        """The brokers of a set that answered and are of it by their own word, too."""
+        return tuple(
+            one
+            for one in self.brokers
+            if one.listed_as == name
+            and one.silent is None
+            and (one.epochs is None or one.epochs.broker_name in ("", name))
+        )
+
+    def master_of(self, name: str) -> BrokerFacts | None:
+        """The broker that controllers have as a set's master, if it answered."""
+        info = self.sets.get(name)
+        found = None if info is None else self.broker(info.master_address)
+        return found if found is not None and found.silent is None else None
+
+    def is_same(self, one: str, other: str) -> bool:
+        """Whether two addresses are of one place, host names looked up."""
+        return one == other or bool(self._places(one) & self._places(other))
+
+    def _places(self, address: str) -> set[tuple[str, int]]:
+        try:
+            host, port = parse_address(address)
+        except ConfigInvalid:
+            return set()
+        return {(found, port) for found in (*self.resolved.get(host, ()), host)}
+
+
+def replicas_of(info: ReplicasInfo) -> tuple[ReplicaIdentity, ...]:
+    """Every replica of a set."""
+    return (*info.in_sync_replicas, *info.not_in_sync_replicas)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address means the machine of whoever reads it, or none at all."""
+    try:
+        host, _ = parse_address(address)
+    except ConfigInvalid:
+        return False
+    if host == "localhost":
+        return True
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return False
+    return found.is_loopback or found.is_unspecified
+
+
+def registered_master(group: BrokerMemberGroup) -> str | None:
+    """Whom a name server's clients send to."""
+    return group.broker_addrs.get(MASTER_ID)
+
+
+def controlled_sets(facts: Facts) -> Iterator[tuple[str, ReplicasInfo]]:
+    """The broker sets that controllers know, by name."""
+    yield from sorted(facts.sets.items())

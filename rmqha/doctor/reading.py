@@ -1,0 +1,88 @@
+"""Bodies of answers as facts; members that a release does not write are empty."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from rmqha.doctor.facts import ControllerView, HaFacts, SetView
+from rmqha.remoting import fastjson
+from rmqha.remoting.values import as_array, as_number, as_object, as_text
+
+_DURATION = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
+_UNIT_MS = (86_400_000, 3_600_000, 60_000, 1_000)
+
+
+def peers_of(text: str) -> dict[str, str]:
+    """Members by id, of 1005: ``n0:10.0.0.1:9878;``, or JRaft's addresses alone."""
+    found = {}
+    for part in filter(None, text.split(";")):
+        name, _, address = part.partition(":")
+        found[name if ":" in address else part] = address if ":" in address else part
+    return found
+
+
+def view_of(body: bytes) -> ControllerView:
+    """The answer to 60022.
+
+    Raises:
+        RemoteProtocolError: it is another document.
+    """
+    members = as_object(fastjson.loads(body))
+    sets = as_object(members.get("brokerSets"))
+    return ControllerView(
+        as_text(members.get("nodeId")),
+        as_text(members.get("role")),
+        as_number(members.get("term")),
+        members.get("mayVote") is not False,
+        as_number(members.get("appliedIndex")),
+        as_number(members.get("commitIndex")),
+        {name: _set_view(as_object(one)) for name, one in sets.items()},
+    )
+
+
+def _set_view(one: Mapping[str, object]) -> SetView:
+    master_id = one.get("masterBrokerId")
+    return SetView(
+        None if master_id is None else as_number(master_id),
+        as_number(one.get("masterEpoch")),
+        tuple(map(as_number, as_array(one.get("syncStateSet")))),
+        as_number(one.get("syncStateSetEpoch")),
+    )
+
+
+def ha_facts(body: bytes) -> HaFacts:
+    """The answer to 907.
+
+    Raises:
+        RemoteProtocolError: it is another document.
+    """
+    info = as_object(fastjson.loads(body))
+    client = as_object(info.get("haClientRuntimeInfo"))
+    slaves = map(as_object, as_array(info.get("haConnectionInfo")))
+    return HaFacts(
+        info.get("master") is True,
+        as_text(client.get("masterAddr")),
+        client.get("activated") is True,
+        as_number(info.get("inSyncSlaveNums")),
+        tuple(max(0, as_number(one.get("diff"))) for one in slaves),
+    )
+
+
+def topic_names(body: bytes) -> frozenset[str]:
+    """The names in the answer to 21.
+
+    Raises:
+        RemoteProtocolError: it is another document.
+    """
+    return frozenset(as_object(as_object(fastjson.loads(body)).get("topicConfigTable")))
+
+
+def broker_clock_ms(runtime: Mapping[str, str]) -> int | None:
+    """A broker's wall clock when it answered 28, to the second: its start and how long it runs."""
+    begun, runs = runtime.get("bootTimestamp", ""), _DURATION.search(runtime.get("runtime", ""))
+    if not begun.isdigit() or runs is None:
+        return None
+    counts = map(int, runs.groups())
+    ran_ms = sum(n * unit for n, unit in zip(counts, _UNIT_MS, strict=True))
+    return int(begun) + ran_ms

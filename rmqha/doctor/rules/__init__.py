@@ -1,0 +1,1 @@
+"""What may be wrong: one small pure function a diagnosis, a file a part of the cluster."""

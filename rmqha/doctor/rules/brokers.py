@@ -1,0 +1,243 @@
+"""Brokers by their own word: whether they work, and are who others take them for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from rmqha.doctor.diagnosis import Found
+from rmqha.doctor.facts import (
+    BrokerFacts,
+    Facts,
+    controlled_sets,
+    is_loopback,
+    registered_master,
+    replicas_of,
+)
+
+CLOCK_SKEW_MS_MAX = 5_000
+STUCK_MS_MAX = 2_000
+"""A write that takes longer is one that clients have given up."""
+
+
+def broker_hangs(facts: Facts) -> Iterator[Found]:
+    """A broker takes connections and does not answer."""
+    for one in facts.brokers:
+        if one.silent is not None and one.silent.connected:
+            yield Found(
+                f"{one.listed_as} {one.address}",
+                f"the broker takes connections and does not answer: {one.silent.reason}",
+                "It is stopped, swapped out, waits for a disk, or something else listens there."
+                " Controllers that only look at connections take it for alive.",
+                "Look at the process (its state, a stack, dmesg). If it is the master and nobody"
+                " has replaced it: kill it, so that its connections end and an election begins.",
+            )
+
+
+def address_not_reachable(facts: Facts) -> Iterator[Found]:
+    """A living broker is known by an address at which it cannot be reached from here."""
+    alive = {
+        replica.broker_address
+        for _, info in controlled_sets(facts)
+        for replica in replicas_of(info)
+        if replica.alive
+    }
+    for one in facts.brokers:
+        if one.silent is None or one.silent.connected or one.address not in alive:
+            continue
+        yield Found(
+            f"{one.listed_as} {one.address}",
+            f"controllers hear this broker, and {one.address} cannot be connected to from here:"
+            f" {one.silent.reason}",
+            "That address is what clients and slaves are given. It is wrong (the address of a"
+            " container, of another network, of a machine that moved), or a firewall is between.",
+            "If this machine should reach it, set brokerIP1 and brokerIP2 to addresses that others"
+            " can reach and restart the broker; its id stays.",
+        )
+
+
+def loopback_advertised(facts: Facts) -> Iterator[Found]:
+    """A broker is known by an address that is the own machine to everybody."""
+    others = facts.elsewhere
+    known = {one.address: one.listed_as for one in facts.brokers}
+    if facts.conf is not None and facts.conf.address:
+        known.setdefault(facts.conf.address, facts.conf.path)
+    for address, name in known.items():
+        if others and is_loopback(address):
+            yield Found(
+                f"{name} {address}",
+                f"the broker makes itself known as {address}",
+                f"To {others[0]} that is its own machine: clients and slaves elsewhere find"
+                " nothing there, or somebody else.",
+                "Set brokerIP1 and brokerIP2 in broker.conf to an address that others can reach,"
+                " and restart the broker.",
+            )
+
+
+def address_of_another_broker(facts: Facts) -> Iterator[Found]:
+    """Behind a registered address there is a broker of another set."""
+    for one in facts.brokers:
+        epochs = one.epochs
+        if epochs is None or epochs.broker_name in ("", one.listed_as):
+            continue
+        yield Found(
+            f"{one.listed_as} {one.address}",
+            f"{one.address} is known as a broker of {one.listed_as}, and says that it is of"
+            f" {epochs.broker_name}",
+            "The address was given to another broker (a container or machine that was replaced),"
+            " or brokerName was changed. Slaves and clients of one set meet the other's log.",
+            "Find out who moved. Start the old broker on its new address, which it registers by"
+            " itself, or take it out: mqadmin cleanBrokerMetadata.",
+        )
+
+
+def two_masters(facts: Facts) -> Iterator[Found]:
+    """More than one broker of a set takes itself for master."""
+    for name in _names(facts):
+        masters = [one for one in facts.brokers_of(name) if one.acts_as_master]
+        if len(masters) < 2:
+            continue
+        info = facts.sets.get(name)
+        right = None if info is None else info.master_address
+        yield Found(
+            name,
+            f"{', '.join(_with_epoch(one) for one in masters)} all act as master",
+            f"The controllers have {right or 'nobody'} as master. Another one that still takes"
+            " writes acknowledges messages that will be cut off.",
+            "Stop the one that is not the controllers' master now; started again it follows, and"
+            " cuts off what it alone has. What it acknowledged meanwhile must be sent again.",
+        )
+
+
+def wrong_broker_acts_as_master(facts: Facts) -> Iterator[Found]:
+    """The controllers' master does not act as one, or only another broker does."""
+    for name, info in controlled_sets(facts):
+        masters = [one for one in facts.brokers_of(name) if one.acts_as_master]
+        chosen = facts.master_of(name)
+        if len(masters) > 1 or chosen is None or chosen.ha is None or chosen.acts_as_master:
+            continue
+        acting = masters[0].address if masters else "nobody"
+        yield Found(
+            name,
+            f"the controllers have {info.master_address} as master, and {acting} acts as master",
+            "brokerRole in a file decides nothing here; a broker takes its role from the"
+            f" controllers' notifications, and this one has not taken epoch {info.master_epoch}.",
+            "Look for the role change in its log: it does not reach the controllers, or its epoch"
+            " file is ahead of them. Stop whoever else acts as master first.",
+        )
+
+
+def _with_epoch(one: BrokerFacts) -> str:
+    entries = () if one.epochs is None else one.epochs.epoch_list
+    return f"{one.address} (epoch {entries[-1].epoch})" if entries else one.address
+
+
+def _names(facts: Facts) -> list[str]:
+    return sorted({one.listed_as for one in facts.brokers})
+
+
+def broker_id_twice(facts: Facts) -> Iterator[Found]:
+    """Two brokers of a set have one id."""
+    for name in _names(facts):
+        by_id: dict[int, list[str]] = defaultdict(list)
+        for one in facts.brokers_of(name):
+            if one.epochs is not None and one.epochs.broker_id > 0:
+                by_id[one.epochs.broker_id].append(one.address)
+        for broker_id, addresses in sorted(by_id.items()):
+            if len(addresses) > 1:
+                yield Found(
+                    f"{name} {broker_id}",
+                    f"{' and '.join(addresses)} both are broker {broker_id}",
+                    "A store was copied with its brokerIdentity. Their heartbeats overwrite each"
+                    " other, and an election may pick either.",
+                    "Stop the copy, delete its brokerIdentity (not the original's), and start it:"
+                    " it gets an id of its own.",
+                )
+
+
+def clock_skew(facts: Facts) -> Iterator[Found]:
+    """A broker's clock is not this machine's."""
+    for one in facts.brokers:
+        ahead_ms = one.clock_ahead_ms
+        if ahead_ms is not None and abs(ahead_ms) > CLOCK_SKEW_MS_MAX:
+            yield Found(
+                f"{one.listed_as} {one.address}",
+                f"its clock is {abs(ahead_ms) / 1000:.0f} s"
+                f" {'before' if ahead_ms > 0 else 'behind'} this machine's",
+                "Store timestamps, delayed messages, expiry of files and searches by time follow a"
+                " master's clock; after a failover they jump.",
+                "Let NTP mend the clock, here or there; slowly, on a running broker.",
+            )
+
+
+def disk_stuck(facts: Facts) -> Iterator[Found]:
+    """A broker's writes wait for its disk while it heartbeats."""
+    for one in facts.brokers:
+        text = one.runtime.get("pageCacheLockTimeMills", "0")
+        stuck_ms = int(text) if text.isdigit() else 0
+        if stuck_ms > STUCK_MS_MAX:
+            yield Found(
+                f"{one.listed_as} {one.address}",
+                f"a write to its commit log has been under way for {stuck_ms} ms",
+                "Heartbeats do not tell of disks, so that Java's controllers elect nobody for it.",
+                "Look at the disk (dmesg, iostat). If it does not recover:"
+                " mqadmin electMaster to another replica, then stop this broker.",
+            )
+
+
+def write_lease_lost(facts: Facts) -> Iterator[Found]:
+    """A master refuses writes because no controller has confirmed it lately."""
+    for one in facts.brokers:
+        if one.acts_as_master and one.runtime.get("writeLeaseHeld") == "false":
+            yield Found(
+                f"{one.listed_as} {one.address}",
+                "the master has lost its write lease and refuses writes",
+                "It has heard no majority of controllers for controllerHeartBeatTimeoutMills, and"
+                " cannot know whether another master was elected.",
+                "Mend the network between it and the controllers. Do not switch writeLeaseEnable"
+                " off: another master may be there already.",
+            )
+
+
+def controller_mode_mixed(facts: Facts) -> Iterator[Found]:
+    """Some brokers of a set are under controllers and some are not."""
+    for name in _names(facts):
+        modes = {
+            one.address: one.config["enableControllerMode"].lower()
+            for one in facts.brokers_of(name)
+            if "enableControllerMode" in one.config
+        }
+        conf = facts.conf
+        if conf is not None and conf.text("brokerName") == name:
+            modes[conf.path] = str(conf.controller_mode).lower()
+        if len(set(modes.values())) > 1:
+            yield Found(
+                name,
+                f"enableControllerMode differs: {', '.join(f'{k} {v}' for k, v in modes.items())}",
+                "A broker without controllers keeps the role of its file: two masters, or a slave"
+                " whose log has no epochs and cannot follow.",
+                "Set enableControllerMode=true and controllerAddr in all files of the set; restart"
+                " the ones that had it false, slaves first.",
+            )
+
+
+def set_unknown_to_controllers(facts: Facts) -> Iterator[Found]:
+    """A set has registered its brokers, and the controllers that its brokers name know no such set."""
+    if not facts.has_sets:
+        return
+    for server in facts.name_servers:
+        for name, group in sorted(server.sets.items()):
+            master = facts.broker(registered_master(group))
+            if name in facts.sets or master is None:
+                continue
+            if master.config.get("enableControllerMode", "").lower() != "true":
+                continue
+            yield Found(
+                name,
+                f"{master.address} is registered as master of {name}, which the controllers do not"
+                " know",
+                "Their data was lost or replaced, or these are other controllers than the"
+                " broker's. Nobody would replace this master.",
+                "Keep the broker running. Check that its controllerAddr names these controllers;"
+                " if their store was lost, go by OPERATIONS, Replacing Java controllers.",
+            )

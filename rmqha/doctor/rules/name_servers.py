@@ -1,0 +1,116 @@
+"""Name servers: whether clients are sent where the controllers would send them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from rmqha.doctor.diagnosis import Found
+from rmqha.doctor.facts import Facts, controlled_sets, registered_master, replicas_of
+
+
+def name_server_unreachable(facts: Facts) -> Iterator[Found]:
+    """A name server does not answer."""
+    for one in facts.name_servers:
+        if one.silent is not None:
+            yield Found(
+                one.address,
+                f"the name server does not answer: {one.silent.reason}",
+                "Clients that have this one alone find no topic; others go on with what they know.",
+                "Start it. It holds nothing of its own: brokers register again within"
+                " registerNameServerPeriod.",
+            )
+
+
+def not_a_name_server(facts: Facts) -> Iterator[Found]:
+    """An address that is given as a name server's is another server's."""
+    for one in facts.name_servers:
+        if one.refused:
+            yield Found(
+                one.address,
+                f"something answers there that is no name server: {one.refused}",
+                "Consoles and clients that are given this address show empty pages and find no"
+                " topic. A controller is a process, or at least a port, of its own.",
+                "Give the name server's port: 9876 by default, listenPort in its file.",
+            )
+
+
+def broker_not_registered(facts: Facts) -> Iterator[Found]:
+    """A broker works, and a name server does not know it."""
+    for server in facts.name_servers:
+        if not server.answers:
+            continue
+        for name, info in controlled_sets(facts):
+            group = server.sets.get(name)
+            known = () if group is None else tuple(group.broker_addrs.values())
+            for replica in replicas_of(info):
+                broker = facts.broker(replica.broker_address)
+                if not replica.alive or broker is None or broker.silent is not None:
+                    continue
+                if any(facts.is_same(replica.broker_address, one) for one in known):
+                    continue
+                named = broker.config.get("namesrvAddr", "")
+                yield Found(
+                    f"{name} {replica.broker_id} at {server.address}",
+                    f"broker {replica.broker_address} works and is not registered at name server"
+                    f" {server.address}",
+                    f"Clients that ask this name server do not find it. Its namesrvAddr is"
+                    f" {named or 'empty'}.",
+                    "Name all name servers in namesrvAddr of every broker (updateBrokerConfig, and"
+                    " the file); one that was just started registers within seconds.",
+                )
+
+
+def name_server_names_another_master(facts: Facts) -> Iterator[Found]:
+    """Clients are sent to another broker than the controllers' master."""
+    for server in facts.name_servers:
+        for name, info in controlled_sets(facts):
+            group = server.sets.get(name)
+            registered = None if group is None else registered_master(group)
+            if registered is None or info.master_address is None:
+                continue
+            if facts.is_same(registered, info.master_address):
+                continue
+            yield Found(
+                f"{name} at {server.address}",
+                f"name server {server.address} has {registered} as master, the controllers"
+                f" {info.master_address} in epoch {info.master_epoch}",
+                "Clients write to a broker that is master no more, and are refused, or worse, are"
+                " acknowledged by one that is cut off.",
+                f"Look at {registered}: if it still takes itself for master it does not hear the"
+                " controllers; stop it before anything else. The new master registers by itself.",
+            )
+
+
+def address_under_two_ids(facts: Facts) -> Iterator[Found]:
+    """One broker is registered under two ids."""
+    for server in facts.name_servers:
+        for name, group in sorted(server.sets.items()):
+            twice = [one for one, n in Counter(group.broker_addrs.values()).items() if n > 1]
+            for address in sorted(twice):
+                ids = sorted(k for k, one in group.broker_addrs.items() if one == address)
+                yield Found(
+                    f"{name} at {server.address}",
+                    f"{address} is registered as {' and '.join(map(str, ids))} of {name}",
+                    "It was registered in an older role, and nobody has taken that back. Consoles"
+                    " show a replica too many, or one that is undefined.",
+                    "It goes with the next registration of the broker. If it stays, restart this name"
+                    " server: it holds nothing of its own, and brokers register again.",
+                )
+
+
+def name_servers_differ(facts: Facts) -> Iterator[Found]:
+    """Two name servers send clients to different masters of a set that no controller knows."""
+    answering = [one for one in facts.name_servers if one.answers]
+    names = sorted({name for one in answering for name in one.sets} - facts.sets.keys())
+    for name in names:
+        groups = {one.address: one.sets.get(name) for one in answering}
+        said = {at: group and registered_master(group) for at, group in groups.items()}
+        if len(set(said.values())) > 1:
+            yield Found(
+                name,
+                f"name servers differ: {', '.join(f'{k} names {v}' for k, v in said.items())}",
+                "Which master a client finds depends on the name server that it asks.",
+                "Make namesrvAddr equal on all brokers of the set, and wait for"
+                " registerNameServerPeriod.",
+            )

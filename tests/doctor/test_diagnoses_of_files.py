@@ -1,0 +1,248 @@
+"""Diagnoses of broker.conf, identity files and stores: named after the complaint behind each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from rmqha.doctor.diagnosis import Severity
+from rmqha.doctor.examine import diagnose
+from rmqha.doctor.facts import Facts, PortFacts, QueueFacts
+from rmqha.ha.epochs import EpochEntry
+from rmqha.store.checkpoint import Checkpoint
+from rmqha.store.identity import Identity
+from tests.doctor.healthy import (
+    CLUSTER,
+    END,
+    EPOCHS,
+    HANGS,
+    HEALTHY,
+    NAME,
+    SLAVE,
+    STORE,
+    codes,
+    conf,
+    identity,
+    info,
+    only,
+    replica,
+    sets,
+    silent,
+    store,
+)
+
+
+def offline(**values: str) -> Facts:
+    """A broker.conf with these keys, and nothing else to look at."""
+    assert HEALTHY.conf is not None
+    return Facts(conf=replace(HEALTHY.conf, values=values))
+
+
+# -- broker.conf -------------------------------------------------------------------------------
+
+
+def test_6435_when_our_broker_refuses_the_file_then_its_reason_is_told() -> None:
+    """A lint of broker.conf with plain reasons."""
+    assert HEALTHY.conf is not None
+    facts = replace(HEALTHY, conf=replace(HEALTHY.conf, refusal="listenPort=x is not a number"))
+    assert "listenPort=x" in only(facts, "config-refused").found.what
+
+
+@pytest.mark.parametrize(
+    ("values", "is_wrong"),
+    [
+        ({"brokerRole": "SLAVE"}, True),
+        ({"brokerRole": "SLAVE", "brokerId": "0"}, True),
+        ({"brokerRole": "SLAVE", "brokerId": "-1"}, True),
+        ({"brokerRole": "SLAVE", "brokerId": "1"}, False),
+        ({"brokerRole": "ASYNC_MASTER"}, False),
+    ],
+)
+def test_6435_when_a_slave_has_no_id_then_java_would_exit(
+    values: dict[str, str], is_wrong: bool
+) -> None:
+    """The slave of an embedded controller exits at its start."""
+    assert codes(offline(**values)) == (["slave-without-id"] if is_wrong else [])
+
+
+def test_6813_when_the_file_gives_a_role_then_it_has_no_effect() -> None:
+    found = only(conf(brokerRole="SYNC_MASTER", brokerId="0"), "role-in-config")
+    assert "brokerRole=SYNC_MASTER and brokerId=0" in found.found.what
+    assert found.severity is Severity.NOTE
+
+
+def test_dashboard_233_when_no_controller_is_named_then_it_is_told() -> None:
+    found = only(offline(enableControllerMode="true"), "no-controllers-named").found
+    assert "not the name server's" in found.next_step
+
+
+def test_6435_when_controllers_are_named_without_the_mode_then_it_is_told() -> None:
+    assert codes(offline(controllerAddr="10.0.0.1:9878")) == ["controllers-without-mode"]
+
+
+def test_6873_when_a_name_cannot_be_resolved_then_it_is_told() -> None:
+    """A DNS failure nulled the controllers' addresses."""
+    facts = replace(HEALTHY, resolved={"controllers.example": (), "other.example": ("10.0.0.9",)})
+    assert only(facts, "name-not-resolved").found.subject == "controllers.example"
+
+
+def test_4808_when_a_port_is_taken_by_another_then_it_is_told() -> None:
+    """Only while no broker answers at the address: the broker's own ports are its own."""
+    taken = (PortFacts("listenPort - 2", 10909, is_free=False), PortFacts("haListenPort", 1, True))
+    dead = silent(2, facts=replace(HEALTHY, ports=taken, sets={}, identity=None, store=None))
+    dead = replace(dead, name_servers=(), controllers=())
+    assert only(dead, "port-taken").found.subject == "listenPort - 2 10909"
+    assert codes(replace(HEALTHY, ports=taken)) == []
+
+
+# -- identity ----------------------------------------------------------------------------------
+
+
+def test_6586_when_the_identity_is_missing_then_the_id_to_write_is_told() -> None:
+    """A wipe on one side: the broker would be given a new id and stay a slave."""
+    found = only(identity(final=None), "identity-missing").found
+    assert f"Write {CLUSTER}#{NAME}#2" in found.next_step
+    unknown = identity(sets(info(in_sync=(replica(1), replica(3)))), final=None)
+    assert "with its old id" in find(unknown, "identity-missing")
+
+
+def find(facts: Facts, code: str) -> str:
+    """The next step of a diagnosis among several."""
+    return next(one.found.next_step for one in diagnose(facts) if one.code == code)
+
+
+def test_6586_when_the_identity_is_damaged_then_what_to_write_is_told() -> None:
+    facts = identity(final=None, damage="b'x' is not the identity of a broker")
+    assert "CLUSTER#BROKERNAME#ID" in only(facts, "identity-damaged").found.next_step
+
+
+@pytest.mark.parametrize("final", [None, Identity(CLUSTER, NAME, 2)])
+def test_6586_when_a_temporary_identity_is_left_then_it_is_told(final: Identity | None) -> None:
+    left = Identity(CLUSTER, NAME, 4, f"{SLAVE};1")
+    found = only(identity(final=final, temporary=left), "identity-unfinished").found
+    assert "id 4" in found.what
+
+
+@pytest.mark.parametrize("names", [(CLUSTER, "broker-b"), ("OtherCluster", NAME)])
+def test_7414_when_the_store_is_anothers_then_both_names_are_told(names: tuple[str, str]) -> None:
+    """Quick start works only with broker-a: a second set shares the store of the first."""
+    facts = identity(final=Identity(*names, 2))
+    assert "identity-of-another" in codes(facts)
+    assert set(codes(facts)) <= {"identity-of-another", "id-unknown-to-controllers"}
+
+
+def test_6586_when_controllers_do_not_know_the_id_then_nothing_is_to_be_deleted() -> None:
+    found = only(identity(final=Identity(CLUSTER, NAME, 8)), "id-unknown-to-controllers").found
+    assert "broker is 8 of broker-a, and the controllers know 1, 2, 3" in found.what
+    assert found.next_step.startswith("Delete nothing yet")
+
+
+def test_4808_when_the_address_has_changed_then_both_are_told() -> None:
+    """An IP change broke a broker's identity."""
+    found = only(identity(final=Identity(CLUSTER, NAME, 3)), "address-changed").found
+    assert f"have broker 3 at 10.0.1.3:10911, broker.conf says {SLAVE}" in found.what
+
+
+@pytest.mark.parametrize(("members", "flag"), [((1, 2, 3), False), ((2,), True)])
+def test_6586_when_the_store_was_wiped_then_what_the_controllers_remember_is_told(
+    members: tuple[int, ...], flag: bool
+) -> None:
+    """A single broker stays slave: whoever was alone in the SyncStateSet is gone for good."""
+    rest = tuple(replica(n) for n in (1, 2, 3) if n not in members)
+    facts = sets(info(tuple(map(replica, members)), rest))
+    facts = store(identity(facts, final=None), end_offset=0, checkpoint=None, epochs=None,
+                  queues=(), consumer_offsets={})  # fmt: skip
+    assert "cleanBrokerMetadata -bn broker-a -b 2" in find(facts, "store-wiped")
+    assert ("-b 2 -l" in find(facts, "store-wiped")) is flag
+    assert "identity-missing" not in codes(facts)
+
+
+# -- the store ---------------------------------------------------------------------------------
+
+
+def test_10666_when_the_log_is_damaged_then_the_place_is_told() -> None:
+    facts = store(damage="damaged at offset 77: body CRC, but the log was durable up to 5000",
+                  end_offset=77, later_record=300)  # fmt: skip
+    assert "damaged at offset 77" in only(facts, "commit-log-damaged").found.what
+
+
+def test_7689_when_a_file_is_missing_then_where_the_log_ends_is_told() -> None:
+    facts = store(missing_before="the file before /store/commitlog/2 is missing", damage="x",
+                  end_offset=1_000)  # fmt: skip
+    assert "ends at 1000" in only(facts, "commit-log-file-missing").found.what
+
+
+def test_10666_when_records_stand_behind_the_end_then_the_first_is_told() -> None:
+    """A truncation that is not crash-safe: a stale tail revives."""
+    found = only(store(later_record=6_000), "records-behind-end").found
+    assert "follows at 6000" in found.what
+
+
+def test_7689_when_there_is_no_checkpoint_then_it_is_told() -> None:
+    assert codes(store(checkpoint=None)) == ["checkpoint-missing"]
+
+
+def test_6662_when_more_was_confirmed_than_is_there_then_the_bytes_are_told() -> None:
+    facts = store(checkpoint=Checkpoint(1, 1, 1, 0, END + 40))
+    assert "40 bytes" in only(facts, "confirm-offset-beyond-log").found.why
+
+
+def test_6609_when_queues_point_behind_the_log_then_they_are_named() -> None:
+    """Consumers read unconfirmed data: the queues were built beyond the confirm offset."""
+    queues = (QueueFacts("Orders", 0, 10, END), QueueFacts("Orders", 3, 11, END + 1))
+    found = only(store(queues=queues), "queue-beyond-log").found
+    assert f"1 consume queues point behind the log's end at {END}: Orders/3" in found.what
+
+
+def test_4771_when_an_offset_is_beyond_its_queue_then_the_group_is_named() -> None:
+    """Consumers' offsets are not cut with the log."""
+    offsets = {("Orders", "group", 0): 14, ("Gone", "group", 0): 99}
+    found = only(store(consumer_offsets=offsets), "consumer-offset-beyond-queue").found
+    assert "1 consumer offsets lie behind their queues: group on Orders/0 at 14 of 10" in found.what
+
+
+def test_store_when_the_broker_was_killed_then_the_abort_file_is_explained() -> None:
+    dead = replace(silent(2, facts=store(abort=True)), sets={}, controllers=(), name_servers=())
+    dead = replace(dead, ports=(), identity=None)
+    assert "Do not delete" in only(dead, "unclean-stop").found.next_step
+    assert codes(store(abort=True)) == []
+    assert "unclean-stop" not in codes(silent(2, HANGS, store(abort=True)))
+
+
+@pytest.mark.parametrize("epochs", [None, EPOCHS])
+def test_9942_when_the_epoch_file_is_damaged_then_its_backup_is_told_of(
+    epochs: tuple[EpochEntry, ...] | None,
+) -> None:
+    found = only(
+        store(epochs=epochs, epoch_damage="CRC 1, its lines 2"), "epoch-file-damaged"
+    ).found
+    assert ("backup is whole" in found.why) is (epochs is not None)
+
+
+def test_9689_when_there_is_no_epoch_file_then_the_log_is_told_of() -> None:
+    assert codes(store(epochs=None)) == ["epoch-file-missing"]
+    assert codes(replace(store(epochs=None), conf=None)) == []
+
+
+def test_9689_when_epochs_begin_behind_the_log_then_both_offsets_are_told() -> None:
+    """An older entry was removed although its part of the log is there."""
+    facts = store(epochs=EPOCHS[1:])
+    assert "epoch 3 begins at 2000, the log at 0" in only(facts, "epoch-begins-late").found.what
+
+
+def test_9942_when_an_epoch_begins_behind_the_end_then_both_offsets_are_told() -> None:
+    facts = store(epochs=(EpochEntry(1, 0), EpochEntry(3, END + 1)))
+    assert (
+        "epoch 3 begins at 5001, and the log ends at 5000"
+        in only(facts, "epoch-beyond-log").found.what
+    )
+    assert codes(store(epochs=(EpochEntry(1, 0), EpochEntry(3, END)))) == []
+
+
+def test_store_when_it_is_all_there_is_then_it_is_judged_alone() -> None:
+    """``--store`` without a broker.conf."""
+    alone: dict[str, Any] = {"conf": None, "brokers": (), "sets": {}, "controllers": ()}
+    facts = replace(store(later_record=6_000), name_servers=(), identity=None, ports=(), **alone)
+    assert only(facts, "records-behind-end").found.subject == STORE

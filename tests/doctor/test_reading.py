@@ -1,0 +1,165 @@
+"""Answers of nodes as facts: of ours, of Java's, of releases that leave members out, and of none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from rmqha.base.errors import ConnectFailed, ConnectionLost, RemoteProtocolError, RequestTimeout
+from rmqha.doctor.aio.asking import Asker
+from rmqha.doctor.facts import HaFacts, SetView, Silent
+from rmqha.doctor.reading import broker_clock_ms, ha_facts, peers_of, topic_names, view_of
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+
+Answers = Mapping[tuple[str, int], RemotingCommand | Exception]
+
+
+class Nodes:
+    """A client whose nodes answer what a test says, and refuse everything else."""
+
+    def __init__(self, answers: Answers) -> None:
+        self.answers = answers
+        self.asked: list[tuple[str, int]] = []
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_ms: int
+    ) -> RemotingCommand:
+        """Answer, fail, or refuse as Java does."""
+        key = (address, command.code)
+        self.asked.append(key)
+        found = self.answers.get(key) or self.answers.get((address, 0))
+        if isinstance(found, Exception):
+            raise found
+        if found is not None:
+            return found
+        code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        return RemotingCommand(code, remark=f"request type {command.code}\n not supported")
+
+
+class Noon:
+    """A clock that stands still."""
+
+    def wall_ms(self) -> int:
+        """Noon of some day."""
+        return 1_700_000_000_000
+
+
+def asker(answers: Answers) -> tuple[Asker, Nodes]:
+    """An asker of such nodes."""
+    nodes = Nodes(answers)
+    return Asker(nodes, Noon(), 100), nodes  # type: ignore[arg-type]  # all that is used of them
+
+
+def good(body: object = None, **fields: str) -> RemotingCommand:
+    """A good answer."""
+    packed = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    return RemotingCommand(ResponseCode.SUCCESS, ext_fields=fields, body=packed)
+
+
+def test_peers_when_read_then_both_flavours_of_java_and_ours_are_known() -> None:
+    assert peers_of("n0:10.0.0.1:9878;n1:c1:9878;") == {"n0": "10.0.0.1:9878", "n1": "c1:9878"}
+    assert peers_of("10.0.0.1:9880;10.0.0.2:9880") == {
+        "10.0.0.1:9880": "10.0.0.1:9880", "10.0.0.2:9880": "10.0.0.2:9880",
+    }  # fmt: skip
+    assert peers_of("") == {}
+
+
+def test_ha_when_members_are_missing_then_they_are_empty() -> None:
+    assert ha_facts(b'{"master":true,"haConnectionInfo":[{"diff":-5},{"diff":7}]}') == HaFacts(
+        True, lags=(0, 7)
+    )
+    slave = {"master": False, "haClientRuntimeInfo": {"masterAddr": "a:1", "activated": True}}
+    assert ha_facts(json.dumps(slave).encode()) == HaFacts(False, "a:1", transfers=True)
+    with pytest.raises(RemoteProtocolError):
+        ha_facts(b"[]")
+
+
+def test_view_when_a_set_has_no_master_then_it_has_none() -> None:
+    body = {"nodeId": "n1", "role": "leader", "term": 3, "mayVote": False, "appliedIndex": 5,
+            "commitIndex": 6, "brokerSets": {"a": {"syncStateSet": [1]}}}  # fmt: skip
+    view = view_of(json.dumps(body).encode())
+    assert (view.node_id, view.term, view.may_vote, view.applied_index) == ("n1", 3, False, 5)
+    assert view.sets == {"a": SetView(None, 0, (1,), 0)}
+
+
+def test_topics_when_read_then_names_alone_are_kept() -> None:
+    assert topic_names(b'{"topicConfigTable":{"A":{},"B":{}}}') == {"A", "B"}
+
+
+@pytest.mark.parametrize(
+    ("runtime", "clock_ms"),
+    [
+        ({"bootTimestamp": "1000", "runtime": "[ 1 days, 2 hours, 3 minutes, 4 seconds ]"},
+         1_000 + 93_784_000),
+        ({"bootTimestamp": "1000"}, None),
+        ({"bootTimestamp": "x", "runtime": "[ 0 days, 0 hours, 0 minutes, 1 seconds ]"}, None),
+    ],
+)  # fmt: skip
+def test_clock_when_start_and_duration_are_told_then_it_is_their_sum(
+    runtime: dict[str, str], clock_ms: int | None
+) -> None:
+    assert broker_clock_ms(runtime) == clock_ms
+
+
+def test_controllers_when_one_is_named_then_its_peers_are_asked_once() -> None:
+    meta = good(isLeader="true", controllerLeaderAddress="c0:1", peers="n0:c0:1;n1:c1:1;n2:c2:1")
+    of_follower = good(isLeader="false", controllerLeaderAddress="c0:1", peers="n0:c0:1;n1:c1:1")
+    ask, nodes = asker({
+        ("c0:1", 1005): meta, ("c1:1", 1005): of_follower, ("c2:1", 0): ConnectFailed("down"),
+        ("c0:1", 1010): good(b"enableElectUncleanMaster=true\n"),
+    })  # fmt: skip
+    found = asyncio.run(ask.controllers(["c1:1"]))
+    assert [(one.address, one.leads, one.answers) for one in found] == [
+        ("c1:1", False, True), ("c0:1", True, True), ("c2:1", False, False),
+    ]  # fmt: skip
+    assert found[1].config == {"enableElectUncleanMaster": "true"}
+    assert found[1].view is None
+    assert found[2].silent == Silent(False, "down")
+    assert nodes.asked.count(("c0:1", 1005)) == 1
+
+
+def test_servers_when_they_are_others_then_their_refusal_is_one_line() -> None:
+    ask, _ = asker({})
+    (controller,) = asyncio.run(ask.controllers(["ns:1"]))
+    (server,) = asyncio.run(ask.name_servers(["c:1"]))
+    assert controller.refused == "code 3 request type 1005 not supported"
+    assert server.refused == "code 3 request type 106 not supported"
+
+
+@pytest.mark.parametrize(
+    ("error", "connected"),
+    [
+        (ConnectFailed("refused"), False),
+        (ConnectionLost("lost"), True),
+        (RequestTimeout("late"), True),
+        (RemoteProtocolError("HTTP"), True),
+    ],
+)
+def test_broker_when_it_says_nothing_then_why_is_told(error: Exception, connected: bool) -> None:
+    ask, _ = asker({("b:1", 0): error})
+    (found,) = asyncio.run(ask.brokers({"b:1": "broker-a"}))
+    assert found.silent == Silent(connected, str(error))
+    assert found.listed_as == "broker-a"
+
+
+def test_broker_when_it_refuses_some_questions_then_the_rest_counts() -> None:
+    """A broker without controllers knows no epochs; with ACL it may refuse its configuration."""
+    table = {
+        "bootTimestamp": "1699999990000",
+        "runtime": "[ 0 days, 0 hours, 1 minutes, 0 seconds ]",
+    }
+    ask, _ = asker({("b:1", RequestCode.GET_BROKER_RUNTIME_INFO): good({"table": table})})
+    (found,) = asyncio.run(ask.brokers({"b:1": "broker-a"}))
+    assert found.silent is None
+    assert found.clock_ahead_ms == 50_000
+    assert (found.ha, found.epochs, found.config, found.topics) == (None, None, {}, None)
+
+
+def test_sets_when_the_leader_refuses_then_nothing_is_known() -> None:
+    ask, _ = asker({("c0:1", 1006): good({"replicasInfoTable": {}})})
+    assert asyncio.run(ask.sets("c0:1", ["broker-a"])) == {}
+    assert asyncio.run(ask.sets("c1:1", ["broker-a"])) is None
