@@ -10,6 +10,8 @@ from rmqha.remoting import fastjson
 from rmqha.remoting.values import as_array, as_number, as_object, as_text
 
 _DURATION = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
+HEARD_MS_MAX = 20_000
+"""Java's haHousekeepingInterval: a connection that is silent for longer is closed."""
 _UNIT_MS = (86_400_000, 3_600_000, 60_000, 1_000)
 
 
@@ -51,8 +53,11 @@ def _set_view(one: Mapping[str, object]) -> SetView:
     )
 
 
-def ha_facts(body: bytes) -> HaFacts:
+def ha_facts(body: bytes, broker_now_ms: int | None = None) -> HaFacts:
     """The answer to 907.
+
+    Java's slaves never say ``activated`` in controller mode; there a master that was heard lately
+    counts, by the broker's own clock.
 
     Raises:
         RemoteProtocolError: it is another document.
@@ -60,10 +65,12 @@ def ha_facts(body: bytes) -> HaFacts:
     info = as_object(fastjson.loads(body))
     client = as_object(info.get("haClientRuntimeInfo"))
     slaves = map(as_object, as_array(info.get("haConnectionInfo")))
+    silence_ms = (broker_now_ms or 0) - as_number(client.get("lastReadTimestamp"))
+    is_heard = broker_now_ms is not None and silence_ms <= HEARD_MS_MAX
     return HaFacts(
         info.get("master") is True,
         as_text(client.get("masterAddr")),
-        client.get("activated") is True,
+        client.get("activated") is True or is_heard,
         as_number(info.get("inSyncSlaveNums")),
         tuple(max(0, as_number(one.get("diff"))) for one in slaves),
     )

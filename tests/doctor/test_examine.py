@@ -10,6 +10,8 @@ from rmqha.doctor.examine import RULES, diagnose, is_wrong, lasting
 from tests.doctor.healthy import HANGS, HEALTHY, conf, config, silent
 
 HERE = Path(__file__).parent
+OPERATIONS = HERE.parents[1] / "docs" / "OPERATIONS.md"
+ROW = re.compile(r"^\| `([a-z-]+)` \| (error|warning|note) \| (.+) \|$", re.MULTILINE)
 FOUND = Found("broker-a", "it hurts", "so they say", "wait")
 
 
@@ -18,13 +20,20 @@ def diagnosis(code: str, severity: Severity = Severity.ERROR, what: str = "") ->
     return Diagnosis(severity, code, Found("broker-a", what, "", ""))
 
 
-def test_rules_when_counted_then_each_has_a_test_that_expects_it() -> None:
+def test_rules_when_counted_then_each_has_a_test_that_names_it() -> None:
     """A rule that no test makes speak may be one that never does."""
     tests = "".join(path.read_text() for path in sorted(HERE.glob("test_diagnoses_*.py")))
-    assert {code_of(rule) for rule in RULES} == set(
-        re.findall(r'"([a-z]+(?:-[a-z]+)+)"', tests)
-    ) & {code_of(rule) for rule in RULES}
+    assert [code_of(rule) for rule in RULES if f'"{code_of(rule)}"' not in tests] == []
     assert len(RULES) > 70
+
+
+def test_operations_when_read_then_its_table_has_every_diagnosis_and_no_other() -> None:
+    """An operator looks a code up, and finds what the rule itself says of it."""
+    rows = ROW.findall(OPERATIONS.read_text())
+    assert rows == [
+        (code_of(rule), severity.name.lower(), (rule.__doc__ or "").strip().splitlines()[0])
+        for rule, severity in RULES.items()
+    ]
 
 
 def test_diagnoses_when_there_are_several_then_the_gravest_is_first() -> None:

@@ -78,6 +78,17 @@ def test_ha_when_members_are_missing_then_they_are_empty() -> None:
         ha_facts(b"[]")
 
 
+@pytest.mark.parametrize(("silence_ms", "transfers"), [(19_000, True), (21_000, False)])
+def test_ha_when_java_does_not_say_activated_then_a_master_heard_lately_counts(
+    silence_ms: int, transfers: bool
+) -> None:
+    """A 5.3.3 slave that copies says activated=false: seen on a real one."""
+    client = {"masterAddr": "a:1", "activated": False, "lastReadTimestamp": 1_000_000 - silence_ms}
+    body = json.dumps({"master": False, "haClientRuntimeInfo": client}).encode()
+    assert ha_facts(body, 1_000_000).transfers is transfers
+    assert not ha_facts(body).transfers
+
+
 def test_view_when_a_set_has_no_master_then_it_has_none() -> None:
     body = {"nodeId": "n1", "role": "leader", "term": 3, "mayVote": False, "appliedIndex": 5,
             "commitIndex": 6, "brokerSets": {"a": {"syncStateSet": [1]}}}  # fmt: skip

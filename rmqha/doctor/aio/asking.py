@@ -157,7 +157,7 @@ class Asker:
             address,
             name,
             runtime=runtime,
-            ha=ha_facts(ha) if ha else None,
+            ha=ha_facts(ha, theirs_ms) if ha else None,
             epochs=EpochEntryCache.decode(epochs) if epochs else None,
             config=parse_properties(text_of(config)) if config else {},
             topics=topic_names(topics) if topics else None,
