@@ -202,3 +202,17 @@ def test_unknown_when_a_broker_tells_nothing_then_rules_keep_still(broker_id: in
     """Brokers out of controller mode refuse 1007 (#7400), and older ones 907."""
     blank = {"ha": None, "epochs": None, "topics": None, "runtime": {}, "clock_ahead_ms": None}
     assert codes(broker(broker_id, **blank)) == []
+
+
+def test_rules_when_there_are_two_masters_then_the_chosen_one_is_not_blamed_again() -> None:
+    """One cause, one diagnosis."""
+    facts = broker(1, ha=HaFacts(False))
+    for broker_id in (2, 3):
+        facts = broker(broker_id, facts, ha=HaFacts(True))
+    assert codes(facts) == ["two-masters"]
+
+
+def test_file_when_it_is_of_another_set_then_it_is_not_compared_with_this_one() -> None:
+    other = conf(brokerName="broker-b", enableControllerMode="false", controllerAddr="")
+    facts = store(other, epochs=(*EPOCHS, EpochEntry(9, 4_000)))
+    assert not {"controller-mode-mixed", "epoch-ahead-of-controllers"} & set(codes(facts))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from rmqha.doctor.diagnosis import Severity
 from rmqha.doctor.examine import diagnose
-from rmqha.doctor.facts import Facts, PortFacts, QueueFacts
+from rmqha.doctor.facts import Facts, IdentityFacts, PortFacts, QueueFacts
 from rmqha.ha.epochs import EpochEntry
 from rmqha.store.checkpoint import Checkpoint
 from rmqha.store.identity import Identity
@@ -246,3 +246,25 @@ def test_store_when_it_is_all_there_is_then_it_is_judged_alone() -> None:
     alone: dict[str, Any] = {"conf": None, "brokers": (), "sets": {}, "controllers": ()}
     facts = replace(store(later_record=6_000), name_servers=(), identity=None, ports=(), **alone)
     assert only(facts, "records-behind-end").found.subject == STORE
+
+
+def test_store_when_a_file_is_missing_then_what_follows_from_it_is_not_told_again() -> None:
+    """One cause, one diagnosis: the end that was found is not where the log ends."""
+    facts = store(missing_before="the file before 2 is missing", end_offset=1_000)
+    assert codes(facts) == ["commit-log-file-missing"]
+
+
+def test_store_when_it_is_empty_then_no_checkpoint_and_no_epochs_are_right() -> None:
+    """A broker that never started has none."""
+    facts = store(end_offset=0, checkpoint=None, epochs=None, queues=(), consumer_offsets={})
+    assert codes(facts) == []
+
+
+def test_store_when_the_broker_stopped_in_order_then_nothing_is_noted() -> None:
+    dead = replace(silent(2), sets={}, controllers=(), name_servers=(), ports=(), identity=None)
+    assert codes(dead) == []
+
+
+def test_identity_when_there_are_no_controllers_then_none_is_needed() -> None:
+    facts = replace(offline(brokerName=NAME), store=HEALTHY.store)
+    assert codes(replace(facts, identity=IdentityFacts("/store/brokerIdentity"))) == []
