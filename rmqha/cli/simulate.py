@@ -12,6 +12,7 @@ import click
 from rmqha.sim.batch import Played, Run, Totals, play_batch
 from rmqha.sim.coverage import missing
 from rmqha.sim.members_swarm import make_members_swarm, missing_happenings, run_members_seed
+from rmqha.sim.probe_swarm import SLOW_WANTED, STOPPED_WANTED, run_slow_seed, run_stopped_seed
 from rmqha.sim.replica_swarm import run_replica_seed
 from rmqha.sim.service_swarm import SERVED, SERVICE_SETS, run_service_seed
 from rmqha.sim.shrink import same_failure, shrink
@@ -25,6 +26,13 @@ COVERED_FROM = 200
 
 SEED_LINES_MAX = 200
 """A longer batch prints only failures and totals."""
+
+WANTED: dict[Run, tuple[str, ...]] = {
+    run_service_seed: (*SERVED, *SERVICE_SETS),
+    run_slow_seed: SLOW_WANTED,
+    run_stopped_seed: STOPPED_WANTED,
+}
+"""What a batch of such stories must hold."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -54,6 +62,14 @@ SEED_LINES_MAX = 200
     "--members", is_flag=True, help="Controllers that join and leave their group, among faults."
 )
 @click.option(
+    "--probes", is_flag=True, help="Slow masters that are asked, and must not be given up."
+)
+@click.option(
+    "--stopped",
+    is_flag=True,
+    help="Masters that are asked while they are stopped or cut off, and must not acknowledge.",
+)
+@click.option(
     "--tail",
     default=0,
     type=click.IntRange(min=0),
@@ -81,6 +97,8 @@ def main(
     replicas: bool,
     services: bool,
     members: bool,
+    probes: bool,
+    stopped: bool,
     shrinking: bool,
 ) -> None:
     """Replay a simulated cluster under faults; the same SEED prints the same bytes."""
@@ -88,9 +106,12 @@ def main(
         raise click.UsageError("--history needs --replicas and one seed")
     runs = [run for run, asked in (
         (run_replica_seed, replicas), (run_service_seed, services), (run_members_seed, members),
+        (run_slow_seed, probes), (run_stopped_seed, stopped),
     ) if asked]  # fmt: skip
     if len(runs) > 1:
-        raise click.UsageError("--replicas, --services and --members are different stories")
+        raise click.UsageError(
+            "--replicas, --services, --members, --probes and --stopped are different stories"
+        )
     run: Run = runs[0] if runs else run_seed
     if count == 1:
         failed = _play_one(run, seed, tail, history)
@@ -172,7 +193,7 @@ def _uncovered(run: Run, first: int, totals: Totals) -> list[str]:
         return missing(totals.counts, make_swarm(first).kinds, NAMES)
     if run is run_members_seed:
         return missing_happenings(totals.counts, make_members_swarm(first).kinds)
-    wanted = (*SERVED, *SERVICE_SETS) if run is run_service_seed else ()
+    wanted = WANTED.get(run, ())
     return [name for name in wanted if not totals.counts[name]]
 
 

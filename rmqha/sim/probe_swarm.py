@@ -29,6 +29,12 @@ CUTS_MS = 1_500, 4_000, 12_000
 STOPS_MS = 500, 1_300, 1_700, 2_500, 4_000
 GIVEN_UP = "note: master_given_up"
 
+SLOW_WANTED = (
+    "note: master_probed", "fault: pause", "fault: lag", "fault: weather", "fault: bad link", "fault: slow disk",
+)  # fmt: skip
+STOPPED_WANTED = GIVEN_UP, "fault: stop master"
+"""What a batch of each kind must hold: without it, nothing was shown."""
+
 
 class SlowSwarm(Story):
     """Nobody dies; scripted brokers beat every second, as Java's do, or every other."""
