@@ -129,7 +129,7 @@ class Calls:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._opaques = itertools.count(1)
 
-    async def ask(self, code: int, ext: Mapping[str, object]) -> dict[str, str]:
+    async def ask(self, code: int, ext: Mapping[str, object], body: bytes = b"") -> dict[str, str]:
         """Return the ext fields of a successful answer; a busy controller is asked again.
 
         Raises:
@@ -138,7 +138,7 @@ class Calls:
         refusal: dict[str, Any] = {}
         for _ in range(RETRIES_MAX):
             async with asyncio.timeout(CALL_TIMEOUT_S):
-                header = await self._call(code, ext)
+                header = await self._call(code, ext, body)
             if header["code"] == 0:
                 return header.get("extFields") or {}
             refusal = header
@@ -150,11 +150,11 @@ class Calls:
         if self._streams is not None:
             self._streams[1].close()
 
-    async def _call(self, code: int, ext: Mapping[str, object]) -> dict[str, Any]:
+    async def _call(self, code: int, ext: Mapping[str, object], body: bytes) -> dict[str, Any]:
         if self._streams is None:
             self._streams = await _connect(self._address)
         reader, writer = self._streams
-        writer.write(frame(code, ext, next(self._opaques)))
+        writer.write(frame(code, ext, next(self._opaques), body=body))
         total, packed = struct.unpack(">II", await reader.readexactly(8))
         rest = await reader.readexactly(total - 4)
         header: dict[str, Any] = orjson.loads(rest[: packed & 0xFFFFFF])
