@@ -132,10 +132,16 @@ class Node:
 def spawn(
     arguments: tuple[str, ...], out: Path, err: Path, cwd: Path, preexec: Preexec | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start the controller's module with its output in files."""
+    """Start the controller's module with its output in files.
+
+    One whose files are limited writes no byte code: it would be cut off, and every later process
+    that reads it would end.
+    """
     environment = {key: value for key, value in os.environ.items() if key != "ROCKETMQ_HOME"}
     environment["HOME"] = str(cwd)
     environment["PYTHONPATH"] = str(ROOT)
+    if preexec is not None:
+        environment["PYTHONDONTWRITEBYTECODE"] = "1"
     with out.open("wb") as stdout, err.open("wb") as stderr:
         return subprocess.Popen(
             [sys.executable, "-m", "rmqha.cli.mqcontroller", *arguments],

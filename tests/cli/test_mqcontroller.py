@@ -407,6 +407,10 @@ def limit_file_size() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))
 
 
+def limit_nothing_yet() -> None:
+    """A node whose limit comes later writes no byte code either (``nodes.spawn``)."""
+
+
 def applied_ids(one: Group, name: str) -> int:
     """Ask the leader for an id until somebody says yes; returns the leader's count of ids."""
 
@@ -465,7 +469,9 @@ def test_a_leader_whose_disk_fails_hands_the_group_to_another(tmp_path: Path) ->
     try:
         for node in one.nodes:
             node.properties["logLevel"] = "error"
-        one.start()
+            node.start(preexec=limit_nothing_yet)
+        for node in one.nodes:
+            node.wait_boot()
         leader = one.wait_leader()
         resource.prlimit(leader.pid, resource.RLIMIT_FSIZE, (64, 64))
         with contextlib.suppress(OSError):
