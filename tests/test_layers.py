@@ -24,6 +24,7 @@ FLOORS: list[set[str]] = [
     {"namesrv", "broker", "admin"},
     {"sim", "pipeline"},
     {"testing", "doctor"},
+    {"chaos"},
     {"cli"},
 ]
 # cli is the ground floor of processes; sim drives the controller's shells.

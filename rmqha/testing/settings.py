@@ -70,6 +70,7 @@ class Place(Struct, frozen=True):
         folder: for its files.
         port: where it is asked.
         ports: everything that it listens on.
+        host: the address that it listens at.
     """
 
     name: str
@@ -77,11 +78,12 @@ class Place(Struct, frozen=True):
     folder: Path
     port: int
     ports: tuple[int, ...]
+    host: str = LOOPBACK
 
     @property
     def address(self) -> str:
         """What others know it by."""
-        return f"{LOOPBACK}:{self.port}"
+        return f"{self.host}:{self.port}"
 
 
 class Plan(Struct, frozen=True):
@@ -130,7 +132,7 @@ class Plan(Struct, frozen=True):
             "controllerDLegerSelfId": f"n{self.controllers.index(place)}",
             "controllerStorePath": str(place.folder / "store"),
             "configStorePath": str(place.folder / "saved.properties"),
-            "bindAddress": LOOPBACK,
+            "bindAddress": place.host,
             **({} if self.steady else FAST_RAFT),
             **FAST_CONTROLLER,
             **NO_TLS_FILE,
@@ -141,7 +143,7 @@ class Plan(Struct, frozen=True):
     def _namesrv(self, place: Place) -> dict[str, str]:
         return {
             "listenPort": str(place.port),
-            "bindAddress": LOOPBACK,
+            "bindAddress": place.host,
             "kvConfigPath": str(place.folder / "kvConfig.json"),
             **FAST_NAMESRV,
             **NO_TLS_FILE,
@@ -154,8 +156,8 @@ class Plan(Struct, frozen=True):
             "enableControllerMode": "true",
             "brokerClusterName": CLUSTER_NAME,
             "brokerName": BROKER_NAME,
-            "brokerIP1": LOOPBACK,
-            "bindAddress": LOOPBACK,
+            "brokerIP1": place.host,
+            "bindAddress": place.host,
             "listenPort": str(place.port),
             "haListenPort": str(place.ports[-1]),
             "namesrvAddr": ";".join(one.address for one in self.name_servers),

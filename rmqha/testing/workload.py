@@ -30,16 +30,19 @@ class Ledger:
         consumed: different messages that were read.
         duplicates: messages that were read again: sent twice, for the first answer never came.
         refused: sends that were not acknowledged.
+        out_of_order: messages that were read, for the first time, after a later one of their queue.
         lost: numbers of messages that are acknowledged and not where they should be.
     """
 
     def __init__(self) -> None:
         self.acknowledged = self.consumed = self.duplicates = self.refused = 0
+        self.out_of_order = 0
         self.lost: list[int] = []
         self._seen_below = 0
         self._seen: set[int] = set()
         self._pending: tuple[dict[int, int], ...] = tuple({} for _ in range(QUEUES))
         self._positions = [0] * QUEUES
+        self._newest = [-1] * QUEUES
 
     @property
     def pending(self) -> int:
@@ -67,6 +70,9 @@ class Ledger:
         else:
             self.consumed += 1
             self._see(number)
+            # The next message of a queue is sent when the one before it is acknowledged.
+            self.out_of_order += number < self._newest[queue]
+            self._newest[queue] = max(self._newest[queue], number)
         if self._pending[queue].get(offset) == number:
             del self._pending[queue][offset]
 
@@ -109,8 +115,8 @@ class Workload:
 
     def __init__(self, client: ClusterClient, topic: str, pause_ms: float, read_ms: float) -> None:
         self.ledger = Ledger()
+        self.topic = topic
         self._client = client
-        self._topic = topic
         self._pause_s = pause_ms / 1000
         self._read_s = read_ms / 1000
         self._acks: deque[Acked] = deque(maxlen=ACKS_KEPT)
@@ -133,6 +139,10 @@ class Workload:
         """See ``RunningWorkload``; called from other threads."""
         recent = list(self._acks)
         return next((a for a in recent if a.sent_ms >= moment_ms and a.address != not_by), None)
+
+    def acks_since(self, moment_ms: int) -> list[Acked]:
+        """What was acknowledged from then on, of the newest ones that are kept."""
+        return [one for one in self._acks if one.acked_ms >= moment_ms]
 
     async def wait_for_acks(self, more: int, timeout_s: float) -> None:
         """See ``RunningWorkload`` for what it does."""
@@ -168,7 +178,7 @@ class Workload:
         history = self._client.history
         if history is not None and is_read:
             ends = dict(enumerate(self._positions))
-            history.ended(CONSUMER, self._topic, ends, self._client.clock.wall_ms())
+            history.ended(CONSUMER, self.topic, ends, self._client.clock.wall_ms())
 
     @property
     def is_sending(self) -> bool:
@@ -190,7 +200,7 @@ class Workload:
             await asyncio.sleep(self._pause_s)
 
     async def _try(self, number: int, body: bytes, attempt: int) -> Acked | None:
-        return await self._client.send_once(number, body, self._topic, attempt)
+        return await self._client.send_once(number, body, self.topic, attempt)
 
     async def _read(self) -> None:
         while True:
@@ -198,7 +208,7 @@ class Workload:
             try:
                 address = await self._client.master()
                 if address is not None:
-                    await self._client.create_topic(address, self._topic)
+                    await self._client.create_topic(address, self.topic)
                     for queue in range(QUEUES):
                         found += await self._read_queue(address, queue)
             except RmqhaError:
@@ -208,7 +218,7 @@ class Workload:
 
     async def _read_queue(self, address: str, queue: int) -> int:
         position = self._positions[queue]
-        messages, following = await self._client.pull(address, self._topic, queue, position)
+        messages, following = await self._client.pull(address, self.topic, queue, position)
         if self._client.history is not None:
             wall_ms = self._client.clock.wall_ms()
             self._client.history.consumed(CONSUMER, messages, wall_ms)

@@ -71,12 +71,13 @@ class NameServer:
     """A real name server."""
 
     def __init__(
-        self, home: Path, port: int, version: str = maven.DEFAULT_VERSION, jvm: Sequence[str] = ()
-    ) -> None:
-        self.address = f"127.0.0.1:{port}"
+        self, home: Path, port: int, version: str = maven.DEFAULT_VERSION, jvm: Sequence[str] = (),
+        host: str = "127.0.0.1",
+    ) -> None:  # fmt: skip
+        self.address = f"{host}:{port}"
         self._port = port
         config = home / "namesrv.properties"
-        write_properties(config, {"listenPort": port, "bindAddress": "127.0.0.1"})
+        write_properties(config, {"listenPort": port, "bindAddress": host})
         options = ("-Xms32m", "-Xmx128m", *SMALL_JVM, *jvm)
         main = "org.apache.rocketmq.namesrv.NamesrvStartup"
         command = java_command(version, home, main, ["-c", str(config)], options)
@@ -111,13 +112,14 @@ class JavaBroker:
         version: str = maven.DEFAULT_VERSION,
         settings: Mapping[str, object] | None = None,
         jvm: Sequence[str] = (),
+        host: str = "127.0.0.1",
     ) -> None:
         # The fast port is two below the listen port, the HA port one above.
         self.port = ports[2]
         self.number = number
         self.version = version
         self.broker_name = broker_name
-        self.address = f"127.0.0.1:{self.port}"
+        self.address = f"{host}:{self.port}"
         self.home = home
         self.store = home / "store"
         properties: dict[str, object] = {
@@ -125,8 +127,8 @@ class JavaBroker:
             "brokerName": broker_name,
             "brokerId": -1,
             "brokerRole": "SLAVE",
-            "brokerIP1": "127.0.0.1",
-            "brokerIP2": "127.0.0.1",
+            "brokerIP1": host,
+            "brokerIP2": host,
             "listenPort": self.port,
             "haListenPort": ports[3],
             "namesrvAddr": name_server,

@@ -1,0 +1,1 @@
+"""Shells of chaos: hosts, nodes, what is watched, and the rounds."""

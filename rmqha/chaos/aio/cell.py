@@ -1,0 +1,296 @@
+"""One cell: a cluster at hosts of its own, clients at work, and round after round of faults.
+
+A round waits until all replicas are in sync, breaks something, heals it after a while, and waits until
+the set is whole again. At the end everything that was acknowledged must be read, in order, and the
+replicas' logs must be the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from msgspec import Struct
+
+from rmqha.base.errors import RmqhaError
+from rmqha.chaos.aio.hosts import LINKS_BY, Hosts
+from rmqha.chaos.aio.nodes import Kinds, Nodes
+from rmqha.chaos.aio.watch import RoutedClient, Watch, first_since
+from rmqha.chaos.outcome import Cell, Round
+from rmqha.chaos.scenarios import Fault, Kind, Members, Scenario, draw
+from rmqha.runtime.aio.clock import SystemClock
+from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.testing.client import ClusterClient, NotYet
+from rmqha.testing.histories import ClusterHistory
+from rmqha.testing.workload import Workload
+
+TOPICS = 3
+PAUSE_BETWEEN_SENDS_MS = 1.0
+PAUSE_BETWEEN_READS_MS = 20.0
+START_S = 150.0
+WHOLE_S = 120.0
+DRAIN_S = 60.0
+NEEDED_S = 20.0
+"""For a master and a leader that a scenario needs as its victims."""
+COMPARED_BYTES = 1 << 20
+
+Say = Callable[[str], None]
+
+
+class Course(Struct, frozen=True):
+    """How a cell goes.
+
+    Attributes:
+        rounds: faults, one after another.
+        fault_ms: how long each holds.
+        pause_ms: between two, once the set is whole.
+        history: a file for what the clients did (``verify/client_history.py``); None for none.
+    """
+
+    rounds: int = 5
+    fault_ms: int = 10_000
+    pause_ms: int = 2_000
+    history: Path | None = None
+
+
+async def play(
+    name: str,
+    scenarios: Sequence[Scenario],
+    kinds: Kinds,
+    seed: int,
+    course: Course,
+    folder: Path,
+    say: Say,
+) -> Cell:
+    """Play a cell to its end.
+
+    Args:
+        name: of the cell.
+        scenarios: of its rounds, in turn.
+        kinds: what the cluster is made of.
+        seed: with the name and the scenarios it draws the same faults again.
+        course: how many, and for how long.
+        folder: for all nodes; made here.
+        say: told of each round.
+
+    Raises:
+        HostsUnavailable: this machine has no hosts to give.
+        NotYet: the cluster never became whole in the first place.
+    """
+    hosts = Hosts()
+    clock = SystemClock()
+    begun_ms = clock.now_ms()
+    cell = Cell(name, kinds.controllers, kinds.brokers, seed, links_by=LINKS_BY)
+    cell.settings = " ".join(f"{key}={value}" for key, value in sorted(kinds.settings.items()))
+    nodes = Nodes(folder, hosts, kinds)
+    history = None if course.history is None else ClusterHistory(course.history, name)
+    player = _Player(scenarios, cell, nodes, hosts, course, history, say)
+    try:
+        await player.play(random.Random(f"{name} {seed}"))
+    except BaseException:
+        say(nodes.logs())
+        raise
+    finally:
+        await player.close()
+        nodes.close()
+        hosts.close()
+        cell.took_s = (clock.now_ms() - begun_ms) / 1000
+    return cell
+
+
+class _Player:
+    def __init__(
+        self, scenarios: Sequence[Scenario], cell: Cell, nodes: Nodes, hosts: Hosts, course: Course,
+        history: ClusterHistory | None, say: Say,
+    ) -> None:  # fmt: skip
+        self._scenarios, self._cell, self._nodes, self._hosts = scenarios, cell, nodes, hosts
+        self._course, self._say = course, say
+        self._clock = SystemClock()
+        network = TcpNetwork()
+        self._outsider = ClusterClient(nodes.plan, network, self._clock)
+        self._client = RoutedClient(nodes.plan, network, self._clock, history)
+        self._watch = Watch(self._outsider, nodes.name_server.address)
+        self._loads = [
+            Workload(self._client, f"chaos-{n}", PAUSE_BETWEEN_SENDS_MS, PAUSE_BETWEEN_READS_MS)
+            for n in range(TOPICS)
+        ]
+
+    async def close(self) -> None:
+        await self._watch.close()
+        await self._client.close()
+        await self._outsider.close()
+
+    async def play(self, rng: random.Random) -> None:
+        begun_ms = self._clock.now_ms()
+        self._nodes.start()
+        self._watch.start()
+        await self._outsider.until(self._in_sync, "set in sync", START_S)
+        for load in self._loads:
+            load.start()
+        for number in range(self._course.rounds):
+            await self._loads[0].wait_for_acks(10, WHOLE_S)
+            scenario = self._scenarios[number % len(self._scenarios)]
+            fault = await self._draw(scenario, rng)
+            found = await self._round(number, fault, begun_ms)
+            self._cell.rounds.append(found)
+            self._say(f"  {number + 1}/{self._course.rounds} {_told(found)}")
+            if found.whole_ms is None:
+                self._cell.broken.append(f"round {number}: not whole after {WHOLE_S:g} s")
+                break
+            await self._clock.sleep(self._course.pause_ms)
+        await self._finish()
+
+    async def _in_sync(self) -> bool:
+        now = self._watch.now
+        return now is not None and len(now.sync_state_set) == len(self._nodes.brokers)
+
+    async def _draw(self, scenario: Scenario, rng: random.Random) -> Fault:
+        brokers = tuple(one.name for one in self._nodes.brokers)
+        controllers = tuple(one.name for one in self._nodes.controllers)
+        drawn: list[Fault] = []
+
+        async def there() -> bool:
+            now = self._watch.now
+            leader = await self._outsider.leader()
+            named = {one.address: one.name for one in self._nodes.controllers}
+            members = Members(
+                brokers, controllers,
+                self._nodes.addresses.get((now.master_address if now else None) or ""),
+                named.get(leader or ""),
+            )  # fmt: skip
+            fault = draw(scenario, rng, members)
+            if fault is not None:
+                drawn.append(fault)
+            return bool(drawn)
+
+        await self._outsider.until(there, "master and leader", NEEDED_S)
+        return drawn[0]
+
+    async def _round(self, number: int, fault: Fault, begun_ms: int) -> Round:
+        at_ms = self._clock.now_ms()
+        await self._inject(fault)
+        await self._clock.sleep(max(0, self._course.fault_ms - (self._clock.now_ms() - at_ms)))
+        healed_ms = self._clock.now_ms()
+        await asyncio.to_thread(self._heal, fault)
+        whole_ms: int | None = None
+        try:
+            await self._outsider.until(self._served_since(healed_ms), "acknowledgement", WHOLE_S)
+            await self._outsider.until(self._in_sync, "set in sync", WHOLE_S)
+            whole_ms = self._clock.now_ms() - healed_ms
+        except NotYet as error:
+            self._say(f"  {error}")
+        return Round(
+            number, fault.text, fault.count, at_ms - begun_ms, healed_ms - at_ms,
+            elected_ms=first_since(self._watch.elected, at_ms),
+            routed_ms=first_since(self._watch.routed, at_ms),
+            first_ack_ms=self._first_ack_since(at_ms), out_ms=self._longest_gap_ms(at_ms),
+            back_ms=self._first_ack_since(healed_ms), whole_ms=whole_ms,
+        )  # fmt: skip
+
+    async def _inject(self, fault: Fault) -> None:
+        if fault.links:
+            await asyncio.to_thread(self._hosts.apply, fault)
+        if fault.kind is Kind.CUT_AND_CRASH:
+            await self._clock.sleep(self._course.fault_ms / 2)
+        for name in fault.hosts:
+            child = self._nodes.children[name]
+            await asyncio.to_thread(child.stop if fault.kind is Kind.HANG else child.kill)
+
+    def _heal(self, fault: Fault) -> None:
+        for name in fault.hosts:
+            child = self._nodes.children[name]
+            if fault.kind is Kind.HANG:
+                child.cont()
+            else:
+                child.start()
+        if fault.links:
+            self._hosts.apply(None)
+
+    def _served_since(self, moment_ms: int) -> Callable[[], asyncio.Future[bool]]:
+        def asked() -> asyncio.Future[bool]:
+            answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            answer.set_result(self._first_ack_since(moment_ms) is not None)
+            return answer
+
+        return asked
+
+    def _first_ack_since(self, moment_ms: int) -> int | None:
+        """From a moment until the first acknowledgement of what was sent after it."""
+        found = [load.first_ack_after(moment_ms, "") for load in self._loads]
+        times = [one.acked_ms - moment_ms for one in found if one is not None]
+        return min(times, default=None)
+
+    def _longest_gap_ms(self, since_ms: int) -> int:
+        times = sorted(a.acked_ms for load in self._loads for a in load.acks_since(since_ms))
+        moments = [since_ms, *times, self._clock.now_ms()]
+        return max(later - before for before, later in pairwise(moments))
+
+    async def _finish(self) -> None:
+        """Read everything back, stop everybody, and compare the logs."""
+        cell = self._cell
+        for load in self._loads:
+            try:
+                await load.stop(DRAIN_S)
+            except (RmqhaError, OverflowError) as error:
+                cell.broken.append(f"the workload broke: {error}")
+            ledger = load.ledger
+            cell.acknowledged += ledger.acknowledged
+            cell.refused += ledger.refused
+            cell.duplicates += ledger.duplicates
+            cell.consumed += ledger.consumed
+            cell.lost += [f"{load.topic} {number}" for number in ledger.lost]
+            if ledger.out_of_order:
+                cell.broken.append(f"{load.topic}: {ledger.out_of_order} read out of order")
+        cell.elections = max(0, len(self._watch.elected) - 1)
+        cell.broken += self._watch.broken
+        if cell.rounds and cell.rounds[-1].whole_ms is not None:
+            await asyncio.to_thread(self._compare)
+
+    def _compare(self) -> None:
+        for place in self._nodes.brokers:
+            self._nodes.children[place.name].terminate()
+        logs = [self._nodes.store(place) / "commitlog" for place in self._nodes.brokers]
+        try:
+            self._cell.bytes_equal = min(equal_bytes(logs[0], other) for other in logs[1:])
+        except ValueError as error:
+            self._cell.broken.append(str(error))
+
+
+def equal_bytes(one: Path, other: Path) -> int:
+    """Bytes of files of the same name in two commit logs that are compared, and equal.
+
+    Where they differ one of them must have ended: nothing but zeros follows in it.
+
+    Raises:
+        ValueError: two logs hold different bytes, or have no file in common.
+    """
+    names = sorted(
+        {path.name for path in one.glob("[0-9]*")} & {p.name for p in other.glob("[0-9]*")}
+    )
+    if not names:
+        raise ValueError(f"{one} and {other} have no file in common")
+    compared = 0
+    for name in names:
+        mine, theirs = (one / name).open("rb"), (other / name).open("rb")
+        with mine, theirs:
+            while chunk := mine.read(COMPARED_BYTES):
+                against = theirs.read(COMPARED_BYTES)
+                if chunk != against:
+                    at = next(
+                        i for i, (a, b) in enumerate(zip(chunk, against, strict=True)) if a != b
+                    )
+                    if chunk[at:].strip(b"\0") and against[at:].strip(b"\0"):
+                        raise ValueError(
+                            f"logs differ in {name} at {mine.tell() - len(chunk) + at}"
+                        )
+                compared += len(chunk)
+    return compared
+
+
+def _told(found: Round) -> str:
+    out = f"out for {found.out_ms} ms"
+    whole = "not whole" if found.whole_ms is None else f"whole {found.whole_ms} ms after healing"
+    return f"{found.fault}: {out}, {whole}"

@@ -1,0 +1,148 @@
+"""Hosts in network namespaces of their own, behind one bridge, and the links between them.
+
+The command runs in a namespace that it made (``enter``): there is the bridge, and clients live at its
+address. Each host is a namespace that a sleeping process holds; a node is started into it by
+``nsenter``. All of it is gone when these processes are: nothing is left in the machine's own
+network, and no other user's processes can be reached by mistake.
+
+Needs Linux, iproute2, util-linux and nftables; without root, user namespaces that the machine allows.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+from rmqha.base.errors import RmqhaError
+from rmqha.chaos.rules import rules
+from rmqha.chaos.scenarios import Fault
+
+NETWORK = "10.77.0"
+HUB = f"{NETWORK}.1"
+BRIDGE = "rmqha0"
+INSIDE = "RMQHA_CHAOS_INSIDE"
+PROGRAMS = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "nft": "nftables"}
+LINKS_BY = "network namespaces and nftables"
+TIMEOUT_S = 20.0
+
+
+class HostsUnavailable(RmqhaError):
+    """This machine cannot give hosts a network of their own; the message says what is missing."""
+
+
+def enter(arguments: Sequence[str], module: str) -> None:
+    """Run this command anew in a network namespace of its own; returns where it does already.
+
+    Raises:
+        HostsUnavailable: a program is missing, or namespaces are not allowed.
+    """
+    if os.environ.get(INSIDE) == str(os.getpid()):
+        return
+    missing = {f"{name} ({where})" for name, where in PROGRAMS.items() if not shutil.which(name)}
+    if missing:
+        raise HostsUnavailable(f"missing programs: {', '.join(sorted(missing))}")
+    unshare = ["unshare", "--net", *(() if os.geteuid() == 0 else ("--map-root-user", "--user"))]
+    tried = subprocess.run([*unshare, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        raise HostsUnavailable(f"no network namespace: {tried.stderr.strip()}")
+    environment = {**os.environ, INSIDE: str(os.getpid())}
+    program = [*unshare, sys.executable, "-m", module, *arguments]
+    os.execvpe(program[0], program, environment)
+
+
+class Hosts:
+    """The hub and its hosts; call ``close`` at the end.
+
+    Args:
+        run: carries a command out, with a text for its stdin; for tests.
+
+    Raises:
+        HostsUnavailable: the bridge cannot be made.
+    """
+
+    def __init__(self, run: Callable[[Sequence[str], str], None] | None = None) -> None:
+        self._run = run or _run
+        self._holders: dict[str, subprocess.Popen[bytes]] = {}
+        self._links: list[str] = []
+        self.addresses: dict[str, str] = {}
+        for command in (
+            ["ip", "link", "set", "lo", "up"],
+            ["ip", "link", "add", BRIDGE, "type", "bridge"],
+            ["ip", "addr", "add", f"{HUB}/24", "dev", BRIDGE],
+            ["ip", "link", "set", BRIDGE, "up"],
+        ):
+            self._run(command, "")
+
+    def add(self, name: str) -> str:
+        """Make a host; returns its address.
+
+        Raises:
+            HostsUnavailable: a command failed; the message is its own.
+        """
+        number = len(self.addresses) + 2
+        address = f"{NETWORK}.{number}"
+        holder = subprocess.Popen(
+            ["unshare", "--net", "sleep", "infinity"], stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self._holders[name] = holder
+        self._await_namespace(holder)
+        here, there = f"h{number}", f"v{number}"
+        inside = self.prefix(name)
+        self._links.append(here)
+        for command in (
+            ["ip", "link", "add", here, "type", "veth", "peer", "name", there],
+            ["ip", "link", "set", there, "netns", str(holder.pid)],
+            ["ip", "link", "set", here, "master", BRIDGE],
+            ["ip", "link", "set", here, "up"],
+            [*inside, "ip", "link", "set", "lo", "up"],
+            [*inside, "ip", "addr", "add", f"{address}/24", "dev", there],
+            [*inside, "ip", "link", "set", there, "up"],
+        ):
+            self._run(command, "")
+        self.addresses[name] = address
+        return address
+
+    @staticmethod
+    def _await_namespace(holder: subprocess.Popen[bytes]) -> None:
+        """``unshare`` has left this namespace when its link says so."""
+        ours = os.readlink("/proc/self/ns/net")
+        for _ in range(100_000):
+            if holder.poll() is not None:
+                raise HostsUnavailable("a host's namespace ended at once")
+            if os.readlink(f"/proc/{holder.pid}/ns/net") != ours:
+                return
+            os.sched_yield()
+        raise HostsUnavailable("a host has no namespace of its own")
+
+    def prefix(self, name: str) -> list[str]:
+        """What runs the command behind it at a host."""
+        return ["nsenter", f"--net=/proc/{self._holders[name].pid}/ns/net", "--"]
+
+    def apply(self, fault: Fault | None) -> None:
+        """Have the links be as a fault wants them; None heals all."""
+        for name in self.addresses:
+            self._run([*self.prefix(name), "nft", "-f", "-"], rules(name, self.addresses, fault))
+
+    def close(self) -> None:
+        """End the holders, and with them the hosts; then the bridge."""
+        for link in self._links:  # a namespace goes some time after its last process
+            self._run(["ip", "link", "del", link], "")
+        self._links.clear()
+        for holder in self._holders.values():
+            holder.kill()
+            holder.wait(TIMEOUT_S)
+        self._holders.clear()
+        self.addresses.clear()
+        self._run(["ip", "link", "del", BRIDGE], "")
+
+
+def _run(command: Sequence[str], text: str) -> None:
+    done = subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    if done.returncode:
+        raise HostsUnavailable(f"{' '.join(command)}: {done.stderr.strip()}")

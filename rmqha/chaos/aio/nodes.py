@@ -1,0 +1,197 @@
+"""The nodes of a cell: three controllers, a name server and three brokers, of either kind, at hosts.
+
+Settings are the products' own but for what is written here. ``periods="short"`` shortens what has to
+pass before a replica counts as in sync again, for runs of many rounds.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from rmqha.chaos.aio.hosts import Hosts
+from rmqha.runtime.properties import format_properties
+from rmqha.testing.real import java
+from rmqha.testing.real.processes import Child
+from rmqha.testing.settings import BROKER_NAME, CLUSTER_NAME, Place, Plan
+
+CONTROLLER_PORT, RAFT_PORT = 9878, 9978
+NAMESRV_PORT = 9876
+BROKER_PORT, HA_PORT, FAST_PORT = 10911, 10912, 10909
+MODULES = {
+    "controller": "rmqha.cli.mqcontroller",
+    "namesrv": "rmqha.cli.mqnamesrv",
+    "broker": "rmqha.cli.mqbroker",
+}
+SHORT: Mapping[str, object] = {
+    "checkSyncStateSetPeriod": 500,
+    "syncBrokerMetadataPeriod": 500,
+    "haMaxTimeSlaveNotCatchup": 1_500,
+    "haSendHeartbeatInterval": 500,
+    "haHousekeepingInterval": 3_000,
+    "registerNameServerPeriod": 10_000,
+}
+COMMIT_LOG_BYTES = 64 << 20
+JAVA_CONTROLLER_JVM = ("-Xms64m", "-Xmx256m", *java.SMALL_JVM)
+
+
+class Kinds(Struct, frozen=True):
+    """What a cell is made of.
+
+    Attributes:
+        controllers: ``py``, ``java`` (DLedger) or ``jraft``.
+        brokers: ``py``, ``java``, or ``mixed``: one of Java and two of ours.
+        settings: further properties of all brokers, such as those that the article varies.
+        controller_settings: of all controllers.
+        short: see this module's head.
+    """
+
+    controllers: str = "py"
+    brokers: str = "py"
+    settings: Mapping[str, object] = {}
+    controller_settings: Mapping[str, object] = {}
+    short: bool = False
+
+    def broker_kind(self, number: int) -> str:
+        """Of one broker."""
+        return self.brokers if self.brokers != "mixed" else ("java" if number == 0 else "py")
+
+
+class Nodes:
+    """All processes of a cell; nothing runs before ``start``.
+
+    Args:
+        folder: for configurations, logs and stores.
+        hosts: gets a host a node.
+    """
+
+    def __init__(self, folder: Path, hosts: Hosts, kinds: Kinds) -> None:
+        self.folder, self._hosts, self._kinds = folder, hosts, kinds
+        self.controllers = tuple(self._place("controller", i) for i in range(3))
+        self.name_server = self._place("namesrv", 0)
+        self.brokers = tuple(self._place("broker", i) for i in range(3))
+        self.plan = Plan(self.controllers, (self.name_server,), self.brokers)
+        self.children: dict[str, Child] = {}
+        for number, place in enumerate(self.controllers):
+            self.children[place.name] = self._controller(number, place)
+        self.children[self.name_server.name] = self._python(
+            self.name_server,
+            {
+                "listenPort": NAMESRV_PORT,
+                "bindAddress": self.name_server.host,
+                "kvConfigPath": self.name_server.folder / "kv.json",
+            },
+        )
+        for number, place in enumerate(self.brokers):
+            self.children[place.name] = self._broker(number, place)
+
+    def _place(self, kind: str, number: int) -> Place:
+        name = f"{kind}-{number}"
+        port = {"controller": CONTROLLER_PORT, "namesrv": NAMESRV_PORT, "broker": BROKER_PORT}[kind]
+        folder = self.folder / name
+        folder.mkdir(parents=True)
+        return Place(name, kind, folder, port, (port,), self._hosts.add(name))
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Names of brokers by the address that they register."""
+        return {place.address: place.name for place in self.brokers}
+
+    def store(self, place: Place) -> Path:
+        """Where a broker keeps its log."""
+        return place.folder / "store"
+
+    def start(self, *names: str) -> None:
+        """Start these nodes, by default all in their order; nothing is waited for."""
+        for name in names or self.children:
+            self.children[name].start()
+
+    def close(self) -> None:
+        """Kill everything that runs."""
+        for child in self.children.values():
+            child.kill()
+
+    def logs(self, lines: int = 30) -> str:
+        """The end of each node's log."""
+        return "\n".join(child.tail(lines) for child in self.children.values())
+
+    def _at(self, place: Place, child: Child) -> Child:
+        child.command = [*self._hosts.prefix(place.name), *child.command]
+        return child
+
+    def _python(self, place: Place, properties: Mapping[str, object]) -> Child:
+        config = place.folder / "node.conf"
+        texts = {key: _text(value) for key, value in properties.items()}
+        config.write_text(format_properties({"tls.config.file": "", **texts}), encoding="utf-8")
+        command = [sys.executable, "-m", MODULES[place.kind], "-c", str(config)]
+        return self._at(place, Child(place.name, command, place.folder / "node.log"))
+
+    def _controller(self, number: int, place: Place) -> Child:
+        kind, store = self._kinds.controllers, place.folder / "store"
+        peers = ";".join(f"n{i}-{one.address}" for i, one in enumerate(self.controllers))
+        properties: dict[str, object] = {
+            "controllerDLegerGroup": "chaos",
+            "controllerDLegerPeers": peers,
+            "controllerDLegerSelfId": f"n{number}",
+            "controllerStorePath": store,
+            **self._kinds.controller_settings,
+        }
+        if kind == "py":
+            more = {"bindAddress": place.host, "configStorePath": place.folder / "saved.properties"}
+            return self._python(place, {**properties, **more})
+        if kind == "jraft":
+            rafts = [f"{one.host}:{RAFT_PORT}" for one in self.controllers]
+            properties = {
+                "controllerType": "jRaft",
+                "jRaftServerId": rafts[number],
+                "jRaftInitConf": ",".join(rafts),
+                "jRaftControllerRPCAddr": ",".join(one.address for one in self.controllers),
+                "controllerStorePath": store,
+                **self._kinds.controller_settings,
+            }
+        config = place.folder / "controller.properties"
+        java.write_properties(config, properties)
+        command = java.controller_command(place.folder, config, JAVA_CONTROLLER_JVM)
+        return self._at(place, Child(place.name, command, place.folder / "node.log"))
+
+    def _broker(self, number: int, place: Place) -> Child:
+        controllers = ";".join(one.address for one in self.controllers)
+        settings: dict[str, object] = {
+            "allAckInSyncStateSet": True,
+            "mappedFileSizeCommitLog": COMMIT_LOG_BYTES,
+            "diskMaxUsedSpaceRatio": 95,
+            **(SHORT if self._kinds.short else {}),
+            **self._kinds.settings,
+        }
+        if self._kinds.broker_kind(number) == "java":
+            ports = range(FAST_PORT, FAST_PORT + 4)
+            broker = java.JavaBroker(
+                place.folder, ports, number, self.name_server.address, controllers,
+                broker_name=BROKER_NAME, host=place.host,
+                settings={"brokerClusterName": CLUSTER_NAME, **settings},
+            )  # fmt: skip
+            broker.child.name = place.name
+            return self._at(place, broker.child)
+        return self._python(
+            place,
+            {
+                "enableControllerMode": True,
+                "brokerClusterName": CLUSTER_NAME,
+                "brokerName": BROKER_NAME,
+                "brokerIP1": place.host,
+                "bindAddress": place.host,
+                "listenPort": BROKER_PORT,
+                "haListenPort": HA_PORT,
+                "namesrvAddr": self.name_server.address,
+                "controllerAddr": controllers,
+                "storePathRootDir": self.store(place),
+                **settings,
+            },
+        )
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

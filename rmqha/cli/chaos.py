@@ -1,0 +1,170 @@
+"""``bin/chaos``: faults on the real processes of a whole cluster, on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from rmqha.chaos.aio.cell import Course, play
+from rmqha.chaos.aio.hosts import HostsUnavailable, enter
+from rmqha.chaos.aio.nodes import Kinds
+from rmqha.chaos.outcome import Cell
+from rmqha.chaos.report import markdown, page, to_json
+from rmqha.chaos.scenarios import ARTICLE, BY_NAME, Scenario
+from rmqha.testing.client import NotYet
+
+MODULE = "rmqha.cli.chaos"
+ROUNDS = 5
+CONTROLLERS = ("py", "java", "jraft")
+BROKERS = ("py", "java", "mixed")
+
+
+def _pairs(values: tuple[str, ...]) -> dict[str, object]:
+    pairs: dict[str, object] = {}
+    for value in values:
+        key, equals, text = value.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE", param_hint="--set")
+        pairs[key] = text
+    return pairs
+
+
+TOUR = "tour"
+
+
+def _scenarios(names: tuple[str, ...], *, matrix: bool, tour: bool) -> dict[str, list[Scenario]]:
+    """The scenarios of each cell, by its name."""
+    if matrix:
+        names = tuple(one.name for one in ARTICLE)
+    elif tour:
+        return {TOUR: list(ARTICLE)}
+    unknown = [name for name in names if name not in BY_NAME]
+    if unknown:
+        known = ", ".join(BY_NAME)
+        raise click.BadParameter(f"{', '.join(unknown)}: there are {known}", param_hint="SCENARIO")
+    if not names:
+        raise click.UsageError(
+            "name a scenario, or --matrix or --tour for the twelve of the article"
+        )
+    return {name: [BY_NAME[name]] for name in names}
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("scenario", nargs=-1)
+@click.option("--matrix", is_flag=True, help="The twelve scenarios of the article.")
+@click.option(
+    "--tour", is_flag=True, help="The twelve in turn on one cluster; a round each by default."
+)
+@click.option(
+    "--controllers", default="py", show_default=True, help="py, java, jraft; some with commas."
+)
+@click.option(
+    "--brokers", default="py", show_default=True, help="py, java, mixed; some with commas."
+)
+@click.option("--rounds", type=click.IntRange(min=1), help="Rounds a cell.  [default: 5]")
+@click.option(
+    "--fault-s",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="How long each holds.",
+)
+@click.option(
+    "--pause-s", default=2.0, show_default=True, type=click.FloatRange(min=0), help="Between two."
+)
+@click.option(
+    "--seed", default=1, show_default=True, type=int, help="The same seed draws the same faults."
+)
+@click.option("--short", is_flag=True, help="Shorter periods until replicas are in sync again.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A property of all brokers."
+)
+@click.option(
+    "--set-controller", multiple=True, metavar="KEY=VALUE", help="A property of all controllers."
+)
+@click.option(
+    "--history",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="What clients did, for history-check.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder for report.md, report.html, cells.json.",
+)
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where nodes live; kept at the end.",
+)
+def main(
+    scenario: tuple[str, ...], *, matrix: bool, tour: bool, controllers: str, brokers: str, rounds: int | None,
+    fault_s: float, pause_s: float, seed: int, short: bool, settings: tuple[str, ...],
+    set_controller: tuple[str, ...], history: Path | None, out: Path | None, folder: Path | None,
+) -> None:  # fmt: skip
+    """Break a cluster of three controllers, a name server and three brokers, again and again, under
+    clients; tell what was lost (nothing) and for how long writes were out."""
+    cells_asked = _scenarios(scenario, matrix=matrix, tour=tour)
+    for given, known, hint in (
+        (controllers, CONTROLLERS, "--controllers"), (brokers, BROKERS, "--brokers"),
+    ):  # fmt: skip
+        if wrong := set(given.split(",")) - set(known):
+            raise click.BadParameter(
+                f"{', '.join(sorted(wrong))}: one of {', '.join(known)}", param_hint=hint
+            )
+    kinds = [
+        Kinds(c, b, _pairs(settings), _pairs(set_controller), short)
+        for c in controllers.split(",") for b in brokers.split(",")
+    ]  # fmt: skip
+    if history is not None and len(cells_asked) * len(kinds) > 1:
+        raise click.UsageError("--history takes one scenario on one cluster")
+    try:
+        enter(sys.argv[1:], MODULE)
+        rounds = rounds or (len(ARTICLE) if tour else ROUNDS)
+        course = Course(rounds, int(fault_s * 1000), int(pause_s * 1000), history)
+        cells = _run(cells_asked, kinds, seed, course, folder)
+    except HostsUnavailable as error:
+        raise click.ClickException(f"chaos needs hosts of its own: {error}") from error
+    print(markdown(cells))
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "report.md").write_text(markdown(cells) + "\n", encoding="utf-8")
+        (out / "report.html").write_text(page(cells), encoding="utf-8")
+        (out / "cells.json").write_bytes(to_json(cells))
+    sys.exit(0 if all(cell.is_good for cell in cells) else 1)
+
+
+def _run(
+    asked: dict[str, list[Scenario]],
+    kinds: list[Kinds],
+    seed: int,
+    course: Course,
+    folder: Path | None,
+) -> list[Cell]:
+    cells: list[Cell] = []
+    whole = [(name, kind) for name in asked for kind in kinds]
+    for number, (name, kind) in enumerate(whole, 1):
+        head = f"{name} on {kind.controllers} controllers, {kind.brokers} brokers"
+        _say(f"[{number}/{len(whole)}] {head}")
+        with tempfile.TemporaryDirectory(prefix="rmqha-chaos-") as made:
+            place = Path(made) / "cell" if folder is None else folder / f"{number}-{name}"
+            try:
+                cell = asyncio.run(play(name, asked[name], kind, seed, course, place, _say))
+            except NotYet as error:
+                cell = Cell(name, kind.controllers, kind.brokers, seed, broken=[str(error)])
+        cells.append(cell)
+        verdict = "nothing lost" if cell.is_good else f"LOST {len(cell.lost)}, BROKEN {cell.broken}"
+        _say(f"  {cell.acknowledged} acknowledged, {cell.faults} faults: {verdict}")
+    return cells
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+if __name__ == "__main__":
+    main()

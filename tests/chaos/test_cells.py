@@ -1,0 +1,77 @@
+"""Whole clusters of processes under faults, by the command that people type."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rmqha.chaos.outcome import Cell
+from rmqha.chaos.report import from_json
+from rmqha.chaos.scenarios import ARTICLE
+from tests.chaos.needs import needs_hosts
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def played(folder: Path, *arguments: str, timeout_s: float = 280) -> tuple[int, Cell, str]:
+    """Run ``bin/chaos`` on one cell: exit code, the cell, and what it said."""
+    command = [sys.executable, "-m", "rmqha.cli.chaos", *arguments, "--short", "--out", str(folder)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    assert (folder / "cells.json").exists(), done.stderr
+    (cell,) = from_json((folder / "cells.json").read_bytes())
+    return done.returncode, cell, done.stderr
+
+
+@needs_hosts
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(400)
+def test_tour_when_the_twelve_scenarios_have_a_round_each_then_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
+    """The matrix, reduced: one cluster takes a round of each."""
+    history = tmp_path / "history.jsonl"
+    code, cell, said = played(
+        tmp_path,
+        "--tour",
+        "--fault-s",
+        "2",
+        "--pause-s",
+        "0",
+        "--history",
+        str(history),
+        timeout_s=380,
+    )
+    assert (code, cell.lost, cell.broken) == (0, [], []), said
+    assert len(cell.rounds) == len(ARTICLE)
+    words = " ".join(one.fault for one in cell.rounds)
+    assert {"crash", "hang", "loss", "partition"} <= set(words.replace("80 % ", "").split())
+    assert cell.elections, "some round has taken the master"
+    assert cell.acknowledged > 1_000
+    assert cell.consumed >= cell.acknowledged
+    assert cell.bytes_equal, "logs were compared"
+    assert history.stat().st_size > 0
+    assert "Nothing was lost" in (tmp_path / "report.html").read_text()
+
+
+@needs_hosts
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("waits_for_all", [True, False])
+def test_master_when_it_wrote_alone_and_died_then_only_the_rule_that_promises_it_loses_nothing(
+    tmp_path: Path, *, waits_for_all: bool
+) -> None:
+    """By Java's default rule messages are lost, and the command finds them."""
+    rule = f"allAckInSyncStateSet={str(waits_for_all).lower()}"
+    code, cell, said = played(
+        tmp_path, "cut-and-crash-master", "--rounds", "1", "--fault-s", "2", "--set", rule
+    )
+    assert cell.broken == [], said
+    assert (code == 0, cell.lost == []) == (waits_for_all, waits_for_all), said
+    assert cell.elections == 1

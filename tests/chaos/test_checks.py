@@ -1,0 +1,95 @@
+"""What a cell is judged by finds what is planted: two logs, two masters, another order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+from click.testing import CliRunner
+
+from rmqha.chaos.aio.cell import COMPARED_BYTES, equal_bytes
+from rmqha.chaos.aio.nodes import Kinds
+from rmqha.chaos.aio.watch import Seen, Watch, first_since
+from rmqha.cli.chaos import main
+from rmqha.runtime.aio.clock import SystemClock
+from rmqha.testing.client import ClusterClient, SetInfo
+from rmqha.testing.workload import Ledger
+
+
+def log(folder: Path, *files: bytes) -> Path:
+    """A commit log of small files."""
+    folder.mkdir()
+    for number, content in enumerate(files):
+        (folder / f"{number:020d}").write_bytes(content)
+    return folder
+
+
+def test_logs_when_one_has_ended_then_they_are_equal_as_far_as_it_goes(tmp_path: Path) -> None:
+    one = log(tmp_path / "one", b"a" * 40, b"b" * 10 + bytes(30))
+    other = log(tmp_path / "other", b"a" * 40, b"b" * 7 + bytes(33))
+    assert equal_bytes(one, other) == 80
+
+
+@pytest.mark.parametrize("at", [3, COMPARED_BYTES + 5])
+def test_logs_when_a_byte_differs_then_its_place_is_told(tmp_path: Path, at: int) -> None:
+    content = b"a" * (COMPARED_BYTES + 20)
+    one = log(tmp_path / "one", content)
+    other = log(tmp_path / "other", content[:at] + b"b" + content[at + 1 :])
+    with pytest.raises(ValueError, match=rf"differ in 0+ at {at}$"):
+        equal_bytes(one, other)
+
+
+def test_logs_when_they_have_no_file_in_common_then_nothing_was_compared(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no file in common"):
+        equal_bytes(log(tmp_path / "one", b"a"), log(tmp_path / "other"))
+
+
+def test_ledger_when_a_message_is_read_after_a_later_one_then_it_is_out_of_order() -> None:
+    """One that is read twice is not: its answer was lost, and it was sent again."""
+    ledger = Ledger()
+    for number in (0, 8, 4, 8, 12):
+        ledger.read(number, 0, number)
+    ledger.read(1, 1, 0)
+    assert (ledger.out_of_order, ledger.duplicates) == (1, 1)
+
+
+def test_watch_when_two_masters_have_one_epoch_then_that_is_told() -> None:
+    class Client:
+        clock = SystemClock()
+
+    watch = Watch(cast(ClusterClient, Client()), "nowhere")
+    for master in (1, 1, 2):
+        watch._told(SetInfo(master, f"host-{master}:1", 7, frozenset({1, 2})))
+    assert len(watch.elected) == 2
+    assert len(watch.broken) == 1
+    assert "epoch" in watch.broken[0]
+
+
+def test_change_when_it_came_before_the_fault_then_it_does_not_count() -> None:
+    assert first_since([Seen(5, "a"), Seen(20, "b"), Seen(30, "c")], 10) == 10
+    assert first_since([Seen(5, "a")], 10) is None
+
+
+def test_mixed_set_when_made_then_one_of_three_is_javas() -> None:
+    assert [Kinds(brokers="mixed").broker_kind(i) for i in range(3)] == ["java", "py", "py"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "name a scenario"),
+        (["crash-all"], "crash-all: there are crash-brokers, crash-controllers"),
+        (["crash-both", "--controllers", "py,go"], "go: one of py, java, jraft"),
+        (["crash-both", "--brokers", "jraft"], "jraft: one of py, java, mixed"),
+        (["crash-both", "--set", "fast"], "'fast' is not KEY=VALUE"),
+        (["crash-both", "hang-both", "--history", "x"], "--history takes one scenario"),
+    ],
+)
+def test_command_when_asked_for_what_there_is_not_then_it_says_what_there_is(
+    arguments: list[str], told: str
+) -> None:
+    """Before anything is started."""
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 2
+    assert told in " ".join(done.output.split())
