@@ -34,6 +34,14 @@ class Kind(StrEnum):
     LOSS = "loss"
     PARTITION = "partition"
     CUT_AND_CRASH = "cut-and-crash"
+    POWER_CUT = "power-cut"
+    FULL_DISK = "full-disk"
+    FROZEN_DISK = "frozen-disk"
+
+
+ENDS = frozenset({Kind.CRASH, Kind.CUT_AND_CRASH, Kind.POWER_CUT})
+"""After these a process has to be started again."""
+ON_DISKS = frozenset({Kind.POWER_CUT, Kind.FULL_DISK, Kind.FROZEN_DISK})
 
 
 class Scope(StrEnum):
@@ -126,9 +134,19 @@ KNOWN = (
         for scope in (Scope.MASTER, Scope.LEADER, Scope.LEADER_AND_MASTER)
     ),
     Scenario(Kind.CUT_AND_CRASH, Scope.MASTER),
+    *(
+        Scenario(Kind.POWER_CUT, scope)
+        for scope in (Scope.BROKERS, Scope.CONTROLLERS, Scope.BOTH, Scope.MASTER)
+    ),
+    *(
+        Scenario(kind, scope)
+        for kind in (Kind.FULL_DISK, Kind.FROZEN_DISK)
+        for scope in (Scope.BROKERS, Scope.MASTER, Scope.LEADER)
+    ),
 )
-"""Victims that are known: for times, where random ones would often miss who matters. The last one
-takes a master that wrote alone for a while: by Java's default rule that loses messages."""
+"""Beyond the article. Victims that are known, for times, where random ones would often miss who matters.
+A master that wrote alone for a while and dies: by Java's default rule that loses messages. And disks:
+a power cut takes all of its scope at the same moment."""
 
 BY_NAME = {one.name: one for one in (*ARTICLE, *KNOWN)}
 
@@ -136,7 +154,9 @@ BY_NAME = {one.name: one for one in (*ARTICLE, *KNOWN)}
 def draw(scenario: Scenario, rng: Rng, members: Members) -> Fault | None:
     """Draw a round's fault; None while nobody is there whom it needs (a master, a leader)."""
     match scenario.kind:
-        case Kind.CRASH | Kind.HANG:
+        case Kind.POWER_CUT if scenario.scope is not Scope.MASTER:
+            return Fault(scenario.kind, _hosts(scenario.scope, members))
+        case Kind.CRASH | Kind.HANG | Kind.POWER_CUT | Kind.FULL_DISK | Kind.FROZEN_DISK:
             hosts = _victims(scenario.scope, rng, members)
             return None if hosts is None else Fault(scenario.kind, hosts)
         case Kind.LOSS:

@@ -22,7 +22,15 @@ def _why_not() -> str:
 
 def needs_hosts(test: object) -> object:
     """Skip a test where there are no hosts to have; CI must have them."""
-    why = _why_not()
+    return _unless(_why_not(), test)
+
+
+def needs_disks(test: object) -> object:
+    """The same for file systems of their own, which root alone may mount."""
+    return _unless(_why_not() or ("" if os.geteuid() == 0 else "needs root"), test)
+
+
+def _unless(why: str, test: object) -> object:
     if not why or os.environ.get("CI", "").lower() == "true":
         return test
     return pytest.mark.skip(reason=why)(test)  # type: ignore[operator]

@@ -11,20 +11,20 @@ import pytest
 from rmqha.chaos.outcome import Cell
 from rmqha.chaos.report import from_json
 from rmqha.chaos.scenarios import ARTICLE
-from tests.chaos.needs import needs_hosts
+from tests.chaos.needs import needs_disks, needs_hosts
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def played(folder: Path, *arguments: str, timeout_s: float = 280) -> tuple[int, Cell, str]:
-    """Run ``bin/chaos`` on one cell: exit code, the cell, and what it said."""
+def played(folder: Path, *arguments: str, timeout_s: float = 280) -> tuple[int, list[Cell], str]:
+    """Run ``bin/chaos``: exit code, the cells, and what it said."""
     command = [sys.executable, "-m", "rmqha.cli.chaos", *arguments, "--short", "--out", str(folder)]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False
     )
     assert (folder / "cells.json").exists(), done.stderr
-    (cell,) = from_json((folder / "cells.json").read_bytes())
-    return done.returncode, cell, done.stderr
+    cells = from_json((folder / "cells.json").read_bytes())
+    return done.returncode, cells, done.stderr
 
 
 @needs_hosts
@@ -36,7 +36,7 @@ def test_tour_when_the_twelve_scenarios_have_a_round_each_then_nothing_is_lost(
 ) -> None:
     """The matrix, reduced: one cluster takes a round of each."""
     history = tmp_path / "history.jsonl"
-    code, cell, said = played(
+    code, (cell,), said = played(
         tmp_path,
         "--tour",
         "--fault-s",
@@ -69,9 +69,49 @@ def test_master_when_it_wrote_alone_and_died_then_only_the_rule_that_promises_it
 ) -> None:
     """By Java's default rule messages are lost, and the command finds them."""
     rule = f"allAckInSyncStateSet={str(waits_for_all).lower()}"
-    code, cell, said = played(
+    code, (cell,), said = played(
         tmp_path, "cut-and-crash-master", "--rounds", "1", "--fault-s", "2", "--set", rule
     )
     assert cell.broken == [], said
     assert (code == 0, cell.lost == []) == (waits_for_all, waits_for_all), said
     assert cell.elections == 1
+
+
+@needs_disks
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(300)
+def test_brokers_when_all_lose_power_at_once_then_what_waited_for_the_disk_is_there(
+    tmp_path: Path,
+) -> None:
+    """``SYNC_FLUSH`` promises it, with everybody's page cache gone."""
+    code, (cell,), said = played(
+        tmp_path,
+        "power-cut-brokers",
+        "--rounds",
+        "2",
+        "--fault-s",
+        "1",
+        "--set",
+        "flushDiskType=SYNC_FLUSH",
+    )
+    assert (code, cell.lost, cell.broken) == (0, [], []), said
+    assert cell.faults == 6
+    assert cell.acknowledged > 50
+
+
+@needs_disks
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(300)
+def test_master_when_its_disk_is_full_or_stands_still_then_nothing_acknowledged_is_lost(
+    tmp_path: Path,
+) -> None:
+    """Full, it refuses; standing still, it hands over."""
+    code, cells, said = played(
+        tmp_path, "full-disk-master", "frozen-disk-master", "--rounds", "1", "--fault-s", "4"
+    )
+    assert (code, [(one.lost, one.broken) for one in cells]) == (0, [([], [])] * 2), said
+    full, frozen = cells
+    assert full.elections == 0
+    assert frozen.elections, "a disk that stands still costs the mastership"

@@ -16,11 +16,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from rmqha.base.errors import RmqhaError
+from rmqha.chaos.aio.breaker import Breaker
+from rmqha.chaos.aio.disks import Disks
 from rmqha.chaos.aio.hosts import LINKS_BY, Hosts
 from rmqha.chaos.aio.nodes import Kinds, Nodes
 from rmqha.chaos.aio.watch import RoutedClient, Watch, first_since
 from rmqha.chaos.outcome import Cell, Round
-from rmqha.chaos.scenarios import Fault, Kind, Members, Scenario, draw
+from rmqha.chaos.scenarios import ON_DISKS, Fault, Kind, Members, Scenario, draw
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.testing.client import ClusterClient, NotYet
@@ -81,13 +83,14 @@ async def play(
         NotYet: the cluster never became whole in the first place.
     """
     hosts = Hosts()
+    disks = Disks() if any(one.kind in ON_DISKS for one in scenarios) else None
     clock = SystemClock()
     begun_ms = clock.now_ms()
     cell = Cell(name, kinds.controllers, kinds.brokers, seed, links_by=LINKS_BY)
     cell.settings = " ".join(f"{key}={value}" for key, value in sorted(kinds.settings.items()))
-    nodes = Nodes(folder, hosts, kinds)
+    nodes = Nodes(folder, hosts, kinds, disks)
     history = None if course.history is None else ClusterHistory(course.history, name)
-    player = _Player(scenarios, cell, nodes, hosts, course, history, say)
+    player = _Player(scenarios, cell, nodes, Breaker(nodes, hosts, disks), course, history, say)
     try:
         await player.play(random.Random(f"{name} {seed}"))
     except BaseException:
@@ -96,6 +99,8 @@ async def play(
     finally:
         await player.close()
         nodes.close()
+        if disks is not None:
+            disks.close()
         hosts.close()
         cell.took_s = (clock.now_ms() - begun_ms) / 1000
     return cell
@@ -103,10 +108,10 @@ async def play(
 
 class _Player:
     def __init__(
-        self, scenarios: Sequence[Scenario], cell: Cell, nodes: Nodes, hosts: Hosts, course: Course,
+        self, scenarios: Sequence[Scenario], cell: Cell, nodes: Nodes, breaker: Breaker, course: Course,
         history: ClusterHistory | None, say: Say,
     ) -> None:  # fmt: skip
-        self._scenarios, self._cell, self._nodes, self._hosts = scenarios, cell, nodes, hosts
+        self._scenarios, self._cell, self._nodes, self._breaker = scenarios, cell, nodes, breaker
         self._course, self._say = course, say
         self._clock = SystemClock()
         network = TcpNetwork()
@@ -171,10 +176,13 @@ class _Player:
 
     async def _round(self, number: int, fault: Fault, begun_ms: int) -> Round:
         at_ms = self._clock.now_ms()
-        await self._inject(fault)
+        if fault.kind is Kind.CUT_AND_CRASH:
+            await asyncio.to_thread(self._breaker.cut_links, fault)
+            await self._clock.sleep(self._course.fault_ms / 2)
+        await asyncio.to_thread(self._breaker.inject, fault)
         await self._clock.sleep(max(0, self._course.fault_ms - (self._clock.now_ms() - at_ms)))
         healed_ms = self._clock.now_ms()
-        await asyncio.to_thread(self._heal, fault)
+        await asyncio.to_thread(self._breaker.heal, fault)
         whole_ms: int | None = None
         try:
             await self._outsider.until(self._served_since(healed_ms), "acknowledgement", WHOLE_S)
@@ -189,25 +197,6 @@ class _Player:
             first_ack_ms=self._first_ack_since(at_ms), out_ms=self._longest_gap_ms(at_ms),
             back_ms=self._first_ack_since(healed_ms), whole_ms=whole_ms,
         )  # fmt: skip
-
-    async def _inject(self, fault: Fault) -> None:
-        if fault.links:
-            await asyncio.to_thread(self._hosts.apply, fault)
-        if fault.kind is Kind.CUT_AND_CRASH:
-            await self._clock.sleep(self._course.fault_ms / 2)
-        for name in fault.hosts:
-            child = self._nodes.children[name]
-            await asyncio.to_thread(child.stop if fault.kind is Kind.HANG else child.kill)
-
-    def _heal(self, fault: Fault) -> None:
-        for name in fault.hosts:
-            child = self._nodes.children[name]
-            if fault.kind is Kind.HANG:
-                child.cont()
-            else:
-                child.start()
-        if fault.links:
-            self._hosts.apply(None)
 
     def _served_since(self, moment_ms: int) -> Callable[[], asyncio.Future[bool]]:
         def asked() -> asyncio.Future[bool]:

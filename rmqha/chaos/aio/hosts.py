@@ -34,7 +34,8 @@ class HostsUnavailable(RmqhaError):
 
 
 def enter(arguments: Sequence[str], module: str) -> None:
-    """Run this command anew in a network namespace of its own; returns where it does already.
+    """Run this command anew in network and mount namespaces of its own; returns where it
+    does already.
 
     Raises:
         HostsUnavailable: a program is missing, or namespaces are not allowed.
@@ -44,7 +45,12 @@ def enter(arguments: Sequence[str], module: str) -> None:
     missing = {f"{name} ({where})" for name, where in PROGRAMS.items() if not shutil.which(name)}
     if missing:
         raise HostsUnavailable(f"missing programs: {', '.join(sorted(missing))}")
-    unshare = ["unshare", "--net", *(() if os.geteuid() == 0 else ("--map-root-user", "--user"))]
+    unshare = [
+        "unshare",
+        "--net",
+        "--mount",
+        *(() if os.geteuid() == 0 else ("--map-root-user", "--user")),
+    ]
     tried = subprocess.run([*unshare, "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
         raise HostsUnavailable(f"no network namespace: {tried.stderr.strip()}")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from rmqha.chaos.aio.disks import Disks
 from rmqha.chaos.aio.hosts import Hosts
 from rmqha.runtime.properties import format_properties
 from rmqha.testing.real import java
@@ -66,10 +67,11 @@ class Nodes:
     Args:
         folder: for configurations, logs and stores.
         hosts: gets a host a node.
+        disks: gives brokers and controllers a file system each; None for the machine's own.
     """
 
-    def __init__(self, folder: Path, hosts: Hosts, kinds: Kinds) -> None:
-        self.folder, self._hosts, self._kinds = folder, hosts, kinds
+    def __init__(self, folder: Path, hosts: Hosts, kinds: Kinds, disks: Disks | None) -> None:
+        self.folder, self._hosts, self._kinds, self._disks = folder, hosts, kinds, disks
         self.controllers = tuple(self._place("controller", i) for i in range(3))
         self.name_server = self._place("namesrv", 0)
         self.brokers = tuple(self._place("broker", i) for i in range(3))
@@ -92,7 +94,10 @@ class Nodes:
         name = f"{kind}-{number}"
         port = {"controller": CONTROLLER_PORT, "namesrv": NAMESRV_PORT, "broker": BROKER_PORT}[kind]
         folder = self.folder / name
-        folder.mkdir(parents=True)
+        disk = self.disk(name)
+        disk.mkdir(parents=True)
+        if self._disks is not None and kind != "namesrv":
+            self._disks.add(disk)
         return Place(name, kind, folder, port, (port,), self._hosts.add(name))
 
     @property
@@ -100,9 +105,13 @@ class Nodes:
         """Names of brokers by the address that they register."""
         return {place.address: place.name for place in self.brokers}
 
+    def disk(self, name: str) -> Path:
+        """Where a node keeps what it may lose; its configuration and output lie elsewhere."""
+        return self.folder / name / "disk"
+
     def store(self, place: Place) -> Path:
-        """Where a broker keeps its log."""
-        return place.folder / "store"
+        """Where a node keeps its state: a broker its log, a controller its own."""
+        return self.disk(place.name) / "store"
 
     def start(self, *names: str) -> None:
         """Start these nodes, by default all in their order; nothing is waited for."""
@@ -120,6 +129,7 @@ class Nodes:
 
     def _at(self, place: Place, child: Child) -> Child:
         child.command = [*self._hosts.prefix(place.name), *child.command]
+        child.log = self.folder / f"{place.name}.log"  # not on a disk that is about to fail
         return child
 
     def _python(self, place: Place, properties: Mapping[str, object]) -> Child:
@@ -130,7 +140,7 @@ class Nodes:
         return self._at(place, Child(place.name, command, place.folder / "node.log"))
 
     def _controller(self, number: int, place: Place) -> Child:
-        kind, store = self._kinds.controllers, place.folder / "store"
+        kind, store = self._kinds.controllers, self.store(place)
         peers = ";".join(f"n{i}-{one.address}" for i, one in enumerate(self.controllers))
         properties: dict[str, object] = {
             "controllerDLegerGroup": "chaos",
@@ -168,10 +178,18 @@ class Nodes:
         }
         if self._kinds.broker_kind(number) == "java":
             ports = range(FAST_PORT, FAST_PORT + 4)
+            store = self.store(place)
             broker = java.JavaBroker(
                 place.folder, ports, number, self.name_server.address, controllers,
                 broker_name=BROKER_NAME, host=place.host,
-                settings={"brokerClusterName": CLUSTER_NAME, **settings},
+                settings={
+                    "brokerClusterName": CLUSTER_NAME,
+                    "storePathRootDir": store,
+                    "storePathCommitLog": store / "commitlog",
+                    "storePathEpochFile": store / "epochFileCheckpoint",
+                    "storePathBrokerIdentity": store / "brokerIdentity",
+                    **settings,
+                },
             )  # fmt: skip
             broker.child.name = place.name
             return self._at(place, broker.child)

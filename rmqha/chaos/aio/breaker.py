@@ -1,0 +1,78 @@
+"""Does a fault to processes, links and disks, and undoes it."""
+
+from __future__ import annotations
+
+from rmqha.chaos.aio.disks import Disks
+from rmqha.chaos.aio.hosts import Hosts
+from rmqha.chaos.aio.nodes import Nodes
+from rmqha.chaos.scenarios import ENDS, ON_DISKS, Fault, Kind
+
+
+class Breaker:
+    """One fault at a time; calls wait for what they start, so they belong in a thread.
+
+    Args:
+        nodes: whose processes.
+        hosts: whose links.
+        disks: whose file systems; None where no scenario is about them.
+    """
+
+    def __init__(self, nodes: Nodes, hosts: Hosts, disks: Disks | None) -> None:
+        self._nodes, self._hosts, self._disks = nodes, hosts, disks
+
+    def cut_links(self, fault: Fault) -> None:
+        """Do that part of a fault that is about links."""
+        if fault.links:
+            self._hosts.apply(fault)
+
+    def inject(self, fault: Fault) -> None:
+        """Do all of it."""
+        self.cut_links(fault)
+        # All processes first: machines that lose power together stop together.
+        for name in fault.hosts:
+            if fault.kind in ENDS:
+                self._nodes.children[name].kill()
+            elif fault.kind is Kind.HANG:
+                self._nodes.children[name].stop()
+        if fault.kind in ON_DISKS:
+            for name in fault.hosts:
+                self._break_disk(fault.kind, name)
+
+    def heal(self, fault: Fault) -> None:
+        """Undo all of it; processes that were killed are started, and not waited for."""
+        if fault.kind in ON_DISKS:
+            for name in fault.hosts:
+                self._mend_disk(fault.kind, name)
+        for name in fault.hosts:
+            child = self._nodes.children[name]
+            # A process may have ended by itself where its disk was full, as it should.
+            if fault.kind in ENDS or not child.alive:
+                child.start()
+            elif fault.kind is Kind.HANG:
+                child.cont()
+        if fault.links:
+            self._hosts.apply(None)
+
+    def _break_disk(self, kind: Kind, name: str) -> None:
+        disks, folder = self._disks, self._nodes.disk(name)
+        if disks is None:
+            raise ValueError(f"{kind} needs file systems of their own")
+        match kind:
+            case Kind.POWER_CUT:
+                disks.cut(folder)
+            case Kind.FULL_DISK:
+                disks.fill(folder)
+            case _:
+                disks.freeze(folder, on=True)
+
+    def _mend_disk(self, kind: Kind, name: str) -> None:
+        disks, folder = self._disks, self._nodes.disk(name)
+        if disks is None:
+            raise ValueError(f"{kind} needs file systems of their own")
+        match kind:
+            case Kind.POWER_CUT:
+                disks.restore(folder)
+            case Kind.FULL_DISK:
+                disks.empty(folder)
+            case _:
+                disks.freeze(folder, on=False)
