@@ -47,9 +47,10 @@ def summary(cells: Sequence[Cell]) -> str:
     """What it came to, in one sentence."""
     faults, acknowledged, lost, broken = totals(cells)
     links = ", ".join(sorted({cell.links_by for cell in cells if cell.links_by})) or "nothing"
+    rounds = sum(len(cell.rounds) for cell in cells)
     return (
-        f"{faults} faults in {len(cells)} cells; {acknowledged} messages acknowledged, {lost} of them"
-        f" lost; rules broken in {broken} cells. Links are cut by {links}."
+        f"{rounds} rounds with {faults} faults; {acknowledged} messages acknowledged, {lost} of them"
+        f" lost; cells in which a rule was broken: {broken} of {len(cells)}. Links are cut by {links}."
     )
 
 
