@@ -52,7 +52,7 @@ CHANGING = frozenset(
     int(code)
     for code in (
         RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.UPDATE_CONTROLLER_CONFIG,
-        RequestCode.CLEAN_BROKER_DATA,
+        RequestCode.CLEAN_BROKER_DATA, RequestCode.IMPORT_BROKER_SET,
     )
 )  # fmt: skip
 """What takes a super user as soon as there is one, also where authentication is off."""

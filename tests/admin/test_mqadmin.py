@@ -13,10 +13,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rmqha.admin import messages
+from rmqha.admin.controller_state import ControllerState
 from rmqha.cli.mqadmin import main
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import RemotingServer, unsupported
+from rmqha.remoting.broker_set_state import BrokerSetState, RegisteredReplica
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.clock import SystemClock
@@ -30,6 +32,7 @@ FIRST = {
 }  # fmt: skip
 """The first captured success of each request of a cluster, but of the route of Shown."""
 FIRST[105] = next(one.answers[0][2] for one in CLUSTER if one.line[0] == "topicStatus")
+FIRST[1012] = RemotingCommand(0, ext_fields={"nextBrokerId": "3"})
 FIRST[310] = RemotingCommand(0, ext_fields={"msgId": "X", "queueId": "0", "queueOffset": "7"})
 MESSAGE_ID = next(one.line[-3] for one in CLUSTER if one.line[0] == "queryMsgById")
 
@@ -50,7 +53,7 @@ VIEW = {
     "brokerSets": {"broker-a": {"masterBrokerId": 1, "masterEpoch": 2, "syncStateSet": [1]}},
 }  # fmt: skip
 """What one controller believes; no election is known."""
-OWN = {60011: {"elections": []}, 60020: {}, 60021: {}, 60022: VIEW}
+OWN = {60011: {"elections": []}, 60013: {}, 60020: {}, 60021: {}, 60022: VIEW}
 
 
 _USER = b'{"username":"ann","password":"p","userType":"Super","userStatus":"enable"}'
@@ -63,11 +66,13 @@ class Cluster:
     """One port that answers as the captured name server, controller and broker do.
 
     Attributes:
+        folder: for files that command lines name.
         replies: answers of a test's own, by request code.
         asked: request codes in order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.replies: dict[int, Reply] = {}
         self.asked: list[int] = []
         self.server = RemotingServer(TcpNetwork(), SystemClock(), RemotingSettings(), self)
@@ -129,9 +134,9 @@ def body_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def cluster() -> AsyncIterator[Cluster]:
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     """A cluster on a free port."""
-    cluster = Cluster()
+    cluster = Cluster(tmp_path)
     await cluster.server.start("127.0.0.1", 0)
     yield cluster
     await cluster.server.close()
@@ -141,6 +146,15 @@ async def mqadmin(*arguments: str, env: dict[str, str | None] | None = None) -> 
     """Run a command line in a thread; it brings its own event loop."""
     runner = CliRunner()
     return await asyncio.to_thread(runner.invoke, main, list(arguments), env=env)
+
+
+def state_file(cluster: Cluster) -> str:
+    """What an export of a set without a master would have written."""
+    replicas = (RegisteredReplica(1, cluster.address),)
+    known = BrokerSetState("DefaultCluster", "broker-a", 3, None, 3, (), 7, replicas)
+    path = cluster.folder / "old.json"
+    path.write_bytes(ControllerState(1, 0, (cluster.address,), (known,), {}, {}).encode())
+    return str(path)
 
 
 def lines_of(cluster: Cluster) -> dict[str, list[str]]:
@@ -153,6 +167,15 @@ def lines_of(cluster: Cluster) -> dict[str, list[str]]:
         "addController": ["-a", here, "-i", "n9", "--address", here],
         "removeController": ["-a", here, "-i", "n9"],
         "transferControllerLeader": ["-a", here, "-i", "n1"],
+        "exportControllerState": [
+            "-a",
+            here,
+            "-n",
+            here,
+            "-o",
+            f"{tempfile.gettempdir()}/state.json",
+        ],
+        "importControllerState": ["-a", here, "-f", state_file(cluster)],
         "getBrokerEpoch": ["-n", here, "-b", "broker-a"],
         "electionHistory": ["-a", here, "-b", "broker-a"],
         "switchMaster": ["-a", here, "-b", "2", "-bn", "broker-a", "-c", "DefaultCluster"],
@@ -206,6 +229,7 @@ def lines_of(cluster: Cluster) -> dict[str, list[str]]:
 NAMES = sorted(main.commands)
 ASKS = {
     "addController": 60020, "removeController": 60020, "transferControllerLeader": 60021,
+    "exportControllerState": 1006, "importControllerState": 60013,
     "controllerViews": 60022, "addWritePerm": 327, "brokerConsumeStats": 317, "brokerStatus": 28, "cleanBrokerMetadata": 1011,
     "clusterList": 106, "consumeMessage": 11, "consumerProgress": 208, "deleteTopic": 215,
     "electionHistory": 60011, "switchMaster": 1006, "electMaster": 1002, "getBrokerConfig": 26, "getBrokerEpoch": 1007, "getControllerConfig": 1010,
@@ -382,6 +406,24 @@ async def test_body_is_written_where_the_text_says_but_not_for_machines(
     assert str(path) in plain.stdout
     assert b"body-2" == path.read_bytes()
     assert 0o600 == path.stat().st_mode & 0o777
+
+
+async def test_export_is_written_in_every_style_before_it_is_told(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """The file is what the command is for, also for a script."""
+    for style in ([], ["--plain"], ["--json"]):
+        file = tmp_path / "state.json"
+        file.unlink(missing_ok=True)
+        line = lines_of(cluster)["exportControllerState"]
+        result = await mqadmin("exportControllerState", *line, *style)
+        assert 0 == result.exit_code
+        assert "broker-a" == json.loads(file.read_bytes())["brokerSets"][0]["brokerName"]
+    line[-1] = f"{tmp_path}/state.json/under/a/file"
+    result = await mqadmin("exportControllerState", *line)
+    assert 1 == result.exit_code
+    assert "cannot write" in result.stderr
+    assert "" == result.stdout.strip()
 
 
 async def test_body_is_not_written_through_a_link(cluster: Cluster, body_folder: Path) -> None:

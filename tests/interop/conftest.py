@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 ALONE = {
     "test_controllers", "test_embedded_controllers", "test_failover", "test_join",
     "test_live_topics", "test_mixed_set", "test_namesrv", "test_python_replica", "test_reproduce",
-    "test_versions",
+    "test_takeover", "test_versions",
 }  # fmt: skip
 """Modules that look at seconds, or whose clusters need both cores: never beside another."""
 

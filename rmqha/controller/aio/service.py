@@ -73,6 +73,7 @@ WRITE_CODES = frozenset(
         int(RequestCode.CONTROLLER_REGISTER_BROKER),
         int(RequestCode.CLEAN_BROKER_DATA),
         int(RequestCode.CONTROLLER_APPLY_BROKER_ID),
+        int(RequestCode.IMPORT_BROKER_SET),
     }
 )
 PEER_CODES = frozenset({int(RequestCode.RAFT_HELLO), int(RequestCode.RAFT_MESSAGE)})

@@ -23,8 +23,10 @@ from rmqha.controller.metadata.events import (
     CleanBrokerData,
     ElectMaster,
     Event,
+    ImportBrokerSet,
     UpdateBrokerAddress,
 )
+from rmqha.controller.metadata.imported import imported_set
 from rmqha.controller.metadata.state import BrokerSet, MetadataState, Replica
 from rmqha.controller.metadata.why_elected import passed_over
 
@@ -63,6 +65,8 @@ def apply(state: MetadataState, event: Event, *, tell: bool = True) -> Applied:
             return applied
         case ApplyBrokerId():
             return _apply_broker_id(state, event)
+        case ImportBrokerSet():
+            return _import_broker_set(state, event)
         case _:
             assert_never(event)
 
@@ -109,6 +113,26 @@ def _apply_broker_id(state: MetadataState, event: ApplyBrokerId) -> Applied:
         "address": event.broker_address,
     }
     return Applied(True, Note("broker_registered", facts=facts))
+
+
+def _import_broker_set(state: MetadataState, event: ImportBrokerSet) -> Applied:
+    if event.broker_name in state.sets:
+        return _ignored(event, "known broker set")
+    broker_set = imported_set(event)
+    _check(broker_set)
+    state.sets[event.broker_name] = broker_set
+    state.changed(broker_set)
+    facts = {
+        "cluster": event.cluster_name,
+        "broker_name": event.broker_name,
+        "broker_ids": list(broker_set.replicas),
+        "last_issued_id": event.last_issued_id,
+        "master_broker_id": event.master_broker_id,
+        "master_epoch": event.master_epoch,
+        "sync_state_set": list(event.sync_state_set),
+        "sync_state_set_epoch": event.sync_state_set_epoch,
+    }
+    return Applied(True, Note("broker_set_imported", "warning", facts))
 
 
 def _alter_sync_state_set(broker_set: BrokerSet, event: AlterSyncStateSet, tell: bool) -> Applied:

@@ -15,6 +15,7 @@ from rmqha.controller.metadata.decide_history import (
     decide_explain_election,
     decide_get_election_history,
 )
+from rmqha.controller.metadata.decide_import import decide_import_broker_set
 from rmqha.controller.metadata.decide_query import (
     decide_get_next_broker_id,
     decide_get_replica_info,
@@ -45,6 +46,7 @@ WRITES: dict[int, Decider] = {
     RequestCode.CONTROLLER_REGISTER_BROKER: decide_register_broker,
     RequestCode.CLEAN_BROKER_DATA: decide_clean_broker_data,
     RequestCode.CONTROLLER_APPLY_BROKER_ID: decide_apply_broker_id,
+    RequestCode.IMPORT_BROKER_SET: decide_import_broker_set,
 }
 """Requests that may append an event; one at a time for each broker set."""
 

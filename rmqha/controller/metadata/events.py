@@ -90,8 +90,37 @@ class UpdateBrokerAddress(Struct, frozen=True, array_like=True, forbid_unknown_f
     broker_id: BrokerId
 
 
+class ImportBrokerSet(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=7):
+    """A set that has lived under other controllers goes on here, as they left it.
+
+    Not one of Java's. Older releases refuse a log that holds it.
+
+    Attributes:
+        last_issued_id: the highest id ever taken.
+        replicas: (id, address), ascending.
+        master_epoch: theirs; the next election's is above it.
+        sync_state_set_epoch: above theirs, so that a running master takes the set from here.
+        sync_state_set: ascending ids.
+        master_broker_id: None when they had no master for it.
+    """
+
+    cluster_name: str
+    broker_name: str
+    last_issued_id: int
+    replicas: tuple[tuple[BrokerId, str], ...]
+    master_epoch: int
+    sync_state_set_epoch: int
+    sync_state_set: tuple[BrokerId, ...]
+    master_broker_id: BrokerId | None
+
+
 Event: TypeAlias = (
-    AlterSyncStateSet | ApplyBrokerId | ElectMaster | CleanBrokerData | UpdateBrokerAddress
+    AlterSyncStateSet
+    | ApplyBrokerId
+    | ElectMaster
+    | CleanBrokerData
+    | UpdateBrokerAddress
+    | ImportBrokerSet
 )
 
 

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from rmqha.base.ids import BrokerId
-from rmqha.controller.metadata.events import ApplyBrokerId, CleanBrokerData, Event
+from rmqha.controller.metadata.events import (
+    ApplyBrokerId,
+    CleanBrokerData,
+    Event,
+    ImportBrokerSet,
+)
 from rmqha.controller.metadata.state import MetadataState
 
 Identity = tuple[str, str, BrokerId]
@@ -23,6 +28,8 @@ def is_registered(state: MetadataState, identity: Identity) -> bool:
 
 def concerned(state: MetadataState, event: Event) -> list[Identity]:
     """Whose registration an event may change; to be asked before it is applied."""
+    if isinstance(event, ImportBrokerSet):
+        return [(event.cluster_name, event.broker_name, one) for one, _ in event.replicas]
     if type(event) is not ApplyBrokerId and type(event) is not CleanBrokerData:
         return []
     broker_set = state.sets.get(event.broker_name)

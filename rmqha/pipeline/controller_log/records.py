@@ -38,7 +38,7 @@ KINDS: dict[str, type[Struct]] = {
     one.__name__: one
     for one in (
         events.AlterSyncStateSet, events.ApplyBrokerId, events.ElectMaster,
-        events.CleanBrokerData, events.UpdateBrokerAddress,
+        events.CleanBrokerData, events.UpdateBrokerAddress, events.ImportBrokerSet,
     )
 }  # fmt: skip
 

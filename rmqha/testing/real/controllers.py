@@ -54,6 +54,7 @@ class Controllers:
         settings: further properties for every node.
         jvm: options of a Java node's JVM.
         version: the release of a Java node.
+        ports: where they listen, when that is where others did.
     """
 
     def __init__(
@@ -65,12 +66,13 @@ class Controllers:
         settings: Mapping[str, object] | None = None,
         jvm: Sequence[str] = TEST_JVM,
         version: str = maven.DEFAULT_VERSION,
+        ports: Sequence[int] | None = None,
     ) -> None:
         self.kind = kind
         self.folder = folder
-        ports = allocate_ports()
-        self.ports = list(ports[:count])
-        self._raft_ports = list(ports[count : 2 * count])
+        block = allocate_ports()
+        self.ports = list(ports or block[:count])
+        self._raft_ports = list(block[count : 2 * count])
         self.addresses = [f"127.0.0.1:{port}" for port in self.ports]
         self._settings = dict(settings or {})
         self.nodes = [self._node(index, jvm, version) for index in range(count)]

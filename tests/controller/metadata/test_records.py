@@ -22,6 +22,13 @@ EVENTS: st.SearchStrategy[ev.Event] = st.one_of(
     st.builds(ev.ElectMaster, NAMES, st.none() | IDS, st.integers(1, 9), NAMES, NAMES, st.booleans()),
     st.builds(ev.CleanBrokerData, NAMES, st.none() | ID_SETS),
     st.builds(ev.UpdateBrokerAddress, st.just("c"), NAMES, st.text(max_size=9), IDS),
+    st.builds(
+        lambda name, ids, epoch, master: ev.ImportBrokerSet(
+            "c", name, 5, tuple((one, "h") for one in ids), epoch, epoch, ids,
+            ids[0] if master else None,
+        ),
+        NAMES, ID_SETS, st.integers(1, 9), st.booleans(),
+    ),
 )  # fmt: skip
 ALTERS = st.builds(ev.AlterSyncStateSet, NAMES, ID_SETS, st.integers(1, 9))
 
