@@ -15,7 +15,9 @@ from rmqha.remoting.broker_set_state import BrokerSetState
 FORMAT = 1
 
 
-class ControllerState(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class ControllerState(
+    Struct, frozen=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
+):
     """This is what one export found.
 
     Attributes:
@@ -26,6 +28,8 @@ class ControllerState(Struct, frozen=True, rename="camel", forbid_unknown_fields
         broker_sets: by name.
         remarks: by set's name: what is doubtful or unknown.
         not_exported: by set's name: why it is not here.
+        rescued_group: the name of a group of ours that lost its majority, and out of whose store
+            this is; None of an export. No group of that name may take it in.
     """
 
     format: int
@@ -34,6 +38,7 @@ class ControllerState(Struct, frozen=True, rename="camel", forbid_unknown_fields
     broker_sets: tuple[BrokerSetState, ...]
     remarks: dict[str, tuple[str, ...]]
     not_exported: dict[str, str]
+    rescued_group: str | None = None
 
     def encode(self) -> bytes:
         """Write the file."""

@@ -7,11 +7,13 @@ from typing import Any
 
 import click
 import pytest
+from msgspec.structs import replace
 
 from rmqha.admin.commands.export_controller_state import group_addresses
-from rmqha.admin.commands.import_controller_state import NotAsExported, StillRunning
+from rmqha.admin.commands.import_controller_state import SameGroup, StillRunning
 from rmqha.admin.controller_state import ControllerState
 from rmqha.admin.report import Report
+from rmqha.admin.set_comparison import NotAsExported
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.client.exchange import Call, NotFound, Refused, Unreachable
 from rmqha.remoting import fastjson
@@ -33,6 +35,7 @@ class World:
         master: who says that it is master.
         names: what each broker says of its cluster and set.
         taken: the bodies of 60013.
+        group: of the controllers that answer.
     """
 
     def __init__(self) -> None:
@@ -47,6 +50,7 @@ class World:
         self.listed = {"broker-a": "C"}
         self.taken: list[Any] = []
         self.refusal: str | None = None
+        self.group = "new"
 
     def __call__(self, call: Call) -> RemotingCommand:
         if call.address in self.down:
@@ -61,7 +65,9 @@ class World:
             }
             return command.reply(0, body=fastjson.dumps({"brokerAddrTable": table}))
         if code == 1005:
-            fields = {"controllerLeaderAddress": "c:1", "peers": "n0:c:1;n1:c:2;"}
+            fields = {
+                "controllerLeaderAddress": "c:1", "peers": "n0:c:1;n1:c:2;", "group": self.group,
+            }  # fmt: skip
             return command.reply(0, None, fields)
         if code == 1006:
             table = {"broker-a": self.info()} if b"broker-a" in command.body else {}
@@ -71,7 +77,7 @@ class World:
         if self.java:
             return command.reply(3, f" request type {code} not supported")
         if code == 60022:
-            return command.reply(0, body=b"{}")
+            return command.reply(0, body=fastjson.dumps({"group": self.group}))
         assert code == 60013
         assert command.ext_fields == {"brokerName": "broker-a"}
         if self.refusal is not None:
@@ -361,3 +367,68 @@ def test_import_when_sets_are_named_then_only_these(tmp_path: Path) -> None:
     world = World()
     report = take_in(world, tmp_path, "-b", "broker-b", "--check", content=content)
     assert [*report.data] == ["broker-b"]
+
+
+def test_import_from_brokers_when_another_is_master_then_it_alone_in_a_new_epoch(
+    tmp_path: Path,
+) -> None:
+    """The file is stale: what is sure is who is master; the others come in again by its word."""
+    world = World()
+    world.master, world.epochs = 3, {1: 7, 2: 7, 3: 9}
+    report = take_in(world, tmp_path, "--from-brokers", "broker-a")
+    assert report.data == {"broker-a": "imported"}
+    (taken,) = world.taken
+    assert (taken["masterBrokerId"], taken["syncStateSet"], taken["masterEpoch"]) == (3, [3], 19)
+    assert (taken["syncStateSetEpoch"], taken["nextBrokerId"]) == (9, 6)
+
+
+def test_import_from_brokers_when_their_epochs_are_low_then_above_the_files(tmp_path: Path) -> None:
+    """Epochs in which nothing was written are in the file alone."""
+    world = World()
+    world.epochs = {1: 2, 2: 2, 3: 2}
+    take_in(world, tmp_path, "-r", "broker-a")
+    assert world.taken[0]["masterEpoch"] == 17
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"down": {"b1:1"}}, "broker 1 does not answer, and may be a newer master"),
+        ({"master": None}, "its brokers have 0 masters"),
+        ({"epochs": {1: 8, 2: 7, 3: 7}}, "another knows a newer epoch than its 7"),
+        ({"names": {1: ("C", "x"), 2: ("C", "broker-a"), 3: ("C", "broker-a")}}, "there is one of x"),
+    ],
+)  # fmt: skip
+def test_import_from_brokers_when_it_is_not_sure_then_left_out(
+    tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    """The other one may have acknowledged what this master lacks."""
+    world = World()
+    for name, value in change.items():
+        setattr(world, name, value)
+    assert words in problem(take_in(world, tmp_path, "-r", "broker-a"))
+    assert world.taken == []
+
+
+def test_import_of_a_rescued_group_when_the_new_one_has_its_name_then_refused(
+    tmp_path: Path,
+) -> None:
+    """Lost nodes would be members again, and vote for what they remember."""
+    lost = replace(export(World())[0], rescued_group="old", controllers=("c:8", "c:9"))
+    world = World()
+    world.group, world.down = "old", {"c:8", "c:9"}
+    with pytest.raises(SameGroup, match="group old"):
+        take_in(world, tmp_path, content=lost.encode())
+    world.group = "new"
+    assert take_in(world, tmp_path, content=lost.encode()).data == {"broker-a": "imported"}
+
+
+def test_import_of_a_rescued_group_when_one_of_it_runs_then_refused(tmp_path: Path) -> None:
+    """Brokers would hear of two leaders; one of the new group at its address is none of it."""
+    lost = replace(export(World())[0], rescued_group="old")
+    world = World()
+    world.group = "old"
+    with pytest.raises(StillRunning, match="the old controller at c:1 runs"):
+        take_in(world, tmp_path, content=lost.encode())
+    world.group = "new"
+    assert take_in(world, tmp_path, content=lost.encode()).data == {"broker-a": "imported"}

@@ -13,6 +13,7 @@ import msgspec
 
 from rmqha.admin.controller_state import FORMAT, ControllerState
 from rmqha.admin.report import Report, Table
+from rmqha.admin.set_comparison import last_epoch
 from rmqha.admin.spec import (
     CommandSpec,
     Here,
@@ -147,11 +148,6 @@ def _set(
         replicas=tuple(RegisteredReplica(one.broker_id, one.broker_address) for one in replicas),
     )
     return state, doubts
-
-
-def last_epoch(cache: EpochEntryCache) -> int:
-    """The newest epoch that a broker has in its file; -1 when there is none."""
-    return max((one.epoch for one in cache.epoch_list), default=-1)
 
 
 def _next_id(controllers: tuple[str, ...], cluster: str, name: str) -> Exchange[int]:

@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import click
 
-from rmqha.admin.commands.export_controller_state import COLUMNS, last_epoch, set_row
+from rmqha.admin.commands.export_controller_state import COLUMNS, set_row
 from rmqha.admin.controller_state import ControllerState
 from rmqha.admin.report import Report, Table
+from rmqha.admin.set_comparison import compare, from_brokers
 from rmqha.admin.spec import CommandSpec, controllers_option, file_option, names_option
 from rmqha.base.errors import RmqhaError
-from rmqha.base.ids import MASTER_ID
-from rmqha.client.exchange import Exchange, Refused, Unreachable, ask, ask_leader
+from rmqha.client.exchange import Exchange, Refused, Unreachable, ask, ask_any, ask_leader
 from rmqha.remoting import fastjson
-from rmqha.remoting.bodies import EpochEntryCache
 from rmqha.remoting.broker_set_state import BrokerSetState
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
-from rmqha.remoting.values import as_array, as_number, as_object
+from rmqha.remoting.values import as_object
 
-AGAIN = "Start the old controllers, export again, and stop them"
 IMPORTED, CHECKED, LEFT_OUT = "imported", "may be imported", "left out"
 
 
@@ -33,8 +31,8 @@ class StillRunning(RmqhaError):
     """An old controller answers: it and ours would give one set two masters."""
 
 
-class NotAsExported(RmqhaError):
-    """The brokers of a set are not as the file says, or cannot be asked."""
+class SameGroup(RmqhaError):
+    """Nodes of the group that was lost could come back into this one."""
 
 
 def run(
@@ -42,6 +40,7 @@ def run(
     content: bytes | None,
     broker_names: tuple[str, ...],
     unverified: tuple[str, ...],
+    by_brokers: tuple[str, ...],
     check_only: bool,
 ) -> Exchange[Report]:
     """Compare each set with its brokers, and have the leader take it in.
@@ -55,18 +54,23 @@ def run(
         raise click.UsageError("give the exported file with -f")
     state = ControllerState.decode(content)
     known = {one.broker_name for one in state.broker_sets}
-    for name in (*broker_names, *unverified):
+    for name in (*broker_names, *unverified, *by_brokers):
         if name not in known:
             raise click.UsageError(f"the file has no broker set {name}")
-    yield from _need_stopped(state.controllers)
+    yield from _need_stopped(state)
+    yield from _need_another_group(controllers, state.rescued_group)
     rows: list[tuple[object, ...]] = []
     failures: list[RmqhaError] = []
     results: dict[str, str] = {}
-    for one in state.broker_sets:
+    for told in state.broker_sets:
+        one = told
         if broker_names and one.broker_name not in broker_names:
             continue
         try:
-            yield from _compare(one, unverified=one.broker_name in unverified)
+            if one.broker_name in by_brokers:
+                one = yield from from_brokers(one)
+            else:
+                yield from compare(one, unverified=one.broker_name in unverified)
             result = CHECKED if check_only else (yield from _take_in(controllers, one))
         except RmqhaError as error:
             failures.append(error)
@@ -78,16 +82,36 @@ def run(
     return Report(plain, results, (table,), tuple(failures))
 
 
-def _need_stopped(addresses: tuple[str, ...]) -> Exchange[None]:
-    """Ours may stand at the same addresses: they know a question that Java's do not."""
-    for address in addresses:
+def _need_stopped(state: ControllerState) -> Exchange[None]:
+    """Ours may stand at the same addresses: they know a question that Java's do not.
+
+    Of a group of ours that was lost none may run, in minority or not.
+    """
+    for address in state.controllers:
         try:
-            yield from ask(address, RemotingCommand(RequestCode.GET_CONTROLLER_VIEW))
+            answer = yield from ask(address, RemotingCommand(RequestCode.GET_CONTROLLER_VIEW))
         except Unreachable:
             continue
         except Refused as error:
-            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                raise StillRunning(f"the old controller at {address} runs: stop it first") from None
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                continue
+        else:
+            group = as_object(fastjson.loads(answer.body)).get("group")
+            if state.rescued_group is None or group != state.rescued_group:
+                continue
+        raise StillRunning(f"the old controller at {address} runs: stop it first")
+
+
+def _need_another_group(controllers: tuple[str, ...], rescued_group: str | None) -> Exchange[None]:
+    """Controllers listen to nobody of another group, and so to none that was lost."""
+    if rescued_group is None:
+        return
+    _, answer = yield from ask_any(controllers, RequestCode.CONTROLLER_GET_METADATA_INFO)
+    if (answer.ext_fields or {}).get("group") == rescued_group:
+        raise SameGroup(
+            f"the new controllers are of group {rescued_group}, as those that were lost, who could"
+            " come back and vote: give them another controllerDLegerGroup, and empty stores"
+        )
 
 
 def _take_in(controllers: tuple[str, ...], one: BrokerSetState) -> Exchange[str]:
@@ -95,85 +119,6 @@ def _take_in(controllers: tuple[str, ...], one: BrokerSetState) -> Exchange[str]
     request = RemotingCommand(RequestCode.IMPORT_BROKER_SET, ext_fields=fields, body=one.encode())
     yield from ask_leader(controllers, request)
     return IMPORTED
-
-
-def _compare(one: BrokerSetState, *, unverified: bool) -> Exchange[None]:
-    """Compare a set with its brokers.
-
-    The master is asked before the others: what its in-sync slaves had then, they must have now.
-
-    Raises:
-        NotAsExported: it is another one now, or its master does not answer.
-    """
-    if one.cluster_name is None:
-        raise NotAsExported(f"{one.broker_name}: the file does not know its cluster")
-    acknowledged = 0
-    if one.master_broker_id is not None:
-        try:
-            acknowledged = yield from _compare_master(one, one.master_broker_id)
-        except Unreachable as error:
-            if not unverified:
-                raise NotAsExported(
-                    f"{one.broker_name}: its master does not answer, so that nobody knows whether"
-                    f" the file is right ({error}); --unverified {one.broker_name} takes its word"
-                ) from error
-    for each in one.replicas:
-        try:
-            cache = yield from _epochs(one, each.broker_id, each.broker_address)
-        except Unreachable:
-            continue  # it need not be there, as before
-        # Java's file has no epoch in which nothing was written: a lower one says nothing.
-        if last_epoch(cache) > one.master_epoch:
-            raise NotAsExported(
-                f"{one.broker_name}: broker {each.broker_id} knows epoch {last_epoch(cache)}, the"
-                f" file {one.master_epoch}: somebody was elected after the export. {AGAIN}"
-            )
-        if each.broker_id in one.sync_state_set and cache.max_offset < acknowledged:
-            raise NotAsExported(
-                f"{one.broker_name}: broker {each.broker_id} is in the file's SyncStateSet, and"
-                f" its log ends at {cache.max_offset}, before {acknowledged}. {AGAIN}"
-            )
-
-
-def _epochs(one: BrokerSetState, broker_id: int, address: str) -> Exchange[EpochEntryCache]:
-    try:
-        answer = yield from ask(address, RemotingCommand(RequestCode.GET_BROKER_EPOCH_CACHE))
-    except Refused as error:
-        raise NotAsExported(f"{one.broker_name}: broker {broker_id} refuses: {error}") from error
-    cache = EpochEntryCache.decode(answer.body)
-    if (cache.cluster_name, cache.broker_name) != (one.cluster_name, one.broker_name):
-        raise NotAsExported(
-            f"{one.broker_name}: behind {address} of broker {broker_id} there is one of"
-            f" {cache.broker_name} in {cache.cluster_name}"
-        )
-    return cache
-
-
-def _compare_master(one: BrokerSetState, master: int) -> Exchange[int]:
-    """How far the slaves that are in sync had come when the master was asked.
-
-    Raises:
-        NotAsExported: it is no master, or with another number in sync.
-    """
-    address = one.address(master) or ""
-    cache = yield from _epochs(one, master, address)
-    request = RemotingCommand(RequestCode.GET_BROKER_HA_STATUS)
-    try:
-        answer = yield from ask(address, request)
-    except Refused as error:
-        raise NotAsExported(f"{one.broker_name}: its master refuses: {error}") from error
-    status = as_object(fastjson.loads(answer.body))
-    if status.get("master") is not True or cache.broker_id != MASTER_ID:
-        raise NotAsExported(f"{one.broker_name}: broker {master} is no master now. {AGAIN}")
-    in_sync = as_number(status.get("inSyncSlaveNums"))
-    if in_sync != len(one.sync_state_set) - 1:
-        raise NotAsExported(
-            f"{one.broker_name}: its master has {in_sync} slaves in sync, the file"
-            f" {len(one.sync_state_set) - 1}. {AGAIN}"
-        )
-    slaves = map(as_object, as_array(status.get("haConnectionInfo")))
-    ends = [as_number(slave.get("slaveAckOffset")) for slave in slaves if slave.get("inSync")]
-    return min(ends, default=0)
 
 
 def _options() -> list[click.Option]:
@@ -184,6 +129,10 @@ def _options() -> list[click.Option]:
         names_option(
             "-u", "--unverified", "unverified",
             help="Broker sets to take in though their masters do not answer.",
+        ),
+        names_option(
+            "-r", "--from-brokers", "by_brokers",
+            help="Broker sets to take as their brokers are: the master, alone in sync, a new epoch.",
         ),
         click.Option(
             ["--check", "check_only"], is_flag=True, help="Compare only; change nothing."
