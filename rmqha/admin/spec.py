@@ -6,7 +6,7 @@ ids in another, where the name is ``-bn``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
 import click
@@ -14,9 +14,13 @@ from msgspec import Struct
 
 from rmqha.admin.report import Report
 from rmqha.base.errors import ConfigInvalid
-from rmqha.client.exchange import Exchange
+from rmqha.client.exchange import Exchange, NotFound
 from rmqha.remoting.address import parse_address, split_addresses
 from rmqha.remoting.headers import INT64_MAX
+
+
+def _no_folder(path: str) -> Mapping[str, bytes]:
+    raise NotFound(f"{path}: no folder can be read here")
 
 
 class Here(Struct, frozen=True):
@@ -26,11 +30,13 @@ class Here(Struct, frozen=True):
         now_ms: milliseconds since 1970 when the command began.
         number: 64 random bits.
         folder: where files go that are for this time only.
+        read_folder: a folder's files by name, while nobody else may use it as a store.
     """
 
     now_ms: int
     number: int
     folder: str = "/tmp"
+    read_folder: Callable[[str], Mapping[str, bytes]] = _no_folder
 
 
 class CommandSpec(Struct, frozen=True):

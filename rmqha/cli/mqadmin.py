@@ -28,6 +28,7 @@ from rmqha.client.exchange import Exchange, Unreachable
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
+from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger
@@ -113,7 +114,8 @@ async def _run(
         while True:
             try:
                 number = rng.randint(0, _NUMBER_MAX)
-                here = {"here": Here(clock.wall_ms(), number, tempfile.gettempdir())}
+                folder = tempfile.gettempdir()
+                here = {"here": Here(clock.wall_ms(), number, folder, read_store_folder)}
                 exchange = spec.run(**arguments, **(here if spec.needs_here else {}))
                 status = await _carry_out(client, exchange, style, console)
             except RmqhaError as error:
@@ -124,6 +126,26 @@ async def _run(
             await clock.sleep(interval_s * 1000)
     finally:
         await remoting.close()
+
+
+def read_store_folder(path: str) -> dict[str, bytes]:
+    """The files of a store; nobody runs on it while they are read.
+
+    Raises:
+        ConfigInvalid: there is no such folder.
+        StoreInUse: a node runs on it.
+        DiskFailed: it cannot be read, or locked.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        raise ConfigInvalid(f"{path}: there is no such folder")
+    lock = lock_directory(path)
+    try:
+        return {one.name: one.read_bytes() for one in sorted(folder.iterdir()) if one.is_file()}
+    except OSError as error:
+        raise DiskFailed(f"{path}: {error}") from error
+    finally:
+        os.close(lock)
 
 
 def read_credentials() -> Credentials | None:

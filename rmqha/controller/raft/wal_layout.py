@@ -52,6 +52,7 @@ WAL_MAGIC_1 = b"RQW1"
 SNAPSHOT_MAGIC = b"RQS1"
 SNAPSHOT_FORMAT = 1
 SEGMENT_SUFFIX = ".wal"
+SNAPSHOT_SUFFIX = ".snapshot"
 HEADER = struct.Struct(">4sIIQ")
 HEADER_CRC = struct.Struct(">I8x")
 WHOLE_HEADER = struct.Struct(">4sIIQI8x")

@@ -26,7 +26,6 @@ from rmqha.controller.raft import wal_layout as layout
 
 STORE_FOLDER = "rmqha"
 """What a controller makes in ``controllerStorePath``."""
-SNAPSHOT_SUFFIX = ".snapshot"
 LIST_ATTEMPTS_MAX = 10
 """So often a directory is listed anew because a running controller has removed a file of it."""
 
@@ -88,7 +87,7 @@ def find_store(root: str) -> str:
             return folder
     raise ConfigInvalid(
         f"{root}: no controller's store, for neither it nor {STORE_FOLDER} in it has"
-        f" *{layout.SEGMENT_SUFFIX} or *{SNAPSHOT_SUFFIX}"
+        f" *{layout.SEGMENT_SUFFIX} or *{layout.SNAPSHOT_SUFFIX}"
     )
 
 
@@ -111,13 +110,13 @@ def read_store(root: str, name: str) -> Iterator[Row]:
             data = files[segment].read()
             yield from reader.segment(segment, data, is_last=segment == segments[-1])
         for file in files:
-            if file.endswith(SNAPSHOT_SUFFIX):
+            if file.endswith(layout.SNAPSHOT_SUFFIX):
                 yield reader.snapshot(file, files[file].read())
 
 
 def _is_ours(name: str) -> bool:
     stem, dot, suffix = name.rpartition(".")
-    return dot + suffix in (layout.SEGMENT_SUFFIX, SNAPSHOT_SUFFIX) and stem.isdecimal()
+    return dot + suffix in (layout.SEGMENT_SUFFIX, layout.SNAPSHOT_SUFFIX) and stem.isdecimal()
 
 
 def _open_all(root: str, stack: ExitStack) -> dict[str, BinaryIO]:
