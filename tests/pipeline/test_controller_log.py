@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ from rmqha.controller.metadata.snapshot import to_snapshot
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.events import HardState
+from rmqha.controller.raft.members import Member, Members, encode_members
+from rmqha.controller.raft.members import to_snapshot as to_snapshot_of_group
 from rmqha.pipeline.controller_log.records import TORN, Row, event_of, find_store, read_store
 from rmqha.pipeline.controller_log.state import Known, facts
 
@@ -175,6 +178,29 @@ def test_state_records_when_in_the_log_then_rows_of_their_own(tmp_path: Path, wr
     told = [one.unknown for one in facts(known(rows(tmp_path)), [9]) if one.unknown]
     assert told == ["entry 8 says that the leader's state at 7 was not what the log makes"] * wrong
     assert values(tmp_path, 9)["masterEpoch"] == "9"
+
+
+def test_members_when_the_group_has_changed_then_a_row_and_the_state_goes_on(
+    tmp_path: Path,
+) -> None:
+    """Taken for damage, the first change of the group would end what is known of the state."""
+    group = Members((Member("n0", "h", 1), Member("n9", "h", 9, False)))
+    change = ElectMaster("broker-a", ONE, 9, "admin", "", unclean=False)
+    named = frame(8, (layout.ENTRY, 7, 1, encode_members(group)))
+    write_segment(tmp_path, [*story_frames(), named, frame(9, entry(8, 1, change))])
+    row = rows(tmp_path)[-2]
+    assert (row.kind, row.broker_set, row.index) == ("Members", None, 7)
+    assert json.loads(row.fields or "") == {
+        "members": [
+            {"id": "n0", "host": "h", "port": 1, "votes": True},
+            {"id": "n9", "host": "h", "port": 9, "votes": False},
+        ]
+    }
+    assert values(tmp_path, 8)["masterEpoch"] == "9"
+    data = to_snapshot_of_group(group, to_snapshot(8, state_at(4)))
+    (tmp_path / f"{8:020d}.snapshot").write_bytes(_snapshot(GROUP, 8, 1, data))
+    kept = rows(tmp_path)[-1]
+    assert (kept.kind, kept.index, kept.corrupt) == ("Snapshot", 8, None)
 
 
 def test_tail_when_torn_then_it_is_told_apart_from_damage(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from msgspec.structs import asdict
 from rmqha.base.errors import ConfigInvalid, StoreCorrupted, StoreMismatch
 from rmqha.controller.metadata import events
 from rmqha.controller.metadata.snapshot import from_snapshot
+from rmqha.controller.raft import members
 from rmqha.controller.raft import wal_layout as layout
 
 STORE_FOLDER = "rmqha"
@@ -31,7 +32,7 @@ LIST_ATTEMPTS_MAX = 10
 
 TORN = "a torn tail: it was never acknowledged"
 OPEN, HARD_STATE, RESET = "Open", "HardState", "Reset"
-LEADER, SNAPSHOT = "Leader", "Snapshot"
+LEADER, SNAPSHOT, MEMBERS = "Leader", "Snapshot", "Members"
 MARKED, COMPARED = "StateMarked", "StateCompared"
 KINDS: dict[str, type[Struct]] = {
     one.__name__: one
@@ -53,7 +54,8 @@ class Row(Struct, frozen=True):
         size: bytes of the frame, or of the damaged place.
         index, term: of an entry or a snapshot; of a restart, where the log goes on behind.
         kind: an event's name, ``Leader`` (the empty entry that opens a term), ``StateMarked`` and
-            ``StateCompared`` (where nodes compare their states, and by what), ``Snapshot``,
+            ``StateCompared`` (where nodes compare their states, and by what), ``Members`` (who is
+            in the group from there on), ``Snapshot``,
             ``Reset`` (the log was restarted behind a snapshot), ``HardState`` (term and vote),
             ``Open`` (whose log it is); None for damage.
         broker_set: of an event.
@@ -169,7 +171,7 @@ class _Reader:
         try:
             cluster = self._owner[0] if self._owner else _group_of(data)
             index, term, content = layout.decode_snapshot(name, data, cluster)
-            _, state = from_snapshot(content)
+            _, state = from_snapshot(members.from_snapshot(content)[1])
             index, term = int(index), int(term)
         except (StoreCorrupted, StoreMismatch, TypeError, ValueError) as error:
             # Wrong kinds of values behind a good checksum are a foreign writer's.
@@ -260,6 +262,11 @@ def _group_of(data: bytes) -> str:
 def _entry(data: bytes) -> dict[str, Any]:
     if not data:
         return {"kind": LEADER}
+    if members.is_members(data):
+        group = members.decode_members(data)
+        named = [{"id": one.id, "host": one.host, "port": one.port, "votes": one.votes}
+                 for one in group.members]  # fmt: skip
+        return {"kind": MEMBERS, "fields": _json({"members": named})}
     said = events.from_entry(data)
     about = None if isinstance(said, events.STATE_RECORDS) else said.broker_name
     return {"kind": type(said).__name__, "broker_set": about, "fields": _json(asdict(said))}

@@ -14,7 +14,14 @@ from msgspec import Struct
 from rmqha.base.errors import InvariantBroken, StoreCorrupted
 from rmqha.controller.metadata.apply import apply
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
-from rmqha.pipeline.controller_log.records import COMPARED, LEADER, MARKED, SNAPSHOT, event_of
+from rmqha.pipeline.controller_log.records import (
+    COMPARED,
+    LEADER,
+    MARKED,
+    MEMBERS,
+    SNAPSHOT,
+    event_of,
+)
 
 
 class Known(Struct, frozen=True):
@@ -92,7 +99,7 @@ class _Replay:
                 broken = self._compared(row.index, row.fields or "")
             elif row.kind == MARKED:
                 self._marked = row.index, self._state.packed.digest()
-            elif row.kind != LEADER:
+            elif row.kind not in (LEADER, MEMBERS):
                 apply(self._state, event_of(row.kind, row.fields or ""), tell=False)
         except (StoreCorrupted, InvariantBroken) as error:
             self._lost = f"entry {row.index} cannot be applied: {error}"
