@@ -27,7 +27,6 @@ from rmqha.namesrv.messages import (
 )
 from rmqha.namesrv.register import register
 from rmqha.namesrv.registration import (
-    VERSION_5_0_0,
     crc_matches,
     queue_data_of,
     read_registration,
@@ -35,10 +34,12 @@ from rmqha.namesrv.registration import (
 )
 from rmqha.namesrv.route_table import BrokerAddr, RouteTable
 from rmqha.namesrv.settings import NamesrvConfig
+from rmqha.namesrv.static_topics import front_of
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.data_version import DataVersion
 from rmqha.remoting.headers import bool_field, ext_fields, text_field
+from rmqha.remoting.old_clients import VERSION_5_0_0, knows_static_topics
 
 NO_ROUTE_HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 NULL = "null"
@@ -240,7 +241,7 @@ class NamesrvMachine:
         topic = text_field(fields, "topic", NULL)
         zone = text_field(fields, "__ZONE_NAME", "")
         in_zone = bool_field(fields, "__ZONE_MODE") and bool(zone.strip())
-        refused = request.version < VERSION_5_0_0 and topic in self.table.mappings
+        knows = knows_static_topics(request.version)
         kept = len(self.table.kept)
         body = routes.route_body(
             self.table,
@@ -252,17 +253,25 @@ class NamesrvMachine:
             if settings.order_message_enable
             else None,
             zone=routes.Zone(zone) if in_zone else None,
-            refused=refused,
+            knows_static_topics=knows,
         )
         if body is None:
             remark = f"No topic route info in name server for the topic: {topic}{NO_ROUTE_HELP}"
             return Answer(ResponseCode.TOPIC_NOT_EXIST, remark)
-        if refused and len(self.table.kept) > kept:
+        if not knows and topic in self.table.mappings and len(self.table.kept) > kept:
             # Clients ask every 30 s; one line for each time that the route changes is enough.
-            facts = {"topic": topic, "version": request.version, "needed": VERSION_5_0_0}
-            note = Note("static_topic_refused", "warning", facts)
-            return Answer(ResponseCode.SUCCESS, body=body, effects=(note,))
+            return Answer(
+                ResponseCode.SUCCESS, body=body, effects=(self._old_client(request, topic),)
+            )
         return Answer(ResponseCode.SUCCESS, body=body)
+
+    def _old_client(self, request: Request, topic: str) -> Note:
+        """Who serves a static topic to a client that knows none, or that nobody does."""
+        facts = {"topic": topic, "version": request.version}
+        front = front_of(self.table, topic)
+        if front is None:
+            return Note("static_topic_refused", "warning", {**facts, "needed": VERSION_5_0_0})
+        return Note("static_topic_served", "info", {**facts, "by": front.broker_name})
 
     def _cluster_info(self, request: Request) -> Answer:
         return Answer(ResponseCode.SUCCESS, body=routes.cluster_info_body(self.table))

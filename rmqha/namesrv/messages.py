@@ -66,6 +66,7 @@ class Registration(Struct, frozen=True):
         topics: by name, each with this broker's queues.
         filter_servers: None leaves what is known.
         mapping_infos: by topic.
+        serves_old_clients: whether it serves logical queues to clients that know none.
     """
 
     cluster_name: str
@@ -80,6 +81,7 @@ class Registration(Struct, frozen=True):
     topics: Mapping[str, QueueData]
     filter_servers: tuple[str, ...] | None = ()
     mapping_infos: Mapping[str, MappingInfo] = field(default_factory=dict)
+    serves_old_clients: bool = False
 
 
 class ElectedMaster(NamedTuple):

@@ -216,8 +216,11 @@ def _list_live(
     """Note that the broker lives, and what it says of itself."""
     live = LiveBroker(
         broker.broker_name, now_ms, broker.heartbeat_timeout_ms, broker.data_version,
-        connection_id, broker.ha_address,
+        connection_id, broker.ha_address, broker.serves_old_clients,
     )  # fmt: skip
+    before_live = table.live.get(key)
+    if before_live is None or before_live.serves_old_clients != live.serves_old_clients:
+        table.forget_all()
     table.put_live(key, live)
     table.remember_ha(key, broker.ha_address, settings.brokers_max)
     if broker.filter_servers is None:

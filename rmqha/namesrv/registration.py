@@ -34,11 +34,10 @@ from rmqha.remoting.headers import (
     parse_number,
     text_field,
 )
+from rmqha.remoting.old_clients import knows_static_topics, serves_old_clients
 
 HEARTBEAT_TIMEOUT_MS = 120_000
 VERSION_3_0_11 = 37
-VERSION_5_0_0 = 413
-"""From this release on brokers and clients know static topics; Go's clients do not, and say 317."""
 CRC_MASK = 0x7FFFFFFF
 FILTER_SERVERS_MAX = 1_000
 _TEXT_RECORD_FIELDS = 5
@@ -87,6 +86,7 @@ def read_registration(
         topics=read.topics,
         filter_servers=read.filter_servers,
         mapping_infos=read.mapping_infos,
+        serves_old_clients=serves_old_clients(fields),
     )
 
 
@@ -291,7 +291,7 @@ def _read_compressed(version: int, body: bytes, broker_name: str, settings: Rout
     servers = _filter_servers(fastjson.loads(reader.block()), settings)
     infos: dict[str, MappingInfo] = {}
     # Older brokers end here.
-    for _ in range(reader.number() if version >= VERSION_5_0_0 else 0):
+    for _ in range(reader.number() if knows_static_topics(version) else 0):
         members = _object(fastjson.loads(reader.block()), "a mapping info")
         topic = _text(members.get("topic"), "")
         infos[topic] = _mapping_info(topic, members, settings)

@@ -29,8 +29,9 @@ from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE
 
 TopicsKey = tuple[str, ...]
 """What a kept answer is about: its kind first, then a topic's name if it is about one."""
-ROUTE_KINDS = ("route", "bare", "route refused", "bare refused")
-"""Kinds of answers about one topic: with quoted and bare keys, and those without a queue."""
+ROUTE_KINDS = ("route", "bare", "route old", "bare old")
+"""Kinds of answers about one topic: with quoted and bare keys, and those for clients that know no
+static topics."""
 
 
 class BrokerAddr(NamedTuple):
@@ -64,6 +65,7 @@ class LiveBroker(Struct, frozen=True):
 
     Attributes:
         connection_id: of the connection that registered it last.
+        serves_old_clients: whether it serves logical queues to clients that know none.
     """
 
     broker_name: str
@@ -72,6 +74,7 @@ class LiveBroker(Struct, frozen=True):
     data_version: DataVersion
     connection_id: int
     ha_address: str
+    serves_old_clients: bool = False
 
 
 class RouteTable:

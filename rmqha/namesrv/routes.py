@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from rmqha.base.ids import MASTER_ID
 from rmqha.namesrv.messages import QueueData
 from rmqha.namesrv.route_table import BrokerAddr, BrokerSet, RouteTable
+from rmqha.namesrv.static_topics import shown_to_old_clients
 from rmqha.remoting import fastjson
-from rmqha.remoting.topic_names import PERM_WRITE
+from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE
 
 VERSION_4_9_4 = 401
 """From this release on clients read quoted number keys."""
@@ -45,7 +46,7 @@ def route_body(
     support_acting_master: bool,
     order_conf: str | None,
     zone: Zone | None = None,
-    refused: bool = False,
+    knows_static_topics: bool = True,
 ) -> bytes | None:
     """The answer to 105; None when nobody serves the topic.
 
@@ -56,17 +57,18 @@ def route_body(
         support_acting_master: show the smallest slave of a read-only set without a master as 0.
         order_conf: how the topic's queues are ordered over the brokers; None for unordered.
         zone: keep this zone's brokers only; answered with bare keys to everybody, as in Java.
-        refused: the client takes the physical queues of a static topic for logical ones, so that
-            it is shown none.
+        knows_static_topics: whether the client does; one that does not takes any queue for a
+            physical one.
     """
-    key = (("route" if standard_json else "bare") + (" refused" if refused else ""), topic)
+    for_old = not knows_static_topics and topic in table.mappings
+    key = (("route" if standard_json else "bare") + (" old" if for_old else ""), topic)
     if zone is None and key in table.kept:
         return table.kept[key]
     members = _route(table, topic, support_acting_master, order_conf)
     if members is None:
         return None
-    if refused:
-        members = _without_queues(members)
+    if for_old:
+        members = _for_old_client(table, topic, members)
     if zone is not None:
         return fastjson.dumps_bare(_of_zone(members, zone))
     body = (fastjson.dumps_ascii if standard_json else fastjson.dumps_bare)(members)
@@ -97,6 +99,34 @@ def _route(
             name: infos[name].members() for name in sorted(infos)
         }
     return members
+
+
+def _for_old_client(table: RouteTable, topic: str, members: dict[str, Any]) -> dict[str, Any]:
+    """The route of a static topic as one of a single broker set with all its logical queues.
+
+    Its address is that of the set that serves it. The other sets are there without queues: whoever
+    consumes tells all of them, so that each knows the whole group.
+    """
+    shown = shown_to_old_clients(table, topic)
+    if shown is None:
+        return _without_queues(members)
+    name, count, front = shown
+    brokers = [
+        {**one, "brokerName": name} if one["brokerName"] == front.broker_name else one
+        for one in members["brokerDatas"]
+    ]
+    queues = {
+        "brokerName": name, "perm": PERM_READ | PERM_WRITE, "readQueueNums": count,
+        "topicSysFlag": table.topics[topic][front.broker_name].topic_sys_flag,
+        "writeQueueNums": count,
+    }  # fmt: skip
+    for one in brokers:
+        # What it suggests to whoever lags are replicas of the queue's leader.
+        addrs = one["brokerAddrs"]
+        if one["brokerName"] == name and MASTER_ID in addrs:
+            one["brokerAddrs"] = {MASTER_ID: addrs[MASTER_ID]}
+    rest = {key: one for key, one in members.items() if key != "topicQueueMappingByBroker"}
+    return {**rest, "brokerDatas": brokers, "queueDatas": [queues]}
 
 
 def _without_queues(members: dict[str, Any]) -> dict[str, Any]:

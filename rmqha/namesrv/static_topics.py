@@ -1,5 +1,8 @@
 """Static topics as a name server knows them: which broker set leads which logical queues.
 
+And which one serves all of them to clients that know no logical queues: a broker of this project says
+of itself that it does.
+
 Java keeps the last word of each set, whatever its epoch. Here an older word never replaces a newer one.
 
 Source: RouteInfoManager.registerBroker and TopicQueueMappingInfo of RocketMQ 5.0 to 5.5; the rules of
@@ -8,11 +11,15 @@ merging are ours.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from hashlib import blake2b
 
 from rmqha.base.ids import MASTER_ID
 from rmqha.namesrv.messages import MappingInfo, Registration
-from rmqha.namesrv.route_table import RouteTable
+from rmqha.namesrv.route_table import BrokerAddr, BrokerSet, RouteTable
+from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE
+from rmqha.statictopic.mapping import QUEUES_MAX, old_clients_broker_name
 
 
 def supersedes(new: MappingInfo, old: MappingInfo) -> bool:
@@ -75,3 +82,44 @@ def leaders(infos: Mapping[str, MappingInfo]) -> dict[int, tuple[str, int]]:
         for logical, physical in info.curr_id_map:
             found[logical] = (info.broker_name, physical)
     return found
+
+
+def front_of(table: RouteTable, topic: str) -> BrokerSet | None:
+    """The broker set that serves a static topic to clients that know none; None without one.
+
+    Any set of the topic that knows how will do. One with a master is best, then one that nobody has
+    closed, then the one that leads most queues, so that least has to be passed on. The clients' name
+    for it stays the same when it is another one.
+    """
+    infos = table.mappings.get(topic, {})
+    led = Counter(name for name, _ in leaders(infos).values())
+    best: tuple[tuple[bool, bool, int, bytes], BrokerSet] | None = None
+    for name in sorted(infos):
+        one, queues = table.sets.get(name), table.topics.get(topic, {}).get(name)
+        if one is None or queues is None or not _serves(table, one):
+            continue
+        is_open = queues.perm & (PERM_READ | PERM_WRITE) == PERM_READ | PERM_WRITE
+        # Topics whose queues lie alike are spread over the sets.
+        turn = blake2b(f"{topic} {name}".encode(), digest_size=8).digest()
+        rank = (MASTER_ID in one.addrs, is_open, led[name], turn)
+        if best is None or rank > best[0]:
+            best = rank, one
+    return None if best is None else best[1]
+
+
+def _serves(table: RouteTable, one: BrokerSet) -> bool:
+    """Whether a set's master serves old clients; without one, all that are left."""
+    ids = [MASTER_ID] if MASTER_ID in one.addrs else sorted(one.addrs)
+    found = [table.live.get(BrokerAddr(one.cluster_name, one.addrs[number])) for number in ids]
+    return all(live is not None and live.serves_old_clients for live in found)
+
+
+def shown_to_old_clients(table: RouteTable, topic: str) -> tuple[str, int, BrokerSet] | None:
+    """Name of no set, number of queues and serving set of a static topic; None if it is refused."""
+    front = front_of(table, topic)
+    if front is None:
+        return None
+    newest = max(table.mappings[topic].values(), key=lambda one: (one.epoch, one.broker_name))
+    if not 0 < newest.total_queues <= QUEUES_MAX:
+        return None
+    return old_clients_broker_name(newest.scope, topic), newest.total_queues, front

@@ -227,6 +227,15 @@ def mock_broker_name(scope: str) -> str:
     return MOCK_BROKER_PREFIX + shown
 
 
+def old_clients_broker_name(scope: str, topic: str) -> str:
+    """The name of no broker set under which clients see a topic's queues that know no static topics.
+
+    One name a topic: such a client keeps one address for each name, and two topics may be served by
+    two broker sets.
+    """
+    return mock_broker_name(scope) + topic
+
+
 def _segments(value: object) -> Segments:
     items = as_array(value)
     if len(items) > SEGMENTS_MAX:

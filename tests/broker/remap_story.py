@@ -174,9 +174,7 @@ class RemapStory(SetsCluster):
         clock, number, name = SimClock(self.loop), 0, "broker-a"
         while self._sending:
             master = self._asked(queue, name)
-            fields = send_fields(number, STATIC) | {"e": str(queue)}
-            body = b"%d-%d" % (queue, number)
-            command = RemotingCommand(310, ext_fields=fields, body=body)
+            command = self._message(queue, number)
             try:
                 address = "" if master is None else master.config.address
                 answer = await self._client.invoke(address, command, SEND_MS)
@@ -196,6 +194,11 @@ class RemapStory(SetsCluster):
             await clock.sleep(AGAIN_MS)
             name = await self._leader(queue) or name
         self._busy -= 1
+
+    def _message(self, queue: int, number: int) -> RemotingCommand:
+        """A message of a logical queue."""
+        fields = send_fields(number, STATIC) | {"e": str(queue)}
+        return RemotingCommand(310, ext_fields=fields, body=b"%d-%d" % (queue, number))
 
     def _took(self, queue: int, number: int, fields: Mapping[str, str]) -> None:
         """A message is acknowledged."""

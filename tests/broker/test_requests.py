@@ -17,6 +17,7 @@ from rmqha.broker.topics.topic_table import TopicTable, system_topics
 from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import EpochEntryCache
 from rmqha.remoting.frame import FrameDecoder
+from rmqha.remoting.old_clients import serving_fields
 from rmqha.store import properties as props
 from rmqha.store.aio.metadata_reader import waiting_from
 from rmqha.testing.real.wire import parse_messages
@@ -278,7 +279,7 @@ def test_registration_when_compared_with_javas_then_fields_and_shape_are_the_sam
     ours = fastjson.loads(body)["topicConfigSerializeWrapper"]
     broker = Registered("DefaultCluster", "broker-a", "a:1", "a:2", 0)
     fields = registration_fields(broker, body)
-    assert set(fields) == set(java.ext_fields or {})
+    assert set(fields) == {*(java.ext_fields or {}), *serving_fields()}
     assert int(fields["bodyCrc32"]) == zlib.crc32(body) & 0x7FFFFFFF
     assert set(ours) == set(theirs)
     assert {k: type(v) for k, v in ours["dataVersion"].items()} == {

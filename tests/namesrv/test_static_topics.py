@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from rmqha.base.machine import Note
 from rmqha.namesrv.status_document import LOGICAL_QUEUES_MAX, NodeFacts, document
 from rmqha.web.document import LogicalQueueView, StaticTopicView
 from tests.namesrv.node import (
@@ -258,10 +260,10 @@ def test_page_when_there_are_very_many_logical_queues_then_the_first_are_shown()
 
 
 @pytest.mark.parametrize("version", [0, GO, JAVA_4_9_8])
-def test_route_when_an_old_client_asks_for_a_static_topic_then_it_has_no_queues(
+def test_route_when_no_set_serves_old_clients_then_they_see_a_static_topic_without_queues(
     version: int,
 ) -> None:
-    """Its physical numbers would be taken for logical queues. A 17 would not keep it from sending."""
+    """Physical numbers would be taken for logical queues. A 17 would not keep them from sending."""
     node = Node({"orderMessageEnable": "true"})
     node.register(mappings=static())
     node.ask(100, {"namespace": "ORDER_TOPIC_CONFIG", "key": "A", "value": "b:4"})
@@ -308,6 +310,120 @@ def test_route_when_a_topic_becomes_static_then_old_clients_lose_its_queues_and_
 def perms(node: Node, version: int) -> list[int]:
     """Of the queues that a client is shown."""
     return [one["perm"] for one in node.route(version=version)["queueDatas"]]
+
+
+SERVES = {"rmqhaServesOldClients": True}
+SHOWN = "__syslo__global__A"
+C_SET = {"brokerName": "c", "brokerAddr": "c:1", "haServerAddr": "c:2", "connection": 2}
+
+
+def two_sets(node: Node, **of_b: Any) -> None:
+    """A leads nothing of set b and both queues of set c; only b serves old clients, where told so."""
+    node.register(mappings=static(leads={}), **of_b)
+    node.register(mappings=static(broker="c", epoch=8, leads={0: 0, 1: 1}), **C_SET)
+
+
+def front(node: Node, version: int = GO) -> tuple[dict[str, str], list[str]]:
+    """The addresses of the one set that has queues, and the names of the others."""
+    route = node.route(version=version)
+    (queues,) = route["queueDatas"]
+    assert {
+        "brokerName": SHOWN, "perm": 6, "readQueueNums": 2, "topicSysFlag": 0, "writeQueueNums": 2,
+    } == queues  # fmt: skip
+    brokers = {one["brokerName"]: one["brokerAddrs"] for one in route["brokerDatas"]}
+    assert {"orderTopicConf", "topicQueueMappingByBroker"}.isdisjoint(route)
+    return brokers.pop(SHOWN), sorted(brokers)
+
+
+@pytest.mark.parametrize("version", [0, GO, JAVA_4_9_8])
+def test_route_when_a_set_serves_old_clients_then_it_has_all_logical_queues_for_them(
+    version: int,
+) -> None:
+    """Under the name of no set; the others are there without queues, so that they know the group."""
+    node = Node()
+    two_sets(node, **SERVES)
+    assert ({"0": MASTER}, ["c"]) == front(node, version)
+    new = node.route(version=JAVA_5_0_0)
+    assert {NAME, "c"} == {one["brokerName"] for one in new["queueDatas"]}
+    assert {NAME, "c"} == {one["brokerName"] for one in node.route("B", version)["queueDatas"]}
+
+
+def test_route_when_several_sets_serve_old_clients_then_who_leads_most_does() -> None:
+    """Least is passed on; what clients call it stays the same when it is another one."""
+    node = Node()
+    two_sets(node, **SERVES)
+    node.register(
+        mappings=static(broker="c", epoch=8, leads={0: 0, 1: 1}), counter=2, **C_SET, **SERVES
+    )
+    assert ({"0": "c:1"}, [NAME]) == front(node)
+    node.register(mappings=static(epoch=9, leads={0: 2, 1: 3}), counter=2, **SERVES)
+    assert ({"0": MASTER}, ["c"]) == front(node)
+
+
+def test_route_when_the_serving_set_loses_its_master_then_another_one_serves() -> None:
+    """At once, as the route of any topic; without another one what is left of it is shown."""
+    node = Node()
+    slave = {"brokerAddr": SLAVE, "haServerAddr": SLAVE_HA, "brokerId": 2, "connection": 3}
+    node.register(mappings=static(epoch=9), **SERVES)
+    node.register(mappings=static(epoch=9), **slave, **SERVES)
+    assert ({"0": MASTER}, []) == front(node)
+    node.close(1)
+    assert ({"2": SLAVE}, []) == front(node)
+    node.register(mappings=static(broker="c", epoch=8, leads={}), **C_SET, **SERVES)
+    assert ({"0": "c:1"}, [NAME]) == front(node)
+
+
+def test_route_when_a_java_replica_becomes_master_then_its_set_serves_no_old_clients() -> None:
+    """What counts is who is asked: it would take their requests as those of any client."""
+    node = Node()
+    node.register(mappings=static(), **SERVES)
+    assert ({"0": MASTER}, []) == front(node)
+    node.register(mappings=static(), brokerAddr=SLAVE, epoch=2, connection=2)
+    assert [0] == perms(node, GO)
+    # The same address, and another release of this project.
+    node.register(mappings=static(), brokerAddr=SLAVE, epoch=2, connection=2, **SERVES)
+    assert ({"0": SLAVE}, []) == front(node)
+
+
+def test_route_when_a_set_is_closed_for_writing_then_another_one_serves() -> None:
+    """It is about to be switched off."""
+    node = Node()
+    two_sets(node, **SERVES)
+    node.register(
+        mappings=static(broker="c", epoch=8, leads={0: 0, 1: 1}), counter=2, **C_SET, **SERVES
+    )
+    node.ask(205, {"brokerName": "c"})
+    assert ({"0": MASTER}, ["c"]) == front(node)
+
+
+def test_route_when_many_topics_lie_alike_then_the_sets_share_their_old_clients() -> None:
+    """By the topics' names: each name server chooses the same set."""
+    node, names = Node(), [f"T{number}" for number in range(40)]
+    infos = {name: mapping_info(name, leads={}) for name in names}
+    node.register([topic(name) for name in names], mappings=infos, **SERVES)
+    infos = {name: mapping_info(name, "c", leads={}) for name in names}
+    node.register([topic(name) for name in names], mappings=infos, **C_SET, **SERVES)
+    chosen = Counter(
+        next(
+            one["brokerAddrs"]["0"] for one in node.route(name, GO)["brokerDatas"]
+            if one["brokerName"].startswith("__syslo__")
+        )
+        for name in names
+    )  # fmt: skip
+    assert {MASTER, "c:1"} == {*chosen}
+    assert min(chosen.values()) > 10
+
+
+def test_route_when_it_is_served_to_old_clients_then_the_log_says_by_whom() -> None:
+    """Once for each change, as for one that is refused."""
+    node = Node()
+    two_sets(node, **SERVES)
+    for _ in range(3):
+        node.route(version=GO)
+    assert [("static_topic_served", NAME)] == [
+        (one.event, one.facts["by"]) for one in node.effects
+        if isinstance(one, Note) and one.event.startswith("static")
+    ]  # fmt: skip
 
 
 def test_compressed_body_when_it_has_mappings_then_their_epochs_count_as_well() -> None:

@@ -51,6 +51,7 @@ from rmqha.broker.send.aio.handovers import Handovers
 from rmqha.broker.send.aio.producer_requests import ProducerProcessor
 from rmqha.broker.send.aio.reply_requests import ReplyProcessor
 from rmqha.broker.send.aio.send_requests import SendProcessor
+from rmqha.broker.send.aio.stray_requests import StrayRequests
 from rmqha.broker.send.plain_request import decode_message
 from rmqha.broker.send.signed_request import BrokerCheck, decode_signed_message
 from rmqha.broker.sync.aio.account_migration import AccountMigration
@@ -191,11 +192,13 @@ class BrokerReplica:
         self.pop = PopParts(self, self.services, self._client, disk, log)
         self._copy_from_master()
         self.logical = LogicalParts(self, sets, self._registration.told, log)
+        self._strays = StrayRequests(self, sets)
         self._send = SendProcessor(
             self,
             self.services,
             unique_ids,
             self.logical.forwarding,
+            self._strays.halves,
             lambda send, unanswered, kept_max: Handovers(
                 self, self._client, self._followed, log,
                 send=send, unanswered=unanswered, kept_max=kept_max,
@@ -308,7 +311,7 @@ class BrokerReplica:
 
     def _route(self) -> Router:
         """Who answers which request."""
-        offsets = OffsetProcessor(self).handlers()
+        offsets, clients = OffsetProcessor(self).handlers(), self._clients.handlers()
         accounts = AccountProcessor(self, self._client, self._followed).handlers()
         config = self.admin.handlers()
         handovers = self._send.handovers.handlers()
@@ -328,14 +331,14 @@ class BrokerReplica:
             FilterProcessor(self.config, self.selectors).handlers(),
             self._send.handlers(),
             handovers,
-            ProducerProcessor(self, self.services).handlers(),
+            ProducerProcessor(self, self.services, self._strays).handlers(),
             ReplyProcessor(self, self.services).handlers(),
             QueryProcessor(self).handlers(),
             self._pull.handlers(),
             self.pop.handlers(),
-            self._clients.handlers(),
+            clients,
             offsets,
-            self.logical.handlers(offsets),
+            self.logical.handlers(offsets, clients),
             GroupProcessor(self).handlers(),
             on_response=self.clients.on_response,
             on_closed=(

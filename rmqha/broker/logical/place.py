@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmqha.broker.topics.mapping_table import MappingTable
+from rmqha.remoting.old_clients import knows_static_topics
 from rmqha.statictopic.mapping import TopicQueueMappingDetail
 
 LOGICAL_FIELD = "lo"
@@ -28,6 +29,14 @@ def mapping_for(
     if found is None or (fields or {}).get(LOGICAL_FIELD, "").lower() == "false":
         return None
     return found
+
+
+def is_of_old_client(version: int, fields: Mapping[str, str] | None) -> bool:
+    """Whether a request is of a client that knows no static topics, and to be translated here.
+
+    What another broker has passed on is of that broker, which translates.
+    """
+    return not knows_static_topics(version) and FORWARDED_FIELD not in (fields or {})
 
 
 def elsewhere(

@@ -13,6 +13,7 @@ from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.broker.topics.topic_table import DataVersion, TopicTable
 from rmqha.remoting import fastjson
 from rmqha.remoting.headers import ext_fields, text_field
+from rmqha.remoting.old_clients import serving_fields
 from rmqha.remoting.topic_names import PERM_READ, PERM_WRITE
 
 _CRC_MASK = 0x7FFFFFFF
@@ -69,7 +70,7 @@ def registration_body(
 
 def registration_fields(broker: Registered, body: bytes) -> dict[str, str]:
     """The fields of 103. ``enableActingMaster`` marks a 5.x broker, whatever its value."""
-    return ext_fields(
+    fields = ext_fields(
         brokerAddr=broker.address,
         brokerId=broker.broker_id,
         brokerName=broker.broker_name,
@@ -79,6 +80,7 @@ def registration_fields(broker: Registered, body: bytes) -> dict[str, str]:
         enableActingMaster=False,
         haServerAddr=broker.ha_address,
     )
+    return fields | serving_fields()
 
 
 def unregistration_fields(broker: Registered) -> dict[str, str]:

@@ -223,7 +223,7 @@ class ClientProcessor:
     def lock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Lock queues for a client (41)."""
         try:
-            group, client_id, queues = _lock_body(request.body)
+            group, client_id, queues = lock_body(request.body)
         except RemoteProtocolError as error:
             return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
         broker = self._broker
@@ -234,7 +234,7 @@ class ClientProcessor:
     def unlock(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Give a client's locks back (42)."""
         try:
-            group, client_id, queues = _lock_body(request.body)
+            group, client_id, queues = lock_body(request.body)
         except RemoteProtocolError as error:
             return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
         self._broker.locks.unlock(group, client_id, queues)
@@ -341,7 +341,8 @@ def offset_table(body: bytes) -> bytes | None:
     return data[at + len(mark) : -1] if at >= 0 and data.endswith(b"}") else None
 
 
-def _lock_body(body: bytes) -> tuple[str, str, list[MessageQueue]]:
+def lock_body(body: bytes) -> tuple[str, str, list[MessageQueue]]:
+    """Group, client id and queues of 41 and 42; raises RemoteProtocolError."""
     members = read_object(body, "a lock request")
     queues = json_array(members.get("mqSet"), "mqSet")
     if len(queues) > LOCK_QUEUES_MAX:

@@ -2,13 +2,20 @@
 
 Java answers 501, which its producers do not try again, and no client takes for a reason to ask for
 the route; they fail until they do, every 30 s (apache/rocketmq #3607).
+
+Clients that know no static topics ask one broker set for all queues of a topic. So it passes their
+requests on to the leader of any queue, whether it has ever led it or not, and tries again where the
+leader is another one by now.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.logical.aio.segments import FORWARD_TIMEOUT_MS
-from rmqha.broker.logical.place import FORWARDED_FIELD, elsewhere
+from rmqha.broker.logical.place import FORWARDED_FIELD, elsewhere, is_of_old_client
 from rmqha.broker.naming.aio.other_sets import OtherSets
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
@@ -18,6 +25,34 @@ from rmqha.statictopic.translate import not_leader
 
 FORWARDS_MAX = 10_000
 """Requests on their way at a time."""
+
+ROUNDS = 4
+"""How often an old client's request looks for its leader: name servers hear of a remap before the
+leader of before does, so that more than two come only with one remap after the other."""
+
+PAUSE_MS = 50
+"""Between two of these that found no leader."""
+
+Adapt = Callable[[RemotingCommand, str], RemotingCommand]
+"""Makes a client's answer of that of a leader, whose broker set is named."""
+
+
+class _Passing(NamedTuple):
+    """A request on its way.
+
+    Attributes:
+        name: the leader by this broker's own knowledge; None for one to be looked up.
+        rounds: how many leaders may be asked.
+    """
+
+    request: RemotingCommand
+    mapping: TopicQueueMappingDetail
+    logical_id: int
+    name: str | None
+    fields: dict[str, str]
+    timeout_ms: int
+    rounds: int
+    again: Mapping[str, str]
 
 
 class Forwarding:
@@ -35,34 +70,74 @@ class Forwarding:
         mapping: TopicQueueMappingDetail,
         logical_id: int,
         wait_ms: int = 0,
-        **changed: str,
+        adapt: Adapt | None = None,
+        changed: Mapping[str, str] | None = None,
+        again: Mapping[str, str] | None = None,
     ) -> RemotingCommand | None:
         """Pass a request on to the queue's leader, or refuse it with 501.
 
         Args:
             wait_ms: how long the leader may take besides.
+            adapt: None for a client that gets the leader's answer.
             changed: fields that are others by now than the client sent.
+            again: those that are others once a leader was asked.
         """
         name = elsewhere(mapping, logical_id, request.ext_fields)
-        if name is None or self._count >= FORWARDS_MAX:
+        is_old = is_of_old_client(request.version, request.ext_fields)
+        if (name is None and not is_old) or self._count >= FORWARDS_MAX:
             return request.reply(ResponseCode.NOT_LEADER_FOR_QUEUE, not_leader(mapping, logical_id))
         self._count += 1
-        fields = {**(request.ext_fields or {}), **changed, FORWARDED_FIELD: "true"}
-        work = self._passed_on(connection, request, name, fields, FORWARD_TIMEOUT_MS + wait_ms)
+        fields = {**(request.ext_fields or {}), **(changed or {}), FORWARDED_FIELD: "true"}
+        passing = _Passing(
+            request, mapping, logical_id, name, fields, FORWARD_TIMEOUT_MS + wait_ms,
+            ROUNDS if is_old else 1, again or {},
+        )  # fmt: skip
+        work = self._passed_on(connection, passing, adapt)
         self._broker.answers.start(work, connection, request, name="forwarded")
         return None
 
+    async def leader_of(self, mapping: TopicQueueMappingDetail, logical_id: int) -> str | None:
+        """The set that leads a queue by the word of name servers; any leader for a negative one."""
+        leaders = (await self._sets.places(mapping.topic)).leaders
+        if logical_id < 0:
+            return next((one for one in leaders.values() if one != mapping.broker_name), None)
+        return leaders.get(logical_id)
+
     async def _passed_on(
-        self, connection: Connection, request: RemotingCommand, broker_name: str,
-        fields: dict[str, str], timeout_ms: int,
-    ) -> None:  # fmt: skip
+        self, connection: Connection, passing: _Passing, adapt: Adapt | None
+    ) -> None:
+        request = passing.request
         try:
-            answer = await self._sets.ask(
-                broker_name, request.code, fields, request.body, timeout_ms=timeout_ms
-            )
+            answer, name = await self._answer(passing)
         finally:
             self._count -= 1
+        if adapt is not None:
+            answer = adapt(answer, name)
         if not request.is_oneway:
             connection.send(
                 request.reply(answer.code, answer.remark, answer.ext_fields, answer.body)
             )
+
+    async def _answer(self, passing: _Passing) -> tuple[RemotingCommand, str]:
+        """What a leader says, and who it is; the last 501 where there is none."""
+        request, mapping, name, fields = (
+            passing.request, passing.mapping, passing.name, passing.fields,
+        )  # fmt: skip
+        remark = not_leader(mapping, passing.logical_id)
+        answer = request.reply(ResponseCode.NOT_LEADER_FOR_QUEUE, remark)
+        for number in range(passing.rounds):
+            is_looked_up = name is None
+            if name is None:
+                name = await self.leader_of(mapping, passing.logical_id)
+            if name is not None and name != mapping.broker_name:
+                answer = await self._sets.ask(
+                    name, request.code, fields, request.body, timeout_ms=passing.timeout_ms
+                )
+                if answer.code != ResponseCode.NOT_LEADER_FOR_QUEUE:
+                    return answer, name
+                fields = {**fields, **passing.again}
+            self._sets.forget_places(mapping.topic)
+            name = None
+            if is_looked_up and number < passing.rounds - 1:
+                await self._broker.clock.sleep(PAUSE_MS)
+        return answer, ""

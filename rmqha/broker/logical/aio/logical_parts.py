@@ -10,6 +10,7 @@ from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.logical.aio.cleaning import MappingCleaning
 from rmqha.broker.logical.aio.forwarding import Forwarding
+from rmqha.broker.logical.aio.lock_requests import LogicalLocks
 from rmqha.broker.logical.aio.offset_requests import LogicalOffsets
 from rmqha.broker.logical.aio.segments import SegmentAccess
 from rmqha.broker.naming.aio.other_sets import OtherSets
@@ -38,18 +39,22 @@ class LogicalParts:
         log: Logger,
     ) -> None:
         self._broker = broker
+        self._sets = sets
+        self._log = log
         self.segments, self.forwarding = SegmentAccess(broker, sets), Forwarding(broker, sets)
         self.cleaning = MappingCleaning(broker, self.segments, log)
         self._topics = StaticTopicProcessor(broker, told)
 
-    def handlers(self, offsets: Handlers) -> Handlers:
+    def handlers(self, offsets: Handlers, clients: Handlers) -> Handlers:
         """By request code.
 
         Args:
             offsets: who answers about offsets of physical queues.
+            clients: who locks physical queues.
         """
         logical = LogicalOffsets(self._broker, self.segments, self.forwarding, offsets)
-        return {**self._topics.handlers(), **logical.handlers()}
+        locks = LogicalLocks(self._broker, self._sets, self.forwarding, clients, self._log)
+        return {**self._topics.handlers(), **logical.handlers(), **locks.handlers()}
 
     async def open(self) -> None:
         """Keep the mappings as they were loaded.

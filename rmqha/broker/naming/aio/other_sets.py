@@ -1,11 +1,17 @@
-"""Requests to other broker sets: to the master of the moment, as name servers know it."""
+"""Requests to other broker sets: to the master of the moment, as name servers know it.
+
+Name servers also know which sets have a topic, and which of them leads a logical queue of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from rmqha.base.errors import ConnectFailed, ConnectionLost, RmqhaError
 from rmqha.base.ids import MASTER_ID
+from rmqha.client.logical import leaders
+from rmqha.client.routes import TopicRoute
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.bodies import BrokerMemberGroup
@@ -22,9 +28,27 @@ KNOWN_MS = 30_000
 NOT_A_MASTER = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 """What slaves, and replicas without a role, answer; a busy master is asked once more for nothing."""
 
+PLACES_KEPT_MAX = 4_096
+"""Topics of which it is remembered where they are."""
+
+
+Found = TypeVar("Found")
+
 
 class SetUnreachable(RmqhaError):
     """No name server knows a master of a broker set, or it does not answer."""
+
+
+class TopicPlaces(NamedTuple):
+    """Where a topic is.
+
+    Attributes:
+        leaders: the set that leads each logical queue; none for an ordinary topic.
+        names: every set that has the topic.
+    """
+
+    leaders: Mapping[int, str]
+    names: tuple[str, ...]
 
 
 class OtherSets:
@@ -43,6 +67,7 @@ class OtherSets:
         self._name_servers = tuple(name_servers)
         self._cluster_name = cluster_name
         self._known: dict[str, tuple[str, int]] = {}
+        self._places: dict[str, tuple[TopicPlaces, int]] = {}
 
     async def ask(
         self,
@@ -83,19 +108,61 @@ class OtherSets:
         if known is not None and known[1] > now_ms:
             return known[0]
         fields = ext_fields(clusterName=self._cluster_name, brokerName=broker_name)
+
+        def read(answer: RemotingCommand) -> str | None:
+            members = as_object(fastjson.loads(answer.body)) if answer.body else {}
+            return BrokerMemberGroup.of(members.get("brokerMemberGroup")).broker_addrs.get(
+                MASTER_ID
+            )
+
+        code = RequestCode.GET_BROKER_MEMBER_GROUP
+        address = await self._told(broker_name, code, fields, read, "knows no master")
+        self._known[broker_name] = address, now_ms + KNOWN_MS
+        return address
+
+    async def places(self, topic: str) -> TopicPlaces:
+        """Where a topic is; what was found is remembered until it is forgotten, 30 s at most.
+
+        Raises:
+            SetUnreachable: no name server knows it.
+        """
+        now_ms = self._clock.now_ms()
+        known = self._places.get(topic)
+        if known is not None and known[1] > now_ms:
+            return known[0]
+
+        def read(answer: RemotingCommand) -> TopicPlaces | None:
+            route = TopicRoute.decode(answer.body)
+            led = {number: name for (_, number), name in leaders(route).items()}
+            return TopicPlaces(led, tuple(group.broker_name for group in route.groups))
+
+        fields = ext_fields(topic=topic, acceptStandardJsonOnly=True)
+        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        found = await self._told(topic, code, fields, read, "knows no route")
+        if len(self._places) >= PLACES_KEPT_MAX:
+            self._places.clear()
+        self._places[topic] = found, now_ms + KNOWN_MS
+        return found
+
+    def forget_places(self, topic: str) -> None:
+        """What is remembered of a topic has turned out to be wrong."""
+        self._places.pop(topic, None)
+
+    async def _told(
+        self, what: str, code: int, fields: dict[str, str],
+        read: Callable[[RemotingCommand], Found | None], lacks: str,
+    ) -> Found:  # fmt: skip
+        """The first name server's answer that has it; raises SetUnreachable."""
         reasons: list[str] = []
         for server in self._name_servers:
-            command = RemotingCommand(RequestCode.GET_BROKER_MEMBER_GROUP, ext_fields=fields)
+            command = RemotingCommand(code, ext_fields=fields)
             try:
                 answer = await self._client.invoke(server, command, ROUTE_TIMEOUT_MS)
-                members = as_object(fastjson.loads(answer.body)) if answer.body else {}
-                group = BrokerMemberGroup.of(members.get("brokerMemberGroup"))
+                found = read(answer) if answer.code == ResponseCode.SUCCESS else None
             except RmqhaError as error:
                 reasons.append(f"{server}: {error}")
                 continue
-            address = group.broker_addrs.get(MASTER_ID)
-            if answer.code == ResponseCode.SUCCESS and address:
-                self._known[broker_name] = address, now_ms + KNOWN_MS
-                return address
-            reasons.append(f"{server}: knows no master")
-        raise SetUnreachable(f"{broker_name}: {'; '.join(reasons) or 'no name server is known'}")
+            if found:
+                return found
+            reasons.append(f"{server}: {lacks}")
+        raise SetUnreachable(f"{what}: {'; '.join(reasons) or 'no name server is known'}")

@@ -12,8 +12,9 @@ from typing import NamedTuple
 from rmqha.base.errors import RmqhaError
 from rmqha.broker.logical.aio.forwarding import Forwarding
 from rmqha.broker.logical.aio.segments import SegmentAccess
-from rmqha.broker.logical.place import LOGICAL_FIELD
+from rmqha.broker.logical.place import LOGICAL_FIELD, is_of_old_client
 from rmqha.broker.pull.aio.ports import Broker
+from rmqha.broker.pull.old_clients import answer_of_leader, logical_records
 from rmqha.broker.pull.request import (
     FLAG_COMMIT,
     FLAG_SUBSCRIPTION,
@@ -24,7 +25,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields, long_field
-from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments
+from rmqha.statictopic.mapping import LogicQueueMappingItem, Segments, TopicQueueMappingDetail
 from rmqha.statictopic.translate import (
     PullAnswer,
     led_by,
@@ -113,12 +114,7 @@ class LogicalPulls:
             return request.reply(ResponseCode.TOPIC_NOT_EXIST, f"topic[{pull.topic}] not exist")
         segments = led_by(mapping, pull.queue_id)
         if segments is None:
-            wait_ms = pull.suspend_timeout_ms if pull.may_suspend else 0
-            # One that was held here has had its offset stored: it may be an old one by now.
-            return self._forwarding.pass_on(
-                connection, request, mapping, pull.queue_id, wait_ms,
-                sysFlag=str(pull.sys_flag), queueOffset=str(pull.queue_offset),
-            )  # fmt: skip
+            return self._pass_on(connection, request, mapping, pull)
         if pull.commits and pull.may_suspend and pull.commit_offset >= 0:
             self._commit(connection, request, pull, segments)
         item = segment_at(segments, pull.queue_offset)
@@ -135,6 +131,31 @@ class LogicalPulls:
             sys_flag=pull.sys_flag & ~FLAG_COMMIT,
         )  # fmt: skip
         return self._local(connection, request, physical, place)
+
+    def _pass_on(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        mapping: TopicQueueMappingDetail,
+        pull: PullRequest,
+    ) -> RemotingCommand | None:
+        wait_ms = pull.suspend_timeout_ms if pull.may_suspend else 0
+        # One that was held here has had its offset stored: it may be an old one by now.
+        place = {"sysFlag": str(pull.sys_flag), "queueOffset": str(pull.queue_offset)}
+        if not is_of_old_client(request.version, request.ext_fields):
+            return self._forwarding.pass_on(
+                connection, request, mapping, pull.queue_id, wait_ms, changed=place
+            )
+        # Its heartbeats reach every set of the topic, but a new one only with the next of them.
+        flags, wanted = pull.sys_flag, self._subscription(pull)
+        if wanted:
+            flags |= FLAG_SUBSCRIPTION
+        return self._forwarding.pass_on(
+            connection, request, mapping, pull.queue_id, wait_ms,
+            adapt=lambda answer, _: answer_of_leader(answer, pull.queue_id),
+            changed={**place, **wanted, "sysFlag": str(flags)},
+            again={"sysFlag": str(flags & ~FLAG_COMMIT)},
+        )  # fmt: skip
 
     def go_on(
         self, connection: Connection, request: RemotingCommand, place: Place
@@ -196,9 +217,19 @@ class LogicalPulls:
             found = logical_answer(place.segments, item, physical, found)
             # A consumer goes on asking here, not at the replica that the other set suggests.
             fields = told | answer_fields(0, found, place)
-            reply = request.reply(found.code, answer.remark, fields, answer.body)
+            body = answer.body
+            if found.code == ResponseCode.SUCCESS:
+                body = self.shown(request, place, body)
+            reply = request.reply(found.code, answer.remark, fields, body)
         if reply is not None and not request.is_oneway:
             connection.send(reply)
+
+    @staticmethod
+    def shown(request: RemotingCommand, place: Place, records: bytes) -> bytes:
+        """Messages of a segment as a client is given them; unchanged for all that know the offsetDelta."""
+        if not is_of_old_client(request.version, request.ext_fields):
+            return records
+        return logical_records(records, place.wanted.queue_id, place.item.delta)
 
     def _subscription(self, pull: PullRequest) -> dict[str, str]:
         """What the group wants, which another set may not have been told yet."""

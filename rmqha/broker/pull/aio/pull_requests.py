@@ -31,6 +31,7 @@ from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.old_clients import knows_static_topics
 from rmqha.remoting.topic_names import PERM_READ
 from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.statictopic.translate import PullAnswer, logical_answer
@@ -272,8 +273,13 @@ class PullProcessor:
         broker.offsets.table.pulled(group, topic, queue_id, next_offset)
         if asked.request.is_oneway:
             return
-        answer = asked.request.reply(code, found.status, fields)
-        asked.connection.send_parts(answer, found.parts if code == ResponseCode.SUCCESS else ())
+        answer, place = asked.request.reply(code, found.status, fields), asked.place
+        parts = found.parts if code == ResponseCode.SUCCESS else ()
+        if parts and place is not None and not knows_static_topics(asked.request.version):
+            answer.body = self._logical.shown(asked.request, place, b"".join(parts))
+            asked.connection.send(answer)
+        else:
+            asked.connection.send_parts(answer, parts)
         if code == ResponseCode.SUCCESS:
             broker.statistics.got(topic, group, found.messages, found.size)
         else:

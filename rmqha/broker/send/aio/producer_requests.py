@@ -11,6 +11,7 @@ from rmqha.broker.deferred.delays import check_recall, decode_handle, place, rec
 from rmqha.broker.deferred.transactions import COMMIT, ROLLBACK, parse_end
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send.aio.send_requests import NOT_SERVING, pack_peer
+from rmqha.broker.send.aio.stray_requests import StrayRequests
 from rmqha.broker.send.retry import (
     FIRST_RETRY_LEVEL,
     BackRequest,
@@ -34,9 +35,10 @@ from rmqha.store.record import Message, Record, pack_host
 class ProducerProcessor:
     """Writes for clients while the broker is master."""
 
-    def __init__(self, broker: Broker, services: MasterServices) -> None:
+    def __init__(self, broker: Broker, services: MasterServices, strays: StrayRequests) -> None:
         config = broker.config
         self._broker = broker
+        self._strays = strays
         self._services = services
         self._store_host = pack_host(config.host, config.port)
         self._turn = 0
@@ -57,6 +59,8 @@ class ProducerProcessor:
 
     def send_back(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """36: deliver a message once more later, or give it up."""
+        if self._strays.take_back(connection, request):
+            return None
         back = parse_back(request.ext_fields)
         try:
             end = self._send_back(back, request.version)
@@ -124,6 +128,8 @@ class ProducerProcessor:
             return request.reply(ResponseCode.SLAVE_NOT_AVAILABLE, NOT_SERVING)
         end = parse_end(request.ext_fields)
         if end.decision not in (COMMIT, ROLLBACK):
+            return None
+        if self._strays.end(connection, request, end.physical_offset):
             return None
         done = self._services.transactions.end(end)
         if isinstance(done, Refusal):

@@ -12,8 +12,8 @@ from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delays import TIMER_TOPIC, delay_level, handle_of, place
 from rmqha.broker.deferred.transactions import half_message, is_half
 from rmqha.broker.groups.aio.ports import Broker
-from rmqha.broker.logical.aio.forwarding import Forwarding
-from rmqha.broker.logical.place import mapping_for
+from rmqha.broker.logical.aio.forwarding import Adapt, Forwarding
+from rmqha.broker.logical.place import is_of_old_client, mapping_for
 from rmqha.broker.send.aio.handovers import Handovers
 from rmqha.broker.send.aio.plain_sends import PlainSends
 from rmqha.broker.send.aio.undecided_sends import UndecidedSends
@@ -34,6 +34,7 @@ from rmqha.broker.send.request import (
     waits_for_store,
 )
 from rmqha.broker.send.retry import dead_letter_topic, group_refusal, reconsume_max
+from rmqha.broker.send.strays import PassedHalves
 from rmqha.broker.topics.metadata import Change
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.aio.service import HaService
@@ -43,6 +44,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.remoting.topic_names import PERM_WRITE, RETRY_PREFIX
+from rmqha.statictopic.mapping import TopicQueueMappingDetail
 from rmqha.store import properties as props
 from rmqha.store.record import Message, pack_host
 
@@ -65,10 +67,12 @@ class SendProcessor:
         services: MasterServices,
         unique_ids: UniqueIds,
         forwarding: Forwarding,
+        halves: PassedHalves,
         make_handovers: MakeHandovers,
     ) -> None:
         self._broker = broker
         self._forwarding = forwarding
+        self._halves = halves
         self._rules = services.rules
         self._unique_ids = unique_ids
         config = broker.config
@@ -125,11 +129,30 @@ class SendProcessor:
         self._turn += parsed.queue_id < 0
         queue = choose_logical(mapping, parsed.queue_id, self._turn)
         if isinstance(queue, Refusal):
-            return self._forwarding.pass_on(connection, request, mapping, parsed.queue_id)
+            return self._pass_on(connection, request, mapping, parsed)
         if not queue.leader.is_decided:
             return self._held.hold(connection, request, parsed.topic, queue.logical_id)
         parsed = parsed._replace(queue_id=queue.leader.queue_id)
         return self._send(connection, request, parsed, ha, queue)
+
+    def _pass_on(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        mapping: TopicQueueMappingDetail,
+        parsed: SendRequest,
+    ) -> RemotingCommand | None:
+        """Another set leads the queue; a transaction of an old client is ended here all the same."""
+        key = parsed.named.get(b"UNIQ_KEY", b"").decode("utf-8", "replace")
+        adapt: Adapt | None = None
+        if key and is_half(parsed.named) and is_of_old_client(request.version, request.ext_fields):
+
+            def adapt(answer: RemotingCommand, name: str) -> RemotingCommand:
+                if answer.code == ResponseCode.SUCCESS:
+                    self._halves.passed_on(key, name)
+                return answer
+
+        return self._forwarding.pass_on(connection, request, mapping, parsed.queue_id, adapt=adapt)
 
     def _send(
         self,
@@ -153,8 +176,11 @@ class SendProcessor:
             return _refused(request, written)
         end, fields = written
         if queue is not None:
-            offset = queue.leader.logical_or_bound(int(fields["queueOffset"]))
-            fields |= {"queueId": str(queue.logical_id), "queueOffset": str(offset)}
+            fields["queueId"] = str(queue.logical_id)
+            # Of a half message it is its place in the transactions, by which the producer ends it.
+            if not is_half(parsed.named):
+                offset = queue.leader.logical_or_bound(int(fields["queueOffset"]))
+                fields["queueOffset"] = str(offset)
         ha.appended()
         # Looked at once more: between the check and here the lease may have run out.
         if (self._alone or not waits) and ha.is_leased:

@@ -1,0 +1,111 @@
+"""Finds the broker set that has what a client without static topics has sent back, or ends."""
+
+from __future__ import annotations
+
+from rmqha.base.errors import RmqhaError
+from rmqha.broker.groups.aio.ports import Broker
+from rmqha.broker.logical.aio.segments import FORWARD_TIMEOUT_MS
+from rmqha.broker.logical.place import FORWARDED_FIELD, is_of_old_client
+from rmqha.broker.naming.aio.other_sets import OtherSets
+from rmqha.broker.send.strays import PassedHalves, is_named
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.headers import ext_fields, long_field, text_field
+from rmqha.store.record import check_record, decode
+
+NOT_FOUND = "no broker set has the message at this place"
+GO = "GO"
+
+
+class StrayRequests:
+    """Of one broker, for its requests 36 and 37.
+
+    Attributes:
+        halves: what this broker has passed on of transactions.
+    """
+
+    def __init__(self, broker: Broker, sets: OtherSets) -> None:
+        self._broker = broker
+        self._sets = sets
+        self.halves = PassedHalves()
+
+    def _is_concerned(self, request: RemotingCommand) -> bool:
+        return bool(self._broker.mappings.table.items) and is_of_old_client(
+            request.version, request.ext_fields
+        )
+
+    def take_back(self, connection: Connection, request: RemotingCommand) -> bool:
+        """Whether 36 is about a message of a static topic that is not in this log; then it is answered."""
+        fields = request.ext_fields
+        topic = text_field(fields, "originTopic", "")
+        if not self._is_concerned(request) or topic not in self._broker.mappings.table.items:
+            return False
+        offset = long_field(fields, "offset", -1)
+        message_id = text_field(fields, "originMsgId", "")
+        if is_named(self._broker.store.reader.look(offset), message_id):
+            return False
+        work = self._sent_back(connection, request, topic, offset, message_id)
+        self._broker.answers.start(work, connection, request, name="sent back elsewhere")
+        return True
+
+    async def _sent_back(
+        self, connection: Connection, request: RemotingCommand, topic: str, offset: int,
+        message_id: str,
+    ) -> None:  # fmt: skip
+        for name in (await self._sets.places(topic)).names:
+            if name == self._broker.config.broker_name:
+                continue
+            if await self._has(name, offset, message_id):
+                answer = await self._passed_on(name, request)
+                connection.send(request.reply(answer.code, answer.remark))
+                return
+        self._sets.forget_places(topic)
+        # Go takes any answer for a success and forgets the message; without one it tries again by
+        # itself. Java's clients send the message to the retry topic.
+        if request.language != GO:
+            connection.send(request.reply(ResponseCode.SYSTEM_ERROR, NOT_FOUND))
+
+    async def _has(self, name: str, offset: int, message_id: str) -> bool:
+        """Whether another set has this very message there: Java's would send back any other."""
+        fields = ext_fields(offset=offset)
+        try:
+            answer = await self._sets.ask(
+                name, RequestCode.VIEW_MESSAGE_BY_ID, fields, timeout_ms=FORWARD_TIMEOUT_MS
+            )
+        except RmqhaError:
+            return False  # not reached; another one may have it
+        body = memoryview(answer.body)
+        if answer.code != ResponseCode.SUCCESS:
+            return False
+        head = check_record(body, 0, len(body), offset, check_crc=False)
+        return head.size > 0 and is_named(decode(body, head), message_id)
+
+    async def _passed_on(self, name: str, request: RemotingCommand) -> RemotingCommand:
+        fields = {**(request.ext_fields or {}), FORWARDED_FIELD: "true"}
+        return await self._sets.ask(
+            name, request.code, fields, request.body, timeout_ms=FORWARD_TIMEOUT_MS
+        )
+
+    def end(self, connection: Connection, request: RemotingCommand, offset: int) -> bool:
+        """Whether 37 is about a half message that is not in this log; then it is answered.
+
+        A producer whose half message is not found is asked by the set that has it.
+        """
+        message_id = text_field(request.ext_fields, "msgId", "")
+        if not self._is_concerned(request) or not message_id:
+            return False
+        if is_named(self._broker.store.reader.look(offset), message_id):
+            return False
+        name = self.halves.take(message_id)
+        if name is not None:
+            work = self._ended(connection, request, name)
+            self._broker.answers.start(work, connection, request, name="ended elsewhere")
+        elif not request.is_oneway:
+            connection.send(request.reply(ResponseCode.SYSTEM_ERROR, NOT_FOUND))
+        return True
+
+    async def _ended(self, connection: Connection, request: RemotingCommand, name: str) -> None:
+        answer = await self._passed_on(name, request)
+        if not request.is_oneway:
+            connection.send(request.reply(answer.code, answer.remark))

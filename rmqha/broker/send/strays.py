@@ -1,0 +1,41 @@
+"""What clients that know no static topics name by a place in the log, and which log that is.
+
+They send a message back (36), and end a transaction (37), at the broker set that they take for the
+queue's own. Of a static topic the message lies at the leader of its queue, or at one of before: the
+same place in this log is another message, or none.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from rmqha.store import properties as props
+from rmqha.store.record import Record
+
+HALVES_KEPT_MAX = 10_000
+"""Half messages of which it is remembered where they went; of others their own set asks (39)."""
+
+
+def is_named(record: Record | None, message_id: str) -> bool:
+    """Whether a record is the message of an id: its UNIQ_KEY, or without one its place."""
+    if record is None or not message_id:
+        return False
+    key = props.find(record.properties, b"UNIQ_KEY")
+    return message_id == (record.message_id if key is None else key.decode("utf-8", "replace"))
+
+
+class PassedHalves:
+    """The broker sets that half messages were passed on to, by UNIQ_KEY; the oldest go first."""
+
+    def __init__(self) -> None:
+        self._names: OrderedDict[str, str] = OrderedDict()
+
+    def passed_on(self, unique_key: str, broker_name: str) -> None:
+        """A half message was taken by a set."""
+        self._names[unique_key] = broker_name
+        if len(self._names) > HALVES_KEPT_MAX:
+            self._names.popitem(last=False)
+
+    def take(self, unique_key: str) -> str | None:
+        """Where a half message is, which is forgotten: it is ended once."""
+        return self._names.pop(unique_key, None)
