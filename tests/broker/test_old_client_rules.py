@@ -158,12 +158,14 @@ def test_queue_when_old_clients_lock_it_then_it_has_the_name_of_new_ones() -> No
 
 
 def test_message_when_named_by_its_place_then_its_id_has_to_fit() -> None:
-    """Its UNIQ_KEY, and its place only where it has none; no id names nothing."""
+    """Its UNIQ_KEY, or its place with the broker's address; no id names nothing."""
     keyed, plain = read(record(b"x", 0, 0, at=9, key="U1"), 9), read(record(b"x", 0, 0, at=9), 9)
     place = message_id(HOSTS[4], 9)
-    assert is_named(keyed, "U1")
-    assert is_named(plain, place)
-    wrong = [(keyed, "U2"), (keyed, place), (plain, "U1"), (keyed, ""), (plain, ""), (None, "U1")]
+    assert all(is_named(*one) for one in ((keyed, "U1"), (keyed, place), (plain, place)))
+    other = message_id(pack_host("10.0.0.2", 10911), 9)
+    wrong = [
+        (keyed, "U2"), (keyed, other), (plain, "U1"), (keyed, ""), (plain, ""), (None, "U1"),
+    ]  # fmt: skip
     assert not any(is_named(*one) for one in wrong)
 
 

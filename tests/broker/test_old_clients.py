@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from rmqha.base.errors import RequestTimeout
+from rmqha.broker.logical.aio import forwarding
+from rmqha.broker.naming.aio import other_sets
 from rmqha.remoting import fastjson
 from tests.broker.broker_sets import GROUP, STATIC, SetsCluster, segment
 from tests.broker.old_client import GO, JAVA_4_9_8, OldClient, read_records
@@ -225,6 +227,42 @@ def test_message_when_nobody_leads_its_queue_then_an_old_client_is_refused(
         one.store.reader.max_offset(STATIC, queue) <= 0
         for one in three.replicas.values() for queue in range(6)
     )  # fmt: skip
+
+
+def test_pulls_when_very_many_wait_elsewhere_then_messages_are_passed_on_all_the_same(
+    three: SetsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Consumers with nothing to read would keep producers from sending; what is too much is refused."""
+    monkeypatch.setattr(forwarding, "FORWARDS_MAX", 4)
+    old = OldClient(three)
+    old.heartbeat(A, B, C)
+    fields = old.pull_fields(0, 0, sysFlag="2", suspendTimeoutMillis="5000")
+    held = [old.collect(B, 11, fields) for _ in range(2)]
+    three.run_for(200)
+    assert not any(held)
+    assert old.ask(B, 11, fields).code == 501
+    assert old.put(B, 1, 0).code == 0
+    three.until(lambda: all(held), "the message", limit_ms=2_000)
+    monkeypatch.setattr(forwarding, "FORWARDS_MAX", 0)
+    assert old.put(B, 2, 0).code == 501
+    monkeypatch.undo()
+    three.run_for(100)
+    assert old.consume(B, 0) == [(0, 0, b"body-1")]
+
+
+def test_places_when_very_many_topics_are_looked_up_then_they_are_forgotten(
+    three: SetsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are looked up again; those of topics that are gone would stay for ever."""
+    monkeypatch.setattr(other_sets, "PLACES_KEPT_MAX", 1)
+    old = OldClient(three)
+    assert old.put(B, 1, 0).code == 0
+    front = three.master_of(B)
+    assert front is not None
+    known = front.logical.forwarding._sets._places
+    known["Gone"] = known.pop(STATIC)
+    assert old.put(B, 2, 0).code == 0
+    assert [*known] == [STATIC]
 
 
 # -- locks -------------------------------------------------------------------------------------

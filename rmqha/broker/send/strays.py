@@ -17,11 +17,12 @@ HALVES_KEPT_MAX = 10_000
 
 
 def is_named(record: Record | None, message_id: str) -> bool:
-    """Whether a record is the message of an id: its UNIQ_KEY, or without one its place."""
+    """Whether a record is the message of an id: its UNIQ_KEY, or its place with its host."""
     if record is None or not message_id:
         return False
-    key = props.find(record.properties, b"UNIQ_KEY")
-    return message_id == (record.message_id if key is None else key.decode("utf-8", "replace"))
+    # The key may be the broker's, of a client so old that it has none.
+    key = props.find(record.properties, b"UNIQ_KEY") or b""
+    return message_id in (key.decode("utf-8", "replace"), record.message_id)
 
 
 class PassedHalves:

@@ -24,7 +24,8 @@ from rmqha.statictopic.mapping import TopicQueueMappingDetail
 from rmqha.statictopic.translate import not_leader
 
 FORWARDS_MAX = 10_000
-"""Requests on their way at a time."""
+"""Requests on their way at a time; pulls of old clients that may wait are half of them at most, so that
+consumers with nothing to read leave room for messages."""
 
 ROUNDS = 4
 """How often an old client's request looks for its leader: name servers hear of a remap before the
@@ -84,7 +85,8 @@ class Forwarding:
         """
         name = elsewhere(mapping, logical_id, request.ext_fields)
         is_old = is_of_old_client(request.version, request.ext_fields)
-        if (name is None and not is_old) or self._count >= FORWARDS_MAX:
+        most = FORWARDS_MAX // 2 if wait_ms and is_old else FORWARDS_MAX
+        if (name is None and not is_old) or self._count >= most:
             return request.reply(ResponseCode.NOT_LEADER_FOR_QUEUE, not_leader(mapping, logical_id))
         self._count += 1
         fields = {**(request.ext_fields or {}), **(changed or {}), FORWARDED_FIELD: "true"}
