@@ -41,6 +41,16 @@ class ReplicatedLog(Protocol):
     def view(self, offset: int, length: int) -> memoryview:
         """The bytes themselves, mapped; within one file."""
 
+    def is_cold(self, offset: int, length: int) -> bool:
+        """Whether who looks at these bytes of one file would have to wait for the disk."""
+
+    async def fetch(self, offset: int, length: int) -> None:
+        """Bring them into memory, without holding up the loop.
+
+        Raises:
+            DiskFailed: they cannot be read.
+        """
+
     def reserve(self, offset: int, length: int) -> memoryview:
         """Where received bytes of ``[offset, offset + length)`` go; within one file.
 

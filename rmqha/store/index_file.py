@@ -9,7 +9,7 @@ Source: RocketMQ's protocol as observed; IndexFile, IndexHeader and IndexService
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import mul
 from typing import NamedTuple
@@ -34,6 +34,7 @@ _UNIQUE, _KEYS = b"UNIQ_KEY\x01", b"KEYS\x01"
 _PAIR_END = 2
 HEADER_SIZE = _HEADER.size
 UNIT_SIZE = _UNIT.size
+SLOT_SIZE = _SLOT.size
 INT_MIN = -(1 << 31)
 INT_MAX = (1 << 31) - 1
 
@@ -74,11 +75,18 @@ class IndexFile:
     Args:
         buffer: the whole file.
         slots: maxHashSlotNum that it was written with.
+        need: told from where to where it looks, before it does; may raise.
     """
 
-    def __init__(self, buffer: memoryview | bytes, slots: int) -> None:
+    def __init__(
+        self,
+        buffer: memoryview | bytes,
+        slots: int,
+        need: Callable[[int, int], object] = lambda low, high: None,
+    ) -> None:
         self._buffer = buffer
         self._slots = slots
+        self._need = need
         self._units_at = HEADER_SIZE + _SLOT.size * slots
 
     @property
@@ -91,15 +99,17 @@ class IndexFile:
         at = self._units_at + UNIT_SIZE * number
         if number < 1 or at + UNIT_SIZE > len(self._buffer):
             return None
+        self._need(at, at + UNIT_SIZE)
         return IndexUnit._make(_UNIT.unpack_from(self._buffer, at))
 
     def find(self, topic: str, key: str, *, begin_ms: int, end_ms: int, limit: int) -> list[int]:
         """Physical offsets, newest first, stored within [begin_ms, end_ms], at most ``limit``."""
         wanted = key_hash(topic, key)
+        self._need(0, HEADER_SIZE)
         header = self.header
-        (number,) = _SLOT.unpack_from(
-            self._buffer, HEADER_SIZE + _SLOT.size * (wanted % self._slots)
-        )
+        slot_at = HEADER_SIZE + _SLOT.size * (wanted % self._slots)
+        self._need(slot_at, slot_at + _SLOT.size)
+        (number,) = _SLOT.unpack_from(self._buffer, slot_at)
         found: list[int] = []
         while len(found) < limit and 0 < number < header.index_count:
             unit = self.unit(number)

@@ -144,7 +144,7 @@ async def cold(root: Path) -> Found:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     store = store_at(root, mapped_file_size_commit_log=COLD_FILE_BYTES)
     await store.open()
-    pulling = Pulling(store.commit_log, store.queues, store.limit)
+    pulling = Pulling(store.commit_log, store.queues, store.limit, store.cold)
     places = random.Random(1).sample(range(0, COLD_MESSAGES // 2, COLD_COUNT), COLD_PULLS)
 
     async def pulls(first: int, *, fetches: bool) -> None:

@@ -266,13 +266,16 @@ class ReplicaCluster(SimCluster):
         self.until(lambda: all(task.done() for task in tasks), "answers")
         return [task.result() for task in tasks]
 
-    def ask_later(self, address: str, code: int, fields: dict[str, str], body: bytes = b"") -> None:
-        """Send a request; nobody looks at its answer."""
+    def ask_later(
+        self, address: str, code: int, fields: dict[str, str], body: bytes = b"",
+        told: Callable[[RemotingCommand], object] = bool,
+    ) -> None:  # fmt: skip
+        """Send a request; ``told`` is given its answer."""
         command = RemotingCommand(code, ext_fields=fields, body=body)
 
         async def ask() -> None:
             with contextlib.suppress(RmqhaError):
-                await self._client.invoke(address, command, 60_000)
+                told(await self._client.invoke(address, command, 60_000))
 
         self.loop.create_task(ask(), context=self._client_context.copy())
 

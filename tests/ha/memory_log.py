@@ -69,6 +69,12 @@ class MemoryLog:
         at = offset % self._file_size
         return memoryview(self.files[offset - at])[at : at + length]
 
+    def is_cold(self, offset: int, length: int) -> bool:
+        return False
+
+    async def fetch(self, offset: int, length: int) -> None:
+        pass
+
     def reserve(self, offset: int, length: int) -> memoryview:
         at = offset % self._file_size
         if at + length > self._file_size or (self._max and offset < self._max):

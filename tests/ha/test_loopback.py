@@ -136,6 +136,64 @@ async def test_a_slave_catches_up_joins_and_acknowledges(nodes: Callable[..., No
     assert len(two.log.dispatched) == 305
 
 
+async def test_batches_that_are_cold_go_in_order_once_they_were_read(
+    nodes: Callable[..., Node],
+) -> None:
+    """A mapped slice that is in no memory makes the whole master wait for its disk."""
+    one, two = nodes(1, file_size=100_000), nodes(2, file_size=100_000)
+    await one.start()
+    await two.start()
+    assert await one.service.change_to_master(1, frozenset({1}), 1)
+    for number in range(400):
+        one.log.append(bytes([number % 251]) * 997)
+    one.service.appended()
+    read: set[int] = set()
+    asked: list[int] = []
+    gate = asyncio.Event()
+
+    async def fetch(offset: int, length: int) -> None:
+        asked.append(offset)
+        await gate.wait()
+        read.update(range(offset // 1000, (offset + length) // 1000 + 1))
+
+    one.log.is_cold = lambda offset, length: offset // 1000 not in read  # type: ignore[method-assign]
+    one.log.fetch = fetch  # type: ignore[method-assign]
+    assert await two.service.change_to_slave(1, 1, one.address)
+    await until(lambda: bool(asked))
+    # What else is said meanwhile waits its turn: bytes of a frame are not to be torn.
+    one.log.append(b"new")
+    one.service.appended()
+    await asyncio.sleep(0.05)
+    assert two.log.max_offset == 0
+    gate.set()
+    await until(lambda: two.log.max_offset == one.log.max_offset)
+    assert two.log.records() == one.log.records()
+    assert len(asked) >= 2
+
+
+async def test_connection_that_ends_while_a_batch_is_read_sends_nothing(
+    nodes: Callable[..., Node],
+) -> None:
+    """A role may have ended meanwhile, and the log been cut."""
+    one, two = await pair(nodes)
+    gate = asyncio.Event()
+    asked: list[int] = []
+
+    async def fetch(offset: int, length: int) -> None:
+        asked.append(offset)
+        await gate.wait()
+
+    one.log.is_cold = lambda offset, length: True  # type: ignore[method-assign]
+    one.log.fetch = fetch  # type: ignore[method-assign]
+    one.log.append(b"of this role")
+    one.service.appended()
+    await until(lambda: bool(asked))
+    assert await one.service.change_to_slave(2, 3, "127.0.0.1:1")
+    gate.set()
+    await asyncio.sleep(0.05)
+    assert two.log.max_offset == 0
+
+
 async def test_bodies_are_never_copied_into_the_core(nodes: Callable[..., Node]) -> None:
     """Received bytes go from the connection's buffer to the log, each once, as views."""
     one, two = await pair(nodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import struct
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 
 from rmqha.runtime.aio.disk import SystemDisk
 from rmqha.runtime.aio.mapped_file import SystemMappedFile
-from rmqha.store.aio.pulling import READS_MAX, Pulled, Pulling
+from rmqha.store.aio import cold_reads
+from rmqha.store.aio.cold_reads import READS_MAX, NotInMemory
+from rmqha.store.aio.pulling import Pulled, Pulling
 from rmqha.store.transfer import Transfer
 from tests.store.harness import message, real_store
 
@@ -42,6 +45,12 @@ def resident(fd: int) -> bool:
         return False
 
 
+@pytest.fixture(autouse=True)
+def nothing_near(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything may have left the memory."""
+    monkeypatch.setattr(cold_reads, "COLD_BYTES", -1)
+
+
 def test_bytes_when_they_left_the_memory_then_they_are_there_after_a_fetch(tmp_path: Path) -> None:
     """A page fault in the loop would hold every other connection up."""
 
@@ -66,7 +75,7 @@ def test_pulled_when_cold_then_a_few_are_read_at_a_time(tmp_path: Path) -> None:
         for number in range(20):
             store.append(message(number))
         await store.wait_dispatched(store.max_offset)
-        pulling = Pulling(store.commit_log, store.queues, store.limit)
+        pulling = Pulling(store.commit_log, store.queues, store.limit, store.cold)
         running = most = 0
 
         async def fetch(begin: int, end: int) -> None:
@@ -102,7 +111,7 @@ def test_pulled_when_read_then_its_runs_are_where_its_records_lie(tmp_path: Path
         for number in range(6):
             store.append(message(number, queue_id=number % 2))
         await store.wait_dispatched(store.max_offset)
-        pulling = Pulling(store.commit_log, store.queues, store.limit)
+        pulling = Pulling(store.commit_log, store.queues, store.limit, store.cold)
         found = pulling.read(
             "FooBar", 1, 0, None, count_max=9, bytes_max=9999, scan_max=10, transfer=ALL
         )
@@ -112,4 +121,131 @@ def test_pulled_when_read_then_its_runs_are_where_its_records_lie(tmp_path: Path
         assert len(parts) == 3
         await store.close()
 
+    asyncio.run(play())
+
+
+def test_look_when_something_is_missing_then_it_is_made_again_once_that_was_read(
+    tmp_path: Path,
+) -> None:
+    """A search by time looks at one record after another; a query by key at all that are hinted."""
+
+    async def play() -> None:
+        store = real_store(tmp_path, message_index_enable=True, max_hash_slot_num=8)
+        await store.open()
+        for number in range(40):
+            store.append(message(number, properties=b"KEYS\x01same\x02"))
+        await store.wait_dispatched(store.max_offset)
+        await store.indexes.finish()
+        memory: set[tuple[int, int]] = set()
+        log, fetched = store.commit_log, []
+
+        def is_cached(begin: int, end: int) -> bool:
+            return any(low <= begin and end <= high for low, high in memory)
+
+        async def fetch(begin: int, end: int) -> None:
+            fetched.append((begin, end))
+            memory.add((begin, end))
+
+        log.is_cached = is_cached  # type: ignore[method-assign]
+        log.fetch = fetch  # type: ignore[method-assign]
+        reader = store.reader
+        expected = reader.offset_by_time("FooBar", 0, reader.store_timestamp("FooBar", 0, 17))
+        assert not fetched
+        stamp = reader.store_timestamp("FooBar", 0, expected)
+        with pytest.raises(NotInMemory):
+            store.cold.now(lambda: reader.offset_by_time("FooBar", 0, stamp))
+        found = await store.cold.look(lambda: reader.offset_by_time("FooBar", 0, stamp))
+        assert found == expected
+        assert fetched
+        memory.clear()
+        fetched.clear()
+
+        def query() -> list[int]:
+            records = reader.query("FooBar", "same", begin_ms=0, end_ms=1 << 60, limit=9)
+            return [record.queue_offset for record in records]
+
+        assert await store.cold.look(query) == query() == list(range(39, 30, -1))
+        assert len(fetched) == 1
+        await store.close()
+
+    asyncio.run(play())
+
+
+def test_look_when_memory_is_too_short_then_it_waits_for_the_disk_in_the_end(
+    tmp_path: Path,
+) -> None:
+    """Nobody reads the same for ever."""
+
+    async def play() -> None:
+        store = real_store(tmp_path)
+        await store.open()
+        place = store.append(message()).offset
+        await store.wait_dispatched(store.max_offset)
+        store.commit_log.is_cached = lambda begin, end: False  # type: ignore[method-assign]
+        found = await store.cold.look(lambda: store.reader.look(place))
+        assert found is not None
+        await store.close()
+
+    asyncio.run(play())
+
+
+def test_index_when_it_is_searched_then_its_pages_are_fetched_as_well(tmp_path: Path) -> None:
+    """Slots lie anywhere in a file of 420 MB."""
+
+    async def play() -> None:
+        await evicted(tmp_path / "0")
+        store = real_store(tmp_path / "store", message_index_enable=True, max_hash_slot_num=8)
+        await store.open()
+        store.append(message(properties=b"KEYS\x01one\x02"))
+        await store.wait_dispatched(store.max_offset)
+        await store.indexes.finish()
+        path = next((tmp_path / "store" / "index").iterdir())
+        await store.close()
+        with path.open("rb+") as file:
+            os.fdatasync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        file_size = path.stat().st_size
+        file = SystemDisk().map_file(str(path), file_size, create=False)
+        with pytest.raises(NotInMemory) as error:
+            store.cold.now(lambda: store.cold.need_in(file, 0, 40))
+        assert error.value.runs == [(0, min(file_size, 40 + cold_reads.RECORD_BYTES))]
+        store.cold.need_in(file, 0, 40)  # nobody watches
+        found = await store.cold.look(lambda: store.cold.need_in(file, 0, 40))
+        assert found is None
+        assert file.is_cached(0, 40)
+        file.close()
+
+    asyncio.run(play())
+
+
+def test_walk_when_it_is_far_behind_then_what_comes_next_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dispatcher and the index of a slave that was flooded, or of a log that is indexed anew."""
+    monkeypatch.setattr(cold_reads, "AHEAD_BYTES", 4096)
+
+    async def play() -> None:
+        store = real_store(tmp_path, dispatch_batch_max=9)
+        await store.open()
+        for number in range(200):
+            store.append(message(number))
+        await store.wait_dispatched(store.max_offset)
+        log, fetched = store.commit_log, []
+
+        async def fetch(begin: int, end: int) -> None:
+            fetched.append((begin, end))
+
+        log.is_cached = lambda begin, end: False  # type: ignore[method-assign]
+        log.fetch = fetch  # type: ignore[method-assign]
+        async with store.dispatcher.lock:
+            store.dispatcher.restart_at(0)
+        await store.dispatcher.wait(store.max_offset)
+        # One behind the other, and nothing of what is near.
+        assert [begin for begin, _ in fetched] == sorted({begin for begin, _ in fetched})
+        assert fetched[0][0] == 0
+        assert all(later[0] <= one[1] for one, later in itertools.pairwise(fetched))
+        assert store.max_offset - fetched[-1][1] <= cold_reads.COLD_BYTES
+        await store.close()
+
+    monkeypatch.setattr(cold_reads, "COLD_BYTES", 4096)
     asyncio.run(play())

@@ -42,6 +42,8 @@ class SlaveConnection(asyncio.Protocol):
         self._paused = False
         self._hungry = False
         self._scheduled = False
+        # What is to be sent once the first batch of it has been read; None when nothing waits.
+        self._held: list[bytes | memoryview] | None = None
 
     # -- asyncio.Protocol ------------------------------------------------------------------------
 
@@ -81,12 +83,17 @@ class SlaveConnection(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         """Write a frame in one piece."""
-        if self._transport is not None:
+        if self._held is not None:
+            self._held.append(data)
+        elif self._transport is not None:
             self._transport.write(data)
 
     def send_batch(self, header: bytes, body: memoryview | None) -> None:
         """Write a header and a slice of the log together, without a copy of the slice."""
         if self._transport is None:
+            return
+        if self._held is not None:
+            self._held += [header] if body is None else [header, body]
             return
         if body is None:
             self._transport.write(header)
@@ -95,9 +102,23 @@ class SlaveConnection(asyncio.Protocol):
         self._hungry = True
         self._wake()
 
+    def hold(self) -> None:
+        """Send nothing until :meth:`let_go`: the next batch is not in memory yet."""
+        if self._held is None:
+            self._held = []
+
+    def let_go(self) -> None:
+        """Send what was held, in its order."""
+        held, self._held = self._held, None
+        if held and self._transport is not None:
+            self._transport.writelines(held)
+            self._hungry = True
+            self._wake()
+
     def abort(self) -> None:
         """Drop what is buffered and close."""
         transport, self._transport = self._transport, None
+        self._held = None
         if transport is not None:
             self._owner.forgotten(self._conn)
             transport.abort()

@@ -28,6 +28,9 @@ from rmqha.runtime.ports import Clock, Listener, Network
 GATHER_MS = 1
 """Java's dispatcher, which a master's consumers wait for, looks at the log once a millisecond."""
 
+AHEAD_BYTES = 1 << 20
+"""Of the log, read for a slave that is far behind: what it is sent next."""
+
 WALKED_BYTES = 8 << 20
 """Of the log, looked at before others get their turn: some ten milliseconds."""
 
@@ -307,12 +310,10 @@ class HaService:
 
     # -- effects ---------------------------------------------------------------------------------------
 
-    def _carry_out(self, effect: Effect) -> None:  # noqa: C901 - one case an effect
+    def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case ev.SendBatch(conn, header, offset, length):
-                if conn in self._slaves:
-                    body = self._log.view(offset, length) if length else None
-                    self._slaves[conn].send_batch(header, body)
+            case ev.SendBatch():
+                self._send_batch(effect)
             case ev.SendAck(conn, offset):
                 if self._master is not None and self._master[0] == conn:
                     self._master[1].send_ack(offset)
@@ -330,6 +331,24 @@ class HaService:
                 self._to_master(effect)
             case _:
                 self._rare(effect)
+
+    def _send_batch(self, batch: ev.SendBatch) -> None:
+        conn, header, offset, length = batch
+        slave = self._slaves.get(conn)
+        if slave is None:
+            return
+        # A slice stays good when its file goes.
+        body = self._log.view(offset, length) if length else None
+        if length and self._log.is_cold(offset, length):
+            self._tasks.start(self._send_read(slave, offset, length), name="cold batch")
+            slave.hold()
+        slave.send_batch(header, body)
+
+    async def _send_read(self, slave: SlaveConnection, offset: int, length: int) -> None:
+        """Let a batch go once it is in memory; sending it would wait for the disk."""
+        ahead = self._log.readable(offset, AHEAD_BYTES)
+        await self._log.fetch(offset, max(length, ahead))
+        slave.let_go()
 
     def _to_slave(self, effect: ev.SendToSlave | ev.CloseSlave) -> None:
         connection = self._slaves.get(effect.conn)

@@ -74,6 +74,7 @@ class CommitLog:
 
     Attributes:
         max_offset: the next byte to be written.
+        record_max: bytes; no record is longer.
         last_timestamp: store timestamp, ms, of the newest record; never goes back, because
             recovery chooses its first file by it.
     """
@@ -81,7 +82,7 @@ class CommitLog:
     def __init__(self, disk: Disk, clock: Clock, settings: StoreSettings) -> None:
         self._clock = clock
         self._body_max = settings.max_message_size
-        self._size_max = settings.max_message_size + HEADROOM
+        self.record_max = self._size_max = settings.max_message_size + HEADROOM
         self._property_crc = settings.enabled_append_prop_crc
         self.file_size = settings.mapped_file_size_commit_log
         self.files = MappedFiles(disk, settings.store_path_commit_log, self.file_size)

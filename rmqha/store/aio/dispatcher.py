@@ -10,6 +10,7 @@ import struct
 from collections.abc import Callable
 
 from rmqha.base.errors import DiskFailed, RmqhaError, StoreDamaged
+from rmqha.store.aio.cold_reads import ColdReads, ReadAhead
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues, Key
 from rmqha.store.aio.metadata_reader import MetadataRecord, metadata_record
@@ -51,6 +52,7 @@ class Dispatcher:
         log: CommitLog,
         queues: ConsumeQueues,
         settings: StoreSettings,
+        cold: ColdReads,
         *,
         limit: Callable[[], int],
         on_failed: Callable[[RmqhaError], None],
@@ -59,6 +61,7 @@ class Dispatcher:
         self._queues = queues
         self._batch = settings.dispatch_batch_max
         self._size_max = settings.max_message_size + HEADROOM
+        self._ahead = ReadAhead(cold, log)
         self._limit = limit
         self._on_failed = on_failed
         self._wake = asyncio.Event()
@@ -139,10 +142,11 @@ class Dispatcher:
         """Dispatch up to a batch of records; whether there may be more.
 
         Raises:
-            DiskFailed: no room for a queue's file.
+            DiskFailed: no room for a queue's file, or the log cannot be read.
             StoreDamaged: bytes below the limit are no record.
         """
         try:
+            await self._ahead.reach(self.offset)
             return await self._step(self._limit())
         finally:
             self._log.dispatched(self.offset)

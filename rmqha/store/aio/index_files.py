@@ -9,15 +9,18 @@ Source: IndexService of RocketMQ 5.1.1 to 5.5.
 from __future__ import annotations
 
 import asyncio
+import functools
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from rmqha.base.errors import DiskFailed
 from rmqha.runtime.ports import Clock, Disk, MappedFile
+from rmqha.store.aio.cold_reads import ColdReads, ReadAhead
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.index_file import (
     HEADER_SIZE,
+    SLOT_SIZE,
     IndexFile,
     IndexWriter,
     KeyPlace,
@@ -57,6 +60,7 @@ class IndexFiles:
         disk: Disk,
         log: CommitLog,
         settings: StoreSettings,
+        cold: ColdReads,
         *,
         limit: Callable[[], int],
         on_full: Callable[[int], None],
@@ -65,6 +69,8 @@ class IndexFiles:
         self._disk = disk
         self._log = log
         self._settings = settings
+        self._cold = cold
+        self._ahead = ReadAhead(cold, log)
         self._limit = limit
         self._on_full = on_full
         self._directory = settings.path("index")
@@ -118,6 +124,7 @@ class IndexFiles:
 
     async def run(self) -> None:
         """Index until cancelled; raises DiskFailed."""
+        await self._fetch_slots()
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -129,6 +136,13 @@ class IndexFiles:
                 behind = self._limit() - self.position > BEHIND_BYTES
                 await self._clock.sleep(CATCH_UP_PAUSE_MS if behind else 0)
             await self._clock.sleep(GATHER_MS)
+
+    async def _fetch_slots(self) -> None:
+        """Keys go into slots anywhere in the file: none of them is to wait for the disk."""
+        if self._writer is not None:
+            file, end = self._files[-1], HEADER_SIZE + SLOT_SIZE * self._settings.max_hash_slot_num
+            if not file.is_cached(0, end):
+                await file.fetch(0, end)
 
     async def finish(self) -> None:
         """Index what is left, unless that is a lot; raises DiskFailed."""
@@ -142,8 +156,9 @@ class IndexFiles:
         """Index up to a batch of records.
 
         Raises:
-            DiskFailed: no room for the next file.
+            DiskFailed: no room for the next file, or the log cannot be read.
         """
+        await self._ahead.reach(self.position)
         limit, done = self._limit(), 0
         while done < BATCH_MAX and self.position < limit:
             if self.position < self._log.min_offset:
@@ -200,6 +215,8 @@ class IndexFiles:
             full.publish()
             await self._files[-1].sync()
             self._on_full(full.end_timestamp)
+        # Its blocks may take a while.
+        await self._disk.prepare_file(self._directory, self._size)
         path = f"{self._directory}/{self._next_name()}"
         file = self._disk.map_file(path, self._size, create=True)
         self._files.append(file)
@@ -231,11 +248,13 @@ class IndexFiles:
 
         Raises:
             DiskFailed: a file is no index file.
+            NotInMemory: for who looks by ``ColdReads``.
         """
         found: list[int] = []
         for file in reversed(self._files):
             try:
-                index = IndexFile(file.buffer, self._settings.max_hash_slot_num)
+                need = functools.partial(self._cold.need_in, file)
+                index = IndexFile(file.buffer, self._settings.max_hash_slot_num, need)
                 found += index.find(
                     topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit - len(found)
                 )

@@ -16,6 +16,7 @@ from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, MappedFile
 from rmqha.store import batches
 from rmqha.store import checkpoint as cp
+from rmqha.store.aio.cold_reads import ColdReads
 from rmqha.store.aio.commit_log import AppendResult, CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.aio.dispatcher import Dispatcher
@@ -52,6 +53,7 @@ class MessageStore:
         commit_log, queues, flusher, dispatcher, plain, reader, pulling: the parts; ``reader`` is
             the way to read, ``pulling`` that of consumers, ``plain`` the quick way to write what
             most messages are.
+        cold: the way to read what may have left the memory.
         writes: what waits for the disk, and for how long.
         loaded: what :meth:`open` found.
         failed: what stopped the store, or None.
@@ -93,23 +95,29 @@ class MessageStore:
         self.loaded: Loaded | None = None
         self.writes = Writes(clock)
         self.commit_log = CommitLog(disk, clock, settings)
+        self.cold = ColdReads(self.commit_log)
         self.queues = ConsumeQueues(disk, settings, on_skipped=self._skipped)
         self.flusher = Flusher(
             self.commit_log, self.writes, on_flushed=self._flushed, on_failed=self._fail
         )
         self.dispatcher = Dispatcher(
-            self.commit_log, self.queues, settings, limit=self.limit, on_failed=self._fail
+            self.commit_log,
+            self.queues,
+            settings,
+            self.cold,
+            limit=self.limit,
+            on_failed=self._fail,
         )
         self.indexes = IndexFiles(
-            clock, disk, self.commit_log, settings,
+            clock, disk, self.commit_log, settings, self.cold,
             limit=lambda: self.dispatcher.offset, on_full=self._index_full,
         )  # fmt: skip
         self.plain = PlainAppends(
             self.commit_log, self.queues, check_alive=self.check_alive,
             on_appended=None if self._bounded else self.dispatcher.wake,
         )  # fmt: skip
-        self.reader = Reader(self.commit_log, self.queues, self.indexes, self.limit)
-        self.pulling = Pulling(self.commit_log, self.queues, self.limit)
+        self.reader = Reader(self.commit_log, self.queues, self.indexes, self.limit, self.cold)
+        self.pulling = Pulling(self.commit_log, self.queues, self.limit, self.cold)
 
     # -- life
 
@@ -355,6 +363,14 @@ class MessageStore:
     def view(self, offset: int, length: int) -> memoryview:
         """See ``ReplicatedLog.view``; raises ValueError for bytes that are not there."""
         return self.commit_log.view(offset, length)
+
+    def is_cold(self, offset: int, length: int) -> bool:
+        """See ``ReplicatedLog.is_cold``."""
+        return self.cold.is_cold(offset, offset + length)
+
+    async def fetch(self, offset: int, length: int) -> None:
+        """See ``ReplicatedLog.fetch``; raises DiskFailed."""
+        await self.cold.fetch([(offset, offset + length)])
 
     def reserve(self, offset: int, length: int) -> memoryview:
         """See ``ReplicatedLog.reserve``.

@@ -7,11 +7,11 @@ Source: DefaultMessageStore.getMessage of RocketMQ 5.1.1 to 5.5.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from rmqha.store.aio.cold_reads import ColdReads
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.aio.queue_files import QueueFiles
@@ -26,12 +26,15 @@ from rmqha.store.aio.reader import (
 from rmqha.store.consume_queue import FILLER_SIZE
 from rmqha.store.transfer import Transfer
 
-READS_MAX = 2
-"""Of places far behind the log's end, at a time."""
+Placed = tuple[int, int, int, int]
+"""Physical offset, size and tags code of a unit, and the queue offset after it."""
 
 NEVER = 1 << 63
-COLD_BYTES = 64 << 20
-"""So near to the log's end nothing has left the memory yet."""
+FETCHES_MAX = 32
+"""For one pull or pop; then its consumer is told how far nothing was for it, and asks again."""
+
+FETCH_BYTES = 1 << 20
+"""Of records that a filter wants to look at, fetched at a time."""
 
 NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
 
@@ -47,6 +50,8 @@ class Pulled(NamedTuple):
         min_offset, max_offset: of the queue.
         lag_bytes: from the last record that was found to the log's end; 0 without one.
         runs: where the parts begin and end in the log.
+        missing: what the filter would have had to wait for, which ended this read before it had
+            found anything: fetch it, and go on at ``next_offset``.
     """
 
     status: str
@@ -58,6 +63,7 @@ class Pulled(NamedTuple):
     max_offset: int
     lag_bytes: int = 0
     runs: Sequence[Sequence[int]] = ()
+    missing: Sequence[Sequence[int]] = ()
 
 
 class Pulling:
@@ -67,11 +73,13 @@ class Pulling:
         limit: nothing at or after this physical offset is shown.
     """
 
-    def __init__(self, log: CommitLog, queues: ConsumeQueues, limit: Callable[[], int]) -> None:
+    def __init__(
+        self, log: CommitLog, queues: ConsumeQueues, limit: Callable[[], int], cold: ColdReads
+    ) -> None:
         self._log = log
         self._queues = queues
         self._limit = limit
-        self._reads = asyncio.Semaphore(READS_MAX)
+        self._cold = cold
 
     def read(
         self,
@@ -85,6 +93,7 @@ class Pulling:
         scan_max: int,
         transfer: Transfer,
         matches: Callable[[memoryview], bool] | None = None,
+        fetched_to: int = 0,
     ) -> Pulled:
         """Messages of a queue from ``offset`` on; at least one if one is wanted.
 
@@ -94,6 +103,7 @@ class Pulling:
             transfer: what this store gives at a time.
             matches: asked of each record that the tags let through; None takes them all.
             scan_max: units that are looked at, however few are wanted.
+            fetched_to: what ``matches`` is asked of before this place in the log was just fetched.
         """
         key = (topic.encode(), queue_id)
         queue = self._queues.queues.get(key)
@@ -103,7 +113,7 @@ class Pulling:
         if queue is not None and low <= offset < high:
             near = transfer.near_bytes, *_least(count_max, bytes_max, transfer[1:3])
             bounds = Transfer(*near, *_least(count_max, bytes_max, transfer[3:]))
-            return self._collect(queue, offset, hashes, bounds, scan_max, matches)
+            return self._collect(queue, offset, hashes, bounds, scan_max, matches, fetched_to)
         # A replica that has just become master has not dispatched all of its log yet.
         end = max(high, self._queues.next_offsets.get(key, 0))
         if offset < low:
@@ -116,25 +126,21 @@ class Pulling:
             return Pulled(status, [], 0, 0, 0, 0, 0)
         return Pulled(OFFSET_OVERFLOW_BADLY, [], 0, 0, high, low, high)
 
-    def is_cached(self, found: Pulled) -> bool:
-        """Whether what was found can be sent without waiting for the disk."""
-        return all(self._log.is_cached(begin, end) for begin, end in found.runs)
+    def is_cold(self, found: Pulled) -> bool:
+        """Whether who sends it, or looks on, would have to wait for the disk."""
+        runs = found.runs
+        if not runs:
+            return bool(found.missing)
+        # The first one is the furthest behind.
+        return self._cold.is_far(runs[0][0]) and any(self._cold.is_cold(*run) for run in runs)
 
     async def fetch(self, found: Pulled) -> bool:
-        """Bring what was found into memory if it is not there; whether anybody had to wait.
-
-        A few reads at a time: others need the threads for their syncs.
+        """Bring what was found, or has to be looked at, into memory; whether it was not there.
 
         Raises:
             DiskFailed: it cannot be read.
         """
-        waited = False
-        for begin, end in found.runs:
-            if not self._log.is_cached(begin, end):
-                waited = True
-                async with self._reads:
-                    await self._log.fetch(begin, end)
-        return waited
+        return await self._cold.fetch(found.missing or found.runs)
 
     def place(self, topic: str, queue_id: int, offset: int) -> int | None:
         """Where in the log the message at a queue offset is; None when it is not there."""
@@ -154,6 +160,7 @@ class Pulling:
         bounds: Transfer,
         scan_max: int,
         matches: Callable[[memoryview], bool] | None,
+        fetched_to: int,
     ) -> Pulled:
         low, high = queue.min_offset(self._log.min_offset), queue.max_offset
         limit, start = self._limit(), offset
@@ -161,7 +168,9 @@ class Pulling:
         count_max, bytes_max = bounds.far_count, bounds.far_size
         runs: list[list[int]] = []
         count = size_sum = last_end = 0
-        units = islice(_units(queue, offset, self._log.min_offset), scan_max)
+        missing: list[list[int]] = []
+        units: Iterator[Placed] = islice(_units(queue, offset, self._log.min_offset), scan_max)
+        units = self._filtered(units, hashes, matches, limit, fetched_to, missing)
         for physical, size, code, following in units:
             if physical >= near_from:
                 # Whatever follows in a queue is further on in the log.
@@ -171,9 +180,7 @@ class Pulling:
             if size != FILLER_SIZE:
                 if physical + size > limit:
                     break
-                if (hashes is None or code in hashes) and (
-                    matches is None or matches(self._slice(physical, physical + size))
-                ):
+                if hashes is None or code in hashes:
                     if count and size_sum + size > bytes_max:
                         break
                     if runs and runs[-1][1] == physical and self._same_file(runs[-1][0], physical):
@@ -186,8 +193,62 @@ class Pulling:
         if count:
             lag = max(0, self._log.max_offset - last_end)
             return Pulled(FOUND, parts, count, size_sum, offset, low, high, lag, runs)
-        status = NO_MATCHED_MESSAGE if offset > start else OFFSET_OVERFLOW_ONE
-        return Pulled(status, parts, 0, 0, offset, low, high)
+        passed = offset > start or missing
+        status = NO_MATCHED_MESSAGE if passed else OFFSET_OVERFLOW_ONE
+        return Pulled(status, parts, 0, 0, offset, low, high, missing=missing)
+
+    def _filtered(
+        self,
+        units: Iterator[Placed],
+        hashes: frozenset[int] | None,
+        matches: Callable[[memoryview], bool] | None,
+        limit: int,
+        fetched_to: int,
+        missing: list[list[int]],
+    ) -> Iterator[Placed]:
+        """Units, as fillers where their records are not wanted, up to one that is in no memory."""
+        if matches is None:
+            return units
+        return self._matching(units, hashes, matches, limit, fetched_to, missing)
+
+    def _matching(
+        self,
+        units: Iterator[Placed],
+        hashes: frozenset[int] | None,
+        matches: Callable[[memoryview], bool],
+        limit: int,
+        fetched_to: int,
+        missing: list[list[int]],
+    ) -> Iterator[Placed]:
+        for unit in units:
+            physical, size, code, following = unit
+            asks = size != FILLER_SIZE and physical + size <= limit
+            if not asks or (hashes is not None and code not in hashes):
+                yield unit
+                continue
+            if physical >= fetched_to and self._cold.is_cold(physical, physical + size):
+                self._miss(missing, unit, units, hashes)
+                return
+            wanted = matches(self._slice(physical, physical + size))
+            yield unit if wanted else (physical, FILLER_SIZE, code, following)
+
+    def _miss(
+        self,
+        runs: list[list[int]],
+        first: Placed,
+        units: Iterator[Placed],
+        hashes: frozenset[int] | None,
+    ) -> None:
+        """Add where the records are that a filter looks at next, some of them."""
+        runs.append([first[0], first[0] + first[1]])
+        left = FETCH_BYTES
+        for physical, size, code, _ in units:
+            if size == FILLER_SIZE or (hashes is not None and code not in hashes):
+                continue
+            left -= size
+            if left < 0 or not self._cold.is_far(physical):
+                break
+            runs.append([physical, physical + size])
 
     def _same_file(self, one: int, other: int) -> bool:
         size = self._log.file_size
@@ -202,8 +263,7 @@ def _least(count_max: int, bytes_max: int, given: tuple[int, ...]) -> tuple[int,
     return min(count_max, given[0]), min(bytes_max, given[1])
 
 
-def _units(queue: QueueFiles, offset: int, log_min: int) -> Iterator[tuple[int, int, int, int]]:
-    """Physical offset, size and tags code of each unit, and the queue offset after it."""
+def _units(queue: QueueFiles, offset: int, log_min: int) -> Iterator[Placed]:
     if not queue.batch:
         yield from queue.coded_places(offset)
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from rmqha.store.aio.cold_reads import ColdReads, NotInMemory, Run
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.aio.index_files import IndexFiles
@@ -48,6 +49,7 @@ class Reader:
 
     Args:
         limit: nothing at or after this physical offset is shown.
+        cold: a look that is made through it ends where it would have to wait.
     """
 
     def __init__(
@@ -56,11 +58,13 @@ class Reader:
         queues: ConsumeQueues,
         indexes: IndexFiles,
         limit: Callable[[], int],
+        cold: ColdReads,
     ) -> None:
         self._log = log
         self._queues = queues
         self._indexes = indexes
         self._limit = limit
+        self._cold = cold
 
     def _queue(self, topic: str, queue_id: int) -> QueueFiles | None:
         return self._queues.queues.get((topic.encode(), queue_id))
@@ -139,9 +143,14 @@ class Reader:
         return None if unit.size == FILLER_SIZE else unit
 
     def look(self, offset: int) -> Record | None:
-        """The record at a physical offset, below the limit; None when there is none."""
+        """The record at a physical offset, below the limit; None when there is none.
+
+        Raises:
+            NotInMemory: it is not there, for who looks by ``ColdReads``.
+        """
         if offset < 0 or offset >= self._limit() or self._log.min_offset > offset:
             return None
+        self._cold.need_record(offset)
         buffer, head = self._log.check(offset)
         if head.size <= 0 or offset + head.size > self._limit():
             return None
@@ -179,13 +188,52 @@ class Reader:
 
         Raises:
             DiskFailed: an index file cannot be read.
+            NotInMemory: as :meth:`look`.
         """
         offsets = self._indexes.find(
             topic, key, begin_ms=begin_ms, end_ms=end_ms, limit=limit * HINTS_FACTOR
         )
-        records = (self.look(offset) for offset in offsets)
-        found = [r for r in records if r is not None and _has_key(r, topic, key)]
+        found: list[Record] = []
+        missing: list[Run] = []
+        for offset in offsets:
+            try:
+                record = self.look(offset)
+            except NotInMemory as error:
+                missing += error.runs
+                continue
+            if record is not None and _has_key(record, topic, key):
+                found.append(record)
+        if missing:
+            # All of them in one go.
+            raise NotInMemory(missing)
         return [r for r in found if begin_ms <= r.store_timestamp <= end_ms][:limit]
+
+
+class Looks:
+    """Looks for the rows of a table: what is missing for any of them is missing together."""
+
+    def __init__(self) -> None:
+        self._missing: list[Run] = []
+
+    def timestamp(self, reader: Reader, topic: str, queue_id: int, offset: int) -> int:
+        """As ``Reader.store_timestamp``; 0 for an offset before the first, and for one that is
+        missing."""
+        if offset < 0:
+            return 0
+        try:
+            return reader.store_timestamp(topic, queue_id, offset)
+        except NotInMemory as error:
+            self._missing += error.runs
+            return 0
+
+    def end(self) -> None:
+        """The table is made.
+
+        Raises:
+            NotInMemory: it lacks something.
+        """
+        if self._missing:
+            raise NotInMemory(self._missing)
 
 
 def _has_key(record: Record, topic: str, key: str) -> bool:

@@ -307,7 +307,8 @@ class ClientProcessor:
             command.ext_fields = {
                 **(request.ext_fields or {}), "brokerName": self._broker.config.broker_name
             }  # fmt: skip
-            command.body = self._message(request) or request.body
+            found = await self._broker.store.cold.look(lambda: self._message(request))
+            command.body = found or request.body
         try:
             answer = await self._broker.clients.invoke(client.connection, command, PROXY_TIMEOUT_MS)
         except RequestTimeout:

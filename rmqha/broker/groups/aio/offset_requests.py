@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
+from rmqha.broker.common.aio.cold_answers import patient
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.json_members import MessageQueue, queue_table
 from rmqha.broker.groups.aio.ports import Broker
@@ -31,6 +32,7 @@ from rmqha.remoting.headers import (
     parse_number,
     text_field,
 )
+from rmqha.store.aio.reader import Looks
 
 SINCE_FIELD = "rmqhaSince"
 """Of request 43: ``CHANGES_MEMBER`` of the answer before, ``SINCE_EVER`` the first time."""
@@ -58,18 +60,19 @@ class OffsetProcessor:
 
     def handlers(self) -> Handlers:
         """By request code."""
+        broker = self._broker
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self.query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self.commit,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.by_time,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: patient(broker, self.by_time),
             RequestCode.GET_MAX_OFFSET: self.max_offset,
             RequestCode.GET_MIN_OFFSET: self.min_offset,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: patient(broker, self.earliest),
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
-            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
-            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.GET_TOPIC_STATS_INFO: patient(broker, self.topic_stats),
+            RequestCode.GET_CONSUME_STATS: patient(broker, self.consume_stats),
             RequestCode.GET_BROKER_CONSUME_STATS: self.broker_consume_stats,
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: patient(broker, self.reset),
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
@@ -191,17 +194,18 @@ class OffsetProcessor:
         if topic is None:
             return request.reply(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         reader = self._broker.store.reader
-        rows = []
+        rows, looks = [], Looks()
         count = max(topic.read_queue_nums, topic.write_queue_nums)
         for queue_id in asked_queues(request.ext_fields, count):
             low, high = reader.min_offset(name, queue_id), reader.max_offset(name, queue_id)
-            stamp = reader.store_timestamp(name, queue_id, high - 1) if high > 0 else 0
+            stamp = looks.timestamp(reader, name, queue_id, high - 1)
             row = {
                 "lastUpdateTimestamp": max(0, stamp),
                 "maxOffset": max(0, high),
                 "minOffset": max(0, low),
             }
             rows.append((self._queue_of(name, queue_id), row))
+        looks.end()
         tps = self._broker.statistics.topic_put_tps(name)
         return request.reply(ResponseCode.SUCCESS, body=queue_table(rows, topicPutTps=tps))
 
@@ -211,7 +215,7 @@ class OffsetProcessor:
         group = text_field(fields, "consumerGroup", "")
         named = text_field(fields, "topic", "").strip()
         topics = [named] if named else broker.offsets.table.topics_of(group)
-        rows, tps = [], 0.0
+        rows, tps, looks = [], 0.0, Looks()
         online = broker.consumers.get(group)
         for name in topics:
             topic = broker.topics.table.get(name)
@@ -220,10 +224,11 @@ class OffsetProcessor:
             if online is not None and name not in online.subscriptions and not named:
                 continue
             rows += [
-                (self._queue_of(name, queue_id), self._consume_row(group, name, queue_id))
+                (self._queue_of(name, queue_id), self._consume_row(group, name, queue_id, looks))
                 for queue_id in range(topic.read_queue_nums)
             ]
             tps += broker.statistics.group_get_tps(name, group)
+        looks.end()
         return request.reply(ResponseCode.SUCCESS, body=queue_table(rows, consumeTps=tps))
 
     def broker_consume_stats(self, connection: Connection, request: RemotingCommand) -> None:
@@ -243,7 +248,7 @@ class OffsetProcessor:
                     continue
                 rows = []
                 for queue_id in range(topic.write_queue_nums):
-                    row = self._consume_row(group, name, queue_id)
+                    row = await self._consume_row_read(group, name, queue_id)
                     behind += row["brokerOffset"] - row["consumerOffset"]
                     inflight += max(0, row["pullOffset"] - row["consumerOffset"])
                     rows.append((self._queue_of(name, queue_id), row))
@@ -269,7 +274,16 @@ class OffsetProcessor:
             return None
         return topic if online is None or name in online.subscriptions else None
 
-    def _consume_row(self, group: str, topic: str, queue_id: int) -> dict[str, int]:
+    async def _consume_row_read(self, group: str, topic: str, queue_id: int) -> dict[str, int]:
+        def row() -> dict[str, int]:
+            looks = Looks()
+            found = self._consume_row(group, topic, queue_id, looks)
+            looks.end()
+            return found
+
+        return await self._broker.store.cold.look(row)
+
+    def _consume_row(self, group: str, topic: str, queue_id: int, looks: Looks) -> dict[str, int]:
         reader, offsets = self._broker.store.reader, self._broker.offsets.table
         broker_offset = max(0, reader.max_offset(topic, queue_id))
         stored = offsets.query(group, topic, queue_id)
@@ -277,7 +291,7 @@ class OffsetProcessor:
         nothing = NOWHERE if topic in self._broker.mappings.table.items else 0
         consumed = nothing if stored is None else max(nothing, stored)
         pulled = offsets.pull_offset(group, topic, queue_id)
-        stamp = reader.store_timestamp(topic, queue_id, consumed - 1) if consumed > 0 else 0
+        stamp = looks.timestamp(reader, topic, queue_id, consumed - 1)
         return {
             "brokerOffset": broker_offset,
             "consumerOffset": consumed,

@@ -82,16 +82,21 @@ class SegmentAccess:
     async def offset_by_time(self, topic: str, item: LogicQueueMappingItem, moment_ms: int) -> int:
         """The first offset at or after a moment; the end where there is none."""
         if self.is_here(item):
-            return self._broker.store.reader.offset_by_time(topic, item.queue_id, moment_ms)
+            store = self._broker.store
+            return await store.cold.look(
+                lambda: store.reader.offset_by_time(topic, item.queue_id, moment_ms)
+            )
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
         return await self._number(item, code, topic, "offset", timestamp=moment_ms)
 
     async def earliest_ms(self, topic: str, item: LogicQueueMappingItem) -> int:
         """When the first message was stored; -1 without one."""
         if self.is_here(item):
-            reader = self._broker.store.reader
+            store, reader = self._broker.store, self._broker.store.reader
             first = reader.min_offset(topic, item.queue_id)
-            return reader.store_timestamp(topic, item.queue_id, first)
+            return await store.cold.look(
+                lambda: reader.store_timestamp(topic, item.queue_id, first)
+            )
         return await self._number(item, RequestCode.GET_EARLIEST_MSG_STORETIME, topic, "timestamp")
 
     async def group_offset(self, topic: str, item: LogicQueueMappingItem, group: str) -> int | None:

@@ -3,15 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from rmqha.base.errors import MessageIllegal
 from rmqha.broker.pop.check_points import CheckPoint
 from rmqha.broker.pop.request import Handed, PopKey, encode_key, retry_mark
 from rmqha.store import properties as props
+from rmqha.store.aio.pulling import FETCHES_MAX, Pulled
 from rmqha.store.aio.reader import Reader
 from rmqha.store.record import encode_into, encoded_size
 
 _SIZE, _QUEUE_OFFSET_AT, _PLACE_AT, _PLACE_END = 4, 20, 28, 36
+
+
+class Cold(NamedTuple):
+    """What a queue has that is in no memory."""
+
+    topic: str
+    queue_id: int
+    found: Pulled
+
+
+class Fetched(NamedTuple):
+    """What was brought into memory for a pop.
+
+    Attributes:
+        times: how often.
+        topic, queue_id: of which queue at last.
+        end: where that ends in the log.
+    """
+
+    times: int
+    topic: str
+    queue_id: int
+    end: int
+
+    def and_then(self, cold: Cold) -> Fetched:
+        """What it is when this was fetched."""
+        found = cold.found
+        end = (found.missing or found.runs)[-1][-1]
+        return Fetched(self.times + 1, cold.topic, cold.queue_id, end)
+
+    def end_in(self, topic: str, queue_id: int) -> int:
+        """What a queue has before this place in the log is there."""
+        return self.end if (topic, queue_id) == (self.topic, self.queue_id) else 0
+
+    def has(self, cold: Cold) -> bool:
+        """Whether it has been fetched already, or so much that nobody waits any longer."""
+        runs = cold.found.missing or cold.found.runs
+        return self.times >= FETCHES_MAX or runs[-1][-1] <= self.end_in(cold.topic, cold.queue_id)
+
+
+NOTHING_FETCHED = Fetched(0, "", 0, 0)
 
 
 class Taken:
@@ -28,6 +71,8 @@ class Taken:
         self.rest = 0
         self.passed = False
         """Some were passed over, and more are to be looked at."""
+        self.cold: Cold | None = None
+        """What has to be fetched into memory first; no queue behind it was looked at."""
 
 
 def records_of(parts: list[memoryview]) -> Iterator[tuple[int, int, memoryview]]:

@@ -18,6 +18,7 @@ from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.remoting.topic_names import PERM_READ, retry_topic_of
+from rmqha.store.aio.pulling import Pulled
 
 _MOVED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY")
 
@@ -49,7 +50,44 @@ class PeekProcessor:
         if refusal is not None:
             return request.reply(refusal.code, refusal.remark)
         self._turn += 1
-        parts, rest = self._look(pop)
+        looked, rest = self._look(pop)
+        if any(self._pulling.is_cold(found) for _, found in looked):
+            work = self._peek_cold(connection, request, pop, looked)
+            self._broker.answers.start(work, connection, request, name="cold peek")
+            return None
+        return self._show(connection, request, pop, looked, rest)
+
+    async def _peek_cold(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        pop: PopRequest,
+        looked: list[tuple[str, Pulled]],
+    ) -> None:
+        """Show messages once they are in memory; sending them would wait for the disk."""
+        for _, found in looked:
+            await self._pulling.fetch(found)
+        # A role may have ended meanwhile, and a log been cut.
+        refusal = self._closed()
+        if refusal is not None:
+            connection.send(request.reply(refusal.code, refusal.remark))
+            return
+        answer = self._show(connection, request, pop, *self._look(pop))
+        if answer is not None:
+            connection.send(answer)
+
+    def _show(
+        self,
+        connection: Connection,
+        request: RemotingCommand,
+        pop: PopRequest,
+        looked: list[tuple[str, Pulled]],
+        rest: int,
+    ) -> RemotingCommand | None:
+        parts: list[memoryview] = []
+        for topic, found in looked:
+            parts += found.parts
+            self._broker.statistics.got(topic, pop.consumer_group, found.messages, found.size)
         fields = ext_fields(popTime=0, invisibleTime=0, reviveQid=0, restNum=rest)
         if not parts:
             return request.reply(ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", fields)
@@ -72,9 +110,9 @@ class PeekProcessor:
         checked = check_pop(pop, group, broker.topics.table.get(pop.topic), 0)
         return checked if isinstance(checked, Refusal) else None
 
-    def _look(self, pop: PopRequest) -> tuple[list[memoryview], int]:
-        """Slices of the log, and how many messages the group has not popped yet."""
-        parts: list[memoryview] = []
+    def _look(self, pop: PopRequest) -> tuple[list[tuple[str, Pulled]], int]:
+        """What queues have, by topic, and how many messages the group has not popped yet."""
+        looked: list[tuple[str, Pulled]] = []
         count = size = rest = 0
         for topic, queue_id in self._queues(pop):
             offset = self._offset(pop.consumer_group, topic, queue_id)
@@ -82,14 +120,13 @@ class PeekProcessor:
             if count >= pop.max_msg_nums or size >= BYTES_MAX:
                 continue
             found = self._read(topic, queue_id, offset, pop.max_msg_nums - count, BYTES_MAX - size)
-            parts += found[0]
-            count, size = count + found[1], size + found[2]
-            self._broker.statistics.got(topic, pop.consumer_group, found[1], found[2])
-        return parts, rest
+            looked.append((topic, found))
+            count, size = count + found.messages, size + found.size
+        return looked, rest
 
     def _read(
         self, topic: str, queue_id: int, offset: int, count_max: int, bytes_max: int
-    ) -> tuple[list[memoryview], int, int]:
+    ) -> Pulled:
         for _ in range(2):
             found = self._pulling.read(
                 topic, queue_id, offset, None, count_max=count_max, bytes_max=bytes_max,
@@ -99,7 +136,7 @@ class PeekProcessor:
             if found.status not in _MOVED:
                 break
             offset = found.next_offset
-        return found.parts, found.messages, found.size
+        return found
 
     def _queues(self, pop: PopRequest) -> Iterator[tuple[str, int]]:
         topics = self._broker.topics.table.topics

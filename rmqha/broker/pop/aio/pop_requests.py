@@ -17,7 +17,14 @@ from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delays import place
 from rmqha.broker.groups.consumers import Subscription
-from rmqha.broker.pop.aio.collected import Taken, records_of, shown_as
+from rmqha.broker.pop.aio.collected import (
+    NOTHING_FETCHED,
+    Cold,
+    Fetched,
+    Taken,
+    records_of,
+    shown_as,
+)
 from rmqha.broker.pop.aio.ordered import OrderedPops
 from rmqha.broker.pop.check_points import CheckPoint
 from rmqha.broker.pop.held import HeldPops
@@ -58,7 +65,12 @@ _MOVED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY", "NO_MATCHED_LOGIC_QUEUE")
 
 
 class Asked(NamedTuple):
-    """A pop that was checked, or with ``tells`` a question whether one would bring something."""
+    """A pop that was checked, or with ``tells`` a question whether one would bring something.
+
+    Attributes:
+        until_ms: it waits so long.
+        fetched: what was brought into memory for it.
+    """
 
     connection: Connection
     request: RemotingCommand
@@ -66,6 +78,8 @@ class Asked(NamedTuple):
     wanted: Subscription
     matches: Matches | None
     tells: bool
+    until_ms: int
+    fetched: Fetched = NOTHING_FETCHED
 
 
 class PopProcessor:
@@ -158,13 +172,26 @@ class PopProcessor:
         matches = self._broker.selectors.matches(wanted)
         if isinstance(matches, str):
             return request.reply(ResponseCode.SUBSCRIPTION_PARSE_FAILED, PARSE_FAILED)
-        asked = Asked(connection, request, pop, wanted, matches, tells)
+        until_ms = self._broker.clock.now_ms() + min(pop.poll_ms, self._poll_ms_max)
+        asked = Asked(connection, request, pop, wanted, matches, tells, until_ms)
+        self._serve_or_hold(asked)
+        return None
+
+    def _serve_or_hold(self, asked: Asked) -> None:
         try:
             if not self._serve(asked):
                 self._hold(asked)
         except (MessageIllegal, DiskFailed) as error:
-            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
-        return None
+            asked.connection.send(asked.request.reply(ResponseCode.SYSTEM_ERROR, str(error)))
+
+    async def _serve_cold(self, asked: Asked, cold: Cold) -> None:
+        """Serve once what was found is in memory; looking into it would wait for the disk."""
+        await self._pulling.fetch(cold.found)
+        refusal = self._closed()
+        if refusal is not None:
+            asked.connection.send(asked.request.reply(refusal.code, refusal.remark))
+            return
+        self._serve_or_hold(asked._replace(fetched=asked.fetched.and_then(cold)))
 
     def _closed(self) -> Refusal | None:
         role = self._broker.role
@@ -199,15 +226,23 @@ class PopProcessor:
         return queues_in_turn(pop, topics.get(pop.topic), retry, turn, in_order=pop.order)
 
     def _serve(self, asked: Asked) -> bool:
-        """Answer if there is something; raises MessageIllegal, DiskFailed."""
+        """Answer if there is something, now or once it is in memory.
+
+        Raises:
+            MessageIllegal, DiskFailed: a check point cannot be written.
+        """
         pop = asked.pop
         self._turn += 1
         revive_queue = ORDER_REVIVE_QUEUE if pop.order else self._turn % self._revive_queues
         taken = Taken(self._broker.clock.wall_ms(), revive_queue)
         for topic, queue_id in self._queues(pop, self._turn):
             self._take(asked, taken, topic, queue_id)
-            if taken.count and asked.tells:
+            if taken.cold is not None or (taken.count and asked.tells):
                 break
+        if not taken.count and taken.cold is not None:
+            work = self._serve_cold(asked, taken.cold)
+            self._broker.answers.start(work, asked.connection, asked.request, name="cold pop")
+            return True
         if not taken.count:
             if taken.passed:
                 self._look_on(pop)
@@ -236,8 +271,16 @@ class PopProcessor:
             self._keep(key, found.next_offset)
             offset = found.next_offset
             found = self._read(asked, taken, topic, queue_id, offset)
+        cold = Cold(topic, queue_id, found)
+        # Nobody looks into messages of which there is only to be told.
+        looks = found.missing or not asked.tells
+        if looks and self._pulling.is_cold(found) and not asked.fetched.has(cold):
+            taken.cold = cold
         if asked.tells:
             taken.count += found.messages
+            return
+        if taken.cold is not None and found.messages:
+            # Handed out later; what other queues have given is not held up by it.
             return
         if found.messages:
             self._hand(asked, taken, topic, queue_id, offset, found)
@@ -257,6 +300,7 @@ class PopProcessor:
             count_max=max(0, count), bytes_max=bytes_max,
             transfer=transfer_of(self._broker.near_bytes, self._broker.config.values),
             scan_max=SCAN_MAX if matches is None else matches.scan_max, matches=matches,
+            fetched_to=asked.fetched.end_in(topic, queue_id),
         )  # fmt: skip
 
     def _hand(
@@ -397,18 +441,17 @@ class PopProcessor:
 
     def _hold(self, asked: Asked) -> None:
         pop, clock = asked.pop, self._broker.clock
-        poll_ms = min(pop.poll_ms, self._poll_ms_max)
         key = self._held_key(pop)
-        if poll_ms <= 0 or self._held.is_full(key):
+        is_over = asked.until_ms <= clock.now_ms()
+        if is_over or self._held.is_full(key):
             self._nothing(
-                asked, ResponseCode.POLLING_TIMEOUT if poll_ms <= 0 else ResponseCode.POLLING_FULL
+                asked, ResponseCode.POLLING_TIMEOUT if is_over else ResponseCode.POLLING_FULL
             )
             return
         queues = [(topic.encode(), number) for topic, number in self._queues(pop, 0)]
         retry = retry_topic_of(pop.topic, pop.consumer_group)
         queues.append((retry.encode(), 0))  # it may not be there yet
-        until_ms = clock.now_ms() + poll_ms
-        for queue in self._held.hold(asked.connection.id, key, asked, until_ms, queues):
+        for queue in self._held.hold(asked.connection.id, key, asked, asked.until_ms, queues):
             self._broker.arrivals.watch(queue, self._told)
         self._timer.arm(self._held.next_deadline_ms)
 

@@ -35,7 +35,7 @@ from rmqha.remoting.old_clients import knows_static_topics
 from rmqha.remoting.topic_names import PERM_READ
 from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.statictopic.translate import PullAnswer, logical_answer
-from rmqha.store.aio.pulling import COLD_BYTES, Pulled
+from rmqha.store.aio.pulling import FETCHES_MAX, Pulled
 
 OFFSET_RESET = "OFFSET_RESET"
 FENCED = "this broker does not know its role yet"
@@ -189,24 +189,35 @@ class PullProcessor:
             return self._logical.go_on(connection, request, place)
         if pull.commits and pull.may_suspend and pull.commit_offset >= 0:
             self._commit(pull)
-        if found.lag_bytes > COLD_BYTES and not self._pulling.is_cached(found):
-            work = self._answer_cold(asked, found)
-            self._broker.answers.start(work, connection, request, name="cold pull")
-        elif not self._hold(asked, found):
-            self._answer(asked, found)
+        self._serve(asked, found, may_wait=True)
         return None
 
-    async def _answer_cold(self, asked: Asked, found: Pulled) -> None:
-        """Answer once the messages are in memory; sending them would wait for the disk."""
-        if not await self._pulling.fetch(found):
+    def _serve(self, asked: Asked, found: Pulled, *, may_wait: bool) -> None:
+        """Answer with what was found, or later: once it is in memory, or there is something."""
+        if self._pulling.is_cold(found):
+            work = self._answer_cold(asked, found, may_wait=may_wait)
+            self._broker.answers.start(work, asked.connection, asked.request, name="cold pull")
+        elif not (may_wait and self._hold(asked, found)):
             self._answer(asked, found)
-            return
-        # A role may have ended meanwhile, and a log been cut.
-        refusal = self._closed()
-        if refusal is None:
-            self._answer(asked, self._read(asked, asked.pull.queue_offset))
-        else:
-            asked.connection.send(asked.request.reply(refusal.code, refusal.remark))
+
+    async def _answer_cold(self, asked: Asked, found: Pulled, *, may_wait: bool) -> None:
+        """Answer once the messages are in memory; looking into them would wait for the disk."""
+        for _ in range(FETCHES_MAX):
+            await self._pulling.fetch(found)
+            # A role may have ended meanwhile, and a log been cut.
+            refusal = self._closed()
+            if refusal is not None:
+                asked.connection.send(asked.request.reply(refusal.code, refusal.remark))
+                return
+            pull, fetched_to = asked.pull, (found.missing or found.runs)[-1][-1]
+            if not found.messages:
+                # Nothing was wanted before what is missing, so nobody looks there again.
+                asked = asked._replace(pull=pull._replace(queue_offset=found.next_offset))
+            found = self._read(asked, asked.pull.queue_offset, fetched_to)
+            if not found.missing:
+                break
+        if not (may_wait and self._hold(asked, found)):
+            self._answer(asked, found)
 
     def _take_reset(self, asked: Asked) -> RemotingCommand | None:
         """An operator has moved the group: its consumer is told where to."""
@@ -234,7 +245,7 @@ class PullProcessor:
         if offsets.table.commit(group, topic, queue_id, pull.commit_offset, wall_ms):
             offsets.changed()
 
-    def _read(self, asked: Asked, offset: int) -> Pulled:
+    def _read(self, asked: Asked, offset: int, fetched_to: int = 0) -> Pulled:
         pull, clock = asked.pull, self._broker.clock
         begun_ms = clock.now_ms()
         found = self._pulling.read(
@@ -247,6 +258,7 @@ class PullProcessor:
             scan_max=SCAN_MAX if asked.matches is None else asked.matches.scan_max,
             transfer=transfer_of(self._broker.near_bytes, self._broker.config.values),
             matches=asked.matches,
+            fetched_to=fetched_to,
         )
         self._broker.statistics.read_took(clock.now_ms() - begun_ms)
         return found
@@ -349,9 +361,9 @@ class PullProcessor:
         while not found.messages and found.next_offset > held.offset:
             held.offset = found.next_offset
             found = self._read(held.asked, held.offset)
-        if found.messages:
+        if found.messages or found.missing:
             self._drop(held)
-            self._answer(held.asked, found)
+            self._serve(held.asked, found, may_wait=True)
 
     def _answer_now(self, held: Held[Asked]) -> None:
         """A held pull's time is over."""
@@ -364,7 +376,7 @@ class PullProcessor:
             place = asked.place
             self._once_more(asked, place.again(place.wanted.queue_offset, may_wait=False))
         else:
-            self._answer(asked, self._read(asked, asked.pull.queue_offset))
+            self._serve(asked, self._read(asked, asked.pull.queue_offset), may_wait=False)
 
     def _remapped(self, topics: frozenset[str]) -> None:
         """Queues have moved: whoever waits for one of them may find what he wants elsewhere."""

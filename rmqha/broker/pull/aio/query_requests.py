@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rmqha.base.errors import DiskFailed
+from rmqha.broker.common.aio.cold_answers import patient
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.pull.aio.ports import Broker
 from rmqha.remoting.aio.connection import Connection
@@ -36,8 +37,8 @@ class QueryProcessor:
     def handlers(self) -> Handlers:
         """By request code."""
         return {
-            RequestCode.QUERY_MESSAGE: self.query,
-            RequestCode.VIEW_MESSAGE_BY_ID: self.view,
+            RequestCode.QUERY_MESSAGE: patient(self._broker, self.query),
+            RequestCode.VIEW_MESSAGE_BY_ID: patient(self._broker, self.view),
         }
 
     def query(self, _: Connection, request: RemotingCommand) -> RemotingCommand:

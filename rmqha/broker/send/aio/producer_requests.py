@@ -4,6 +4,7 @@ Consumers send 36; to the store it is one more producer."""
 from __future__ import annotations
 
 from rmqha.base.errors import DiskFailed, MessageIllegal
+from rmqha.broker.common.aio.cold_answers import patient
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.master_services import MasterServices
@@ -46,8 +47,8 @@ class ProducerProcessor:
     def handlers(self) -> Handlers:
         """By request code."""
         return {
-            RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back,
-            RequestCode.END_TRANSACTION: self.end_transaction,
+            RequestCode.CONSUMER_SEND_MSG_BACK: patient(self._broker, self.send_back),
+            RequestCode.END_TRANSACTION: patient(self._broker, self.end_transaction),
             RequestCode.RECALL_MESSAGE: self.recall,
         }
 
