@@ -16,8 +16,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import random
 import shutil
 import subprocess
 import sys
@@ -35,10 +33,9 @@ from rmqha.runtime.aio.descriptors import count_in_use, raise_limit
 from rmqha.runtime.aio.disk import SystemDisk
 from rmqha.runtime.logs import Logger
 from rmqha.store.aio.message_store import MessageStore
-from rmqha.store.aio.pulling import Pulling
 from rmqha.store.record import Message, pack_host
 from rmqha.store.settings import StoreSettings
-from rmqha.store.transfer import Transfer
+from tests.bench.cold_looks import COLD_BYTES, COLD_COUNT, COLD_MESSAGES, cold_looks, evict
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.offset_waits import offsets
 from tests.bench.tables import machine, markdown, spread, write_json
@@ -51,10 +48,7 @@ PROPERTIES = b"KEYS\x01k\x02"
 DIRTY_QUEUES = 1_000
 CUT_RECORDS = 1_000
 QUEUES_A_TOPIC = 8
-COLD_BYTES, COLD_COUNT = 256 * 1024, 32
-COLD_MESSAGES, COLD_PULLS = 128_000, 400
 COLD_FILE_BYTES = 64 << 20
-COLD_TRANSFER = Transfer(0, COLD_COUNT, COLD_BYTES, COLD_COUNT, COLD_BYTES)
 TORN_AT = 512 << 20
 PHASE_TIMEOUT_S = 420
 PHASES = ["cut", "election", "cold", "many", "offsets"]
@@ -128,9 +122,9 @@ async def election(root: Path) -> Found:
     }
 
 
-async def cold(root: Path) -> Found:
-    """Pulls of 256 KiB at places of the log that have left the memory: not of the last three files,
-    which a start reads."""
+async def cold(root: Path, reads_per_s: int) -> Found:
+    """Pulls of 256 KiB and other looks at places of the log that have left the memory: not of the last
+    three files, which a start reads."""
     store = store_at(root, mapped_file_size_commit_log=COLD_FILE_BYTES)
     await store.open()
     body = b"b" * (COLD_BYTES // COLD_COUNT - 200)
@@ -139,35 +133,12 @@ async def cold(root: Path) -> Found:
         if number % 100 == 0:
             await store.wait_dispatched(store.max_offset)
     await store.close()
-    for path in sorted((root / "commitlog").iterdir()):
-        with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    evict(root / "commitlog")
     store = store_at(root, mapped_file_size_commit_log=COLD_FILE_BYTES)
     await store.open()
-    pulling = Pulling(store.commit_log, store.queues, store.limit, store.cold)
-    places = random.Random(1).sample(range(0, COLD_MESSAGES // 2, COLD_COUNT), COLD_PULLS)
-
-    async def pulls(first: int, *, fetches: bool) -> None:
-        for place in places[first : first + COLD_PULLS // 2]:
-            found = pulling.read(
-                "cold", 0, place, None, count_max=COLD_COUNT, bytes_max=COLD_BYTES,
-                scan_max=COLD_COUNT, transfer=COLD_TRANSFER,
-            )  # fmt: skip
-            if fetches:
-                await pulling.fetch(found)
-            b"".join(found.parts)  # as a send does
-            await asyncio.sleep(0)
-
-    in_loop, took_in_loop = await waits(pulls(0, fetches=False))
-    in_thread, took_in_thread = await waits(pulls(COLD_PULLS // 2, fetches=True))
+    found = await cold_looks(store, reads_per_s)
     await store.close()
-    name = f"{COLD_PULLS // 2} cold pulls of 256 KiB"
-    return {
-        f"{name}, read in the loop: longest wait, ms": in_loop,
-        f"{name}, read in the loop: they took, ms": took_in_loop,
-        f"{name}, fetched before: longest wait, ms": in_thread,
-        f"{name}, fetched before: they took, ms": took_in_thread,
-    }
+    return found
 
 
 async def many(root: Path, topics: int) -> Found:
@@ -226,7 +197,7 @@ def main() -> None:
         for phase in options.phases:
             folder = Path(tempfile.mkdtemp(prefix="rmqha-bench-waits-", dir=options.folder))
             try:
-                for name, value in _run(phase, folder, options.topics).items():
+                for name, value in _run(phase, folder, options).items():
                     figures.setdefault(name, []).append(value)
                     print(f"  {name}: {value:.1f}", flush=True)
             finally:
@@ -237,10 +208,13 @@ def main() -> None:
         write_json(Path(options.json), {"machine": machine(), "figures": figures})
 
 
-def _run(phase: str, folder: Path, topics: int) -> Found:
+def _run(phase: str, folder: Path, options: argparse.Namespace) -> Found:
     line = [sys.executable, "-m", "tests.bench.bench_waits", "--phase", phase]
     done = subprocess.run(
-        [*line, "--folder", str(folder), "--topics", str(topics)],
+        [
+            *line, "--folder", str(folder), "--topics", str(options.topics),
+            "--reads-per-s", str(options.reads_per_s),
+        ],
         capture_output=True, text=True, timeout=PHASE_TIMEOUT_S, check=False,
     )  # fmt: skip
     if done.returncode:
@@ -255,7 +229,7 @@ def _phase(options: argparse.Namespace) -> int:
     work: dict[str, Callable[[], Awaitable[Found]]] = {
         "cut": lambda: cut(root),
         "election": lambda: election(root),
-        "cold": lambda: cold(root),
+        "cold": lambda: cold(root, options.reads_per_s),
         "many": lambda: many(root, options.topics),
         "offsets": lambda: offsets(root),
     }
@@ -275,6 +249,10 @@ def _options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--phases", type=lambda text: text.split(","), default=PHASES,
         help=f"which of {', '.join(PHASES)}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--reads-per-s", type=int, default=0,
+        help="what the disk gives a process in the row about what has left the memory (as root)",
     )  # fmt: skip
     parser.add_argument("--folder", default=None, help="where stores go (default: temporary)")
     parser.add_argument("--json", help="keep the raw figures here")

@@ -60,9 +60,10 @@ class ColdReads:
         self._reads = asyncio.Semaphore(READS_MAX)
         self._is_watched = False
 
-    def is_far(self, begin: int) -> bool:
-        """Whether a place is so far behind the log's end that it may have left the memory."""
-        return self._log.max_offset - begin > COLD_BYTES
+    @property
+    def far_to(self) -> int:
+        """What lies before is so far behind the log's end that it may have left the memory."""
+        return self._log.max_offset - COLD_BYTES
 
     def is_cold(self, begin: int, end: int) -> bool:
         """Whether who looks at bytes of one file would have to wait for the disk."""
@@ -160,7 +161,7 @@ class ColdReads:
         Raises:
             NotInMemory: it is not there, and nobody is to wait for it.
         """
-        if not self._is_watched or not self.is_far(offset):
+        if not self._is_watched or offset >= self.far_to:
             return
         log = self._log
         buffer, start = log.file_of(offset)
@@ -190,7 +191,7 @@ class ReadAhead:
         Raises:
             DiskFailed: it cannot be read.
         """
-        if not self._cold.is_far(offset):
+        if offset >= self._cold.far_to:
             return
         # Who goes back, does so because the log was cut.
         before, self._at = self._at, offset

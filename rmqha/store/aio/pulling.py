@@ -132,7 +132,7 @@ class Pulling:
         if not runs:
             return bool(found.missing)
         # The first one is the furthest behind.
-        return self._cold.is_far(runs[0][0]) and any(self._cold.is_cold(*run) for run in runs)
+        return runs[0][0] < self._cold.far_to and any(self._cold.is_cold(*run) for run in runs)
 
     async def fetch(self, found: Pulled) -> bool:
         """Bring what was found, or has to be looked at, into memory; whether it was not there.
@@ -220,13 +220,15 @@ class Pulling:
         fetched_to: int,
         missing: list[list[int]],
     ) -> Iterator[Placed]:
+        # Records in between may have left the memory.
+        far_to = self._cold.far_to
         for unit in units:
             physical, size, code, following = unit
             asks = size != FILLER_SIZE and physical + size <= limit
             if not asks or (hashes is not None and code not in hashes):
                 yield unit
                 continue
-            if physical >= fetched_to and self._cold.is_cold(physical, physical + size):
+            if fetched_to <= physical < far_to and self._cold.is_cold(physical, physical + size):
                 self._miss(missing, unit, units, hashes)
                 return
             wanted = matches(self._slice(physical, physical + size))
@@ -246,7 +248,7 @@ class Pulling:
             if size == FILLER_SIZE or (hashes is not None and code not in hashes):
                 continue
             left -= size
-            if left < 0 or not self._cold.is_far(physical):
+            if left < 0 or physical >= self._cold.far_to:
                 break
             runs.append([physical, physical + size])
 
