@@ -12,6 +12,9 @@ import pytest
 
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.aio.replica import BrokerReplica
+from rmqha.broker.sync.aio.metadata_log import TOLD_AT_ONCE
+from rmqha.broker.topics.group_table import GroupConfig
+from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting.command import RemotingCommand
 from rmqha.store.aio.message_store import MessageStore
@@ -281,6 +284,38 @@ def test_replica_when_its_tables_are_of_no_moment_then_it_takes_its_masters(
     assert again.metadata.is_known
     assert again.topics.table.get(T) is not None
     assert again.topics.table.get("Later") is not None
+
+
+def test_tables_when_copied_from_a_java_master_then_the_next_master_tells_of_them(
+    cluster: ReplicaCluster,
+) -> None:
+    """The log has no record of them: who was down while the Java master reigned lacked them for good."""
+    old = cluster.host_of(master_of(cluster))
+    slaves = [one for one in cluster.replicas.values() if one.role is Role.SLAVE]
+    # Of two with the same log the smaller id is elected; the other one has copied nothing.
+    copier = min(slaves, key=lambda one: one.replicas.broker_id or 0)
+    names = [f"Of{number}" for number in range(TOLD_AT_ONCE + 20)]
+    for name in names:
+        copier.topics.table.put(TopicConfig(name, 4, 4), 0)
+    copier.groups.table.put(GroupConfig(GROUP, retry_max_times=3), 0)
+    copier.metadata.copied()
+    assert not copier.metadata.is_known
+    cluster.kill(old)
+    cluster.until(lambda: cluster.master() is not None, "a new master", 120_000)
+    assert master_of(cluster) is copier
+    cluster.boot(old)
+    cluster.until(cluster.in_sync, "all three", 120_000)
+    cluster.run_for(1_000)
+    for one in cluster.replicas.values():
+        assert [name for name in names if one.topics.table.get(name) is None] == []
+        group = one.groups.table.get(GROUP)
+        assert group is not None
+        assert group.retry_max_times == 3
+        assert one.metadata.is_known
+    # Once is enough: the log tells whoever comes.
+    end = master_of(cluster).store.max_offset
+    cluster.run_for(5_000)
+    assert master_of(cluster).store.max_offset == end
 
 
 def test_offsets_when_their_topic_has_ended_then_no_slave_keeps_them(

@@ -6,8 +6,8 @@ What a change does to the tables is decided in ``broker/topics/metadata.py``.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
 from rmqha.broker.common.aio.config_file import APPLIED_OFFSET
@@ -22,14 +22,20 @@ from rmqha.ha.events import PutStatus, Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.topic_names import is_system_topic
 from rmqha.runtime.logs import Logger
 from rmqha.store.aio.metadata_reader import MetadataRecord, dispatched_since, waiting_from
 from rmqha.store.metadata_records import METADATA_TOPIC, ended_property
 from rmqha.store.record import Message, pack_host
 
+ItemT = TypeVar("ItemT")
+
 NEW_TOPICS_WAITING_MAX = 256
 """Whoever sends to one new topic after the other brings more of them than queues can be made for,
 and what honest senders send meanwhile lies behind them all."""
+
+TOLD_AT_ONCE = 100
+"""Topics or groups in one record of what came from a Java master."""
 
 WATCH_MS = 100
 """Until a change is asked for again that was not safe in time."""
@@ -62,6 +68,7 @@ class MetadataLog:
         self._reigning = False
         self._offsets_from = 0
         self.is_known = False
+        self._is_untold = False
         self.on_lost: Callable[[], Awaitable[None]] = nothing
         self.on_cut: Callable[[], Awaitable[None]] = nothing
         self.set_aside = 0
@@ -119,6 +126,8 @@ class MetadataLog:
             change = self._read(record)
             if change is not None:
                 self._begin(change, record.offset, record.end)
+        if self._is_untold:
+            self._broker.tasks.start(self._tell_tables(), name="tables told")
 
     def resign(self) -> None:
         """This broker reigns no more: what is pending may be cut off its log."""
@@ -127,6 +136,32 @@ class MetadataLog:
         self._tell_remapped()
         if count:
             self._log.log("warning", "metadata_changes_undone", count=count)
+
+    def copied(self) -> None:
+        """The tables have something of a Java master's, of which no record tells."""
+        self._is_untold, self.is_known = True, False
+
+    async def _tell_tables(self) -> None:
+        """Write what is in the tables: slaves that copied nothing from the Java master follow the log.
+
+        Without it they would lack its last topics and groups for good.
+        """
+        broker = self._broker
+        topics, groups = broker.topics.table, broker.groups.table
+        names = [name for name in sorted(topics.items) if not is_system_topic(name)]
+        changes: list[Callable[[], Change]] = [
+            *(lambda part=part: Change(topics=_some(topics.items, part)) for part in _parts(names)),
+            *(
+                lambda part=part: Change(groups=_some(groups.items, part))
+                for part in _parts(sorted(groups.items))
+            ),
+        ]  # fmt: skip
+        for change in changes:
+            while self._reigning and isinstance(self.commit(change()), Refusal):
+                await broker.clock.sleep(WATCH_MS)
+        if self._reigning:
+            self._is_untold = False
+            self._log.log("info", "tables_told", topics=len(names), groups=len(groups.items))
 
     async def _truncated(self, offset: int, before: int) -> None:
         """The log's tail is gone; with a record of it, the tables must come from the master.
@@ -155,7 +190,7 @@ class MetadataLog:
         state = self._state
         state.topics_from, state.groups_from, state.mappings_from, state.accounts_from = marks
         self._state.last_end = max(marks)
-        self.is_known = True
+        self.is_known, self._is_untold = True, False
         # The own dispatcher may have been further than the master's.
         store = self._broker.store
         for record in dispatched_since(store.commit_log, store.queues, min(marks)):
@@ -405,3 +440,13 @@ class MetadataLog:
             offsets.table.forget_group(group)
         if offsets.table.changes != before:
             offsets.changed()
+
+
+def _parts(names: list[str]) -> Iterator[list[str]]:
+    for at in range(0, len(names), TOLD_AT_ONCE):
+        yield names[at : at + TOLD_AT_ONCE]
+
+
+def _some(items: Mapping[str, ItemT], names: list[str]) -> tuple[ItemT, ...]:
+    """Those that are still there, as they are now."""
+    return tuple(items[name] for name in names if name in items)

@@ -132,6 +132,7 @@ class SlaveSync:
         changed = own_topics.take(topics, vanished(self._topics_before, topics), wall_ms)
         if changed:
             broker.topics.changed()
+            self._metadata.copied()
             self._tell("topics", master, changed)
         gone = vanished(self._mappings_before, mappings)
         changed = broker.mappings.merge(mappings, gone, wall_ms)
@@ -141,6 +142,7 @@ class SlaveSync:
         own_groups.forbidden = groups.forbidden
         if changed:
             broker.groups.changed()
+            self._metadata.copied()
             self._tell("groups", master, changed)
         self._topics_before, self._groups_before = frozenset(topics.items), frozenset(groups.items)
 
