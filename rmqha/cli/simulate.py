@@ -11,6 +11,7 @@ import click
 
 from rmqha.sim.batch import Played, Run, Totals, play_batch
 from rmqha.sim.coverage import missing
+from rmqha.sim.java_peer import run_java_peer_seed
 from rmqha.sim.members_swarm import make_members_swarm, missing_happenings, run_members_seed
 from rmqha.sim.probe_swarm import SLOW_WANTED, STOPPED_WANTED, run_slow_seed, run_stopped_seed
 from rmqha.sim.replica_swarm import run_replica_seed
@@ -59,6 +60,11 @@ WANTED: dict[Run, tuple[str, ...]] = {
     help="Real replicas whose delays, timers, transactions, pops and locks are used.",
 )
 @click.option(
+    "--java-peer",
+    is_flag=True,
+    help="The same in sets of which one replica treats its tables as Java's brokers do.",
+)
+@click.option(
     "--members", is_flag=True, help="Controllers that join and leave their group, among faults."
 )
 @click.option(
@@ -96,6 +102,7 @@ def main(
     *,
     replicas: bool,
     services: bool,
+    java_peer: bool,
     members: bool,
     probes: bool,
     stopped: bool,
@@ -106,11 +113,12 @@ def main(
         raise click.UsageError("--history needs --replicas and one seed")
     runs = [run for run, asked in (
         (run_replica_seed, replicas), (run_service_seed, services), (run_members_seed, members),
-        (run_slow_seed, probes), (run_stopped_seed, stopped),
+        (run_slow_seed, probes), (run_stopped_seed, stopped), (run_java_peer_seed, java_peer),
     ) if asked]  # fmt: skip
     if len(runs) > 1:
         raise click.UsageError(
-            "--replicas, --services, --members, --probes and --stopped are different stories"
+            "--replicas, --services, --java-peer, --members, --probes and --stopped are different"
+            " stories"
         )
     run: Run = runs[0] if runs else run_seed
     if count == 1:

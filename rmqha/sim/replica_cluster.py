@@ -121,7 +121,7 @@ class ReplicaCluster(SimCluster):
         watch = SimWatch(self, host, ports["clock"]) if self.set.watched else None
         if watch is not None:
             self._watches[host] = watch
-        replica = BrokerReplica(
+        replica = self._maker(host)(
             load_config(self._properties(host), host_name=host, local_address=host, user_home="/h"),
             boot_id=f"memory-{self.memories[host]}",
             watch=watch,
@@ -132,6 +132,10 @@ class ReplicaCluster(SimCluster):
         self.replicas[host] = replica
         self._watch_confirm(host, replica)
         return replica
+
+    def _maker(self, host: str) -> Callable[..., BrokerReplica]:
+        """What makes the replica of a host."""
+        return BrokerReplica
 
     def _watch_confirm(self, host: str, replica: BrokerReplica) -> None:
         """Look at every single move: a moment later the set may be another one."""

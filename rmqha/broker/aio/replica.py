@@ -291,7 +291,7 @@ class BrokerReplica:
     def _copy_from_master(self) -> None:
         """What a slave takes from its master beside the log."""
         log = self._log
-        questions = MasterQuestions(self._client, log, self._followed)
+        questions = self._questions = MasterQuestions(self._client, log, self._followed)
         period_ms = self.config.integer("syncSlaveMetadataPeriod")
         self._slave_sync = SlaveSync(
             broker=self, metadata=self.metadata, questions=questions, log=log,

@@ -27,6 +27,9 @@ class Router:
         families: handlers by request code; of two for one code the later one counts.
         on_response: gets what clients answer to the broker's own requests.
         on_closed: told, in this order, of every connection that has ended.
+
+    Attributes:
+        handlers: by request code.
     """
 
     def __init__(
@@ -41,9 +44,9 @@ class Router:
         self._messages = messages
         self._on_response = on_response
         self._on_closed = tuple(on_closed)
-        self._handlers: dict[int, Handler] = {}
+        self.handlers: dict[int, Handler] = {}
         for family in families:
-            self._handlers.update(family)
+            self.handlers.update(family)
 
     def on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:
         """Handle the commands of one chunk, in order."""
@@ -68,7 +71,7 @@ class Router:
                 connection.answer(request, answer)
 
     def _handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        handler = self._handlers.get(request.code)
+        handler = self.handlers.get(request.code)
         if handler is None:
             return unsupported(request)
         try:
