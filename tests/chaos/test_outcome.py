@@ -73,4 +73,6 @@ def test_report_when_a_cell_is_bad_then_table_and_page_say_what() -> None:
 
 def test_report_when_read_back_then_the_same() -> None:
     assert from_json(to_json([cell()])) == [cell()]
-    assert summary([cell()]).startswith("2 rounds with 3 faults; 500 messages acknowledged, 0 of them")
+    assert summary([cell()]).startswith(
+        "2 rounds with 3 faults; 500 messages acknowledged, 0 of them"
+    )
