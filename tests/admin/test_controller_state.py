@@ -253,6 +253,22 @@ def test_import_when_an_old_controller_runs_then_nothing_is_asked(tmp_path: Path
     assert world.taken == []
 
 
+def test_import_when_somebody_does_not_say_what_it_is_then_nothing_is_asked(tmp_path: Path) -> None:
+    """It may be an old controller that wants a signature."""
+    world = World()
+
+    def signed(call: Call) -> RemotingCommand:
+        if call.command.code == 60022:
+            return call.command.reply(16, "no permission")
+        return world(call)
+
+    file = tmp_path / "state.json"
+    file.write_bytes(export(World())[0].encode())
+    with pytest.raises(Refused, match="no permission"):
+        run(f"importControllerState -a c:1 -f {file}", signed)
+    assert world.taken == []
+
+
 def test_import_when_the_master_is_at_a_newer_epoch_then_left_out(tmp_path: Path) -> None:
     """It was elected again after the export."""
     world = World()

@@ -69,7 +69,9 @@ def test_broker_when_it_speaks_for_a_set_then_only_for_its_own(code: int) -> Non
     assert why_not(check, signed(code, BROKER)) is Reason.NOT_SUPER
 
 
-@pytest.mark.parametrize("code", [1009, 1011, 318, 100, 102, 205, 216, 217, 327, 1008, 70_000])
+@pytest.mark.parametrize(
+    "code", [1009, 1011, 60013, 318, 100, 102, 205, 216, 217, 327, 1008, 70_000]
+)
 def test_change_when_no_super_user_asks_then_it_is_refused(code: int) -> None:
     """Also what nobody knows."""
     check = servers(ANN, BROKER, ROOT)

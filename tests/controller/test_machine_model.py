@@ -17,8 +17,10 @@ from rmqha.controller.metadata.events import (
     AlterSyncStateSet,
     CleanBrokerData,
     ElectMaster,
+    ImportBrokerSet,
     from_proposal,
 )
+from rmqha.remoting.broker_set_state import BrokerSetState, RegisteredReplica
 from rmqha.verify.masters import MastersProperty
 from tests.controller.metadata.driving import CLUSTER, NAME, Driver
 
@@ -81,6 +83,12 @@ class ControllerModel(RuleBasedStateMachine):
             isCleanLivingBroker=living,
         )  # fmt: skip
 
+    @rule(master=st.sampled_from([None, 1, 2]), epoch=st.integers(1, 3))
+    def import_set(self, master: int | None, epoch: int) -> None:
+        replicas = tuple(RegisteredReplica(one, f"h:{one}") for one in (1, 2, 3))
+        said = BrokerSetState(CLUSTER, NAME, 4, master, epoch, (1, 2), 5, replicas)
+        self.driver.send(60013, 99, said.encode(), brokerName=NAME)
+
     @rule(pause_ms=PAUSES)
     def wait(self, pause_ms: int) -> None:
         self.driver.pass_time(pause_ms)
@@ -123,6 +131,8 @@ class ControllerModel(RuleBasedStateMachine):
             self.masters.observe(
                 NAME, after.master_epoch, after.master_broker_id, sync_state_set_before=members
             )
+        elif isinstance(event, ImportBrokerSet) and before is None:
+            assert after.master_epoch == event.master_epoch
         elif not isinstance(event, CleanBrokerData):
             assert after.master_epoch == epoch
         self.masters.observe(NAME, after.master_epoch, after.master_broker_id)

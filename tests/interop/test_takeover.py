@@ -16,6 +16,7 @@ from rmqha.testing.real.controllers import Controllers, ReplicaInfo
 from rmqha.testing.real.processes import assert_holds, wait_until
 from rmqha.testing.real.producer import Producer, assert_nothing_lost
 from tests.interop import required
+from tests.interop.test_python_replica import PythonBroker
 
 NAME = "broker-a"
 QUIET_S = 8.0
@@ -223,3 +224,51 @@ def test_java_brokers_when_the_export_is_stale_then_taken_over_as_they_are(
             producer.wait_for_acks(100)
             assert_nothing_lost(cluster, producer, replicas=cluster.brokers)
     print(f"from brokers: longest gap {gap_s * 1000:.0f} ms, {len(producer.acked)} acknowledged")
+
+
+def test_set_of_python_and_java_brokers_when_the_controllers_are_replaced_then_no_send_fails(
+    tmp_path: Path, topic: str
+) -> None:
+    """A Python master answers the comparison as Java's does, and minds new controllers no more."""
+    required.require_classpath()
+    file = tmp_path / "state.json"
+    with Cluster(tmp_path, "dledger", brokers=0) as cluster:
+        cluster.brokers.append(PythonBroker(cluster, 1))
+        cluster.add_broker()
+        cluster.brokers.append(PythonBroker(cluster, 3))
+        cluster.start()
+        before = cluster.wait_in_sync()
+        assert cluster.master() is cluster.brokers[0]
+        pids = [broker.child.pid for broker in cluster.brokers]
+        with Producer(cluster.name_server.address, topic) as producer:
+            producer.wait_for_acks(200)
+            export(cluster, file)
+            java = cluster.controllers
+            moment = time.monotonic()
+            for node in range(len(java.nodes)):
+                java.kill(node)
+            ours = Controllers(
+                "rmqha", tmp_path / "ours", settings=FAST_CONTROLLER, ports=java.ports
+            )
+            cluster.controllers = ours
+            ours.start()
+            ours.wait_for_leader()
+            taken = take_in(cluster, file)
+            assert taken.returncode == 0, taken.stderr
+            assert_holds(
+                lambda: role(ours.replica_info(NAME)) in (None, role(before)), QUIET_S, "the master"
+            )
+            producer.wait_for_acks(200)
+            assert (producer.failures, producer.unclear) == (0, 0)
+            assert pids == [broker.child.pid for broker in cluster.brokers]
+            gap_s = producer.longest_gap_s(moment)
+            master = cluster.master()
+            moment = time.monotonic()
+            master.child.kill()
+            producer.wait_for_write_after(moment, not_by=master.address)
+            elected = ours.wait_for_master(NAME, other_than=before.master_id)
+            assert elected.master_epoch == before.master_epoch + 1
+            cluster.heal()
+            producer.wait_for_acks(100)
+            assert_nothing_lost(cluster, producer, replicas=cluster.brokers)
+    print(f"both kinds: longest gap {gap_s * 1000:.0f} ms, {len(producer.acked)} acknowledged")

@@ -86,6 +86,10 @@ def _need_stopped(state: ControllerState) -> Exchange[None]:
     """Ours may stand at the same addresses: they know a question that Java's do not.
 
     Of a group of ours that was lost none may run, in minority or not.
+
+    Raises:
+        StillRunning: one runs.
+        Refused: somebody runs there who does not say what it is.
     """
     for address in state.controllers:
         try:
@@ -94,7 +98,7 @@ def _need_stopped(state: ControllerState) -> Exchange[None]:
             continue
         except Refused as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                continue
+                raise  # somebody runs there, and does not say what it is
         else:
             group = as_object(fastjson.loads(answer.body)).get("group")
             if state.rescued_group is None or group != state.rescued_group:
