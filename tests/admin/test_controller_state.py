@@ -376,6 +376,21 @@ def test_import_when_the_file_is_none_or_lacks_the_set_then_refused(tmp_path: Pa
         take_in(world, tmp_path, content=newer)
 
 
+def test_import_when_one_set_differs_then_none_is_taken_in(tmp_path: Path) -> None:
+    """The way back is to start the old controllers; once ours have a set, both could elect for it."""
+    state = export(World())[0]
+    (one,) = state.broker_sets
+    other = replace(one, broker_name="broker-b")
+    content = replace(state, broker_sets=(one, other)).encode()
+    world = World()
+    report = take_in(world, tmp_path, content=content)
+    assert report.data == {"broker-a": "may be imported", "broker-b": "left out"}
+    assert world.taken == []
+    assert len(report.failures) == 1
+    report = take_in(world, tmp_path, "-b", "broker-a", content=content)
+    assert report.data == {"broker-a": "imported"}, "that was asked for"
+
+
 def test_import_when_sets_are_named_then_only_these(tmp_path: Path) -> None:
     """One set at a time is a way, too."""
     state = export(World())[0]

@@ -2,8 +2,8 @@
 
 Not in the Java tool. Once the old controllers are stopped nobody can change a broker's role or a
 SyncStateSet any more, so what the brokers say then is how it stays: each set is compared with its
-brokers first (1007, 907), and one that differs is left out. Then it is given to the leader (60013,
-a code of our own), which takes in no set that it knows.
+brokers first (1007, 907), and none is taken in while one differs. Then they are given to the leader
+(60013, a code of our own), which takes in no set that it knows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ def run(
     by_brokers: tuple[str, ...],
     check_only: bool,
 ) -> Exchange[Report]:
-    """Compare each set with its brokers, and have the leader take it in.
+    """Compare every set with its brokers, and have the leader take them in if none differs.
+
+    Where one differs nothing is taken in: the old controllers can still be started again, and
+    must not once ours may have elected somebody.
 
     Raises:
         click.UsageError: there is no file, or it has no such set.
@@ -59,24 +62,30 @@ def run(
             raise click.UsageError(f"the file has no broker set {name}")
     yield from _need_stopped(state)
     yield from _need_another_group(controllers, state.rescued_group)
-    rows: list[tuple[object, ...]] = []
+    wanted = [
+        one for one in state.broker_sets if not broker_names or one.broker_name in broker_names
+    ]
     failures: list[RmqhaError] = []
-    results: dict[str, str] = {}
-    for told in state.broker_sets:
-        one = told
-        if broker_names and one.broker_name not in broker_names:
-            continue
+    results = {one.broker_name: CHECKED for one in wanted}
+    compared: list[BrokerSetState] = []
+    for one in wanted:
         try:
             if one.broker_name in by_brokers:
-                one = yield from from_brokers(one)
+                compared.append((yield from from_brokers(one)))
             else:
                 yield from compare(one, unverified=one.broker_name in unverified)
-            result = CHECKED if check_only else (yield from _take_in(controllers, one))
+                compared.append(one)
         except RmqhaError as error:
             failures.append(error)
-            result = LEFT_OUT
-        results[one.broker_name] = result
-        rows.append(set_row(one, result))
+            results[one.broker_name] = LEFT_OUT
+    if not failures and not check_only:
+        for one in compared:
+            try:
+                results[one.broker_name] = yield from _take_in(controllers, one)
+            except RmqhaError as error:
+                failures.append(error)
+                results[one.broker_name] = LEFT_OUT
+    rows = [set_row(one, results[one.broker_name]) for one in wanted]
     plain = "".join(f"{name}\t{result}\n" for name, result in results.items() if result != LEFT_OUT)
     table = Table("Imported", (*COLUMNS[:-1], "Result"), rows)
     return Report(plain, results, (table,), tuple(failures))

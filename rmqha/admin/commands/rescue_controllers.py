@@ -33,7 +33,7 @@ behind the last entry here, and no id may come twice."""
 NO_MAJORITY = (
     "{} is the newest store that is left: it ends with entry {} of term {}. What was committed"
     " behind that by the lost nodes alone is gone: elections, SyncStateSets, addresses, ids,"
-    " registrations. The import compares each set with its brokers, and leaves out those that differ."
+    " registrations. The import compares each set with its brokers, and says which differ."
 )
 _STORES = ("Store", "Group", "Node", "Standing", "Term", "Last entry", "Its term", "Broker sets")
 
