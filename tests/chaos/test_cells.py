@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from rmqha.chaos.outcome import Cell
 from rmqha.chaos.report import from_json
 from rmqha.chaos.scenarios import ARTICLE
+from rmqha.testing.real.processes import wait_until
 from tests.chaos.needs import needs_disks, needs_hosts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -107,11 +110,41 @@ def test_brokers_when_all_lose_power_at_once_then_what_waited_for_the_disk_is_th
 def test_master_when_its_disk_is_full_or_stands_still_then_nothing_acknowledged_is_lost(
     tmp_path: Path,
 ) -> None:
-    """Full, it refuses; standing still, it hands over."""
+    """Full, it refuses, or ends where a queue has no room for what the log holds already; standing
+    still, it hands over."""
     code, cells, said = played(
         tmp_path, "full-disk-master", "frozen-disk-master", "--rounds", "1", "--fault-s", "4"
     )
     assert (code, [(one.lost, one.broken) for one in cells]) == (0, [([], [])] * 2), said
-    full, frozen = cells
-    assert full.elections == 0
+    _, frozen = cells
     assert frozen.elections, "a disk that stands still costs the mastership"
+
+
+@needs_hosts
+@pytest.mark.slow
+@pytest.mark.alone
+def test_command_when_it_is_killed_then_no_node_of_it_is_left(tmp_path: Path) -> None:
+    """Whoever ends it by force must not find a cluster running an hour later."""
+    place = tmp_path / "nodes"
+    command = [
+        sys.executable, "-m", "rmqha.cli.chaos", "crash-master", "--rounds", "1000", "--fault-s", "1",
+        "--folder", str(place),
+    ]  # fmt: skip
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if " 1/1000 " in line:
+                break
+        assert len(nodes_below(place)) > 6
+        process.kill()
+    wait_until(lambda: not nodes_below(place), 10.0, "the end of all nodes")
+
+
+def nodes_below(place: Path) -> list[int]:
+    """Processes whose command line names this folder."""
+    found = []
+    for one in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if any(str(place) in part for part in one.cmdline()) and one.name() != "unshare":
+                found.append(one.pid)
+    return found

@@ -24,6 +24,8 @@ NETWORK = "10.77.0"
 HUB = f"{NETWORK}.1"
 BRIDGE = "rmqha0"
 INSIDE = "RMQHA_CHAOS_INSIDE"
+NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+"""With processes of their own, too: when the command ends, even by ``kill -9``, so do all nodes."""
 PROGRAMS = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "nft": "nftables"}
 LINKS_BY = "network namespaces and nftables"
 TIMEOUT_S = 20.0
@@ -34,27 +36,22 @@ class HostsUnavailable(RmqhaError):
 
 
 def enter(arguments: Sequence[str], module: str) -> None:
-    """Run this command anew in network and mount namespaces of its own; returns where it
-    does already.
+    """Run this command anew in namespaces of its own; returns where it does already.
 
     Raises:
         HostsUnavailable: a program is missing, or namespaces are not allowed.
     """
-    if os.environ.get(INSIDE) == str(os.getpid()):
+    if os.environ.get(INSIDE) and os.getpid() == 1:
         return
     missing = {f"{name} ({where})" for name, where in PROGRAMS.items() if not shutil.which(name)}
     if missing:
         raise HostsUnavailable(f"missing programs: {', '.join(sorted(missing))}")
-    unshare = [
-        "unshare",
-        "--net",
-        "--mount",
-        *(() if os.geteuid() == 0 else ("--map-root-user", "--user")),
-    ]
+    user = () if os.geteuid() == 0 else ("--map-root-user", "--user")
+    unshare = ["unshare", *NAMESPACES, *user]
     tried = subprocess.run([*unshare, "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
         raise HostsUnavailable(f"no network namespace: {tried.stderr.strip()}")
-    environment = {**os.environ, INSIDE: str(os.getpid())}
+    environment = {**os.environ, INSIDE: "yes"}
     program = [*unshare, sys.executable, "-m", module, *arguments]
     os.execvpe(program[0], program, environment)
 
