@@ -23,8 +23,10 @@ class Round(Struct, frozen=True):
         faults: processes, or links, that it took.
         at_ms: since the cell began.
         held_ms: until it was healed.
+        noticed_ms: until a controller took the master for dead, by our controllers' logs.
         elected_ms: until the controllers named another master; None when they did not.
-        routed_ms: until the name server did.
+        writing_ms: until the new master took writes, by our brokers' logs.
+        routed_ms: until the name server named another master.
         first_ack_ms: until a message that was sent after the fault was acknowledged; None when none
             was before the end of the round.
         out_ms: the longest time without an acknowledgement, from the fault to the end of the round.
@@ -43,6 +45,8 @@ class Round(Struct, frozen=True):
     out_ms: int = 0
     back_ms: int | None = None
     whole_ms: int | None = None
+    noticed_ms: int | None = None
+    writing_ms: int | None = None
 
 
 class Cell(Struct):

@@ -13,7 +13,8 @@ import msgspec
 from rmqha.chaos.outcome import PERCENTILES, Cell, Round, percentile, totals
 
 COLUMNS = (
-    ("elected", "elected_ms"), ("routed", "routed_ms"), ("first acknowledged", "first_ack_ms"),
+    ("noticed", "noticed_ms"), ("elected", "elected_ms"), ("master writes", "writing_ms"),
+    ("routed", "routed_ms"), ("first acknowledged", "first_ack_ms"),
     ("writes out", "out_ms"), ("back after healing", "back_ms"), ("in sync after healing", "whole_ms"),
 )  # fmt: skip
 HEAT_MS_MAX = 30_000

@@ -23,6 +23,7 @@ from rmqha.chaos.aio.nodes import Kinds, Nodes
 from rmqha.chaos.aio.watch import RoutedClient, Watch, first_since
 from rmqha.chaos.outcome import Cell, Round
 from rmqha.chaos.scenarios import ON_DISKS, Fault, Kind, Members, Scenario, draw
+from rmqha.chaos.stages import told_by, with_stages
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.testing.client import ClusterClient, NotYet
@@ -129,7 +130,7 @@ class _Player:
         await self._outsider.close()
 
     async def play(self, rng: random.Random) -> None:
-        begun_ms = self._clock.now_ms()
+        begun_ms, begun_wall_ms = self._clock.now_ms(), self._clock.wall_ms()
         self._nodes.start()
         self._watch.start()
         await self._outsider.until(self._in_sync, "set in sync", START_S)
@@ -147,6 +148,9 @@ class _Player:
                 break
             await self._clock.sleep(self._course.pause_ms)
         await self._finish()
+        told = [one for text in self._nodes.outputs() for one in told_by(text.splitlines())]
+        rounds = self._cell.rounds
+        self._cell.rounds = [with_stages(one, begun_wall_ms, told) for one in rounds]
 
     async def _in_sync(self) -> bool:
         now = self._watch.now

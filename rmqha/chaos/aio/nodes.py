@@ -123,6 +123,14 @@ class Nodes:
         for child in self.children.values():
             child.kill()
 
+    def outputs(self) -> list[str]:
+        """All that each node has printed, over all of its lives."""
+        return [
+            child.log.read_text(encoding="utf-8", errors="replace")
+            for child in self.children.values()
+            if child.log.exists()
+        ]
+
     def logs(self, lines: int = 30) -> str:
         """The end of each node's log."""
         return "\n".join(child.tail(lines) for child in self.children.values())
