@@ -58,6 +58,7 @@ class Cell(Struct):
         links_by: what cuts links.
         lost: numbers of messages that were acknowledged and not found.
         bytes_equal: of the logs, compared byte by byte; None when they were not.
+        services: what clients of services came to, counted; empty where none were used.
         broken: rules that did not hold, in words; empty for a good cell.
     """
 
@@ -76,6 +77,7 @@ class Cell(Struct):
     bytes_equal: int | None = None
     elections: int = 0
     took_s: float = 0.0
+    services: dict[str, int] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
 
     @property

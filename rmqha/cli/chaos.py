@@ -81,6 +81,11 @@ def _scenarios(names: tuple[str, ...], *, matrix: bool, tour: bool) -> dict[str,
 )
 @click.option("--short", is_flag=True, help="Shorter periods until replicas are in sync again.")
 @click.option(
+    "--services",
+    is_flag=True,
+    help="Use delays, timers, transactions, pops and locks as well (brokers of ours).",
+)
+@click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A property of all brokers."
 )
 @click.option(
@@ -103,7 +108,7 @@ def _scenarios(names: tuple[str, ...], *, matrix: bool, tour: bool) -> dict[str,
 )
 def main(
     scenario: tuple[str, ...], *, matrix: bool, tour: bool, controllers: str, brokers: str, rounds: int | None,
-    fault_s: float, pause_s: float, seed: int, short: bool, settings: tuple[str, ...],
+    fault_s: float, pause_s: float, seed: int, short: bool, services: bool, settings: tuple[str, ...],
     set_controller: tuple[str, ...], history: Path | None, out: Path | None, folder: Path | None,
 ) -> None:  # fmt: skip
     """Break a cluster of three controllers, a name server and three brokers, again and again, under
@@ -120,12 +125,16 @@ def main(
         Kinds(c, b, _pairs(settings), _pairs(set_controller), short)
         for c in controllers.split(",") for b in brokers.split(",")
     ]  # fmt: skip
+    if services and brokers != "py":
+        raise click.UsageError(
+            "--services asks for what Java's brokers do not promise: --brokers py"
+        )
     if history is not None and len(cells_asked) * len(kinds) > 1:
         raise click.UsageError("--history takes one scenario on one cluster")
     try:
         enter(sys.argv[1:], MODULE)
         rounds = rounds or (len(ARTICLE) if tour else ROUNDS)
-        course = Course(rounds, int(fault_s * 1000), int(pause_s * 1000), history)
+        course = Course(rounds, int(fault_s * 1000), int(pause_s * 1000), services, history)
         cells = _run(cells_asked, kinds, seed, course, folder)
     except HostsUnavailable as error:
         raise click.ClickException(f"chaos needs hosts of its own: {error}") from error

@@ -1,6 +1,7 @@
 """Clients of a broker's services while its set fails over: delays, timers, transactions, pops, locks.
 
-Each of them goes on with whoever says that it is the master, and asks again for what it was not told
+They are the same in the simulator and in front of real processes (``chaos/aio/services.py``). Each of
+them goes on with whoever says that it is the master, and asks again for what it was not told
 where its protocol asks again. What was acknowledged is noted for ``verify/services.py``.
 """
 
@@ -64,17 +65,19 @@ class ServiceLives:
         now_s: the loop's time.
         dice: from the seed, and nobody else's.
         count: told what happened, for coverage.
+        wall_ms: the brokers' wall clock; by default that of the simulator.
     """
 
     def __init__(
         self, name: str, ask: Ask, now_s: Callable[[], float], dice: random.Random,
-        count: Callable[[str], None],
+        count: Callable[[str], None], wall_ms: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self._name = name
         self._ask = ask
         self._now_s = now_s
         self._dice = dice
         self._count = count
+        self._wall_ms = wall_ms or self._simulated_wall_ms
         self._number = 0
         self._ordered = 0
         self.promises = ServicePromises()
@@ -101,7 +104,7 @@ class ServiceLives:
             await asyncio.sleep(self._dice.choice(PAUSES_S))
             await step()
 
-    def _wall_ms(self) -> int:
+    def _simulated_wall_ms(self) -> int:
         return WALL_START_MS + int(self._now_s() * 1000)
 
     # -- requests ------------------------------------------------------------------------------------
@@ -308,8 +311,14 @@ class ServiceLives:
         self.ordered.acked = [n for n in self.ordered.acked if str(n).encode() not in lost]
         return len(lost)
 
-    async def finish(self, master: BrokerReplica) -> None:
+    async def finish(
+        self, stored: Callable[[], Awaitable[dict[bytes, int]]], open_count: Callable[[], int]
+    ) -> None:
         """All is mended and nobody sends any more: what was promised comes.
+
+        Args:
+            stored: when each message that consumers can read was stored first, by the wall clock.
+            open_count: transactions that the master takes for open, where that can be known.
 
         Raises:
             InvariantBroken: see ``verify/services.py``; or it does not come in time.
@@ -317,13 +326,13 @@ class ServiceLives:
         until_s = self._now_s() + LIMIT_S
         left = self._to_pop - self._pop_acks
         while True:
-            found = first_stored(master)
+            found = await stored()
             self.promises.check(found)
             for one in await self._pop():
                 left.discard(one.body)
                 await self._acknowledge(one)
             missing = self.promises.missing(found)
-            if not missing and not left and not len(master.services.transactions.open):
+            if not missing and not left and not open_count():
                 break
             if self._now_s() >= until_s:
                 for kind, body in missing.items():
@@ -339,7 +348,7 @@ class ServiceLives:
         self._count("services checked")
 
 
-def first_stored(master: BrokerReplica) -> dict[bytes, int]:
+async def first_stored(master: BrokerReplica) -> dict[bytes, int]:
     """When each message that consumers can read was stored first."""
     reader = master.store.reader
     found: dict[bytes, int] = {}

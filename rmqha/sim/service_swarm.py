@@ -23,7 +23,14 @@ from rmqha.sim.loop import HOST
 from rmqha.sim.replica_cluster import ReplicaCluster
 from rmqha.sim.replica_options import NAME, PORT, ReplicaOptions
 from rmqha.sim.replica_swarm import ReplicaSwarm
-from rmqha.sim.service_lives import LEVELS, PRODUCERS, TIMER_PRECISION_MS, Process, ServiceLives
+from rmqha.sim.service_lives import (
+    LEVELS,
+    PRODUCERS,
+    TIMER_PRECISION_MS,
+    Process,
+    ServiceLives,
+    first_stored,
+)
 from rmqha.sim.story import Outcome, tell
 
 TRANSACTIONS = "10.0.2.2"
@@ -115,7 +122,10 @@ class ServiceCluster(ReplicaCluster):
 
     def finish_services(self, master: str) -> None:
         """Let all come that was promised; raises InvariantBroken as ``ServiceLives.finish``."""
-        work = self.services.finish(self.replicas[master])
+        reigning = self.replicas[master]
+        work = self.services.finish(
+            lambda: first_stored(reigning), lambda: len(reigning.services.transactions.open)
+        )
         task = self.loop.create_task(work, context=self._producer_context.copy())
         while not task.done():
             self.run_for(LOOK_S * 1000)

@@ -13,6 +13,7 @@ import pytest
 from rmqha.chaos.outcome import Cell
 from rmqha.chaos.report import from_json
 from rmqha.chaos.scenarios import ARTICLE
+from rmqha.sim.service_swarm import SERVED
 from rmqha.testing.real.processes import wait_until
 from tests.chaos.needs import needs_disks, needs_hosts
 
@@ -37,11 +38,12 @@ def played(folder: Path, *arguments: str, timeout_s: float = 280) -> tuple[int, 
 def test_tour_when_the_twelve_scenarios_have_a_round_each_then_nothing_is_lost(
     tmp_path: Path,
 ) -> None:
-    """The matrix, reduced: one cluster takes a round of each."""
+    """The matrix, reduced: one cluster takes a round of each, while all services are used."""
     history = tmp_path / "history.jsonl"
     code, (cell,), said = played(
         tmp_path,
         "--tour",
+        "--services",
         "--fault-s",
         "2",
         "--pause-s",
@@ -58,6 +60,7 @@ def test_tour_when_the_twelve_scenarios_have_a_round_each_then_nothing_is_lost(
     assert cell.acknowledged > 1_000
     assert cell.consumed >= cell.acknowledged
     assert cell.bytes_equal, "logs were compared"
+    assert [name for name in SERVED if not cell.services.get(name)] == []
     assert history.stat().st_size > 0
     assert "Nothing was lost" in (tmp_path / "report.html").read_text()
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
 
 from rmqha.chaos.aio.cell import COMPARED_BYTES, equal_bytes
 from rmqha.chaos.aio.nodes import Kinds
+from rmqha.chaos.aio.services import Services
 from rmqha.chaos.aio.watch import Seen, Watch, first_since
 from rmqha.cli.chaos import main
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.testing.client import ClusterClient, SetInfo
 from rmqha.testing.workload import Ledger
+from rmqha.verify.services import DELAYED, Promise
 
 
 def log(folder: Path, *files: bytes) -> Path:
@@ -84,6 +86,10 @@ def test_mixed_set_when_made_then_one_of_three_is_javas() -> None:
         (["crash-both", "--brokers", "jraft"], "jraft: one of py, java, mixed"),
         (["crash-both", "--set", "fast"], "'fast' is not KEY=VALUE"),
         (["crash-both", "hang-both", "--history", "x"], "--history takes one scenario"),
+        (
+            ["crash-both", "--services", "--brokers", "py,mixed"],
+            "what Java's brokers do not promise",
+        ),
     ],
 )
 def test_command_when_asked_for_what_there_is_not_then_it_says_what_there_is(
@@ -93,3 +99,20 @@ def test_command_when_asked_for_what_there_is_not_then_it_says_what_there_is(
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 2
     assert told in " ".join(done.output.split())
+
+
+async def test_services_when_nobody_answers_then_what_was_promised_is_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A reader that finds nothing must not take that for nothing being owed."""
+
+    class Nobody:
+        async def master(self) -> None:
+            return None
+
+    monkeypatch.setattr("rmqha.sim.service_lives.LIMIT_S", 0.0)
+    services = Services(cast(Any, Nobody()), cast(Any, None), SystemClock(), lambda address: 0, 1)
+    services._lives.promises.promised[b"D1"] = Promise(DELAYED, 0)
+    await services.finish()
+    assert len(services.broken) == 1
+    assert "an acknowledged delayed message never came" in services.broken[0]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from rmqha.base.errors import RmqhaError
@@ -20,6 +21,7 @@ from rmqha.chaos.aio.breaker import Breaker
 from rmqha.chaos.aio.disks import Disks
 from rmqha.chaos.aio.hosts import LINKS_BY, Hosts
 from rmqha.chaos.aio.nodes import Kinds, Nodes
+from rmqha.chaos.aio.services import SETTINGS, Services
 from rmqha.chaos.aio.watch import RoutedClient, Watch, first_since
 from rmqha.chaos.outcome import Cell, Round
 from rmqha.chaos.scenarios import ON_DISKS, Fault, Kind, Members, Scenario, draw
@@ -50,12 +52,14 @@ class Course(Struct, frozen=True):
         rounds: faults, one after another.
         fault_ms: how long each holds.
         pause_ms: between two, once the set is whole.
+        services: use delays, timers, transactions, pops and locks as well.
         history: a file for what the clients did (``verify/client_history.py``); None for none.
     """
 
     rounds: int = 5
     fault_ms: int = 10_000
     pause_ms: int = 2_000
+    services: bool = False
     history: Path | None = None
 
 
@@ -89,6 +93,8 @@ async def play(
     begun_ms = clock.now_ms()
     cell = Cell(name, kinds.controllers, kinds.brokers, seed, links_by=LINKS_BY)
     cell.settings = " ".join(f"{key}={value}" for key, value in sorted(kinds.settings.items()))
+    if course.services:
+        kinds = msgspec.structs.replace(kinds, settings={**SETTINGS, **kinds.settings})
     nodes = Nodes(folder, hosts, kinds, disks)
     history = None if course.history is None else ClusterHistory(course.history, name)
     player = _Player(scenarios, cell, nodes, Breaker(nodes, hosts, disks), course, history, say)
@@ -119,12 +125,23 @@ class _Player:
         self._outsider = ClusterClient(nodes.plan, network, self._clock)
         self._client = RoutedClient(nodes.plan, network, self._clock, history)
         self._watch = Watch(self._outsider, nodes.name_server.address)
+        self._services: Services | None = None
+        if course.services:
+            self._services = Services(
+                self._client, network, self._clock, self._process_of, cell.seed
+            )
         self._loads = [
             Workload(self._client, f"chaos-{n}", PAUSE_BETWEEN_SENDS_MS, PAUSE_BETWEEN_READS_MS)
             for n in range(TOPICS)
         ]
 
+    def _process_of(self, address: str) -> int:
+        child = self._nodes.children.get(self._nodes.addresses.get(address, ""))
+        return child.pid if child is not None and child.alive else 0
+
     async def close(self) -> None:
+        if self._services is not None:
+            await self._services.close()
         await self._watch.close()
         await self._client.close()
         await self._outsider.close()
@@ -136,6 +153,8 @@ class _Player:
         await self._outsider.until(self._in_sync, "set in sync", START_S)
         for load in self._loads:
             load.start()
+        if self._services is not None:
+            self._services.start()
         for number in range(self._course.rounds):
             await self._loads[0].wait_for_acks(10, WHOLE_S)
             scenario = self._scenarios[number % len(self._scenarios)]
@@ -224,6 +243,10 @@ class _Player:
     async def _finish(self) -> None:
         """Read everything back, stop everybody, and compare the logs."""
         cell = self._cell
+        if self._services is not None:
+            await self._services.finish()
+            cell.broken += self._services.broken
+            cell.services = dict(sorted(self._services.happened.items()))
         for load in self._loads:
             try:
                 await load.stop(DRAIN_S)
