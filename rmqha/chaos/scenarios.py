@@ -37,11 +37,12 @@ class Kind(StrEnum):
     POWER_CUT = "power-cut"
     FULL_DISK = "full-disk"
     FROZEN_DISK = "frozen-disk"
+    SLOW_DISK = "slow-disk"
 
 
 ENDS = frozenset({Kind.CRASH, Kind.CUT_AND_CRASH, Kind.POWER_CUT})
 """After these a process has to be started again."""
-ON_DISKS = frozenset({Kind.POWER_CUT, Kind.FULL_DISK, Kind.FROZEN_DISK})
+ON_DISKS = frozenset({Kind.POWER_CUT, Kind.FULL_DISK, Kind.FROZEN_DISK, Kind.SLOW_DISK})
 
 
 class Scope(StrEnum):
@@ -140,7 +141,7 @@ KNOWN = (
     ),
     *(
         Scenario(kind, scope)
-        for kind in (Kind.FULL_DISK, Kind.FROZEN_DISK)
+        for kind in (Kind.FULL_DISK, Kind.FROZEN_DISK, Kind.SLOW_DISK)
         for scope in (Scope.BROKERS, Scope.MASTER, Scope.LEADER)
     ),
 )
@@ -156,7 +157,10 @@ def draw(scenario: Scenario, rng: Rng, members: Members) -> Fault | None:
     match scenario.kind:
         case Kind.POWER_CUT if scenario.scope is not Scope.MASTER:
             return Fault(scenario.kind, _hosts(scenario.scope, members))
-        case Kind.CRASH | Kind.HANG | Kind.POWER_CUT | Kind.FULL_DISK | Kind.FROZEN_DISK:
+        case (
+            Kind.CRASH | Kind.HANG | Kind.POWER_CUT
+            | Kind.FULL_DISK | Kind.FROZEN_DISK | Kind.SLOW_DISK
+        ):  # fmt: skip
             hosts = _victims(scenario.scope, rng, members)
             return None if hosts is None else Fault(scenario.kind, hosts)
         case Kind.LOSS:

@@ -62,6 +62,8 @@ class Breaker:
                 disks.cut(folder)
             case Kind.FULL_DISK:
                 disks.fill(folder)
+            case Kind.SLOW_DISK:
+                disks.slow(folder, on=True)
             case _:
                 disks.freeze(folder, on=True)
 
@@ -74,5 +76,7 @@ class Breaker:
                 disks.restore(folder)
             case Kind.FULL_DISK:
                 disks.empty(folder)
+            case Kind.SLOW_DISK:
+                disks.slow(folder, on=False)
             case _:
                 disks.freeze(folder, on=False)

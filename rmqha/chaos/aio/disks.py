@@ -1,4 +1,4 @@
-"""Disks of nodes: file systems in images, that lose power, fill up or stand still.
+"""Disks of nodes: file systems in images, that lose power, fill up, stand still or are slow.
 
 A power cut is a kill of the processes and the file system's own end (``EXT4_IOC_SHUTDOWN`` without a
 flush of its journal): what was not synced is gone when it is mounted again, as after a real one. It
@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import struct
 import subprocess
 from collections.abc import Sequence
@@ -24,6 +25,10 @@ IMAGE_BYTES = 2 << 30
 SHUTDOWN = 0x8004587D
 """``EXT4_IOC_SHUTDOWN``, ``_IOR('X', 125, __u32)``; include/uapi/linux/ext4.h."""
 NO_LOG_FLUSH = 2
+THROTTLE = Path("/sys/fs/cgroup/blkio")
+SLOW = {"write_iops": 40, "write_bps": 1 << 20}
+"""What a slow disk takes in a second: writes, and bytes."""
+PROGRAMS = "mkfs.ext4", "mount", "umount", "fsfreeze"
 FILLER = "filler"
 STEP_BYTES = 16 << 20
 TIMEOUT_S = 60.0
@@ -44,6 +49,11 @@ class Disks:
         """
         if os.geteuid() != 0:
             raise HostsUnavailable("file systems of their own need root")
+        missing = sorted(name for name in PROGRAMS if not shutil.which(name))
+        if missing:
+            raise HostsUnavailable(
+                f"missing programs: {', '.join(missing)} (e2fsprogs, util-linux)"
+            )
         image = self._image(folder)
         with image.open("wb") as file:
             file.truncate(self._size_bytes)
@@ -85,6 +95,19 @@ class Disks:
     def freeze(self, folder: Path, *, on: bool) -> None:
         """Have every write wait, or go on."""
         _run(["fsfreeze", "--freeze" if on else "--unfreeze", str(folder)])
+
+    def slow(self, folder: Path, *, on: bool) -> None:
+        """Have writes take their time, or not.
+
+        Raises:
+            HostsUnavailable: there is no version 1 of the kernel's block controller.
+        """
+        device = folder.stat().st_dev
+        for kind, most in SLOW.items():
+            limit = THROTTLE / f"blkio.throttle.{kind}_device"
+            if not limit.exists():
+                raise HostsUnavailable("slow disks need version 1 of the block controller")
+            limit.write_text(f"{os.major(device)}:{os.minor(device)} {most if on else 0}")
 
     def close(self) -> None:
         """Unmount all, and remove the images."""
