@@ -26,6 +26,8 @@ from tests.interop.go_peer import GoPeer, build
 from tests.interop.peers import PeerError
 from tests.interop.test_static_topics import our_mqadmin
 
+pytestmark = pytest.mark.timeout(600)
+
 OLD = "4.9.8"
 QUEUES = 4
 SENT = 5
@@ -38,8 +40,9 @@ KINDS: dict[str, tuple[type[JavaBroker], type[JavaBroker]]] = {
 MOVES = ("", B, A, f"{A},{B}")
 BLOCK = 10_000
 LISTED_S = 40.0
-CONSUMED_S = 60.0
-"""Clients look at the route every 30 s, and rebalance every 20 s."""
+CONSUMED_S = 120.0
+"""Clients look at the route every 30 s, rebalance every 20 s, and ask for locks every 20 s; a lock that
+is not given back holds others up for 60 s."""
 REFUSED_S = 12.0
 """A refusal comes sooner than a client's own timeout, after its retries."""
 QUIET_S = 4.0
