@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -26,7 +27,15 @@ BRIDGE = "rmqha0"
 INSIDE = "RMQHA_CHAOS_INSIDE"
 NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 """With processes of their own, too: when the command ends, even by ``kill -9``, so do all nodes."""
-PROGRAMS = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "nft": "nftables"}
+WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
+"""And it ends when whoever started it does."""
+PROGRAMS = {
+    "setpriv": "util-linux",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "ip": "iproute2",
+    "nft": "nftables",
+}
 LINKS_BY = "network namespaces and nftables"
 TIMEOUT_S = 20.0
 
@@ -53,7 +62,12 @@ def enter(arguments: Sequence[str], module: str) -> None:
         raise HostsUnavailable(f"no network namespace: {tried.stderr.strip()}")
     environment = {**os.environ, INSIDE: "yes"}
     program = [*unshare, sys.executable, "-m", module, *arguments]
-    os.execvpe(program[0], program, environment)
+    # ``unshare`` passes over SIGTERM while it waits; killed, it takes its namespaces along.
+    with subprocess.Popen([*WITH_PARENT, *program], env=environment) as inside:
+        signal.signal(signal.SIGTERM, lambda *_: inside.kill())
+        signal.signal(signal.SIGINT, lambda *_: None)  # a terminal tells the other one, too
+        code = inside.wait()
+    sys.exit(code if code >= 0 else 128 - code)
 
 
 class Hosts:
