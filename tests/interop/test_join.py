@@ -57,17 +57,20 @@ def test_messages_acked_by_the_whole_set_are_on_every_replica(cluster: Cluster, 
 
 def test_get_controller_metadata_names_group_leader_and_peers(cluster: Cluster) -> None:
     """Operators look here first; any node must answer."""
-    leader = cluster.controllers.wait_for_agreement()
-    for address in cluster.controllers.addresses:
-        shown = fields(mqadmin("getControllerMetaData", "-a", address))
-        assert [cluster.controllers.addresses[leader]] == shown["ControllerLeaderAddress"]
-        if cluster.kind == "jraft":
-            assert cluster.controllers.addresses == shown["Peer"]
-        else:
-            named = [f"n{i}:{a}" for i, a in enumerate(cluster.controllers.addresses)]
-            assert ["group1"] == shown["ControllerGroup"]
-            assert [f"n{leader}"] == shown["ControllerLeaderId"]
-            assert named == shown["Peer"]
+
+    def shows(leader: int) -> None:
+        for address in cluster.controllers.addresses:
+            shown = fields(mqadmin("getControllerMetaData", "-a", address))
+            assert [cluster.controllers.addresses[leader]] == shown["ControllerLeaderAddress"]
+            if cluster.kind == "jraft":
+                assert cluster.controllers.addresses == shown["Peer"]
+            else:
+                named = [f"n{i}:{a}" for i, a in enumerate(cluster.controllers.addresses)]
+                assert ["group1"] == shown["ControllerGroup"]
+                assert [f"n{leader}"] == shown["ControllerLeaderId"]
+                assert named == shown["Peer"]
+
+    cluster.controllers.while_one_leads(shows)
 
 
 def test_get_sync_state_set_prints_every_replica(cluster: Cluster) -> None:
@@ -164,18 +167,21 @@ def _lines(text: str) -> list[str]:
 @pytest.mark.parametrize("command", ["getControllerMetaData", "getSyncStateSet", "getBrokerEpoch"])
 def test_our_mqadmin_prints_what_javas_prints(cluster: Cluster, command: str) -> None:
     """Scripts that parse the Java tool's text must be able to change tools, on any controllers."""
-    cluster.controllers.wait_for_agreement()
     controller = cluster.controllers.addresses[0]
     arguments = {
         "getControllerMetaData": ["-a", controller],
         "getSyncStateSet": ["-a", controller, "-b", NAME],
         "getBrokerEpoch": ["-n", cluster.name_server.address, "-b", NAME],
     }[command]
-    ours = subprocess.run(
-        [sys.executable, "-m", "rmqha.cli.mqadmin", command, *arguments, "--plain"],
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
-    )
-    assert _lines(mqadmin(command, *arguments)) == _lines(ours.stdout)
+
+    def prints_the_same(_: int) -> None:
+        ours = subprocess.run(
+            [sys.executable, "-m", "rmqha.cli.mqadmin", command, *arguments, "--plain"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        assert _lines(mqadmin(command, *arguments)) == _lines(ours.stdout)
+
+    cluster.controllers.while_one_leads(prints_the_same)

@@ -14,7 +14,7 @@ import pytest
 
 from rmqha.testing.real import wire
 from rmqha.testing.real.java import CLUSTER_NAME
-from rmqha.testing.real.processes import assert_holds, wait_until
+from rmqha.testing.real.processes import WaitTimeout, assert_holds, wait_until
 from tests.interop import required
 from tests.interop.peers import PeerError
 from tests.interop.static_peer import Host, written
@@ -196,7 +196,22 @@ def test_lists_when_queues_have_moved_on_twice_then_the_first_set_forgets_them(
         hosts = stage.java.hosts(topic, QUEUES)
         return [sorted({len(one) for one in hosts[name].hosted.values()}) for name in NAMES]
 
-    wait_until(lambda: sizes(empty)[0] == [] and sizes(empty)[2] == [1], CLEANED_S, "the cleaning")
+    # After Java's tool the leader may have cleaned its list before our command asks for it. Then the
+    # command can tell the first set nothing but the leader, and the set does not know how often the
+    # queues have moved: it goes on passing clients to the leader.
+    ends = [[]] if tool == "ours" else [[], [(C, 2 * BLOCK)]]
+
+    def left() -> list[list[tuple[str, int]]]:
+        host = stage.java.hosts(empty, QUEUES)[A]
+        return [chain(host, queue) for queue in range(QUEUES) if queue in host.hosted] or [[]]
+
+    try:
+        wait_until(
+            lambda: sizes(empty)[2] == [1] and all(one in ends for one in left()), CLEANED_S,
+            "the cleaning",
+        )  # fmt: skip
+    except WaitTimeout as late:
+        raise AssertionError(f"{late}; the first set has {left()}, sizes {sizes(empty)}") from late
     assert {*stage.java.hosts(empty, QUEUES)[B].hosted} == {*range(QUEUES)}
     assert_holds(lambda: sizes(full)[2] == [3] and sizes(full)[0], 3.0, "messages keep their lists")
     stage.java.ask(f"push C-{full} G-{full} {full}")
