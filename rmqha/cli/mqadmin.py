@@ -23,6 +23,7 @@ from rmqha.admin.report import Report
 from rmqha.admin.spec import CommandSpec, Here
 from rmqha.auth.signature import Credentials
 from rmqha.base.errors import ConfigInvalid, DiskFailed, RmqhaError
+from rmqha.cli.convert_store import convert_store
 from rmqha.client.aio.exchanges import ExchangeClient
 from rmqha.client.exchange import Exchange, Unreachable
 from rmqha.remoting.aio.client import RemotingClient
@@ -265,7 +266,7 @@ main = click.Group(
             help="Speak TLS as this tls.properties says (its tls.client keys).",
         ),
     ],
-    commands=[_command(spec) for spec in ALL],
+    commands=[*(_command(spec) for spec in ALL), convert_store],
     help="Look after RocketMQ clusters, of rmqha or of Apache RocketMQ.",
     context_settings=_CONTEXT,
 )

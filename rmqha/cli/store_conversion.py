@@ -1,0 +1,365 @@
+"""The store of a stopped broker, made one of controller mode (``mqadmin convertStore``).
+
+A log of DLedger is written anew without DLedger's entries, into a folder of its own; the old one is
+only read. The store of a master or slave of old needs nothing but an epoch file, and is looked
+through before it gets one. Either way the whole log is of epoch 0, from offset 0 on: controllers
+begin with 1, so that a slave whose log goes on behind the first master's is cut like any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.progress import Progress
+
+from rmqha.base.errors import ConfigInvalid, DiskFailed, StoreDamaged
+from rmqha.ha.epochs import EpochEntry, format_epochs
+from rmqha.pipeline.commitlog.store_folder import COMMIT_LOG, EPOCH_FILE
+from rmqha.runtime.aio.disk import lock_first_byte
+from rmqha.store import dledger
+from rmqha.store.dledger import Entry, EntryWalk, NewOffsets, converted, converted_timers, place
+from rmqha.store.record import check_record
+from rmqha.store.segments import file_name, joined, starts_of
+
+EPOCHS = format_epochs([EpochEntry(0, 0)])
+UNFINISHED = ".unfinished"
+FILE_SIZE = 1 << 30
+FLUSH_BYTES = 4 << 20
+_COMMITTED = "committedIndex"
+
+
+class FileRow(NamedTuple):
+    """A file of the log as it is now.
+
+    Attributes:
+        end: physical offset behind its last message.
+        sha256: of its bytes up to there; equal for replicas whose logs are equal so far.
+    """
+
+    name: str
+    end: int
+    messages: int
+    sha256: str
+
+
+class Outcome(NamedTuple):
+    """What was converted, and into what."""
+
+    kind: str
+    store: str
+    first_index: int | None
+    last_index: int | None
+    last_term: int | None
+    files: list[FileRow]
+
+
+class Writer:
+    """Writes the files of a log, whole and durable, one after the other."""
+
+    def __init__(self, folder: Path, file_size: int) -> None:
+        self._folder = folder
+        self._size = file_size
+        self._end = dledger.BEGIN
+        self._pending = bytearray()
+        self._fd = -1
+        self._digest = hashlib.sha256()
+        self._messages = 0
+        self.files: list[FileRow] = []
+        folder.mkdir(parents=True)
+
+    @property
+    def end(self) -> int:
+        """Where the next record would begin, were there room."""
+        return self._end
+
+    def add(self, record: bytearray, offset: int, left: int) -> None:
+        """A record at the place that :func:`place` has named."""
+        if left:
+            self._write(dledger.blank(left))
+            self._close()
+            self._end = offset
+        if self._fd < 0:
+            path = self._folder / file_name(self._end)
+            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self._pending += record
+        self._messages += 1
+        self._end = offset + len(record)
+        if len(self._pending) >= FLUSH_BYTES:
+            self._write(b"")
+
+    def _write(self, more: bytes) -> None:
+        data = bytes(self._pending)
+        self._pending.clear()
+        self._digest.update(data)
+        rest = memoryview(data + more)
+        while rest:
+            rest = rest[os.write(self._fd, rest) :]
+
+    def _close(self) -> None:
+        if self._fd < 0:
+            return
+        os.ftruncate(self._fd, self._size)
+        os.fsync(self._fd)
+        os.close(self._fd)
+        start = (self._end - 1) // self._size * self._size
+        row = FileRow(file_name(start), self._end, self._messages, self._digest.hexdigest())
+        self.files.append(row)
+        self._fd, self._messages, self._digest = -1, 0, hashlib.sha256()
+
+    def close(self) -> None:
+        """End the last file."""
+        if self._fd >= 0:
+            self._write(b"")
+        self._close()
+
+
+class Log:
+    """The files of a log below a folder, mapped one at a time, as many as follow each other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        starts = starts_of(one.name for one in folder.iterdir())
+        if not starts:
+            raise ConfigInvalid(f"{folder}: there is no log")
+        self.size = (folder / file_name(starts[0])).stat().st_size
+        if self.size == 0 or joined(starts, self.size) != len(starts):
+            raise StoreDamaged(f"{folder}: files are missing between the first and the last one")
+        self.starts = starts
+        self._mapped: tuple[int, memoryview] | None = None
+
+    def view(self, start: int) -> memoryview:
+        """The bytes of a file."""
+        if self._mapped is None or self._mapped[0] != start:
+            with (self.folder / file_name(start)).open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self._mapped = (start, memoryview(mapped))
+        return self._mapped[1]
+
+    def body(self, entry: Entry) -> memoryview:
+        """The record in an entry of DLedger."""
+        start = entry.position // self.size * self.size
+        return self.view(start)[entry.body - start : entry.body - start + entry.size]
+
+    def walk(self, walk: EntryWalk, position: int) -> Iterator[Entry]:
+        """Entries of DLedger from a position on, over all files."""
+        for start in self.starts:
+            if start + self.size > position and not walk.end:
+                yield from walk.entries(self.view(start), start, max(0, position - start))
+
+
+class Wanted(NamedTuple):
+    """Which entries of a log of DLedger are taken.
+
+    Attributes:
+        first: the index to begin with; None for the first there is.
+        through_end: take what lies behind the committed entries, too.
+    """
+
+    first: int | None = None
+    through_end: bool = False
+
+
+def convert_dledger(
+    store: Path, source: Path, target: Path, file_size: int, wanted: Wanted
+) -> Outcome:
+    """Write the log of DLedger in ``source``, and what stands beside it, as a new store.
+
+    Raises:
+        ConfigInvalid: the target is there, or no entry is to be converted.
+        StoreDamaged: what was committed cannot be read.
+    """
+    made = _new_folder(store, target)
+    try:
+        outcome = _convert_into(made, store, source, file_size, wanted)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    os.rename(made, target)
+    _sync_folder(target.parent)
+    return outcome._replace(store=str(target))
+
+
+def _convert_into(made: Path, store: Path, source: Path, file_size: int, wanted: Wanted) -> Outcome:
+    log, again = Log(source / "data"), Log(source / "data")
+    offsets = NewOffsets(file_size, lambda position: again.walk(EntryWalk(), position))
+    writer = Writer(made / COMMIT_LOG, file_size)
+    committed = _committed(source)
+    walk = EntryWalk()
+    taken: list[Entry] = []
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Converting", total=len(log.starts) * log.size)
+        for entry in log.walk(walk, log.starts[0]):
+            if entry.index > committed and not wanted.through_end:
+                break
+            if wanted.first is not None and entry.index < wanted.first:
+                continue
+            taken[1:] = [entry]
+            where = place(writer.end, entry.size, file_size)
+            offsets.passed(entry, writer.end)
+            record = converted(log.body(entry), entry, where.offset, offsets)
+            writer.add(record, where.offset, where.blank)
+            bar.update(task, completed=entry.position - log.starts[0])
+    _need_whole(source, walk, committed)
+    if not taken:
+        raise ConfigInvalid(f"{source}: no entry is to be converted")
+    first, last = taken[0], taken[-1]
+    if wanted.first not in (None, first.index):
+        raise ConfigInvalid(f"{source} begins with entry {first.index}, behind {wanted.first}")
+    writer.close()
+    _copy_rest(store, made, offsets)
+    return Outcome("DLedger", str(made), first.index, last.index, last.term, writer.files)
+
+
+def _new_folder(store: Path, target: Path) -> Path:
+    """Where the new store is written until it is whole."""
+    before = store / COMMIT_LOG
+    if before.is_dir() and any(before.iterdir()):
+        raise ConfigInvalid(
+            f"{before} has messages from before DLedger; let them expire before the store is"
+            " converted, or consume them and remove the folder"
+        )
+    if target.exists():
+        raise ConfigInvalid(f"{target} is there already; name a folder that is not")
+    made = target.with_name(target.name + UNFINISHED)
+    if made.exists():
+        raise ConfigInvalid(f"{made} was left by a run that did not end; remove it")
+    return made
+
+
+def _committed(source: Path) -> int:
+    """Which entry the group is known to have committed."""
+    try:
+        lines = (source / "checkpoint").read_text().splitlines()
+        values = dict(line.split("=", 1) for line in lines if "=" in line)
+        return int(values[_COMMITTED])
+    except (OSError, KeyError, ValueError) as error:
+        raise StoreDamaged(
+            f"{source / 'checkpoint'} does not tell what was committed: {error}"
+        ) from error
+
+
+def _need_whole(source: Path, walk: EntryWalk, committed: int) -> None:
+    last = -1 if walk.last is None else walk.last.index
+    if last < committed:
+        raise StoreDamaged(
+            f"{source}: entry {committed} was committed, the log ends with {last}: "
+            f"{walk.end or 'its files end there'}"
+        )
+
+
+def _copy_rest(store: Path, made: Path, offsets: NewOffsets) -> None:
+    """Tables and timers; queues and indexes are built from the log by whoever starts first."""
+    config = store / "config"
+    if config.is_dir():
+        shutil.copytree(config, made / "config")
+    timers = store / "timerlog"
+    if timers.is_dir():
+        (made / "timerlog").mkdir()
+        for one in sorted(timers.iterdir()):
+            units = bytearray(one.read_bytes())
+            converted_timers(units, offsets)
+            (made / "timerlog" / one.name).write_bytes(units)
+        if (store / "timerwheel").is_file():
+            shutil.copyfile(store / "timerwheel", made / "timerwheel")
+    (made / EPOCH_FILE).write_bytes(EPOCHS)
+    for path in made.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        else:
+            _sync_folder(path)
+
+
+def _sync_folder(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def adopt(store: Path) -> Outcome:
+    """Look through the log of a master or slave of old, and give it an epoch file.
+
+    Raises:
+        ConfigInvalid: it has epochs already.
+        StoreDamaged: a record in its middle cannot be read.
+    """
+    epochs = store / EPOCH_FILE
+    if epochs.exists():
+        raise ConfigInvalid(f"{epochs} is there: this store is one of controller mode already")
+    log = Log(store / COMMIT_LOG)
+    files: list[FileRow] = []
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        for start in bar.track(log.starts, description="Reading"):
+            row, reason = _look_through(log, start)
+            files.append(row)
+            if reason and start != log.starts[-1] and not _is_empty_behind(log, start):
+                raise StoreDamaged(f"{log.folder / row.name}, offset {row.end}: {reason}")
+            if reason:
+                break
+    epochs.write_bytes(EPOCHS)
+    with epochs.open("rb") as file:
+        os.fsync(file.fileno())
+    _sync_folder(store)
+    return Outcome("master and slave", str(store), None, None, None, files)
+
+
+def _look_through(log: Log, start: int) -> tuple[FileRow, str]:
+    """A file's messages, and why they end before its blank; empty if they do not."""
+    view, at, count = log.view(start), 0, 0
+    while True:
+        head = check_record(view, at, len(view), start + at, check_crc=True)
+        if head.size <= 0:
+            break
+        at, count = at + head.size, count + 1
+    digest = hashlib.sha256(view[:at]).hexdigest()
+    return FileRow(file_name(start), start + at, count, digest), head.reason
+
+
+def _is_empty_behind(log: Log, start: int) -> bool:
+    """Whether all later files hold no record: they were made for what was to come."""
+    later = (one for one in log.starts if one > start)
+    return all(
+        check_record(log.view(one), 0, log.size, one, check_crc=False).size < 0 for one in later
+    )
+
+
+def convert(store: Path, output: Path | None, file_size: int, wanted: Wanted) -> Outcome:
+    """Convert a store, whichever kind it is.
+
+    Args:
+        output: the new store, for a log of DLedger; None where it is converted in place.
+        file_size: mappedFileSizeCommitLog of the new store, in bytes.
+
+    Raises:
+        RmqhaError: it cannot be; nothing of it was changed.
+    """
+    if not store.is_dir():
+        raise ConfigInvalid(f"{store}: there is no such folder")
+    lock = lock_first_byte(str(store / "lock"))
+    try:
+        groups = sorted(one for one in store.glob("dledger-*") if (one / "data").is_dir())
+        if len(groups) > 1:
+            names = ", ".join(one.name for one in groups)
+            raise ConfigInvalid(f"{store} has logs of several nodes: {names}; keep one")
+        if groups:
+            if output is None:
+                raise ConfigInvalid("-o names the folder of the new store")
+            return convert_dledger(store, groups[0], output, file_size, wanted)
+        if output is not None or wanted != Wanted():
+            raise ConfigInvalid(
+                f"{store} has no log of DLedger; it is converted where it is, without -o"
+            )
+        return adopt(store)
+    except OSError as error:
+        raise DiskFailed(f"{error.filename or store}: {error.strerror}") from error
+    finally:
+        os.close(lock)
