@@ -47,10 +47,10 @@ from rmqha.controller.metadata.election_memory import ElectionMemory
 from rmqha.controller.metadata.election_stages import ElectionStages
 from rmqha.controller.metadata.events import (
     STATE_RECORDS,
-    AlterSyncStateSet,
-    ApplyBrokerId,
-    ElectMaster,
+    BrokerIdTaken,
     Event,
+    MasterElected,
+    SyncStateSetAltered,
 )  # fmt: skip
 from rmqha.controller.metadata.fields import broker_id_field
 from rmqha.controller.metadata.lanes import Lanes, Work
@@ -366,7 +366,7 @@ class ControllerMachine:
         applied = apply(self.state, what, tell=own and self._telling.may_tell(now_ms))
         for identity in touched:
             self.liveness.registration_changed(identity)
-        if isinstance(what, ElectMaster) and applied.changed:
+        if isinstance(what, MasterElected) and applied.changed:
             self._elections.committed(now_ms, what, self._settings.renotify_window_ms)
             self.stages.applied(
                 now_ms, what.broker_name, what.new_master_broker_id, what.master_epoch,
@@ -390,14 +390,14 @@ class ControllerMachine:
         self, now_ms: int, work: Work, decision: Decision, old_master: BrokerId | None
     ) -> list[ControllerEffect]:
         """After a commit: count, announce, and hear the broker that just got its id."""
-        if isinstance(decision.event, AlterSyncStateSet):
+        if isinstance(decision.event, SyncStateSetAltered):
             return []
         self._elections.count(self.state, work, decision.code)
         event = decision.event
         waited_for = work.request is not None and not work.abandoned
-        if isinstance(event, ApplyBrokerId) and work.request is not None and waited_for:
+        if isinstance(event, BrokerIdTaken) and work.request is not None and waited_for:
             self._hear_sender(now_ms, work.request)
-        if not isinstance(event, ElectMaster):
+        if not isinstance(event, MasterElected):
             return []
         asker = None
         if work.request is not None and waited_for and event.trigger == "broker":

@@ -20,12 +20,12 @@ from rmqha.remoting.command import RemotingCommand
 from tests.admin.driving import HERE, drive, run
 
 ELECTED = (
-    ev.ApplyBrokerId("C", "broker-a", "b1:1", BrokerId(1), "b1:1;1"),
-    ev.ApplyBrokerId("C", "broker-a", "b2:1", BrokerId(2), "b2:1;1"),
-    ev.ElectMaster("broker-a", BrokerId(1), 1, "broker", "asked", False),
-    ev.AlterSyncStateSet("broker-a", (BrokerId(1), BrokerId(2)), 2),
+    ev.BrokerIdTaken("C", "broker-a", "b1:1", BrokerId(1), "b1:1;1"),
+    ev.BrokerIdTaken("C", "broker-a", "b2:1", BrokerId(2), "b2:1;1"),
+    ev.MasterElected("broker-a", BrokerId(1), 1, "broker", "asked", False),
+    ev.SyncStateSetAltered("broker-a", (BrokerId(1), BrokerId(2)), 2),
 )
-NEXT = ev.ElectMaster("broker-a", BrokerId(2), 2, "controller", "scan", False)
+NEXT = ev.MasterElected("broker-a", BrokerId(2), 2, "controller", "scan", False)
 
 
 def store(*events: ev.Event, group: str = "g", node: str = "n0", term: int = 1) -> dict[str, bytes]:

@@ -53,8 +53,8 @@ def filled(sets: int) -> ControllerMachine:
         for broker_id in IDS:
             address = f"10.0.{number % 250}.{broker_id}:10911"
             code = f"{address};1700000000000"
-            _commit(one, ev.ApplyBrokerId(CLUSTER, name, address, broker_id, code))
-        _commit(one, ev.ElectMaster(name, IDS[0], 1, "broker", "first", False))
+            _commit(one, ev.BrokerIdTaken(CLUSTER, name, address, broker_id, code))
+        _commit(one, ev.MasterElected(name, IDS[0], 1, "broker", "first", False))
     return one
 
 
@@ -75,7 +75,7 @@ def alter(
     for number in range(count):
         name = name_of(number % active)
         epochs[name] += 1
-        event = ev.AlterSyncStateSet(name, IDS[: 1 + number % 3], epochs[name])
+        event = ev.SyncStateSetAltered(name, IDS[: 1 + number % 3], epochs[name])
         index = one.applied_index + 1 + len(committed)
         committed.append(Committed(index, ev.to_proposal(1, index, event)))
         if marks_every and number % marks_every == marks_every - 1:
@@ -123,7 +123,7 @@ async def snapshot_blocks_ms(one: ControllerMachine, folder: Path) -> tuple[floa
 def write_log(folder: Path, entries: int, a_frame: int) -> None:
     """A log of ``entries`` changes behind a snapshot at 1, ``a_frame`` of them for one sync."""
     data = [
-        ev.to_proposal(1, i, ev.AlterSyncStateSet(name_of(i % 1000), IDS, i // 1000 + 2))
+        ev.to_proposal(1, i, ev.SyncStateSetAltered(name_of(i % 1000), IDS, i // 1000 + 2))
         for i in range(1000)
     ]
     opening = [layout.open_record("group", "n0", HardState(1, "n0")), (layout.ENTRY, 1, 1, b"")]

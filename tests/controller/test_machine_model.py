@@ -14,10 +14,10 @@ from rmqha.controller.machine import (
     SnapshotLoaded,
 )
 from rmqha.controller.metadata.events import (
-    AlterSyncStateSet,
-    CleanBrokerData,
-    ElectMaster,
-    ImportBrokerSet,
+    BrokerDataCleaned,
+    BrokerSetImported,
+    MasterElected,
+    SyncStateSetAltered,
     from_proposal,
 )
 from rmqha.remoting.broker_set_state import BrokerSetState, RegisteredReplica
@@ -118,7 +118,7 @@ class ControllerModel(RuleBasedStateMachine):
         before = self.replayed.state.sets.get(NAME)
         members = () if before is None else before.sync_state_set
         epoch = 0 if before is None else before.master_epoch
-        if isinstance(event, AlterSyncStateSet):
+        if isinstance(event, SyncStateSetAltered):
             assert before is not None
             assert set(event.new_sync_state_set) <= set(before.replicas)
         self.replayed.step(0, Committed(self.seen, record))
@@ -126,14 +126,14 @@ class ControllerModel(RuleBasedStateMachine):
         if after is None:
             self.masters.forget(NAME)
             return
-        if isinstance(event, ElectMaster):
+        if isinstance(event, MasterElected):
             assert after.master_epoch > epoch, "each election spends an epoch"
             self.masters.observe(
                 NAME, after.master_epoch, after.master_broker_id, sync_state_set_before=members
             )
-        elif isinstance(event, ImportBrokerSet) and before is None:
+        elif isinstance(event, BrokerSetImported) and before is None:
             assert after.master_epoch == event.master_epoch
-        elif not isinstance(event, CleanBrokerData):
+        elif not isinstance(event, BrokerDataCleaned):
             assert after.master_epoch == epoch
         self.masters.observe(NAME, after.master_epoch, after.master_broker_id)
 

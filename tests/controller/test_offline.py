@@ -126,8 +126,8 @@ def snapshot(index: int, event: ev.Event, group: Members | None = None) -> tuple
     return f"{index:020d}.snapshot", encoder.content()
 
 
-def registered(broker_id: int) -> ev.ApplyBrokerId:
-    return ev.ApplyBrokerId("C", "a", f"h:{broker_id}", BrokerId(broker_id), "h;1")
+def registered(broker_id: int) -> ev.BrokerIdTaken:
+    return ev.BrokerIdTaken("C", "a", f"h:{broker_id}", BrokerId(broker_id), "h;1")
 
 
 def test_store_when_the_group_has_changed_then_that_is_no_event() -> None:

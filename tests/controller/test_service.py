@@ -15,7 +15,7 @@ from rmqha.controller import machine
 from rmqha.controller.aio import service
 from rmqha.controller.metadata import snapshot
 from rmqha.controller.metadata.apply import apply
-from rmqha.controller.metadata.events import ApplyBrokerId
+from rmqha.controller.metadata.events import BrokerIdTaken
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -452,7 +452,7 @@ def test_state_when_a_node_has_another_then_it_stops_and_the_others_go_on(
     wrong = cluster.controllers[host].machine
     assert wrong.digests.compared > 0
     monkeypatch.setattr(cluster.states, "applied", lambda *_: None)  # It would be the first to see.
-    apply(wrong.state, ApplyBrokerId("SimCluster", "set-0", "b99:10911", BrokerId(99), "code"))
+    apply(wrong.state, BrokerIdTaken("SimCluster", "set-0", "b99:10911", BrokerId(99), "code"))
     epoch = cluster.epoch()
     cluster.kill(cluster.master().host)
     with pytest.raises(InvariantBroken, match="this node's state differs from its leader's"):

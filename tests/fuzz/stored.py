@@ -25,8 +25,8 @@ from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.broker.topics.metadata_change import Change
 from rmqha.broker.topics.topic_table import TopicTable
 from rmqha.controller.metadata.events import (
-    AlterSyncStateSet,
-    ApplyBrokerId,
+    BrokerIdTaken,
+    SyncStateSetAltered,
     from_entry,
     from_proposal,
     to_proposal,
@@ -268,8 +268,8 @@ STATE = join_snapshot(
     7, MetadataState.from_snapshot([["c", "b", 2, [], [[1, "a:1", "x"]], 1, 1, [1], 1]])
 )
 EVENTS = (
-    to_proposal(1, 2, ApplyBrokerId("c", "b", "a:1", BrokerId(1), "x")),
-    to_proposal(1, 2, AlterSyncStateSet("b", (BrokerId(1),), 2)),
+    to_proposal(1, 2, BrokerIdTaken("c", "b", "a:1", BrokerId(1), "x")),
+    to_proposal(1, 2, SyncStateSetAltered("b", (BrokerId(1),), 2)),
 )
 SNAPSHOTS = tuple(
     __import__("msgpack").packb((1, "g", 7, 1, data), use_bin_type=True) for data in (STATE, b"")

@@ -13,7 +13,7 @@ from rmqha.controller.aio.notifier import Notifier
 from rmqha.controller.machine import ControllerMachine
 from rmqha.controller.metadata import announce, decide_elect, elect, lanes
 from rmqha.controller.metadata.decision import Decision
-from rmqha.controller.metadata.events import ElectMaster
+from rmqha.controller.metadata.events import MasterElected
 from rmqha.controller.scan import Scan
 from rmqha.remoting.codes import ResponseCode
 from tests.javabugs.mutant import Mutant
@@ -49,7 +49,7 @@ def _blindly(state: Any, context: Any, request: Any, honest: Any) -> Any:
     broker_set = state.sets.get(request.broker_name)
     if broker_set is None or broker_set.master_epoch or request.asker is None:
         return honest(state, context, request)
-    event = ElectMaster(
+    event = MasterElected(
         broker_set.broker_name, request.asker, 1, request.trigger, request.reason, False
     )
     return Decision(ResponseCode.SUCCESS, event=event)
@@ -125,7 +125,7 @@ def elections_without_a_change_spend_an_epoch(patch: pytest.MonkeyPatch) -> None
     honest = decide_elect._kept
 
     def anew(broker_set: Any) -> Any:
-        event = ElectMaster(
+        event = MasterElected(
             broker_set.broker_name, broker_set.master_broker_id, broker_set.master_epoch + 1,
             "broker", "asked", False,
         )  # fmt: skip

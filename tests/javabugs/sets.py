@@ -12,7 +12,7 @@ from rmqha.controller import machine
 from rmqha.controller.metadata import apply, decide_alter, decide_clean, decide_register, elect
 from rmqha.controller.metadata.decide import WRITES
 from rmqha.controller.metadata.decision import Decision
-from rmqha.controller.metadata.events import CleanBrokerData
+from rmqha.controller.metadata.events import BrokerDataCleaned
 from rmqha.ha.sync_state_set import SyncStateSet
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from tests.javabugs.mutant import Mutant
@@ -67,10 +67,10 @@ def cleaned_masters_stay(patch: pytest.MonkeyPatch) -> None:
 def cleaning_the_living_takes_the_set(patch: pytest.MonkeyPatch) -> None:
     """``isCleanLivingBroker`` drops everything, whatever ids are named."""
 
-    def everything(name: str, ids: Any) -> CleanBrokerData:
-        return CleanBrokerData(name, None)
+    def everything(name: str, ids: Any) -> BrokerDataCleaned:
+        return BrokerDataCleaned(name, None)
 
-    patch.setattr(decide_clean, "CleanBrokerData", everything)
+    patch.setattr(decide_clean, "BrokerDataCleaned", everything)
 
 
 def cleaning_believes_the_cluster(patch: pytest.MonkeyPatch) -> None:

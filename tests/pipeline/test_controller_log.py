@@ -14,12 +14,12 @@ from rmqha.base.errors import ConfigInvalid
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.apply import apply
 from rmqha.controller.metadata.events import (
-    AlterSyncStateSet,
-    ApplyBrokerId,
-    ElectMaster,
+    BrokerIdTaken,
     Event,
+    MasterElected,
     StateCompared,
     StateMarked,
+    SyncStateSetAltered,
     to_mark,
     to_proposal,
 )
@@ -36,11 +36,11 @@ GROUP, NODE = "group1", "n0"
 ONE, TWO = BrokerId(1), BrokerId(2)
 STORY: tuple[Event | None, ...] = (
     None,
-    ApplyBrokerId("c", "broker-a", "127.0.0.1:10", ONE, "code1"),
-    ElectMaster("broker-a", ONE, 1, "broker", "first", unclean=False),
-    ApplyBrokerId("c", "broker-a", "127.0.0.1:20", TWO, "code2"),
-    AlterSyncStateSet("broker-a", (ONE, TWO), 2),
-    ElectMaster("broker-a", TWO, 2, "controller", "master_inactive", unclean=False),
+    BrokerIdTaken("c", "broker-a", "127.0.0.1:10", ONE, "code1"),
+    MasterElected("broker-a", ONE, 1, "broker", "first", unclean=False),
+    BrokerIdTaken("c", "broker-a", "127.0.0.1:20", TWO, "code2"),
+    SyncStateSetAltered("broker-a", (ONE, TWO), 2),
+    MasterElected("broker-a", TWO, 2, "controller", "master_inactive", unclean=False),
 )
 """What entries 1 to 6 hold; the first one opens the term."""
 
@@ -169,7 +169,7 @@ def test_state_records_when_in_the_log_then_rows_of_their_own(tmp_path: Path, wr
     digest = "0" * 16 if wrong else state_at(len(STORY)).packed.digest()
     records = [to_mark(StateMarked(1)), to_mark(StateCompared(7, digest))]
     extra = [frame(at + 1, (layout.ENTRY, at, 1, one)) for at, one in enumerate(records, 7)]
-    change = ElectMaster("broker-a", ONE, 9, "admin", "", unclean=False)
+    change = MasterElected("broker-a", ONE, 9, "admin", "", unclean=False)
     write_segment(tmp_path, [*story_frames(), *extra, frame(10, entry(9, 1, change))])
     marked, compared, _ = rows(tmp_path)[-3:]
     assert (marked.kind, marked.broker_set, marked.fields) == ("StateMarked", None, '{"term":1}')
@@ -185,7 +185,7 @@ def test_members_when_the_group_has_changed_then_a_row_and_the_state_goes_on(
 ) -> None:
     """Taken for damage, the first change of the group would end what is known of the state."""
     group = Members((Member("n0", "h", 1), Member("n9", "h", 9, False)))
-    change = ElectMaster("broker-a", ONE, 9, "admin", "", unclean=False)
+    change = MasterElected("broker-a", ONE, 9, "admin", "", unclean=False)
     named = frame(8, (layout.ENTRY, 7, 1, encode_members(group)))
     write_segment(tmp_path, [*story_frames(), named, frame(9, entry(8, 1, change))])
     row = rows(tmp_path)[-2]

@@ -18,13 +18,14 @@ from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note
 from rmqha.controller.metadata.election_records import ElectionRecord, Why
 from rmqha.controller.metadata.events import (
-    AlterSyncStateSet,
-    ApplyBrokerId,
-    CleanBrokerData,
-    ElectMaster,
+    BrokerAddressUpdated,
+    BrokerDataCleaned,
+    BrokerIdTaken,
+    BrokerSetImported,
     Event,
-    ImportBrokerSet,
-    UpdateBrokerAddress,
+    MasterElected,
+    SyncStateSetAltered,
+    kind_of,
 )
 from rmqha.controller.metadata.imported import imported_set
 from rmqha.controller.metadata.state import BrokerSet, MetadataState, Replica
@@ -54,7 +55,7 @@ def apply(state: MetadataState, event: Event, *, tell: bool = True) -> Applied:
         InvariantBroken: when the result would break a safety rule.
     """
     match event:
-        case AlterSyncStateSet() | ElectMaster() | CleanBrokerData() | UpdateBrokerAddress():
+        case SyncStateSetAltered() | MasterElected() | BrokerDataCleaned() | BrokerAddressUpdated():
             broker_set = state.sets.get(event.broker_name)
             if broker_set is None:
                 return _ignored(event, "unknown broker set")
@@ -63,9 +64,9 @@ def apply(state: MetadataState, event: Event, *, tell: bool = True) -> Applied:
             if event.broker_name in state.sets:
                 _check(broker_set)
             return applied
-        case ApplyBrokerId():
+        case BrokerIdTaken():
             return _apply_broker_id(state, event)
-        case ImportBrokerSet():
+        case BrokerSetImported():
             return _import_broker_set(state, event)
         case _:
             assert_never(event)
@@ -74,27 +75,27 @@ def apply(state: MetadataState, event: Event, *, tell: bool = True) -> Applied:
 def _apply_to_set(
     state: MetadataState,
     broker_set: BrokerSet,
-    event: AlterSyncStateSet | ElectMaster | CleanBrokerData | UpdateBrokerAddress,
+    event: SyncStateSetAltered | MasterElected | BrokerDataCleaned | BrokerAddressUpdated,
     tell: bool,
 ) -> Applied:
     match event:
-        case AlterSyncStateSet():
+        case SyncStateSetAltered():
             return _alter_sync_state_set(broker_set, event, tell)
-        case ElectMaster():
+        case MasterElected():
             old_master = broker_set.master_broker_id
             applied = _elect_master(broker_set, event)
             if applied.changed and event.why is not None:
                 _remember(state, broker_set, event, event.why, old_master)
             return applied
-        case CleanBrokerData():
+        case BrokerDataCleaned():
             return _clean(state, broker_set, event)
-        case UpdateBrokerAddress():
+        case BrokerAddressUpdated():
             return _update_address(broker_set, event)
         case _:
             assert_never(event)
 
 
-def _apply_broker_id(state: MetadataState, event: ApplyBrokerId) -> Applied:
+def _apply_broker_id(state: MetadataState, event: BrokerIdTaken) -> Applied:
     broker_set = state.sets.get(event.broker_name)
     if broker_set is None:
         broker_set = BrokerSet(event.cluster_name, event.broker_name)
@@ -115,7 +116,7 @@ def _apply_broker_id(state: MetadataState, event: ApplyBrokerId) -> Applied:
     return Applied(True, Note("broker_registered", facts=facts))
 
 
-def _import_broker_set(state: MetadataState, event: ImportBrokerSet) -> Applied:
+def _import_broker_set(state: MetadataState, event: BrokerSetImported) -> Applied:
     if event.broker_name in state.sets:
         return _ignored(event, "known broker set")
     broker_set = imported_set(event)
@@ -135,7 +136,7 @@ def _import_broker_set(state: MetadataState, event: ImportBrokerSet) -> Applied:
     return Applied(True, Note("broker_set_imported", "warning", facts))
 
 
-def _alter_sync_state_set(broker_set: BrokerSet, event: AlterSyncStateSet, tell: bool) -> Applied:
+def _alter_sync_state_set(broker_set: BrokerSet, event: SyncStateSetAltered, tell: bool) -> Applied:
     if event.sync_state_set_epoch <= broker_set.sync_state_set_epoch:
         return _ignored(event, "stale SyncStateSet epoch")
     old = broker_set.sync_state_set
@@ -154,7 +155,7 @@ def _alter_sync_state_set(broker_set: BrokerSet, event: AlterSyncStateSet, tell:
     return Applied(True, Note("sync_state_set_changed", facts=facts))
 
 
-def _elect_master(broker_set: BrokerSet, event: ElectMaster) -> Applied:
+def _elect_master(broker_set: BrokerSet, event: MasterElected) -> Applied:
     if event.master_epoch <= broker_set.master_epoch:
         return _ignored(event, "stale master epoch")
     elected = event.new_master_broker_id
@@ -187,7 +188,7 @@ def _elect_master(broker_set: BrokerSet, event: ElectMaster) -> Applied:
 def _remember(
     state: MetadataState,
     broker_set: BrokerSet,
-    event: ElectMaster,
+    event: MasterElected,
     why: Why,
     old_master: BrokerId | None,
 ) -> None:
@@ -217,7 +218,7 @@ def _forget_elections(state: MetadataState, broker_set: BrokerSet, count: int) -
     broker_set.elections = broker_set.elections[count:]
 
 
-def _clean(state: MetadataState, broker_set: BrokerSet, event: CleanBrokerData) -> Applied:
+def _clean(state: MetadataState, broker_set: BrokerSet, event: BrokerDataCleaned) -> Applied:
     if event.broker_ids is None:
         gone = tuple(sorted(broker_set.replicas))
     else:
@@ -256,7 +257,7 @@ def _forget_members(
         broker_set.master_epoch += 1
 
 
-def _update_address(broker_set: BrokerSet, event: UpdateBrokerAddress) -> Applied:
+def _update_address(broker_set: BrokerSet, event: BrokerAddressUpdated) -> Applied:
     replica = broker_set.replicas.get(event.broker_id)
     if replica is None:
         return _ignored(event, "unknown broker id")
@@ -271,7 +272,7 @@ def _update_address(broker_set: BrokerSet, event: UpdateBrokerAddress) -> Applie
 
 
 def _ignored(event: Event, why: str) -> Applied:
-    facts = {"type": type(event).__name__, "broker_name": event.broker_name, "why": why}
+    facts = {"type": kind_of(event), "broker_name": event.broker_name, "why": why}
     return Applied(False, Note("event_ignored", "warning", facts))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decision import Context, Decision
-from rmqha.controller.metadata.events import AlterSyncStateSet
+from rmqha.controller.metadata.events import SyncStateSetAltered
 from rmqha.controller.metadata.fields import int_field, long_field, parse_sync_state_set
 from rmqha.controller.metadata.state import BrokerSet, MetadataState, sync_state_set_body
 from rmqha.remoting.codes import ResponseCode
@@ -47,7 +47,7 @@ def decide_alter_sync_state_set(
         ResponseCode.SUCCESS,
         ext_fields={"newSyncStateSetEpoch": str(epoch)},
         body=sync_state_set_body(members, epoch),
-        event=AlterSyncStateSet(broker_set.broker_name, members, epoch),
+        event=SyncStateSetAltered(broker_set.broker_name, members, epoch),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decision import Context, Decision
-from rmqha.controller.metadata.events import CleanBrokerData
+from rmqha.controller.metadata.events import BrokerDataCleaned
 from rmqha.controller.metadata.fields import flag_field
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
 from rmqha.remoting.codes import ResponseCode
@@ -42,7 +42,7 @@ def decide_clean_broker_data(
         ids.append(broker_id)
     if broker_set is None:
         return _refused(f"Broker {name} is not existed,clean broker data failure.")
-    event = CleanBrokerData(name, tuple(sorted(set(ids))) if texts else None)
+    event = BrokerDataCleaned(name, tuple(sorted(set(ids))) if texts else None)
     nothing_to_do = texts and not any(broker_id in broker_set.replicas for broker_id in ids)
     return Decision(ResponseCode.SUCCESS, event=None if nothing_to_do else event)
 

@@ -22,7 +22,7 @@ from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import Context, Decision, LiveInfo
 from rmqha.controller.metadata.elect import elect
 from rmqha.controller.metadata.election_records import Why
-from rmqha.controller.metadata.events import ElectMaster
+from rmqha.controller.metadata.events import MasterElected
 from rmqha.controller.metadata.fields import broker_id_field, flag_field
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
 from rmqha.controller.metadata.why_elected import Ballot, candidates
@@ -122,7 +122,7 @@ def _ballot(
 def _explained(decision: Decision, context: Context, ballot: Ballot) -> Decision:
     found, left_out = candidates(context.now_ms, ballot)
     event, offset_ms = decision.event, context.wall_offset_ms
-    if isinstance(event, ElectMaster) and context.elections_per_set and context.elections_in_all:
+    if isinstance(event, MasterElected) and context.elections_per_set and context.elections_in_all:
         arrived_ms = context.now_ms if context.arrived_ms is None else context.arrived_ms
         decided_ms = None if offset_ms is None else context.now_ms + offset_ms
         why = Why(
@@ -239,7 +239,7 @@ def _believed(broker_set: BrokerSet, context: Context) -> Iterator[tuple[BrokerI
 def _nobody(broker_set: BrokerSet, request: ElectRequest) -> Decision:
     if request.asker is not None:
         return Decision(ResponseCode.CONTROLLER_ELECT_MASTER_FAILED, "Failed to elect a new master")
-    lost = ElectMaster(
+    lost = MasterElected(
         broker_name=broker_set.broker_name,
         new_master_broker_id=None,
         master_epoch=broker_set.master_epoch + 1,
@@ -272,7 +272,7 @@ def _elected(
     unclean: bool,
 ) -> Decision:
     known = max(broker_set.master_epoch, _highest_heartbeat_epoch(broker_set, context))
-    event = ElectMaster(
+    event = MasterElected(
         broker_name=broker_set.broker_name,
         new_master_broker_id=elected,
         master_epoch=known + 1,

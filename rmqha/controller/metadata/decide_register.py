@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import Context, Decision
-from rmqha.controller.metadata.events import ApplyBrokerId, Event, UpdateBrokerAddress
+from rmqha.controller.metadata.events import BrokerAddressUpdated, BrokerIdTaken, Event
 from rmqha.controller.metadata.fields import broker_id_field
 from rmqha.controller.metadata.state import BrokerSet, MetadataState, sync_state_set_body
 from rmqha.remoting.codes import ResponseCode
@@ -52,7 +52,7 @@ def decide_apply_broker_id(
     problem = _cannot_add(state, context, broker_set, cluster, name, address, check_code)
     if problem is not None:
         return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, problem, echo)
-    event = ApplyBrokerId(cluster, name, address, broker_id, check_code)
+    event = BrokerIdTaken(cluster, name, address, broker_id, check_code)
     return Decision(ResponseCode.SUCCESS, ext_fields=echo, event=event)
 
 
@@ -106,7 +106,7 @@ def decide_register_broker(
         return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, "brokerAddress is too long")
     event: Event | None = None
     if moved:
-        event = UpdateBrokerAddress(broker_set.cluster_name, name, address, broker_id)
+        event = BrokerAddressUpdated(broker_set.cluster_name, name, address, broker_id)
     answer = _registered(broker_set, context, ext_fields, broker_id)
     if moved and broker_set.master_broker_id == broker_id and "masterAddress" in answer:
         # Java answers the address from before this update.
@@ -161,5 +161,5 @@ def _adopted_or_refused(
         cluster = broker_set.cluster_name
         answer = _registered(broker_set, context, ext_fields, broker_id)
         members = broker_set.sync_state_set_body()
-    event = ApplyBrokerId(cluster, name, address, broker_id, check_code)
+    event = BrokerIdTaken(cluster, name, address, broker_id, check_code)
     return Decision(ResponseCode.SUCCESS, ext_fields=answer, body=members, event=event)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqha.controller.metadata.answers import ELECTION_RESULTS
-from rmqha.controller.metadata.events import ElectMaster
+from rmqha.controller.metadata.events import MasterElected
 from rmqha.controller.metadata.lanes import Work
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.remoting.codes import RequestCode
@@ -32,7 +32,7 @@ class ElectionMemory:
             key = (broker_set.cluster_name, work.broker_name, result)
             self.counts[key] = self.counts.get(key, 0) + 1
 
-    def committed(self, now_ms: int, event: ElectMaster, window_ms: int) -> None:
+    def committed(self, now_ms: int, event: MasterElected, window_ms: int) -> None:
         """Remember a set's newest master, and forget one that was elected before the window."""
         self._elected_ms.pop(event.broker_name, None)
         if event.new_master_broker_id is not None:

@@ -2,7 +2,8 @@
 
 A record is a msgpack list ``[type, field, ...]``; types 1, 2, 3, 5 and 6 are the ids of Java's
 EventType, whose fields these extend by the epochs they lead to: apply compares them with the
-state, so that a record can never take effect twice or in another order.
+state, so that a record can never take effect twice or in another order. Java names its events by
+what was asked for; so do ``KINDS``, the names that people read in logs and in a lake.
 A proposal holds it: ``[1, term, token, [type, field, ...]]``. A term has one leader, so (term, token) names
 one proposal of one node, also after that node restarted. Beside proposals the log holds ``[2, term]``, where
 nodes take the digest of their state, and ``[3, log index, digest]``, what the leader's was (ADR 0019).
@@ -26,7 +27,7 @@ PROPOSAL_FORMAT = 1
 ELECT_MASTER = 3
 
 
-class AlterSyncStateSet(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
+class SyncStateSetAltered(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
     """A master's in-sync replicas changed.
 
     Attributes:
@@ -39,7 +40,7 @@ class AlterSyncStateSet(Struct, frozen=True, array_like=True, forbid_unknown_fie
     sync_state_set_epoch: int
 
 
-class ApplyBrokerId(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=2):
+class BrokerIdTaken(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=2):
     """A broker took an id; the first one of a set creates the set."""
 
     cluster_name: str
@@ -49,7 +50,7 @@ class ApplyBrokerId(Struct, frozen=True, array_like=True, forbid_unknown_fields=
     register_check_code: str
 
 
-class ElectMaster(
+class MasterElected(
     Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=ELECT_MASTER
 ):
     """A set has a new master, or none any more.
@@ -74,14 +75,14 @@ class ElectMaster(
     why: Why | None = None
 
 
-class CleanBrokerData(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=5):
+class BrokerDataCleaned(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=5):
     """Replicas were removed by an operator; ``broker_ids`` None removes the whole set."""
 
     broker_name: str
     broker_ids: tuple[BrokerId, ...] | None
 
 
-class UpdateBrokerAddress(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=6):
+class BrokerAddressUpdated(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=6):
     """A broker registered from another address."""
 
     cluster_name: str
@@ -90,7 +91,7 @@ class UpdateBrokerAddress(Struct, frozen=True, array_like=True, forbid_unknown_f
     broker_id: BrokerId
 
 
-class ImportBrokerSet(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=7):
+class BrokerSetImported(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=7):
     """A set that has lived under other controllers goes on here, as they left it.
 
     Not one of Java's. Older releases refuse a log that holds it.
@@ -115,13 +116,30 @@ class ImportBrokerSet(Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 Event: TypeAlias = (
-    AlterSyncStateSet
-    | ApplyBrokerId
-    | ElectMaster
-    | CleanBrokerData
-    | UpdateBrokerAddress
-    | ImportBrokerSet
+    SyncStateSetAltered
+    | BrokerIdTaken
+    | MasterElected
+    | BrokerDataCleaned
+    | BrokerAddressUpdated
+    | BrokerSetImported
 )
+
+
+KINDS: dict[str, type[Struct]] = {
+    "AlterSyncStateSet": SyncStateSetAltered,
+    "ApplyBrokerId": BrokerIdTaken,
+    "ElectMaster": MasterElected,
+    "CleanBrokerData": BrokerDataCleaned,
+    "UpdateBrokerAddress": BrokerAddressUpdated,
+    "ImportBrokerSet": BrokerSetImported,
+}
+"""What an event is called outside this code. Lakes and logs hold these names: they never change."""
+_kinds: dict[type, str] = {shape: kind for kind, shape in KINDS.items()}
+
+
+def kind_of(said: Said) -> str:
+    """Name an event as logs and lakes do; a record about the state has its class's name."""
+    return _kinds.get(type(said)) or type(said).__name__
 
 
 class _Proposal(
@@ -156,7 +174,7 @@ Said: TypeAlias = Event | StateMarked | StateCompared
 """What the data of an entry says."""
 
 _old_fields = operator.attrgetter(
-    *(name for name in ElectMaster.__struct_fields__ if name != "why")
+    *(name for name in MasterElected.__struct_fields__ if name != "why")
 )
 _encode = msgspec.msgpack.Encoder().encode
 _decode_proposal = msgspec.msgpack.Decoder(_Proposal).decode
@@ -165,7 +183,7 @@ _decode_entry = msgspec.msgpack.Decoder(_Proposal | StateMarked | StateCompared)
 
 def to_proposal(term: int, token: int, event: Event) -> bytes:
     """Wrap an event for the log: ``[1, term, token, [type, field, ...]]``."""
-    if isinstance(event, ElectMaster) and event.why is None:
+    if isinstance(event, MasterElected) and event.why is None:
         return _encode([PROPOSAL_FORMAT, term, token, [ELECT_MASTER, *_old_fields(event)]])
     return _encode(_Proposal(term, token, event))
 

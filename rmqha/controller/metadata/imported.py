@@ -7,7 +7,7 @@ again: a broker that has its id asks for it no more. They become ``<address>;imp
 from __future__ import annotations
 
 from rmqha.base.ids import BrokerId
-from rmqha.controller.metadata.events import ImportBrokerSet
+from rmqha.controller.metadata.events import BrokerSetImported
 from rmqha.controller.metadata.state import BrokerSet, Replica
 from rmqha.remoting.broker_set_state import BrokerSetState
 
@@ -17,11 +17,11 @@ higher epoch than it knows; whatever the old controllers changed behind the expo
 that it and the new controllers agree again with its next 1004."""
 
 
-def to_event(said: BrokerSetState, cluster: str) -> ImportBrokerSet:
+def to_event(said: BrokerSetState, cluster: str) -> BrokerSetImported:
     """The event that takes a set in; ``said`` was checked."""
     ids = [one.broker_id for one in said.replicas]
     master = said.master_broker_id
-    return ImportBrokerSet(
+    return BrokerSetImported(
         cluster_name=cluster,
         broker_name=said.broker_name,
         last_issued_id=max(said.next_broker_id - 1, *ids),
@@ -35,7 +35,7 @@ def to_event(said: BrokerSetState, cluster: str) -> ImportBrokerSet:
     )
 
 
-def imported_set(event: ImportBrokerSet) -> BrokerSet:
+def imported_set(event: BrokerSetImported) -> BrokerSet:
     """The set as it begins here."""
     return BrokerSet(
         cluster_name=event.cluster_name,

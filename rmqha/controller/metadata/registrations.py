@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata.events import (
-    ApplyBrokerId,
-    CleanBrokerData,
+    BrokerDataCleaned,
+    BrokerIdTaken,
+    BrokerSetImported,
     Event,
-    ImportBrokerSet,
 )
 from rmqha.controller.metadata.state import MetadataState
 
@@ -28,12 +28,12 @@ def is_registered(state: MetadataState, identity: Identity) -> bool:
 
 def concerned(state: MetadataState, event: Event) -> list[Identity]:
     """Whose registration an event may change; to be asked before it is applied."""
-    if isinstance(event, ImportBrokerSet):
+    if isinstance(event, BrokerSetImported):
         return [(event.cluster_name, event.broker_name, one) for one, _ in event.replicas]
-    if type(event) is not ApplyBrokerId and type(event) is not CleanBrokerData:
+    if type(event) is not BrokerIdTaken and type(event) is not BrokerDataCleaned:
         return []
     broker_set = state.sets.get(event.broker_name)
-    if isinstance(event, ApplyBrokerId):
+    if isinstance(event, BrokerIdTaken):
         cluster = event.cluster_name if broker_set is None else broker_set.cluster_name
         return [(cluster, event.broker_name, event.new_broker_id)]
     if broker_set is None:

@@ -34,13 +34,6 @@ TORN = "a torn tail: it was never acknowledged"
 OPEN, HARD_STATE, RESET = "Open", "HardState", "Reset"
 LEADER, SNAPSHOT, MEMBERS = "Leader", "Snapshot", "Members"
 MARKED, COMPARED = "StateMarked", "StateCompared"
-KINDS: dict[str, type[Struct]] = {
-    one.__name__: one
-    for one in (
-        events.AlterSyncStateSet, events.ApplyBrokerId, events.ElectMaster,
-        events.CleanBrokerData, events.UpdateBrokerAddress, events.ImportBrokerSet,
-    )
-}  # fmt: skip
 
 
 class Row(Struct, frozen=True):
@@ -269,7 +262,7 @@ def _entry(data: bytes) -> dict[str, Any]:
         return {"kind": MEMBERS, "fields": _json({"members": named})}
     said = events.from_entry(data)
     about = None if isinstance(said, events.STATE_RECORDS) else said.broker_name
-    return {"kind": type(said).__name__, "broker_set": about, "fields": _json(asdict(said))}
+    return {"kind": events.kind_of(said), "broker_set": about, "fields": _json(asdict(said))}
 
 
 def _json(value: object) -> str:
@@ -282,7 +275,7 @@ def event_of(kind: str, fields: str) -> events.Event:
     Raises:
         StoreCorrupted: not what ``read_store`` makes.
     """
-    shape = KINDS.get(kind)
+    shape = events.KINDS.get(kind)
     if shape is None:
         raise StoreCorrupted(f"{kind} is no event")
     try:

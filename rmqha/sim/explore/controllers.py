@@ -22,7 +22,7 @@ from rmqha.base.errors import RmqhaError
 from rmqha.base.invariants import invariant
 from rmqha.controller.machine import ControllerMachine
 from rmqha.controller.metadata import messages as cm
-from rmqha.controller.metadata.events import AlterSyncStateSet, ElectMaster, from_proposal
+from rmqha.controller.metadata.events import MasterElected, SyncStateSetAltered, from_proposal
 from rmqha.sim.explore.walk import State, Violation
 from rmqha.verify.masters import MastersProperty
 
@@ -377,7 +377,7 @@ def replayed(records: tuple[bytes, ...]) -> bytes:
         event = from_proposal(record)[2]
         before = machine.state.sets.get(event.broker_name)
         members = before.sync_state_set if before is not None else ()
-        if isinstance(event, AlterSyncStateSet) and before is not None:
+        if isinstance(event, SyncStateSetAltered) and before is not None:
             invariant(
                 set(event.new_sync_state_set) <= set(before.replicas),
                 "a SyncStateSet holds a replica that is not registered",
@@ -392,7 +392,7 @@ def replayed(records: tuple[bytes, ...]) -> bytes:
             event.broker_name,
             after.master_epoch,
             after.master_broker_id,
-            sync_state_set_before=members if isinstance(event, ElectMaster) else None,
+            sync_state_set_before=members if isinstance(event, MasterElected) else None,
         )
     return machine.snapshot()
 

@@ -94,7 +94,7 @@ def test_states_when_every_is_1_then_the_log_rests_with_its_brokers() -> None:
     before = len(group.leader.log)
     group.alter(1)
     assert [type(one) for one in said(group.leader.log[before:])] == [
-        ev.AlterSyncStateSet, ev.StateMarked, ev.StateCompared,
+        ev.SyncStateSetAltered, ev.StateMarked, ev.StateCompared,
     ]  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def test_states_when_every_is_0_then_never_compared() -> None:
     """An operator can turn it off."""
     group = Group(every=0)
     group.alter(3_000)
-    assert {type(one) for one in said(group.leader.log[5:])} == {ev.AlterSyncStateSet}
+    assert {type(one) for one in said(group.leader.log[5:])} == {ev.SyncStateSetAltered}
 
 
 def test_state_when_it_differs_from_the_leaders_then_stops_within_so_many_entries() -> None:
@@ -110,7 +110,7 @@ def test_state_when_it_differs_from_the_leaders_then_stops_within_so_many_entrie
     group = Group()
     group.alter(EVERY)
     group.follow()
-    apply(group.follower.state, ev.ApplyBrokerId("c", NAME, "h:3", BrokerId(3), "h:3;1"))
+    apply(group.follower.state, ev.BrokerIdTaken("c", NAME, "h:3", BrokerId(3), "h:3;1"))
     before = len(group.leader.log)
     group.alter(EVERY)
     own = "[0-9a-f]{16}"
@@ -139,7 +139,7 @@ def test_state_when_changed_behind_its_back_then_stops_within_so_many_entries() 
 def test_state_when_a_set_nobody_uses_changed_behind_its_back_then_it_is_named() -> None:
     """Only a look at the set itself finds it, and it is this node that is wrong, leader or not."""
     group = Group()
-    quiet = ev.ApplyBrokerId("c", "quiet", "h:1", BrokerId(1), "h:1;1")
+    quiet = ev.BrokerIdTaken("c", "quiet", "h:1", BrokerId(1), "h:1;1")
     record = ev.to_proposal(1, 1 << 40, quiet)
     group.leader.log.append(record)
     group.leader.step(Committed(len(group.leader.log), record))
@@ -160,7 +160,7 @@ def test_state_when_any_of_many_quiet_sets_changed_then_found_within_a_mark_a_hu
     state, digests = MetadataState(), Digests()
     names = [f"s{number:03}" for number in range(sets)]
     for name in names:
-        apply(state, ev.ApplyBrokerId("c", name, "h:1", BrokerId(1), "h:1;1"))
+        apply(state, ev.BrokerIdTaken("c", name, "h:1", BrokerId(1), "h:1;1"))
     index = itertools.count(1)
 
     def mark(times: int) -> None:
@@ -184,7 +184,7 @@ def test_state_when_changed_after_a_snapshot_was_installed_then_stops() -> None:
     group.follow()
     assert group.follower.digests.compared >= 1
     group.install()
-    apply(group.follower.state, ev.CleanBrokerData(NAME, (BrokerId(2),)))
+    apply(group.follower.state, ev.BrokerDataCleaned(NAME, (BrokerId(2),)))
     before = len(group.leader.log)
     group.alter(EVERY + 1)
     with pytest.raises(InvariantBroken, match="differs from its leader's"):

@@ -241,7 +241,7 @@ def test_set_when_it_never_had_a_master_then_imported_so() -> None:
 def test_import_when_applied_over_a_known_set_then_ignored() -> None:
     """Decided by an old leader, committed behind a registration."""
     state = MetadataState()
-    apply(state, ev.ApplyBrokerId(CLUSTER, NAME, "h:1", BrokerId(1), "h:1;1"))
+    apply(state, ev.BrokerIdTaken(CLUSTER, NAME, "h:1", BrokerId(1), "h:1;1"))
     applied = apply(state, to_event(WHOLE, CLUSTER))
     assert not applied.changed
     assert applied.note is not None

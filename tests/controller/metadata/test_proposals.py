@@ -7,12 +7,12 @@ import pytest
 from rmqha.base.errors import StoreCorrupted
 from rmqha.base.ids import BrokerId
 from rmqha.controller.metadata import proposals as proposals_module
-from rmqha.controller.metadata.events import ApplyBrokerId, Said, from_entry, to_proposal
+from rmqha.controller.metadata.events import BrokerIdTaken, Said, from_entry, to_proposal
 from rmqha.controller.metadata.proposals import READ_MAX, Proposals
 
 
-def event(number: int) -> ApplyBrokerId:
-    return ApplyBrokerId("c", f"set-{number}", "h:1", BrokerId(1), "h:1;1")
+def event(number: int) -> BrokerIdTaken:
+    return BrokerIdTaken("c", f"set-{number}", "h:1", BrokerId(1), "h:1;1")
 
 
 def record(number: int) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,25 +20,36 @@ NAMES = st.sampled_from(["broker-a", "broker-b"])
 IDS = st.integers(1, 4).map(BrokerId)
 ID_SETS = st.sets(IDS, min_size=1).map(lambda ids: tuple(sorted(ids)))
 EVENTS: st.SearchStrategy[ev.Event] = st.one_of(
-    st.builds(ev.ApplyBrokerId, st.just("c"), NAMES, st.text(max_size=9), IDS, st.text(max_size=9)),
-    st.builds(ev.ElectMaster, NAMES, st.none() | IDS, st.integers(1, 9), NAMES, NAMES, st.booleans()),
-    st.builds(ev.CleanBrokerData, NAMES, st.none() | ID_SETS),
-    st.builds(ev.UpdateBrokerAddress, st.just("c"), NAMES, st.text(max_size=9), IDS),
+    st.builds(ev.BrokerIdTaken, st.just("c"), NAMES, st.text(max_size=9), IDS, st.text(max_size=9)),
+    st.builds(ev.MasterElected, NAMES, st.none() | IDS, st.integers(1, 9), NAMES, NAMES, st.booleans()),
+    st.builds(ev.BrokerDataCleaned, NAMES, st.none() | ID_SETS),
+    st.builds(ev.BrokerAddressUpdated, st.just("c"), NAMES, st.text(max_size=9), IDS),
     st.builds(
-        lambda name, ids, epoch, master: ev.ImportBrokerSet(
+        lambda name, ids, epoch, master: ev.BrokerSetImported(
             "c", name, 5, tuple((one, "h") for one in ids), epoch, epoch, ids,
             ids[0] if master else None,
         ),
         NAMES, ID_SETS, st.integers(1, 9), st.booleans(),
     ),
 )  # fmt: skip
-ALTERS = st.builds(ev.AlterSyncStateSet, NAMES, ID_SETS, st.integers(1, 9))
+ALTERS = st.builds(ev.SyncStateSetAltered, NAMES, ID_SETS, st.integers(1, 9))
 
 
 @given(event=EVENTS | ALTERS, term=st.integers(0, 2**40), token=st.integers(0, 2**40))
 def test_record_when_read_back_then_the_same_event(event: ev.Event, term: int, token: int) -> None:
     """A node that reads another event than was written parts from the others for ever."""
     assert ev.from_proposal(ev.to_proposal(term, token, event)) == (term, token, event)
+
+
+def test_kinds_when_a_class_is_renamed_then_files_and_lakes_keep_their_names() -> None:
+    """Logs on disk hold the numbers, lakes and saved queries the names."""
+    tags = {kind: shape.__struct_config__.tag for kind, shape in ev.KINDS.items()}
+    assert tags == {
+        "AlterSyncStateSet": 1, "ApplyBrokerId": 2, "ElectMaster": 3,
+        "CleanBrokerData": 5, "UpdateBrokerAddress": 6, "ImportBrokerSet": 7,
+    }  # fmt: skip
+    assert set(ev.KINDS.values()) == set(get_args(ev.Event))
+    assert ev.kind_of(ev.StateMarked(1)) == "StateMarked"
 
 
 @pytest.mark.parametrize(
@@ -81,19 +94,20 @@ def test_snapshot_when_damaged_or_newer_then_refused() -> None:
 def test_apply_when_the_event_does_not_fit_then_nothing_changes() -> None:
     """Stale epochs and unknown sets are noted, never applied."""
     state = MetadataState()
-    assert not apply(state, ev.CleanBrokerData("x", None)).changed
-    apply(state, ev.ApplyBrokerId("c", "a", "h:1", BrokerId(1), "h:1;1"))
-    assert apply(state, ev.ElectMaster("a", BrokerId(1), 3, "broker", "", False)).changed
+    assert not apply(state, ev.BrokerDataCleaned("x", None)).changed
+    apply(state, ev.BrokerIdTaken("c", "a", "h:1", BrokerId(1), "h:1;1"))
+    assert apply(state, ev.MasterElected("a", BrokerId(1), 3, "broker", "", False)).changed
     before = to_snapshot(0, state)
     for event in (
-        ev.ElectMaster("a", None, 3, "controller", "", False),
-        ev.ElectMaster("a", BrokerId(9), 4, "controller", "", False),
-        ev.AlterSyncStateSet("a", (BrokerId(1),), 1),
-        ev.UpdateBrokerAddress("c", "a", "h:9", BrokerId(9)),
-        ev.CleanBrokerData("a", (BrokerId(9),)),
-        ev.ApplyBrokerId("c", "a", "h:2", BrokerId(1), "h:2;1"),
+        ev.MasterElected("a", None, 3, "controller", "", False),
+        ev.MasterElected("a", BrokerId(9), 4, "controller", "", False),
+        ev.SyncStateSetAltered("a", (BrokerId(1),), 1),
+        ev.BrokerAddressUpdated("c", "a", "h:9", BrokerId(9)),
+        ev.BrokerDataCleaned("a", (BrokerId(9),)),
+        ev.BrokerIdTaken("c", "a", "h:2", BrokerId(1), "h:2;1"),
     ):
         applied = apply(state, event)
         assert not applied.changed
         assert applied.note.event == "event_ignored"
+        assert ev.KINDS[applied.note.facts["type"]] is type(event)
     assert to_snapshot(0, state) == before

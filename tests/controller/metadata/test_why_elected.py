@@ -197,11 +197,11 @@ def test_history_when_nodes_have_other_settings_then_their_states_do_not_part() 
 def test_records_of_before_when_read_then_the_same_state_digest_and_snapshot() -> None:
     """A store and a group of an older release go on: nothing of theirs is read or summed otherwise."""
     old = pack([1, 5, 6, [3, "a", 1, 3, "broker", "asked", False]])
-    event = ev.ElectMaster("a", BrokerId(1), 3, "broker", "asked", False)
+    event = ev.MasterElected("a", BrokerId(1), 3, "broker", "asked", False)
     assert ev.from_proposal(old) == (5, 6, event)
     assert ev.to_proposal(5, 6, event) == old
     state = MetadataState()
-    apply(state, ev.ApplyBrokerId("c", "a", "h:1", BrokerId(1), "h:1;1"))
+    apply(state, ev.BrokerIdTaken("c", "a", "h:1", BrokerId(1), "h:1;1"))
     apply(state, event)
     plain = ["c", "a", 1, [], [[1, "h:1", "h:1;1"]], 3, 1, [1], 1]
     assert to_snapshot(9, state) == pack([1, 9, [plain]])
@@ -218,7 +218,7 @@ def test_settings_when_no_history_is_wanted_then_records_are_those_of_before() -
     assert history(driver) == []
     for record in driver.log:
         said = ev.from_entry(record)
-        assert not isinstance(said, ev.ElectMaster) or said.why is None
+        assert not isinstance(said, ev.MasterElected) or said.why is None
 
 
 def test_learners_when_they_are_all_that_is_left_then_nobody_is_elected() -> None:
