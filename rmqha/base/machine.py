@@ -17,6 +17,10 @@ class Machine(Protocol[EventT, EffectT]):
         """Take one event and return what the shell must do, in this order."""
 
 
+class Ticked(Struct, frozen=True):
+    """Time passed, and a deadline of the core may have come; every core with deadlines takes it."""
+
+
 class Note(Struct, frozen=True):
     """A transition worth a line in the log; cores return it and shells write it.
 

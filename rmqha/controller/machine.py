@@ -23,7 +23,7 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from rmqha.base.ids import BrokerId
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.controller.liveness import CLOSE_GRACE_MS_MAX, LiveBroker, Liveness
 from rmqha.controller.metadata.announce import Announcer, Patience
 from rmqha.controller.metadata.answers import (
@@ -73,7 +73,6 @@ from rmqha.controller.metadata.messages import (
     RouteUnknown,
     RouteUpdated,
     SnapshotLoaded,
-    Ticked,
     WatchRoute,
 )
 from rmqha.controller.metadata.probe_messages import AskPeers, PeersHeard, Probe, ProbeAnswered
@@ -96,7 +95,7 @@ __all__ = [
     "ControllerMachine", "HeartbeatHeard", "LeadershipChanged", "MachineSettings", "Notify", "PeersHeard", "Probe",
     "ProbeAnswered", "ProposalDropped", "Propose", "Reply",
     "RequestReceived", "RouteFollowed", "RouteUnknown", "RouteUpdated", "SnapshotLoaded",
-    "Ticked", "WatchRoute", "heartbeat_answer",
+    "WatchRoute", "heartbeat_answer",
 ]  # fmt: skip
 
 

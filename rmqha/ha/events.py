@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.ha.epochs import EpochEntry
 from rmqha.ha.frames import MasterFrame, SlaveFrame
 
@@ -72,10 +72,6 @@ _REMARKS = {
 }
 
 # -- events: commands ----------------------------------------------------------------------------
-
-
-class Ticked(Struct, frozen=True):
-    """A deadline may have passed."""
 
 
 class ChangedToMaster(Struct, frozen=True):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import assert_never
 
+from rmqha.base.machine import Ticked
 from rmqha.ha import events as ev
 from rmqha.ha import role as roles
 from rmqha.ha.epochs import EpochCache
@@ -134,7 +135,7 @@ class HaCore:
                 self._trimmed(min_offset)
             case ev.LeaseGranted(until_ms):
                 self.members.lease_until_ms = until_ms
-            case ev.Ticked():
+            case Ticked():
                 self._tick(now_ms)
             case _:
                 self._command(now_ms, event)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, assert_never
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.namesrv import routes
 from rmqha.namesrv.config_requests import config_text, update_config
 from rmqha.namesrv.kv_config import ORDER_TOPIC_CONFIG, KvConfig
@@ -23,7 +23,6 @@ from rmqha.namesrv.messages import (
     NamesrvEffect,
     NamesrvEvent,
     Stored,
-    Ticked,
 )
 from rmqha.namesrv.register import register
 from rmqha.namesrv.registration import (

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct, field
 
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.remoting.data_version import DataVersion
 
 
@@ -107,10 +107,6 @@ class ConnectionClosed(Struct, frozen=True):
     """A connection has ended, whichever side closed it."""
 
     connection_id: int
-
-
-class Ticked(Struct, frozen=True):
-    """Time to look for brokers that have fallen silent."""
 
 
 NamesrvEvent = ConnectionClosed | Ticked

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rmqha.base.machine import Ticked
 from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.core import ReplicasCore
@@ -85,7 +86,7 @@ class Driver:
         """Let time pass to the next deadline, or by ``ms``."""
         due = self.core.next_deadline_ms or self.now_ms
         self.now_ms = self.now_ms + ms if ms else max(self.now_ms, due)
-        return self.give(ev.Ticked())
+        return self.give(Ticked())
 
     def tick_until_asked(self, code: int, limit_ms: int = 60_000) -> None:
         """Let time pass until a request of a code goes out."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from rmqha.base.machine import Ticked
 from rmqha.broker.membership import write_lease as wl
 from rmqha.broker.membership.lease_table import TABLE
 from rmqha.broker.membership.write_lease import LeaseEvent, WriteLease
@@ -56,7 +57,7 @@ BEGINNINGS: tuple[Callable[[], WriteLease], ...] = (
 def happenings(now_ms: int) -> list[LeaseEvent]:
     """Every event, in the shapes that matter."""
     found: list[LeaseEvent] = [
-        wl.Reigned(), wl.Deposed(), wl.Fenced(), wl.Unfenced(), wl.Ticked(),
+        wl.Reigned(), wl.Deposed(), wl.Fenced(), wl.Unfenced(), Ticked(),
         wl.Confirmed(0), wl.Confirmed(1), wl.Confirmed(2),
     ]  # fmt: skip
     for one in (*CONTROLLERS, "unknown:1"):
@@ -72,7 +73,7 @@ def seen() -> set[tuple[str, str, str]]:
         for event in happenings(now_ms):
             lease = begin()
             before = phase(lease, NOW_MS)
-            lease.step(now_ms, wl.Ticked())
+            lease.step(now_ms, Ticked())
             between = phase(lease, now_ms)
             found.add((before, "Ticked", between))
             lease.step(now_ms, event)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from rmqha.base.machine import Ticked
 from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.identity import RegisterState
 from rmqha.broker.membership.place_table import TABLE
@@ -123,7 +124,7 @@ def happenings(driver: Driver) -> list[tuple[str, ev.Event]]:
         found += [(name, ev.Answered(ask.token, code, one, body)) for code, one in said]
         found.append(("Unanswered", ev.Unanswered(ask.token, sent=True)))
     plain: list[ev.Event] = [
-        ev.Ticked(), ev.TemporaryWritten(TEMPORARY), ev.TemporaryRemoved(),
+        Ticked(), ev.TemporaryWritten(TEMPORARY), ev.TemporaryRemoved(),
         ev.IdentityWritten(FINAL), ev.ReplicationStarted(), ev.AlterWanted(frozenset({1, 2}), 1),
         ev.NameServerAnswered("10.0.0.2:10911", "10.0.0.2:10912"),
         *(ev.RoleSettled(one, accepted=yes) for one in (EPOCH - 1, EPOCH) for yes in (True, False)),

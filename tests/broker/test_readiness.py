@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rmqha.base.machine import Ticked
 from rmqha.broker.membership.readiness import not_ready
 from rmqha.ha import events as ev
 from rmqha.ha.epochs import EpochCache, EpochEntry
@@ -64,7 +65,7 @@ def test_slave_when_it_has_all_that_is_confirmed_then_it_is_ready() -> None:
     assert missing(core) is None
     core.step(0, ev.MasterClosed(conn, "gone"))
     assert missing(core) == "its master does not send it the log"
-    again = finished(core, core.step(60_000, ev.Ticked()))
+    again = finished(core, core.step(60_000, Ticked()))
     (connect,) = [one for one in again if isinstance(one, ev.Connect)]
     core.step(60_000, ev.MasterConnected(connect.conn))
     finished(core, core.step(60_000, ev.MasterSent(connect.conn, reply)))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.broker.membership.write_lease import (
     Confirm,
     Confirmed,
@@ -24,7 +24,6 @@ from rmqha.broker.membership.write_lease import (
     Led,
     Left,
     Reigned,
-    Ticked,
     Unfenced,
     Vouched,
     WriteLease,

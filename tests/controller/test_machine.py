@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqha.base.ids import BrokerId
+from rmqha.base.machine import Ticked
 from rmqha.controller.machine import (
     Committed,
     ControllerMachine,
@@ -15,7 +16,6 @@ from rmqha.controller.machine import (
     RouteUnknown,
     RouteUpdated,
     SnapshotLoaded,
-    Ticked,
     WatchRoute,
 )
 from tests.controller.metadata.driving import CLUSTER, NAME, Driver

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from rmqha.base.machine import Ticked
 from rmqha.controller.machine import (
     AskPeers,
     MachineSettings,
     PeersHeard,
     Probe,
     ProbeAnswered,
-    Ticked,
 )
 from rmqha.controller.metadata.messages import Effects
 from rmqha.controller.metadata.probe_messages import NEVER_HEARD, PeerReport

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from rmqha.base.ids import BrokerId
+from rmqha.base.machine import Ticked
 from rmqha.controller.liveness import DEATHS_A_PART, Liveness
-from rmqha.controller.machine import LeadershipChanged, MachineSettings, Ticked
+from rmqha.controller.machine import LeadershipChanged, MachineSettings
 from rmqha.controller.metadata.state import BrokerSet, Replica
 from rmqha.controller.scan import SETS_A_PART, Scan
 from rmqha.remoting.heartbeat import Heartbeat

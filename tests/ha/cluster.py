@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.ha import events as ev
 from rmqha.ha.epochs import EpochCache, format_epochs, load_epochs
 from rmqha.ha.events import PutStatus, Role, describe
@@ -383,7 +383,7 @@ class Cluster:
             for replica in self.replicas.values():
                 deadline = replica.core.next_deadline_ms if replica.up else None
                 if deadline is not None and deadline <= self.now_ms:
-                    replica.give(ev.Ticked())
+                    replica.give(Ticked())
             self.settle(chunk=chunk)
             if self.now_ms >= end:
                 break

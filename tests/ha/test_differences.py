@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqha.base.machine import Ticked
 from rmqha.ha import events as ev
 from rmqha.ha.epochs import EpochCache, EpochEntry
 from rmqha.ha.events import PutStatus
@@ -60,10 +61,10 @@ def test_an_idle_slave_hears_of_a_moved_confirm_offset_after_100_ms() -> None:
     core.step(1_000, ev.SlaveWritable(1))
     core.step(1_001, ev.SlaveSent(1, Ack(4_500)))
     assert core.ha.log.confirm_offset == 4_500
-    early = core.step(1_099, ev.Ticked())
+    early = core.step(1_099, Ticked())
     assert not [one for one in early if isinstance(one, ev.SendBatch)]
     assert core.next_deadline_ms == 1_100
-    (told,) = [one for one in core.step(1_100, ev.Ticked()) if isinstance(one, ev.SendBatch)]
+    (told,) = [one for one in core.step(1_100, Ticked()) if isinstance(one, ev.SendBatch)]
     assert told.length == 0
     assert TRANSFER.unpack(told.header)[5] == 4_500
 
@@ -79,7 +80,7 @@ def test_a_lost_master_is_tried_again_after_100_ms_then_ever_later_up_to_5_s() -
         assert due is not None
         waits.append(due - now)
         now = due
-        effects = finish(core, core.step(now, ev.Ticked()), now)
+        effects = finish(core, core.step(now, Ticked()), now)
         (conn,) = [one.conn for one in effects if isinstance(one, ev.Connect)]
     assert waits == [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]
 
@@ -96,7 +97,7 @@ def test_a_slave_that_keeps_up_with_a_lone_master_holds_puts_for_a_second_at_mos
         core.step(now, ev.Appended(end))
         effects = core.step(now, ev.SlaveWritable(1))
         effects += core.step(now, ev.SlaveSent(1, Ack(end - 100)))
-        effects += core.step(now, ev.Ticked())
+        effects += core.step(now, Ticked())
         if any(isinstance(one, ev.AlterSyncStateSet) for one in effects):
             asked_at = now
             break

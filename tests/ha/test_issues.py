@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rmqha.base.machine import Ticked
 from rmqha.ha import events as ev
 from rmqha.ha.events import PutStatus, Role
 from rmqha.ha.settings import HaSettings
@@ -54,7 +55,7 @@ def test_6728_a_joining_slave_neither_stalls_nor_moves_the_confirm_offset() -> N
     puts(cluster, 1, 10)
     cluster.run(1_000)
     cluster.restart(3)
-    cluster.replicas[1].give(ev.Ticked())
+    cluster.replicas[1].give(Ticked())
     before = cluster[1].log.confirm_offset
     puts(cluster, 1, 5)
     assert cluster[1].log.confirm_offset == before + 5 * 158
@@ -71,7 +72,7 @@ def load(cluster: Cluster, turns: int, chunk: int) -> None:
         while cluster[1].alters:
             cluster.alter(cluster[1], cluster[1].alters.pop(0))
         cluster.now_ms += 5
-        cluster[1].give(ev.Ticked())
+        cluster[1].give(Ticked())
 
 
 def test_6728_a_slave_joins_under_load_once_it_keeps_up() -> None:

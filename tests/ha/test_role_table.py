@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from rmqha.base.machine import Ticked
 from rmqha.ha import events as ev
 from rmqha.ha.epochs import EpochCache, EpochEntry
 from rmqha.ha.ha_core import HaCore
@@ -112,7 +113,7 @@ BEGINNINGS: tuple[Callable[[], Player], ...] = (
 def happenings(player: Player) -> list[ev.Event]:
     """Every event that can matter to a role, in terms older, equal and newer."""
     found: list[ev.Event] = [
-        *([player.done()] if player.waits else [ev.Ticked()]), ev.Ticked(), ev.MasterFound("c:1"), ev.SyncStateSetConfirmed(frozenset({1}), 9),
+        *([player.done()] if player.waits else [Ticked()]), Ticked(), ev.MasterFound("c:1"), ev.SyncStateSetConfirmed(frozenset({1}), 9),
         ev.AlterRefused(), ev.AlterLost(), ev.SetHeard(frozenset({2})), ev.LeaseGranted(9_999),
         ev.Appended(900), ev.Flushed(700), ev.Trimmed(0), ev.TailCut(NOBODYS, 600),
         ev.LogTruncated(NOBODYS, 600), ev.EpochsWritten(NOBODYS), ev.DispatchReached(NOBODYS),

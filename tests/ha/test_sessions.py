@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.base.machine import Ticked
 from rmqha.ha import events as ev
 from rmqha.ha import membership
 from rmqha.ha.epochs import EpochCache, EpochEntry
@@ -176,11 +177,11 @@ def test_heartbeats_and_silence_of_a_slave() -> None:
     """5 s since the last write, 20 s since the last read; the offset is what comes next."""
     core = reigning()
     joined(core, 1, 2, 4_000)
-    assert batches(core.step(4_999, ev.Ticked())) == [(4_000, 0, 4, 2_500)]  # confirmOffset moved
+    assert batches(core.step(4_999, Ticked())) == [(4_000, 0, 4, 2_500)]  # confirmOffset moved
     core.step(5_000, ev.SlaveWritable(1))
-    assert batches(core.step(9_998, ev.Ticked())) == []
-    assert batches(core.step(9_999, ev.Ticked())) == [(4_000, 0, 4, 2_500)]
-    assert closed(core.step(20_001, ev.Ticked())) == [1]
+    assert batches(core.step(9_998, Ticked())) == []
+    assert batches(core.step(9_999, Ticked())) == [(4_000, 0, 4, 2_500)]
+    assert closed(core.step(20_001, Ticked())) == [1]
 
 
 def test_time_passes_while_a_master_that_stays_master_takes_up_a_new_epoch() -> None:
@@ -190,7 +191,7 @@ def test_time_passes_while_a_master_that_stays_master_takes_up_a_new_epoch() -> 
     core.step(100, ev.ChangedToMaster(core.ha.epochs.last_epoch + 1, frozenset({1}), 2))
     assert not core.is_serving
     assert core.sessions
-    core.step(6_000, ev.Ticked())
+    core.step(6_000, Ticked())
     assert core.next_deadline_ms is not None
     assert core.next_deadline_ms > 6_000
 
@@ -199,11 +200,11 @@ def test_flow_control_sends_so_much_in_a_second() -> None:
     """haFlowControlEnable: headers count; the next second has a new allowance."""
     settings = HaSettings(ha_flow_control_enable=True, max_ha_transfer_byte_in_second=300)
     core = reigning(settings)
-    core.step(0, ev.Ticked())
+    core.step(0, Ticked())
     assert batches(joined(core, 1, 2, 0)) == [(0, 300, 1, 0)]
     assert batches(core.step(500, ev.SlaveWritable(1))) == []
     assert core.next_deadline_ms == 1_000
-    assert batches(core.step(1_000, ev.Ticked())) == [(300, 300, 1, 0)]
+    assert batches(core.step(1_000, Ticked())) == [(300, 300, 1, 0)]
 
 
 def test_frames_never_exceed_what_a_java_slave_can_read() -> None:
@@ -303,7 +304,7 @@ def test_an_empty_java_masters_heartbeat_of_minus_one_is_taken() -> None:
 def again(core: HaCore, conn: int) -> int:
     """The connection is lost, and there is another."""
     core.step(0, ev.MasterClosed(conn, "reset"))
-    effects = finish(core, core.step(9_000, ev.Ticked()), 9_000)
+    effects = finish(core, core.step(9_000, Ticked()), 9_000)
     (connect,) = [one for one in effects if isinstance(one, ev.Connect)]
     core.step(9_000, ev.MasterConnected(connect.conn))
     return connect.conn
@@ -333,7 +334,7 @@ def test_slave_when_a_half_record_is_cut_off_its_end_then_it_flushes_what_comes_
     conn = follow(core)
     finish(core, core.step(0, ev.MasterSent(conn, HandshakeReply(4_000, 4, tuple(EPOCHS)))))
     core.step(0, ev.MasterClosed(conn, "reset"))
-    (cut,) = [one for one in core.step(9_000, ev.Ticked()) if isinstance(one, ev.CutInvalidTail)]
+    (cut,) = [one for one in core.step(9_000, Ticked()) if isinstance(one, ev.CutInvalidTail)]
     effects = finish(core, core.step(9_000, ev.TailCut(cut.seq, 3_900)), 9_000)
     (connect,) = [one for one in effects if isinstance(one, ev.Connect)]
     core.step(9_000, ev.MasterConnected(connect.conn))
@@ -424,7 +425,7 @@ def test_behind_a_put_that_waits_acknowledgements_are_not_looked_at_again(
     ended = [one.token for one in done if isinstance(one, ev.PutCompleted)]
     assert sorted(ended) == [1, 3]
     assert core.members.waits.first_offset == 5_000
-    late = core.step(9 + core.ha.settings.slave_timeout_ms, ev.Ticked())
+    late = core.step(9 + core.ha.settings.slave_timeout_ms, Ticked())
     assert ev.PutCompleted(4, PutStatus.FLUSH_SLAVE_TIMEOUT) in late
     assert core.members.waits.first_offset is None
 

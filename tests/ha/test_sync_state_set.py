@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rmqha.base.machine import Ticked
 from rmqha.ha import events as ev
 from rmqha.ha.frames import Ack
 from rmqha.ha.ha_core import HaCore
@@ -51,7 +52,7 @@ class Group:
             self.now_ms += STEP_MS
             for conn in list(self.core.sessions):
                 self._waiting += self.core.step(self.now_ms, ev.SlaveSent(conn, Ack(END)))
-            self._waiting += self.core.step(self.now_ms, ev.Ticked())
+            self._waiting += self.core.step(self.now_ms, Ticked())
             self._answer()
 
     def _answer(self) -> None:

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rmqha.base.machine import Ticked
 from rmqha.namesrv.machine import NamesrvMachine, Request
 from rmqha.namesrv.messages import (
     Answer,
@@ -15,7 +16,6 @@ from rmqha.namesrv.messages import (
     ElectedMasters,
     NamesrvEffect,
     NotifyMinBrokerId,
-    Ticked,
 )
 from rmqha.namesrv.settings import load_config
 from rmqha.remoting import fastjson

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.agenda import Agenda, Job
@@ -122,7 +122,7 @@ class ReplicasCore:
                 self._alter(now_ms, ids, set_epoch)
             case ev.Promised(for_ms):
                 self._promised(now_ms, for_ms)
-            case ev.Ticked():
+            case Ticked():
                 pass
             case _:
                 self._disk_done(now_ms, event)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.broker.membership.identity import RemoveTemporary, WriteIdentity, WriteTemporary
 from rmqha.ha.events import Role
 from rmqha.store.identity import Identity
@@ -32,10 +32,6 @@ class Started(Struct, frozen=True):
     wall_ms: int
     final: Identity | None
     temporary: Identity | None
-
-
-class Ticked(Struct, frozen=True):
-    """A deadline may have passed."""
 
 
 class Answered(Struct, frozen=True):

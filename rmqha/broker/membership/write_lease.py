@@ -26,7 +26,7 @@ from typing import NamedTuple, assert_never
 
 from msgspec import Struct
 
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 
 NEVER = -1
 UNSAID = -1
@@ -82,10 +82,6 @@ class Fenced(Struct, frozen=True):
 
 class Unfenced(Struct, frozen=True):
     """Nobody does any more: the lease may begin again, as after a gap."""
-
-
-class Ticked(Struct, frozen=True):
-    """The lease may have run out."""
 
 
 LeaseEvent = Reigned | Deposed | Vouched | Confirmed | Left | Led | Fenced | Unfenced | Ticked

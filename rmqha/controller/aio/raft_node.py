@@ -17,7 +17,7 @@ from rmqha.base.errors import (
     StoreMismatch,
 )
 from rmqha.base.invariants import invariant, unknown_effect
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.controller.aio.members import ConfiguredGroup, SnapshotParts, for_machine
 from rmqha.controller.aio.peers import Peers
 from rmqha.controller.aio.raft_store import SET_ASIDE, open_store
@@ -411,7 +411,7 @@ class RaftNode:
         deadline_ms = self.core.next_deadline_ms if self.core is not None else None
         if deadline_ms is not None and self._clock.now_ms() >= deadline_ms:
             self._tell_of_disk()
-            self.give(ev.Ticked())
+            self.give(Ticked())
         self._arm()
 
     def _tell_of_disk(self) -> None:

@@ -16,7 +16,7 @@ from rmqha.auth.aio.server_guard import guarded
 from rmqha.auth.aio.server_users import ServerUsers
 from rmqha.base.errors import DiskFailed
 from rmqha.base.invariants import unknown_effect
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.controller import machine as cm
 from rmqha.controller.aio.group_requests import CODES as GROUP_CODES
 from rmqha.controller.aio.group_requests import GroupRequests
@@ -601,4 +601,4 @@ class ControllerService:
 
     def _on_timer(self) -> None:
         if not self._closing:
-            self._driver.give(cm.Ticked())
+            self._driver.give(Ticked())

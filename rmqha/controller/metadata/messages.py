@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.controller.metadata.probe_messages import AskPeers, PeersHeard, Probe, ProbeAnswered
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.remoting.heartbeat import Heartbeat
@@ -98,10 +98,6 @@ class ConnectionClosed(Struct, frozen=True):
     """A broker's or client's connection ended, for whatever reason."""
 
     connection: int
-
-
-class Ticked(Struct, frozen=True):
-    """Time passed; due whenever ``next_deadline_ms`` is reached."""
 
 
 class LeadershipChanged(Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from rmqha.base.machine import Ticked
 from rmqha.controller.raft import append, membership, reads, snapshots, standing, votes
 from rmqha.controller.raft.events import (
     DiskBroken,
@@ -31,7 +32,6 @@ from rmqha.controller.raft.events import (
     SnapshotMeta,
     SnapshotTaken,
     SpaceChanged,
-    Ticked,
     TransferRequested,
 )
 from rmqha.controller.raft.log import RaftLog

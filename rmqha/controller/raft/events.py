@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.controller.raft.members import Member, Members
 from rmqha.controller.raft.messages import Entry, Message
 
@@ -61,10 +61,6 @@ class Received(Struct, frozen=True):
     """A message from another node."""
 
     message: Message
-
-
-class Ticked(Struct, frozen=True):
-    """A deadline may have passed."""
 
 
 class Proposed(Struct, frozen=True):

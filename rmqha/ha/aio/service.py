@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from rmqha.base.errors import ConnectFailed
 from rmqha.base.invariants import unknown_effect
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.ha import events as ev
 from rmqha.ha.aio.client import MasterConnection
 from rmqha.ha.aio.connection import SlaveConnection
@@ -108,7 +108,7 @@ class HaService:
             self._carry_out,
             on_error=self.broken,
             next_deadline_ms=lambda: core.next_deadline_ms,
-            on_due=lambda: self.give(ev.Ticked()),
+            on_due=lambda: self.give(Ticked()),
         )
         self._closed = False
         self._slaves: dict[int, SlaveConnection] = {}

@@ -13,7 +13,7 @@ from rmqha.auth.aio.server_guard import guarded
 from rmqha.auth.aio.server_users import ServerUsers
 from rmqha.base.errors import DiskFailed, RmqhaError, StoreCorrupted
 from rmqha.base.invariants import unknown_effect
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.namesrv import messages as nm
 from rmqha.namesrv.aio.stored_files import StoredFile
 from rmqha.namesrv.figures import Scrape, figures
@@ -301,7 +301,7 @@ class NameServer:
         if self._closing:
             return
         self._arm()
-        self._driver.give(nm.Ticked())
+        self._driver.give(Ticked())
 
 
 def _reply(command: RemotingCommand, answer: nm.Answer) -> RemotingCommand:

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from rmqha.base.errors import RmqhaError
 from rmqha.base.invariants import invariant
+from rmqha.base.machine import Ticked
 from rmqha.controller.machine import ControllerMachine
 from rmqha.controller.metadata import messages as cm
 from rmqha.controller.metadata.events import MasterElected, SyncStateSetAltered, from_proposal
@@ -268,7 +269,7 @@ class Controllers:
         """Time passes, and every machine looks at the clock."""
         state = self._counted(state, TICKS)
         for machine in range(self.scene.machines):
-            state = self._stepped(state, machine, cm.Ticked())
+            state = self._stepped(state, machine, Ticked())
         return state
 
     def _counted(self, state: State, what: int) -> State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from rmqha.base.machine import Ticked
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft.node import NEW, RECOVERING, Role
 from rmqha.sim.explore.member import Member
@@ -117,10 +118,10 @@ def _full(member: Member, of_install: int) -> None:
 
 _HAPPEN: dict[str, Callable[[Member, Any], None]] = {
     "deliver": _deliver,
-    "timeout": lambda member, _: member.give(ev.Ticked()),
-    "ask": lambda member, _: member.give(ev.Ticked()),
-    "heartbeat": lambda member, _: member.give(ev.Ticked()),
-    "quorum_lost": lambda member, _: member.give(ev.Ticked(), LATE_MS),
+    "timeout": lambda member, _: member.give(Ticked()),
+    "ask": lambda member, _: member.give(Ticked()),
+    "heartbeat": lambda member, _: member.give(Ticked()),
+    "quorum_lost": lambda member, _: member.give(Ticked(), LATE_MS),
     "hung": lambda member, _: member.give(ev.DiskWaited(LATE_MS), LATE_MS),
     "full": _full,
     "space": lambda member, _: member.change_space(enough=True),

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, assert_never
 import msgspec
 
 from rmqha.base.invariants import invariant
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.ha import events as ev
 from rmqha.ha.epochs import EpochCache, EpochEntry
 from rmqha.ha.events import PutStatus
@@ -182,7 +182,7 @@ class Replica:
         return True
 
     def _due(self, _: Any) -> None:
-        self._events.append(ev.Ticked())
+        self._events.append(Ticked())
 
     def _told(self, election: tuple[int, int, frozenset[int], int]) -> None:
         epoch, master, ids, set_epoch = election

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.controller.machine import (
     Committed,
     ConnectionClosed,
@@ -18,7 +18,6 @@ from rmqha.controller.machine import (
     Reply,
     RequestReceived,
     RouteUnknown,
-    Ticked,
     WatchRoute,
 )
 from rmqha.controller.metadata.messages import Effects

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.base.machine import Ticked
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft.settings import RaftSettings
 from tests.controller.raft.cluster import Cluster
@@ -70,7 +71,7 @@ def test_a_leader_that_was_not_scheduled_asks_again_before_it_steps_down() -> No
     cluster.run(100)
     core = cluster.cores[leader]
     core.node.round_started_ms.clear()
-    core.step(cluster.now_ms + 400, ev.Ticked())
+    core.step(cluster.now_ms + 400, Ticked())
     assert core.is_leader
     assert not core.lease_valid(cluster.now_ms + 400)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqha.base.errors import DiskFailed
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft.core import RaftCore
 from rmqha.controller.raft.messages import (
@@ -116,7 +116,7 @@ def test_sync_when_it_hangs_on_the_leader_then_it_hands_over() -> None:
 def leading_core() -> RaftCore:
     """The first of three nodes leads term 1; its own disk has not finished the first entry yet."""
     core = RaftCore(node_id="n0", members=("n0", "n1", "n2"), settings=RaftSettings())
-    core.step(1_000, ev.Ticked())
+    core.step(1_000, Ticked())
     core.step(1_000, ev.Received(PreVoteResponse(1, "n1", True)))
     core.step(1_000, ev.Persisted(1))
     core.step(1_000, ev.Received(VoteResponse(1, "n1", True)))

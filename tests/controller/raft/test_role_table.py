@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rmqha.base.errors import InvariantBroken
+from rmqha.base.machine import Ticked
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft import messages as ms
 from rmqha.controller.raft.core import RaftCore
@@ -40,7 +41,7 @@ def follower(**given: Any) -> RaftCore:
 
 def pre_candidate() -> RaftCore:
     core = fresh()
-    core.step(LATER_MS, ev.Ticked())
+    core.step(LATER_MS, Ticked())
     return core
 
 
@@ -67,7 +68,7 @@ def candidate_durable() -> RaftCore:
 
 def candidate_alone() -> RaftCore:
     core = fresh(ONE)
-    core.step(LATER_MS, ev.Ticked())
+    core.step(LATER_MS, Ticked())
     return core
 
 
@@ -81,7 +82,7 @@ def leader() -> RaftCore:
 def leader_unheard() -> RaftCore:
     """Nobody has answered its rounds."""
     core = leader()
-    core.step(LATER_MS + 60, ev.Ticked())
+    core.step(LATER_MS + 60, Ticked())
     return core
 
 
@@ -126,7 +127,7 @@ def happenings() -> list[ev.Event]:
     """Every event, in the shapes that matter."""
     meta = ev.SnapshotMeta(1, 1, 1)
     found: list[ev.Event] = [
-        ev.Ticked(), ev.Proposed((b"x",)), ev.Persisted(99), ev.ReadRequested(1),
+        Ticked(), ev.Proposed((b"x",)), ev.Persisted(99), ev.ReadRequested(1),
         ev.PeerLost("b"), ev.TransferRequested("b"), ev.TransferRequested(), ev.SnapshotTaken(meta),
         ev.SnapshotInstalled(meta), ev.SpaceChanged(False), ev.SpaceChanged(True),
         ev.DiskWaited(99_999), ev.DiskBroken(),

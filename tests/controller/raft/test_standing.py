@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqha.base.errors import StoreMismatch
+from rmqha.base.machine import Ticked
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.core import RaftCore
@@ -222,7 +223,7 @@ def test_answer_when_it_belongs_to_an_earlier_round_then_it_founds_nothing() -> 
     def told(sender: str, store_id: str, answers: int) -> None:
         core.step(1, ev.Received(StandingTold(0, sender, "new", store_id, (), 0, answers)))
 
-    core.step(0, ev.Ticked())
+    core.step(0, Ticked())
     told("n1", "b", 1)
     told("n2", "c", 1)  # all are known now: a second round begins
     told("n1", "b", 1)

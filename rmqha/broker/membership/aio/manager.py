@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rmqha.base.errors import RmqhaError
 from rmqha.base.invariants import unknown_effect
-from rmqha.base.machine import Note
+from rmqha.base.machine import Note, Ticked
 from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.aio.asking import ask
 from rmqha.broker.membership.aio.replication import Replication
@@ -32,7 +32,6 @@ from rmqha.broker.membership.write_lease import (
     Vouched,
     WriteLease,
 )
-from rmqha.broker.membership.write_lease import Ticked as LeaseTicked
 from rmqha.ha import events as ha_ev
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.client import RemotingClient
@@ -125,7 +124,7 @@ class ReplicasManager:
             clock,
             self._carry_out,
             next_deadline_ms=lambda: core.next_deadline_ms,
-            on_due=lambda: self.give(ev.Ticked()),
+            on_due=lambda: self.give(Ticked()),
             settled=self._tell_lease,
         )
         self._lane: Lane[LaneEffect] = Lane(tasks, "replicas lane", self._wait_for)
@@ -144,7 +143,7 @@ class ReplicasManager:
                 self._carry_out_lease,
                 # Only for the note of the loss: whoever writes looks at the clock.
                 next_deadline_ms=lambda: lease.next_deadline_ms,
-                on_due=lambda: self._lease(LeaseTicked()),
+                on_due=lambda: self._lease(Ticked()),
             )
         self._confirming = False
         self._promises: dict[str, int] = {}
