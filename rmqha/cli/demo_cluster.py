@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-from rmqha.cli.demo_show import TOPIC, Replica
+from rmqha.cli.demo_show import TOPIC, ReplicaRow
 from rmqha.testing.real import maven, wire
 from rmqha.testing.real.controllers import Controllers
 from rmqha.testing.real.java import CLUSTER_NAME, JavaBroker, NameServer
@@ -122,7 +122,7 @@ class DemoCluster(ABC):
 
         wait_until(whole, JOIN_TIMEOUT_S, "all brokers to be in the SyncStateSet")
 
-    def replicas(self) -> list[Replica]:
+    def replicas(self) -> list[ReplicaRow]:
         """All registered brokers, by id."""
         info = self.controllers.sync_state_set(self.broker_name) or {}
         rows = []
@@ -130,7 +130,9 @@ class DemoCluster(ABC):
             for one in info.get(key, []):
                 is_master = one["brokerId"] == info.get("masterBrokerId")
                 rows.append(
-                    Replica(one["brokerId"], one["brokerAddress"], is_master, in_sync, one["alive"])
+                    ReplicaRow(
+                        one["brokerId"], one["brokerAddress"], is_master, in_sync, one["alive"]
+                    )
                 )
         return sorted(rows)
 

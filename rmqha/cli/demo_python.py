@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from rmqha.cli.demo_show import TOPIC, Replica, console, show_state, show_timeline, step
+from rmqha.cli.demo_show import TOPIC, ReplicaRow, console, show_state, show_timeline, step
 from rmqha.cli.demo_timeline import Timeline
 from rmqha.testing.client import Acked
 from rmqha.testing.cluster import RmqCluster, RunningWorkload
@@ -94,7 +94,7 @@ class PythonDemo:
             console.print("  no controller leads")
             return
         rows = [
-            Replica(
+            ReplicaRow(
                 one.broker_id, one.broker_address, one.broker_id == info.master_broker_id, in_sync,
                 one.alive,
             )

@@ -14,7 +14,7 @@ TOPIC = "DemoTopic"
 console = Console(highlight=False)
 
 
-class Replica(NamedTuple):
+class ReplicaRow(NamedTuple):
     """A row of the state."""
 
     broker_id: int
@@ -29,7 +29,7 @@ def step(text: str) -> None:
     console.print(f"\n[bold]{text}[/bold]")
 
 
-def show_state(replicas: Iterable[Replica], epoch: int, members: list[int]) -> None:
+def show_state(replicas: Iterable[ReplicaRow], epoch: int, members: list[int]) -> None:
     """Who is what, by the controllers' word."""
     table = Table(box=None, pad_edge=False, padding=(0, 2), show_edge=False)
     for column in ("  broker", "address", "role", "in sync", "alive"):

@@ -270,7 +270,7 @@ class HaCore:
             self._resume(now_ms)
             self._next_plan(now_ms)
 
-    # -- what plans do (role.Replica) ----------------------------------------------------------
+    # -- what plans do (role.RoleHolder) ----------------------------------------------------------
 
     def reign(self, command: ev.ChangedToMaster) -> None:
         """Take the controller's SyncStateSet."""

@@ -27,7 +27,7 @@ from rmqha.ha.state import HaState
 Plan = Iterator[int]
 
 
-class Replica(Protocol):
+class RoleHolder(Protocol):
     """What a plan needs of the core."""
 
     ha: HaState
@@ -59,7 +59,7 @@ def refuses(ha: HaState, epoch: int) -> bool:
     return True
 
 
-def change_to_master(replica: Replica, command: ChangedToMaster) -> Plan:
+def change_to_master(replica: RoleHolder, command: ChangedToMaster) -> Plan:
     """From slave to master: cut what is incomplete, begin the epoch, catch the queues up."""
     ha, epoch = replica.ha, command.epoch
     if refuses(ha, epoch):
@@ -88,7 +88,9 @@ def change_to_master(replica: Replica, command: ChangedToMaster) -> Plan:
     _announce(replica, Role.MASTER, epoch)
 
 
-def change_to_master_when_last_role_is_master(replica: Replica, command: ChangedToMaster) -> Plan:
+def change_to_master_when_last_role_is_master(
+    replica: RoleHolder, command: ChangedToMaster
+) -> Plan:
     """The same master is elected again: connections stay, nothing is cut (#6344).
 
     When nothing was written since the last election the old entry stands for both: its bytes
@@ -107,7 +109,7 @@ def change_to_master_when_last_role_is_master(replica: Replica, command: Changed
     _announce(replica, Role.MASTER, epoch)
 
 
-def change_to_slave(replica: Replica, now_ms: int, command: ChangedToSlave) -> Plan:
+def change_to_slave(replica: RoleHolder, now_ms: int, command: ChangedToSlave) -> Plan:
     """Follow another master; the log is cut when its epochs are known, not here."""
     ha = replica.ha
     if refuses(ha, command.epoch):
@@ -120,7 +122,7 @@ def change_to_slave(replica: Replica, now_ms: int, command: ChangedToSlave) -> P
     yield from ()
 
 
-def change_to_slave_when_master_not_change(replica: Replica, command: ChangedToSlave) -> Plan:
+def change_to_slave_when_master_not_change(replica: RoleHolder, command: ChangedToSlave) -> Plan:
     """The master that is followed already was elected again: only its epoch is new."""
     if refuses(replica.ha, command.epoch):
         return
@@ -128,7 +130,7 @@ def change_to_slave_when_master_not_change(replica: Replica, command: ChangedToS
     yield from ()
 
 
-def _announce(replica: Replica, role: Role, epoch: int) -> None:
+def _announce(replica: RoleHolder, role: Role, epoch: int) -> None:
     replica.ha.emit(RoleChanged(role, epoch))
     replica.ha.note(
         "ha_role_changed", role=role.value, epoch=epoch, max_offset=replica.ha.log.max_offset

@@ -30,7 +30,7 @@ from msgspec import Struct
 from rmqha.base.errors import StoreDamaged
 from rmqha.store.checkpoint import Checkpoint
 from rmqha.store.record import Head, check_record
-from rmqha.store.scan import OpenLane, Run, scan
+from rmqha.store.scan import OpenQueueRun, Run, scan
 
 CHUNK = 1 << 20
 _ZEROS = bytes(CHUNK)
@@ -70,7 +70,7 @@ class Walk:
     is the file of the record that it yields.
 
     Args:
-        open_lane: as :func:`scan` takes it; runs of records that end at or before ``limit``
+        open_queue_run: as :func:`scan` takes it; runs of records that end at or before ``limit``
             bring their queue units with them.
 
     A blank leads to the next file, also after the last one: the log then ends at the file's end,
@@ -84,14 +84,14 @@ class Walk:
         *,
         check_crc: bool,
         property_crc: bool,
-        open_lane: OpenLane | None = None,
+        open_queue_run: OpenQueueRun | None = None,
         limit: int = NO_LIMIT,
     ) -> None:
         self._segments = segments
         self._first = first
         self._check_crc = check_crc
         self._property_crc = property_crc
-        self._open_lane = open_lane
+        self._open_queue_run = open_queue_run
         self._limit = limit
         start = segments[first].start if segments else 0
         self.stop = Stop(start, "there is no file", 0)
@@ -102,11 +102,11 @@ class Walk:
         size = min(len(segment.buffer), position + RUN_BYTES_MAX)
         if self._property_crc:
             return Run(position, segment.start + position, 0, 0, {})
-        below = self._open_lane is not None and segment.start + position < self._limit
+        below = self._open_queue_run is not None and segment.start + position < self._limit
         return scan(
             segment.buffer, position, min(size, self._limit - segment.start) if below else size,
             segment.start, check_crc=self._check_crc, count_max=RUN_MAX,
-            open_lane=self._open_lane if below else None,
+            open_queue_run=self._open_queue_run if below else None,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[Head | Run]:

@@ -32,7 +32,7 @@ _PAIR_END_BYTE = 2
 _TAIL_MIN = 4
 
 
-class Lane:
+class QueueRun:
     """Where one queue stands while a run collects its units.
 
     Attributes:
@@ -49,9 +49,9 @@ class Lane:
         self.units: list[bytes] = []
 
 
-LaneKey = tuple[bytes, int]
+QueueRunKey = tuple[bytes, int]
 """The topic with the byte of its length before it, and the queue id."""
-OpenLane = Callable[[bytes, int], Lane | None]
+OpenQueueRun = Callable[[bytes, int], QueueRun | None]
 
 
 class Run(NamedTuple):
@@ -62,14 +62,14 @@ class Run(NamedTuple):
         end: the same as a physical offset.
         records: how many were.
         timestamp: store timestamp of the last one; 0 for none.
-        lanes: the queues that were met, some without new units.
+        queue_runs: the queues that were met, some without new units.
     """
 
     position: int
     end: int
     records: int
     timestamp: int
-    lanes: dict[LaneKey, Lane]
+    queue_runs: dict[QueueRunKey, QueueRun]
 
 
 def scan(  # noqa: C901 - a call for each record would cost as much as the work
@@ -80,7 +80,7 @@ def scan(  # noqa: C901 - a call for each record would cost as much as the work
     *,
     check_crc: bool,
     count_max: int,
-    open_lane: OpenLane | None = None,
+    open_queue_run: OpenQueueRun | None = None,
 ) -> Run:
     """Pass ordinary whole records of ``buffer`` from ``position`` on, up to ``end``.
 
@@ -88,11 +88,11 @@ def scan(  # noqa: C901 - a call for each record would cost as much as the work
         base: physical offset of the buffer's first byte.
         check_crc: check the body, and that no page behind it is missing.
         count_max: records to pass at most.
-        open_lane: gives the lane of (topic, queue id), or None for a queue that needs the slow
+        open_queue_run: gives the run of (topic, queue id), or None for a queue that needs the slow
             path. Without it records are checked and no units are made.
     """
     unpack, pack, code_of = _HEAD.unpack_from, UNIT.pack, tags_code
-    lanes: dict[LaneKey, Lane] = {}
+    queue_runs: dict[QueueRunKey, QueueRun] = {}
     records = timestamp = 0
     last = end - MIN_SIZE
     while position <= last and records < count_max:
@@ -122,18 +122,18 @@ def scan(  # noqa: C901 - a call for each record would cost as much as the work
             )
         ):
             break
-        if open_lane is not None:
+        if open_queue_run is not None:
             key = (tail[:topic_end], queue_id)
-            lane = lanes.get(key)
-            if lane is None:
-                lane = open_lane(key[0][1:], queue_id)
-                if lane is None:
+            queue_run = queue_runs.get(key)
+            if queue_run is None:
+                queue_run = open_queue_run(key[0][1:], queue_id)
+                if queue_run is None:
                     break
-                lanes[key] = lane
-            if offset + size > lane.indexed_end:
-                if queue_offset != lane.next_offset:
+                queue_runs[key] = queue_run
+            if offset + size > queue_run.indexed_end:
+                if queue_offset != queue_run.next_offset:
                     break
-                lane.next_offset = queue_offset + 1
+                queue_run.next_offset = queue_offset + 1
                 code = 0
                 if (at := tail.rfind(_TAGS, topic_end + 2)) >= 0:
                     value_end = tail.find(_PAIR_END, at)
@@ -142,11 +142,11 @@ def scan(  # noqa: C901 - a call for each record would cost as much as the work
                         code = _tags_code(tail[topic_end + 2 :])
                     elif value_end > at + _TAGS_SIZE:
                         code = code_of(tail[at + _TAGS_SIZE : value_end])
-                lane.units.append(pack(offset, size, code))
+                queue_run.units.append(pack(offset, size, code))
         timestamp = stored
         records += 1
         position = stop
-    return Run(position, base + position, records, timestamp, lanes)
+    return Run(position, base + position, records, timestamp, queue_runs)
 
 
 def _tags_code(properties: bytes) -> int:

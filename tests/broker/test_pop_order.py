@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.broker.pop.order import FORGET_AFTER_MS, Acked, InFlight, Key, OrderTable
+from rmqha.broker.pop.order import FORGET_AFTER_MS, AckOutcome, InFlight, Key, OrderTable
 from rmqha.remoting import fastjson
 
 KEY: Key = ("T", "G", 2)
@@ -35,14 +35,16 @@ def test_queue_when_something_is_in_flight_then_it_waits_for_the_last_of_it() ->
     table = table_of(5, 6, 7)
     assert table.blocked_until(KEY) == END_MS
     assert table.blocked_until(("T", "Other", 2)) == 0
-    assert table.acknowledge(KEY, 5, POP_MS, 5) == Acked(6)
+    assert table.acknowledge(KEY, 5, POP_MS, 5) == AckOutcome(6)
     assert table.change(KEY, 6, POP_MS, END_MS - 10_000)
     assert table.blocked_until(KEY) == END_MS, "the third still has its time"
     assert table.change(KEY, 7, POP_MS, END_MS + 10_000)
     assert table.blocked_until(KEY) == END_MS + 10_000
-    assert table.acknowledge(KEY, 7, POP_MS, 6) == Acked(6), "the offset waits for the one before"
+    assert table.acknowledge(KEY, 7, POP_MS, 6) == AckOutcome(6), (
+        "the offset waits for the one before"
+    )
     assert table.blocked_until(KEY) == END_MS - 10_000
-    assert table.acknowledge(KEY, 6, POP_MS, 6) == Acked(8)
+    assert table.acknowledge(KEY, 6, POP_MS, 6) == AckOutcome(8)
     assert table.blocked_until(KEY) == 0
 
 
@@ -66,9 +68,9 @@ def test_messages_when_they_go_out_again_then_they_are_counted() -> None:
 def test_acknowledgement_when_it_is_late_or_wrong_then_it_moves_nothing() -> None:
     """Only who holds a message may say that it is done."""
     table = table_of(5, 7)
-    assert table.acknowledge(KEY, 4, POP_MS, 5) == Acked(None), "done already"
-    assert table.acknowledge(KEY, 5, POP_MS - 1, 5) == Acked(None), "popped again since"
-    assert table.acknowledge(KEY, 6, POP_MS, 5) == Acked(None, illegal=True)
+    assert table.acknowledge(KEY, 4, POP_MS, 5) == AckOutcome(None), "done already"
+    assert table.acknowledge(KEY, 5, POP_MS - 1, 5) == AckOutcome(None), "popped again since"
+    assert table.acknowledge(KEY, 6, POP_MS, 5) == AckOutcome(None, illegal=True)
     assert not table.change(KEY, 6, POP_MS, END_MS)
     assert not table.change(KEY, 5, POP_MS - 1, END_MS)
     assert table.blocked_until(KEY) == END_MS
@@ -77,9 +79,9 @@ def test_acknowledgement_when_it_is_late_or_wrong_then_it_moves_nothing() -> Non
 def test_acknowledgement_when_nothing_is_known_then_no_message_is_skipped() -> None:
     """A new master does not know what is in flight; Java moves the offset over the ones before."""
     table = OrderTable(10)
-    assert table.acknowledge(KEY, 5, POP_MS, 5) == Acked(6)
-    assert table.acknowledge(KEY, 7, POP_MS, 5) == Acked(None)
-    assert table.acknowledge(KEY, 7, POP_MS, None) == Acked(None)
+    assert table.acknowledge(KEY, 5, POP_MS, 5) == AckOutcome(6)
+    assert table.acknowledge(KEY, 7, POP_MS, 5) == AckOutcome(None)
+    assert table.acknowledge(KEY, 7, POP_MS, None) == AckOutcome(None)
 
 
 def test_table_when_full_then_newcomers_have_no_room_until_it_is_cleaned() -> None:
@@ -102,7 +104,7 @@ def test_file_when_it_is_javas_then_it_is_read_and_written_back() -> None:
     table.load(fastjson.loads(FROM_JAVA))
     assert len(table) == 1, "queues without anything in flight are not kept"
     assert table.blocked_until(KEY) == 1_060_000
-    assert table.acknowledge(KEY, 11, POP_MS, 11) == Acked(14)
+    assert table.acknowledge(KEY, 11, POP_MS, 11) == AckOutcome(14)
     assert table.handed(KEY, None, END_MS, 1, (10,)) == "0 qo2%10 3;0 2 3"
     members = table_of(10, 11, 14, attempt_id="a").members()
     assert members == {

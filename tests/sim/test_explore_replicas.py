@@ -17,7 +17,7 @@ from rmqha.ha.slave_session import SlaveSession
 from rmqha.ha.sync_state_set import SyncStateSet
 from rmqha.sim.explore import broker_set
 from rmqha.sim.explore.broker_set import Controller, Move, Scene
-from rmqha.sim.explore.replica import Replica, replica_plain
+from rmqha.sim.explore.replica import RunningReplica, replica_plain
 from rmqha.sim.explore.replicas import Replicas
 from rmqha.sim.explore.walk import Limits, Report, Violation, Walk
 from tests.sim.mutants.mutant import Patch
@@ -140,12 +140,12 @@ def acknowledged_before_the_flush(patch: pytest.MonkeyPatch) -> None:
 def old_refusals_are_taken_for_the_newest(patch: pytest.MonkeyPatch) -> None:
     """The shell does not look which alteration was refused (broker/membership/core.py did not)."""
 
-    def careless(self: Replica, _: object) -> None:
+    def careless(self: RunningReplica, _: object) -> None:
         (_, answer), *rest = self.answers
         self.answers = tuple(rest)
         self._events.append(answer)
 
-    patch.setattr(Replica, "_answered", careless)
+    patch.setattr(RunningReplica, "_answered", careless)
 
 
 class Hunt(NamedTuple):

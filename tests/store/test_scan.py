@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rmqha.store import consume_queue as cq
 from rmqha.store import record as rec
-from rmqha.store.scan import Lane, Run, scan
+from rmqha.store.scan import QueueRun, Run, scan
 from tests.store.harness import BORN, BORN_MS, message
 
 PIECES = st.sampled_from(
@@ -49,7 +49,7 @@ def run_over(log: bytearray, *, check_crc: bool = True, count_max: int = 1_000) 
     """Pass what comes first, for queues that are empty."""
     return scan(
         memoryview(log), 0, len(log), 0, check_crc=check_crc, count_max=count_max,
-        open_lane=lambda topic, queue_id: Lane(0, 0),
+        open_queue_run=lambda topic, queue_id: QueueRun(0, 0),
     )  # fmt: skip
 
 
@@ -69,7 +69,11 @@ def careful(log: bytearray, end: int, *, check_crc: bool) -> dict[tuple[bytes, i
 
 
 def units_of(run: Run) -> dict[tuple[bytes, int], bytes]:
-    return {(t[1:], q): b"".join(lane.units) for (t, q), lane in run.lanes.items() if lane.units}
+    return {
+        (t[1:], q): b"".join(queue_run.units)
+        for (t, q), queue_run in run.queue_runs.items()
+        if queue_run.units
+    }
 
 
 @given(st.lists(MESSAGES, max_size=8), st.booleans())
@@ -124,6 +128,6 @@ def test_a_run_ends_at_its_bound_and_at_a_jump_of_the_queue() -> None:
     assert run_over(log).position == starts[3]
     known = scan(
         memoryview(log), 0, len(log), 0, check_crc=True, count_max=9,
-        open_lane=lambda topic, queue_id: Lane(10, len(log)),
+        open_queue_run=lambda topic, queue_id: QueueRun(10, len(log)),
     )  # fmt: skip
     assert (known.records, units_of(known)) == (6, {})

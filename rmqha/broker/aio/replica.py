@@ -486,7 +486,7 @@ class BrokerReplica:
         """A controller sent 1008."""
         self.manager.give(ev.Notified(request.ext_fields, request.body))
 
-    # -- what the manager asks (membership.aio.manager.Replica) ----------------------------------------
+    # -- what the manager asks (membership.aio.manager.ManagedBroker) ----------------------------------------
 
     async def start_replication(self, broker_id: int) -> int:
         """Read the epochs and listen for slaves.

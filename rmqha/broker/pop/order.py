@@ -116,7 +116,7 @@ def _by_offset(members: Mapping[str, Any], name: str) -> dict[int, int]:
     return found
 
 
-class Acked(NamedTuple):
+class AckOutcome(NamedTuple):
     """What an acknowledgement means.
 
     Attributes:
@@ -179,7 +179,7 @@ class OrderTable:
             + [f"{mark} {queue_id} {least}"]
         )
 
-    def acknowledge(self, key: Key, offset: int, pop_ms: int, kept: int | None) -> Acked:
+    def acknowledge(self, key: Key, offset: int, pop_ms: int, kept: int | None) -> AckOutcome:
         """A message is done.
 
         Args:
@@ -187,16 +187,16 @@ class OrderTable:
                 skipped by a broker that does not know what else is in flight.
         """
         if kept is not None and offset < kept:
-            return Acked(None)
+            return AckOutcome(None)
         known = self._table.get(key)
         if known is None:
-            return Acked(offset + 1 if offset == kept else None)
+            return AckOutcome(offset + 1 if offset == kept else None)
         if pop_ms != known.pop_ms:
-            return Acked(None)
+            return AckOutcome(None)
         if offset not in known.offsets:
-            return Acked(None, illegal=True)
+            return AckOutcome(None, illegal=True)
         known.acked |= 1 << known.offsets.index(offset)
-        return Acked(known.next_offset)
+        return AckOutcome(known.next_offset)
 
     def change(self, key: Key, offset: int, pop_ms: int, visible_ms: int) -> bool:
         """A client wants a message at another time; False when it is not in flight any more."""

@@ -13,7 +13,7 @@ from msgspec import Struct
 from rmqha.base.invariants import invariant
 from rmqha.ha import events as ev
 from rmqha.ha.epochs import EpochEntry
-from rmqha.sim.explore.replica import Input, Log, Replica, ReplicaDisk, played
+from rmqha.sim.explore.replica import Input, Log, ReplicaDisk, RunningReplica, played
 
 BUDGETS = ("put", "elect", "crash", "reset", "lost", "poll", "pass")
 FREE = ("up", "down", "disk", "due", "tell", "connect", "alter", "answered", "restart")
@@ -105,7 +105,7 @@ class Life(NamedTuple):
     began_ms: int = 0
     inputs: tuple[Input, ...] = ()
 
-    def played(self) -> Replica:
+    def played(self) -> RunningReplica:
         """The replica after its inputs."""
         return played(self.id, self.disk, self.began_ms, self.inputs)
 
@@ -136,7 +136,7 @@ class Facts(NamedTuple):
     due_ms: int | None = None
 
 
-def facts_of(replica: Replica) -> Facts:
+def facts_of(replica: RunningReplica) -> Facts:
     """What is known of a running replica."""
     moves = [kind for kind, may in (("disk", replica.lane), ("alter", replica.asked),
              ("answered", replica.answers)) if may]  # fmt: skip

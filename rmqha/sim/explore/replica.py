@@ -83,7 +83,7 @@ class Input(NamedTuple):
     what: Any = None
 
 
-class Replica:
+class RunningReplica:
     """A running replica; ``sent`` and ``acked`` are of its last input.
 
     Attributes:
@@ -353,9 +353,11 @@ def replica_plain(value: Any) -> Any:
     return [[k, replica_plain(v)] for k, v in sorted(vars(value).items()) if k not in SKIPPED]
 
 
-def played(own_id: int, disk: ReplicaDisk, began_ms: int, inputs: Iterable[Input]) -> Replica:
+def played(
+    own_id: int, disk: ReplicaDisk, began_ms: int, inputs: Iterable[Input]
+) -> RunningReplica:
     """A replica that started from a disk, after some inputs."""
-    replica = Replica(own_id, disk, began_ms)
+    replica = RunningReplica(own_id, disk, began_ms)
     for one in inputs:
         replica.take(one)
     return replica

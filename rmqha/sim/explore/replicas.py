@@ -35,7 +35,7 @@ from rmqha.sim.explore.broker_set import (
     check_shown,
     facts_of,
 )
-from rmqha.sim.explore.replica import Input, Item, Replica, ReplicaDisk, replica_plain
+from rmqha.sim.explore.replica import Input, Item, ReplicaDisk, RunningReplica, replica_plain
 from rmqha.sim.explore.walk import State, Violation
 
 TICK_MS = 2_000
@@ -318,7 +318,7 @@ class Replicas:
             self._steps[number, given] = found
         return found
 
-    def _life(self, life: Life, replica: Replica | None = None) -> int:
+    def _life(self, life: Life, replica: RunningReplica | None = None) -> int:
         if life.up and replica is None:
             replica = life.played()
         what = life.disk if replica is None else replica_plain(replica)

@@ -36,7 +36,7 @@ from rmqha.store.record import (
     write_blank,
 )
 from rmqha.store.recovery import Segment
-from rmqha.store.scan import OpenLane, Run, scan
+from rmqha.store.scan import OpenQueueRun, Run, scan
 from rmqha.store.settings import StoreSettings
 
 _PREFIX = struct.Struct(">iI")
@@ -359,7 +359,7 @@ class CommitLog:
         return file.buffer, check_record(file.buffer, within, written, offset, check_crc=False)
 
     def scan(
-        self, offset: int, limit: int, *, count_max: int, open_lane: OpenLane | None = None
+        self, offset: int, limit: int, *, count_max: int, open_queue_run: OpenQueueRun | None = None
     ) -> Run | None:
         """Pass ordinary records among the written ones below ``limit``, CRC unchecked."""
         if not self.files.holds(offset):
@@ -368,7 +368,7 @@ class CommitLog:
         end = min(self.file_size, within + min(limit, self.max_offset) - offset)
         return scan(
             file.buffer, within, end, offset - within,
-            check_crc=False, count_max=count_max, open_lane=open_lane,
+            check_crc=False, count_max=count_max, open_queue_run=open_queue_run,
         )  # fmt: skip
 
     def file_end(self, offset: int) -> int:

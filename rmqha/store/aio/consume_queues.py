@@ -27,7 +27,7 @@ from rmqha.store.consume_queue import (
 )
 from rmqha.store.metadata_records import METADATA_KEY, ended_topics
 from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Head
-from rmqha.store.scan import Lane, LaneKey
+from rmqha.store.scan import QueueRun, QueueRunKey
 from rmqha.store.settings import StoreSettings
 
 PLAIN = "consumequeue"
@@ -194,22 +194,22 @@ class ConsumeQueues:
             )
         return True
 
-    def open_lane(self, topic: bytes, queue_id: int) -> Lane | None:
+    def open_queue_run(self, topic: bytes, queue_id: int) -> QueueRun | None:
         """Where a plain queue stands, for :func:`scan`; None for one that needs ``dispatch``."""
         queue = self.queues.get((topic, queue_id))
         if queue is None or queue.batch or not queue.has_units or topic in _UNUSUAL_TOPICS:
             return None
-        return Lane(queue.count_end, queue.indexed_end)
+        return QueueRun(queue.count_end, queue.indexed_end)
 
-    def put_lanes(self, lanes: dict[LaneKey, Lane]) -> None:
+    def put_queue_runs(self, queue_runs: dict[QueueRunKey, QueueRun]) -> None:
         """Write the units that a run collected.
 
         Raises:
             DiskFailed: no room for a queue's next file; units that are there may come again.
         """
-        for (topic, queue_id), lane in lanes.items():
-            if lane.units:
-                self.queues[topic[1:], queue_id].put_run(lane)
+        for (topic, queue_id), queue_run in queue_runs.items():
+            if queue_run.units:
+                self.queues[topic[1:], queue_id].put_run(queue_run)
                 if (topic[1:], queue_id) in self.watched:
                     self.arrived[topic[1:], queue_id] = None
 

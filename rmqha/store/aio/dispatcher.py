@@ -187,11 +187,11 @@ class Dispatcher:
     def _step_run(self, limit: int, count_max: int) -> int:
         """Dispatch the ordinary records that come next; how many there were."""
         run = self._log.scan(
-            self.offset, limit, count_max=count_max, open_lane=self._queues.open_lane
+            self.offset, limit, count_max=count_max, open_queue_run=self._queues.open_queue_run
         )
         if run is None or not run.records:
             return 0
-        self._queues.put_lanes(run.lanes)
+        self._queues.put_queue_runs(run.queue_runs)
         self.last_timestamp = run.timestamp
         if run.timestamp > self._log.last_timestamp:
             self._log.last_timestamp = run.timestamp

@@ -157,7 +157,7 @@ class Loader:
             first,
             check_crc=self._settings.check_crc_on_recover,
             property_crc=self._settings.force_verify_prop_crc,
-            open_lane=self._queues.open_lane,
+            open_queue_run=self._queues.open_queue_run,
             limit=limit,
         )
 
@@ -172,7 +172,7 @@ class Loader:
             await asyncio.sleep(0)  # others get their turn
             if isinstance(found, Run):
                 records += found.records
-                self._queues.put_lanes(found.lanes)
+                self._queues.put_queue_runs(found.queue_runs)
                 if found.end <= limit:
                     dispatched = found.end
                 continue

@@ -11,7 +11,7 @@ from rmqha.store import properties as props
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.metadata_records import METADATA_KEY, ended_topics
 from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Head
-from rmqha.store.scan import Lane
+from rmqha.store.scan import QueueRun
 
 SLICE_RECORDS = 5_000
 """Walked over before others get their turn: some five milliseconds."""
@@ -24,17 +24,17 @@ def raised(log: CommitLog, table: dict[tuple[bytes, int], int], start: int) -> I
     end and the use of the table.
     """
 
-    def open_lane(topic: bytes, queue_id: int) -> Lane | None:
+    def open_queue_run(topic: bytes, queue_id: int) -> QueueRun | None:
         # A record of the internal topic may end others.
         following = None if topic == METADATA_KEY else table.get((topic, queue_id))
-        return None if following is None else Lane(following, 0)
+        return None if following is None else QueueRun(following, 0)
 
     position, left = start, SLICE_RECORDS
     while position < log.max_offset:
-        run = log.scan(position, log.max_offset, count_max=left, open_lane=open_lane)
+        run = log.scan(position, log.max_offset, count_max=left, open_queue_run=open_queue_run)
         if run is not None and run.records:
-            for (topic, queue_id), lane in run.lanes.items():
-                table[topic[1:], queue_id] = lane.next_offset
+            for (topic, queue_id), queue_run in run.queue_runs.items():
+                table[topic[1:], queue_id] = queue_run.next_offset
             position, left = run.end, left - run.records
         else:
             buffer, head = log.check(position)

@@ -25,7 +25,7 @@ from rmqha.store.consume_queue import (
     places,
     valid_units,
 )
-from rmqha.store.scan import Lane
+from rmqha.store.scan import QueueRun
 
 FILES_SCANNED = 3
 GAP_MAX = 1 << 20
@@ -200,13 +200,13 @@ class QueueFiles:
         self.indexed_end = offset + size
         return True
 
-    def put_run(self, lane: Lane) -> None:
+    def put_run(self, queue_run: QueueRun) -> None:
         """Write the units of a run, which follow the last one.
 
         Raises:
             DiskFailed: no room for the next file; the units before it are written.
         """
-        units, done = b"".join(lane.units), 0
+        units, done = b"".join(queue_run.units), 0
         while done < len(units):
             self.files.make_for(self.end)
             file, within = self.files.at(self.end)

@@ -47,7 +47,7 @@ from rmqha.runtime.ports import Clock
 from rmqha.store.aio.small_files import IdentityFiles
 
 
-class Replica(Protocol):
+class ManagedBroker(Protocol):
     """The broker around the manager. Only the ``async`` calls may wait."""
 
     async def start_replication(self, broker_id: int) -> int:
@@ -108,7 +108,7 @@ class ReplicasManager:
         clock: Clock,
         log: Logger,
         tasks: Tasks,
-        replica: Replica,
+        replica: ManagedBroker,
         replication: Replication,
     ) -> None:
         self.core = core

@@ -6,7 +6,7 @@ served: they speak another replication protocol (see ``docs/PARITY.md``).
 
 from __future__ import annotations
 
-from rmqha.broker.membership.aio.manager import Replica
+from rmqha.broker.membership.aio.manager import ManagedBroker
 from rmqha.broker.membership.events import Event
 from rmqha.ha.events import Role
 from rmqha.runtime.aio.tasks import Tasks
@@ -27,7 +27,7 @@ class StandaloneManager:
     broker_id = OWN_ID
     lease = None
 
-    def __init__(self, *, replica: Replica, tasks: Tasks) -> None:
+    def __init__(self, *, replica: ManagedBroker, tasks: Tasks) -> None:
         self._replica = replica
         self._tasks = tasks
         self._closed = False

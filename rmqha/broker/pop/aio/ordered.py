@@ -7,7 +7,7 @@ from typing import Any
 
 from rmqha.base.errors import MessageIllegal
 from rmqha.broker.common.aio.config_file import ConfigFile, content_of
-from rmqha.broker.pop.order import Acked, Key, OrderTable
+from rmqha.broker.pop.order import AckOutcome, Key, OrderTable
 from rmqha.broker.pop.request import AckRequest, PopRequest
 from rmqha.broker.pull.aio.ports import Broker
 from rmqha.runtime.ports import Disk, TimerHandle
@@ -73,7 +73,7 @@ class OrderedPops:
 
     # -- acknowledgements --------------------------------------------------------------------------
 
-    def acknowledge(self, key: Key, offset: int, pop_ms: int) -> Acked:
+    def acknowledge(self, key: Key, offset: int, pop_ms: int) -> AckOutcome:
         """A message is done; the group's offset follows."""
         topic, group, queue_id = key
         offsets, wall_ms = self._broker.offsets, self._broker.clock.wall_ms()
