@@ -39,8 +39,6 @@ CALLING_DECORATORS = {"command", "fixture", "hookimpl", "group"}
 
 LEFT: dict[str, set[str]] = {
     "dead_names": {
-        # Types for ids that signatures do not use yet.
-        "rmqha.base.ids.NodeId", "rmqha.base.ids.LogIndex",
         # A trace's line for each event and effect.
         "rmqha.ha.events.describe",
         "rmqha.broker.pop.aio.revive.open_count",

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from typing import NewType
 
-NodeId = NewType("NodeId", str)
-"""A controller's id in its peer list, such as ``n0``."""
-
 Term = NewType("Term", int)
-"""A Raft term, from 0."""
-
-LogIndex = NewType("LogIndex", int)
-"""A position in the Raft log; the first entry has 1, 0 means "before the log"."""
+"""A Raft term, from 0. Never an index of the log, beside which it stands nearly everywhere."""
+NO_TERM = Term(0)
+"""The term of a node that has heard of none, and of a log without entries."""
 
 BrokerId = NewType("BrokerId", int)
 """A broker's persistent controller id, from 1 (persistent-broker-id design)."""
 
 MasterEpoch = NewType("MasterEpoch", int)
-"""Grows by one with each election of a broker set; 0 before the first one."""
+"""Grows by one with each election of a broker set."""
+NEVER_ELECTED = MasterEpoch(0)
+"""The epoch before the first election."""
+
+SyncStateSetEpoch = NewType("SyncStateSetEpoch", int)
+"""Grows by one with each change of a set's SyncStateSet."""
+NEVER_ALTERED = SyncStateSetEpoch(0)
+"""The epoch before the first change."""
 
 ConnectionId = NewType("ConnectionId", int)
 """A connection's number within one process; never reused."""

@@ -22,7 +22,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from rmqha.base.ids import BrokerId
+from rmqha.base.ids import NO_TERM, BrokerId
 from rmqha.base.machine import Note, Ticked
 from rmqha.controller.liveness import CLOSE_GRACE_MS_MAX, LiveBroker, Liveness
 from rmqha.controller.metadata.announce import Announcer, Patience
@@ -118,7 +118,7 @@ class ControllerMachine:
         self._proposals = Proposals()
         self.check_record = self._proposals.check
         self._leader = False
-        self._term = 0
+        self._term = NO_TERM
         self._cold_until_ms = 0
         self._scanning = Scan()
         self._elections = ElectionMemory()

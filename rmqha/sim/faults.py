@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 
 from rmqha.base.errors import DiskFailed
+from rmqha.base.ids import NO_TERM, Term
 from rmqha.controller.raft.events import Received
 from rmqha.controller.raft.messages import TERM_JUMP_MAX, TERM_MAX, VoteRequest
 from rmqha.sim.clock import SimClock
@@ -268,7 +269,7 @@ class NetworkFaults(Faults):
         raft = self.cluster.controllers[target].raft
         term = 0 if raft.core is None else min(TERM_MAX, raft.core.node.term + jump)
         self.cluster.trace.say("sim", "forges a term", target=target, sender=sender, term=term)
-        request = VoteRequest(term, sender, 0, 0, True)
+        request = VoteRequest(Term(term), sender, 0, NO_TERM, True)
         context = self.cluster.net.contexts[target].copy()
         self.cluster.loop.call_soon(raft.give, Received(request), context=context)
         return True

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from rmqha.base.ids import Term
 from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.raft.messages import (
     AppendResponse,
@@ -133,7 +134,7 @@ class Witness:
     def _watch_log(self, service: ControllerService) -> None:
         wal, reset, compact = service.raft.wal, service.raft.wal.reset, service.raft.wal.compact
 
-        async def counted_reset(index: int, term: int) -> None:
+        async def counted_reset(index: int, term: Term) -> None:
             await reset(index, term)
             self._counts["log reset"] += 1
 

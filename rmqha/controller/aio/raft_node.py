@@ -16,6 +16,7 @@ from rmqha.base.errors import (
     StoreCorrupted,
     StoreMismatch,
 )
+from rmqha.base.ids import Term
 from rmqha.base.invariants import invariant, unknown_effect
 from rmqha.base.machine import Note, Ticked
 from rmqha.controller.aio.members import ConfiguredGroup, SnapshotParts, for_machine
@@ -502,7 +503,7 @@ class RaftNode:
             case ev.CompactLog(up_to_index):
                 self._tasks.start(self._compact(up_to_index), name="compact log")
 
-    def _maybe_snapshot(self, term: int) -> None:
+    def _maybe_snapshot(self, term: Term) -> None:
         if self._snapshotting or self._stopped or self.applied_index < self._snapshot_from:
             return
         if self.applied_index - self.snapshots.meta.last_index < self._snapshot_every:
@@ -512,7 +513,7 @@ class RaftNode:
         data = to_snapshot(named, self._machine.snapshot())
         self._tasks.start(self._save(self.applied_index, term, data), name="save snapshot")
 
-    async def _save(self, index: int, term: int, data: bytes) -> None:
+    async def _save(self, index: int, term: Term, data: bytes) -> None:
         try:
             if index > self.snapshots.meta.last_index:
                 meta = await self.snapshots.save(index, term, data)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from rmqha.base.errors import StoreCorrupted, StoreMismatch
+from rmqha.base.ids import NO_TERM
 from rmqha.controller.aio.snapshots import SUFFIX, Snapshots
 from rmqha.controller.aio.wal import Wal, WalContent, is_segment
 from rmqha.controller.raft.events import HardState, SnapshotMeta, Standing
@@ -112,4 +113,4 @@ async def _start_anew(
     snapshots.forget()
     hard_state = HardState(standing=Standing(RECOVERING, store_id))
     await wal.start_anew(hard_state)
-    return Opened(SnapshotMeta(), WalContent(hard_state, 0, 0, [], False), damage)
+    return Opened(SnapshotMeta(), WalContent(hard_state, 0, NO_TERM, [], False), damage)

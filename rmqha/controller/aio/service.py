@@ -15,6 +15,7 @@ from rmqha.auth.aio.guard import Refusals
 from rmqha.auth.aio.server_guard import guarded
 from rmqha.auth.aio.server_users import ServerUsers
 from rmqha.base.errors import DiskFailed
+from rmqha.base.ids import Term
 from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note, Ticked
 from rmqha.controller import machine as cm
@@ -470,12 +471,12 @@ class ControllerService:
                 self._observer.entry_applied(self.node_id, entry)
         self._driver.arm()
 
-    def leader_ready(self, term: int) -> None:
+    def leader_ready(self, term: Term) -> None:
         """Start to answer."""
         offset_ms = self._clock.wall_ms() - self._clock.now_ms()
         self._driver.give(cm.LeadershipChanged(True, term, offset_ms))
 
-    def role_changed(self, role: str, term: int, leader_id: str | None) -> None:
+    def role_changed(self, role: str, term: Term, leader_id: str | None) -> None:
         """Log it; stop answering when this node does not lead any more."""
         self.metrics.role = role
         core = self.raft.core

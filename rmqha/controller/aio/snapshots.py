@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 
 from rmqha.base.errors import StoreCorrupted
+from rmqha.base.ids import Term
 from rmqha.controller.aio.wal import read_durable
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.events import SnapshotMeta
@@ -50,7 +51,7 @@ class Snapshots:
                 await self._disk.remove(self._path(older))
         return self.meta
 
-    async def save(self, index: int, term: int, data: bytes) -> SnapshotMeta:
+    async def save(self, index: int, term: Term, data: bytes) -> SnapshotMeta:
         """Make a snapshot durable; the one before is deleted afterwards.
 
         Raises:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from rmqha.base.ids import Term
 from rmqha.base.machine import Note
 from rmqha.controller.raft.messages import Entry
 
@@ -14,10 +15,10 @@ class StateMachine(Protocol):
     def apply(self, entries: tuple[Entry, ...]) -> None:
         """Committed entries, in order."""
 
-    def leader_ready(self, term: int) -> None:
+    def leader_ready(self, term: Term) -> None:
         """This node leads and its state is the newest."""
 
-    def role_changed(self, role: str, term: int, leader_id: str | None) -> None:
+    def role_changed(self, role: str, term: Term, leader_id: str | None) -> None:
         """This node's role, or the leader it follows, is another one now."""
 
     def reads_ready(self, tokens: tuple[int, ...]) -> None:
@@ -48,7 +49,7 @@ class Observer(Protocol):
     def entry_applied(self, node: str, entry: Entry) -> None:
         """The node has applied a committed entry."""
 
-    def role_changed(self, node: str, role: str, term: int, last_index: int) -> None:
+    def role_changed(self, node: str, role: str, term: Term, last_index: int) -> None:
         """The node has another role."""
 
     def noted(self, node: str, note: Note) -> None:

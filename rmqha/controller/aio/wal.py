@@ -12,6 +12,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from rmqha.base.errors import DiskFailed, DiskFull, StoreCorrupted
+from rmqha.base.ids import Term
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.events import HardState, Persist, SnapshotMeta, Standing
 from rmqha.controller.raft.messages import Entry
@@ -25,7 +26,7 @@ class WalContent(Struct, frozen=True):
 
     hard_state: HardState
     base_index: int
-    base_term: int
+    base_term: Term
     entries: list[Entry]
     torn_bytes_cut: bool
 
@@ -164,7 +165,7 @@ class Wal:
         self._queued_seq = persist.seq
         self._pump()
 
-    async def reset(self, index: int, term: int) -> None:
+    async def reset(self, index: int, term: Term) -> None:
         """Restart the log behind a snapshot that is durable already.
 
         Raises:

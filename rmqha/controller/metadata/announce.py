@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from rmqha.base.ids import BrokerId
+from rmqha.base.ids import BrokerId, MasterEpoch
 from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import LiveTable
 from rmqha.controller.metadata.election_stages import ElectionStages
@@ -54,7 +54,7 @@ class Patience(Struct, frozen=True):
 
 
 class _Pending(Struct):
-    master_epoch: int
+    master_epoch: MasterEpoch
     due_ms: int
     due_blind_ms: int
     due_watching_ms: int

@@ -13,7 +13,7 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rmqha.base.ids import BrokerId
+from rmqha.base.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
 from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note
 from rmqha.controller.metadata.election_records import ElectionRecord, Why
@@ -179,7 +179,7 @@ def _elect_master(broker_set: BrokerSet, event: MasterElected) -> Applied:
     if elected is None:
         return Applied(True, Note("master_lost", "error", facts))
     broker_set.sync_state_set = (elected,)
-    broker_set.sync_state_set_epoch += 1
+    broker_set.sync_state_set_epoch = SyncStateSetEpoch(broker_set.sync_state_set_epoch + 1)
     if event.unclean:
         return Applied(True, Note("master_elected_unclean", "error", facts))
     return Applied(True, Note("master_elected", facts=facts))
@@ -251,10 +251,10 @@ def _forget_members(
     if left != broker_set.sync_state_set:
         # Without a new epoch a living master would keep its old set for ever (#6342).
         broker_set.sync_state_set = left
-        broker_set.sync_state_set_epoch += 1
+        broker_set.sync_state_set_epoch = SyncStateSetEpoch(broker_set.sync_state_set_epoch + 1)
     if master_cleaned:
         broker_set.master_broker_id = None
-        broker_set.master_epoch += 1
+        broker_set.master_epoch = MasterEpoch(broker_set.master_epoch + 1)
 
 
 def _update_address(broker_set: BrokerSet, event: BrokerAddressUpdated) -> Applied:

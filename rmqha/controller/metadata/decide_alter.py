@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqha.base.ids import BrokerId
+from rmqha.base.ids import BrokerId, SyncStateSetEpoch
 from rmqha.controller.metadata.decision import Context, Decision
 from rmqha.controller.metadata.events import SyncStateSetAltered
 from rmqha.controller.metadata.fields import int_field, long_field, parse_sync_state_set
@@ -42,7 +42,7 @@ def decide_alter_sync_state_set(
         refusal = _check_members(broker_set, context, members)
     if refusal is not None:
         return refusal
-    epoch = broker_set.sync_state_set_epoch + 1
+    epoch = SyncStateSetEpoch(broker_set.sync_state_set_epoch + 1)
     return Decision(
         ResponseCode.SUCCESS,
         ext_fields={"newSyncStateSetEpoch": str(epoch)},

@@ -17,7 +17,7 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rmqha.base.ids import BrokerId
+from rmqha.base.ids import BrokerId, MasterEpoch
 from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import Context, Decision, LiveInfo
 from rmqha.controller.metadata.elect import elect
@@ -242,7 +242,7 @@ def _nobody(broker_set: BrokerSet, request: ElectRequest) -> Decision:
     lost = MasterElected(
         broker_name=broker_set.broker_name,
         new_master_broker_id=None,
-        master_epoch=broker_set.master_epoch + 1,
+        master_epoch=MasterEpoch(broker_set.master_epoch + 1),
         trigger=request.trigger,
         reason=request.reason,
         unclean=False,
@@ -275,7 +275,7 @@ def _elected(
     event = MasterElected(
         broker_name=broker_set.broker_name,
         new_master_broker_id=elected,
-        master_epoch=known + 1,
+        master_epoch=MasterEpoch(known + 1),
         trigger=request.trigger,
         reason=request.reason,
         unclean=unclean,

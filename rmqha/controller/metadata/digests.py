@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 
 from rmqha.base.errors import InvariantBroken
+from rmqha.base.ids import Term
 from rmqha.controller.metadata.events import StateCompared, StateMarked, to_mark
 from rmqha.controller.metadata.state import MetadataState
 
@@ -48,7 +49,7 @@ class Digests:
         """The log is marked here, or will be, or the state came by a snapshot."""
         self.due_index = index + self._every if self._every else NEVER
 
-    def mark(self, index: int, term: int) -> bytes:
+    def mark(self, index: int, term: Term) -> bytes:
         """The record with which the leader of ``term`` marks the log, having applied ``index``."""
         self.passed(index)
         return to_mark(StateMarked(term))

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from rmqha.base.ids import BrokerId
+from rmqha.base.ids import BrokerId, MasterEpoch
 
 
 class Candidate(Struct, frozen=True, array_like=True):
@@ -68,7 +68,7 @@ class ElectionRecord(Struct, frozen=True, array_like=True):
     number: int
     old_master: BrokerId | None
     new_master: BrokerId | None
-    master_epoch: int
+    master_epoch: MasterEpoch
     trigger: str
     reason: str
     unclean: bool

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from rmqha.base.ids import BrokerId
+from rmqha.base.ids import BrokerId, MasterEpoch
 
 STAGES_KEPT = 1_000
 
@@ -41,7 +41,7 @@ class ElectionStages:
         self._kept: dict[tuple[str, int], Stages] = {}
         self.awaited: dict[str, tuple[BrokerId, int]] = {}
 
-    def of(self, name: str, master_epoch: int) -> Stages | None:
+    def of(self, name: str, master_epoch: MasterEpoch) -> Stages | None:
         """What is known of one election."""
         return self._kept.get((name, master_epoch))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from rmqha.base.ids import MasterEpoch
 from rmqha.base.machine import Note
 
 ELECTIONS_KEPT = 50
@@ -28,7 +29,7 @@ class Election(NamedTuple):
     broker_name: str
     old_master: int | None
     new_master: int | None
-    master_epoch: int
+    master_epoch: MasterEpoch
     reason: str
     result: str
     commit_ms: int | None

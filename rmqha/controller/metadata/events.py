@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from rmqha.base.errors import StoreCorrupted
-from rmqha.base.ids import BrokerId
+from rmqha.base.ids import BrokerId, MasterEpoch, SyncStateSetEpoch, Term
 from rmqha.controller.metadata.election_records import Why
 
 PROPOSAL_FORMAT = 1
@@ -37,7 +37,7 @@ class SyncStateSetAltered(Struct, frozen=True, array_like=True, forbid_unknown_f
 
     broker_name: str
     new_sync_state_set: tuple[BrokerId, ...]
-    sync_state_set_epoch: int
+    sync_state_set_epoch: SyncStateSetEpoch
 
 
 class BrokerIdTaken(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=2):
@@ -68,7 +68,7 @@ class MasterElected(
 
     broker_name: str
     new_master_broker_id: BrokerId | None
-    master_epoch: int
+    master_epoch: MasterEpoch
     trigger: str
     reason: str
     unclean: bool
@@ -109,8 +109,8 @@ class BrokerSetImported(Struct, frozen=True, array_like=True, forbid_unknown_fie
     broker_name: str
     last_issued_id: int
     replicas: tuple[tuple[BrokerId, str], ...]
-    master_epoch: int
-    sync_state_set_epoch: int
+    master_epoch: MasterEpoch
+    sync_state_set_epoch: SyncStateSetEpoch
     sync_state_set: tuple[BrokerId, ...]
     master_broker_id: BrokerId | None
 
@@ -145,7 +145,7 @@ def kind_of(said: Said) -> str:
 class _Proposal(
     Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=PROPOSAL_FORMAT
 ):
-    term: int
+    term: Term
     token: int
     event: Event
 
@@ -153,7 +153,7 @@ class _Proposal(
 class StateMarked(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=2):
     """Each node takes the digest of its state here; ``term`` is the leader's who asks."""
 
-    term: int
+    term: Term
 
 
 class StateCompared(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
@@ -181,7 +181,7 @@ _decode_proposal = msgspec.msgpack.Decoder(_Proposal).decode
 _decode_entry = msgspec.msgpack.Decoder(_Proposal | StateMarked | StateCompared).decode
 
 
-def to_proposal(term: int, token: int, event: Event) -> bytes:
+def to_proposal(term: Term, token: int, event: Event) -> bytes:
     """Wrap an event for the log: ``[1, term, token, [type, field, ...]]``."""
     if isinstance(event, MasterElected) and event.why is None:
         return _encode([PROPOSAL_FORMAT, term, token, [ELECT_MASTER, *_old_fields(event)]])

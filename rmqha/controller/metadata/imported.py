@@ -6,7 +6,7 @@ again: a broker that has its id asks for it no more. They become ``<address>;imp
 
 from __future__ import annotations
 
-from rmqha.base.ids import BrokerId
+from rmqha.base.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
 from rmqha.controller.metadata.events import BrokerSetImported
 from rmqha.controller.metadata.state import BrokerSet, Replica
 from rmqha.remoting.broker_set_state import BrokerSetState
@@ -28,8 +28,8 @@ def to_event(said: BrokerSetState, cluster: str) -> BrokerSetImported:
         replicas=tuple(
             sorted((BrokerId(one.broker_id), one.broker_address) for one in said.replicas)
         ),
-        master_epoch=said.master_epoch,
-        sync_state_set_epoch=said.sync_state_set_epoch + SET_EPOCH_LEAP,
+        master_epoch=MasterEpoch(said.master_epoch),
+        sync_state_set_epoch=SyncStateSetEpoch(said.sync_state_set_epoch + SET_EPOCH_LEAP),
         sync_state_set=tuple(sorted(map(BrokerId, said.sync_state_set))),
         master_broker_id=None if master is None else BrokerId(master),
     )

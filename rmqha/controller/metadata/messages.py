@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from rmqha.base.ids import MasterEpoch, Term
 from rmqha.base.machine import Note, Ticked
 from rmqha.controller.metadata.probe_messages import AskPeers, PeersHeard, Probe, ProbeAnswered
 from rmqha.controller.metadata.state import MetadataState
@@ -110,7 +111,7 @@ class LeadershipChanged(Struct, frozen=True):
     """
 
     is_leader: bool
-    term: int
+    term: Term
     wall_offset_ms: int | None = None
 
 
@@ -148,21 +149,21 @@ class RouteFollowed(Struct, frozen=True):
     """A name server answers, and does not name the master of ``WatchRoute`` yet."""
 
     broker_name: str
-    master_epoch: int
+    master_epoch: MasterEpoch
 
 
 class RouteUpdated(Struct, frozen=True):
     """Every name server that answers names the master of ``WatchRoute``."""
 
     broker_name: str
-    master_epoch: int
+    master_epoch: MasterEpoch
 
 
 class RouteUnknown(Struct, frozen=True):
     """What ``WatchRoute`` asked for cannot be seen, or not in time."""
 
     broker_name: str
-    master_epoch: int
+    master_epoch: MasterEpoch
 
 
 ControllerEvent: TypeAlias = (
@@ -230,7 +231,7 @@ class WatchRoute(Struct, frozen=True):
 
     cluster_name: str
     broker_name: str
-    master_epoch: int
+    master_epoch: MasterEpoch
     master_address: str
     timeout_ms: int
 

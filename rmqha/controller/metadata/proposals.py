@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqha.base.ids import Term
 from rmqha.controller.metadata.events import Event, Said, from_entry, to_proposal
 from rmqha.controller.metadata.lanes import Work
 
@@ -18,7 +19,7 @@ class Proposals:
         self._tokens: dict[bytes, int] = {}
         self._read: dict[bytes, Said] = {}
 
-    def add(self, term: int, work: Work, event: Event) -> tuple[int, bytes]:
+    def add(self, term: Term, work: Work, event: Event) -> tuple[int, bytes]:
         """Remember a decision's event; returns its token and the record to propose."""
         self._last_token += 1
         token = self._last_token

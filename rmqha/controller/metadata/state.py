@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from rmqha.base.errors import StoreCorrupted
-from rmqha.base.ids import BrokerId
+from rmqha.base.ids import NEVER_ALTERED, NEVER_ELECTED, BrokerId, MasterEpoch, SyncStateSetEpoch
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.election_records import ElectionOrder, ElectionRecord
 from rmqha.controller.metadata.packed import DIGEST_BITS, Packed
@@ -57,8 +57,8 @@ class BrokerSet:
     last_issued_id: int = 0
     retired_ids: tuple[BrokerId, ...] = ()
     replicas: dict[BrokerId, Replica] = dataclasses.field(default_factory=dict)
-    master_epoch: int = 0
-    sync_state_set_epoch: int = 0
+    master_epoch: MasterEpoch = NEVER_ELECTED
+    sync_state_set_epoch: SyncStateSetEpoch = NEVER_ALTERED
     sync_state_set: tuple[BrokerId, ...] = ()
     master_broker_id: BrokerId | None = None
     elections: tuple[ElectionRecord, ...] = ()
@@ -219,8 +219,8 @@ class _PlainSet(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
     last_issued_id: int
     retired_ids: tuple[BrokerId, ...]
     replicas: list[tuple[BrokerId, str, str]]
-    master_epoch: int
-    sync_state_set_epoch: int
+    master_epoch: MasterEpoch
+    sync_state_set_epoch: SyncStateSetEpoch
     sync_state_set: tuple[BrokerId, ...]
     master_broker_id: BrokerId | None
     elections: tuple[ElectionRecord, ...] = ()

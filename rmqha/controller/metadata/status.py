@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict
 
-from rmqha.base.ids import BrokerId
+from rmqha.base.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
 from rmqha.controller.liveness import Liveness
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
 
@@ -31,8 +31,8 @@ class BrokerSetStatus(TypedDict):
     cluster: str
     broker_name: str
     master_broker_id: int | None
-    master_epoch: int
-    sync_state_set_epoch: int
+    master_epoch: MasterEpoch
+    sync_state_set_epoch: SyncStateSetEpoch
     sync_state_set: list[int]
     active_brokers: int
     replicas: list[ReplicaStatus]

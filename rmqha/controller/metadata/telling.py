@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqha.base.ids import Term
 from rmqha.base.machine import Note
 from rmqha.controller.metadata.lanes import Work
 
@@ -27,7 +28,7 @@ class Telling:
         self._count += 1
         return self._count <= TOLD_PER_SECOND_MAX
 
-    def told(self, now_ms: int, note: Note, work: Work, log_index: int, term: int) -> list[Note]:
+    def told(self, now_ms: int, note: Note, work: Work, log_index: int, term: Term) -> list[Note]:
         """The line of a change, and one that counts those left out before it.
 
         Args:

@@ -5,6 +5,7 @@ Source: Raft 5.3 and 5.4.2; pipelining and the conflict hint as in the dissertat
 
 from __future__ import annotations
 
+from rmqha.base.ids import Term
 from rmqha.base.invariants import invariant
 from rmqha.controller.raft import reads, snapshots, standing
 from rmqha.controller.raft.events import Refused
@@ -84,7 +85,7 @@ def send_entries(node: Node, peer: str, progress: Progress) -> bool:
     return sent
 
 
-def _request(node: Node, prev: int, prev_term: int, entries: tuple[Entry, ...]) -> AppendRequest:
+def _request(node: Node, prev: int, prev_term: Term, entries: tuple[Entry, ...]) -> AppendRequest:
     return AppendRequest(
         node.term, node.id, prev, prev_term, entries, node.commit_index, node.round
     )

@@ -12,6 +12,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from rmqha.base.ids import NO_TERM, Term
 from rmqha.base.machine import Ticked
 from rmqha.controller.raft import append, membership, reads, snapshots, standing, votes
 from rmqha.controller.raft.events import (
@@ -85,7 +86,7 @@ class RaftCore:
         hard_state: HardState = HardState(),  # noqa: B008 - an immutable tuple
         entries: list[Entry] | None = None,
         base_index: int = 0,
-        base_term: int = 0,
+        base_term: Term = NO_TERM,
         snapshot: SnapshotMeta = SnapshotMeta(),  # noqa: B008 - an immutable tuple
         seed: int = 0,
         now_ms: int = 0,

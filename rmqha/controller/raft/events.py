@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from rmqha.base.ids import NO_TERM, Term
 from rmqha.base.machine import Note, Ticked
 from rmqha.controller.raft.members import Member, Members
 from rmqha.controller.raft.messages import Entry, Message
@@ -40,7 +41,7 @@ class Standing(NamedTuple):
 class HardState(NamedTuple):
     """What a node must never forget: its term, its vote in it, and whether it may vote at all."""
 
-    term: int = 0
+    term: Term = NO_TERM
     vote: str | None = None
     standing: Standing = Standing()
 
@@ -49,7 +50,7 @@ class SnapshotMeta(NamedTuple):
     """The newest durable snapshot: the last entry it holds, its size in bytes and its CRC-32."""
 
     last_index: int = 0
-    term: int = 0
+    term: Term = NO_TERM
     size: int = 0
     digest: int = 0
 
@@ -179,7 +180,7 @@ class SendSnapshot(NamedTuple):
     """Read ``length`` bytes at ``offset`` of the snapshot and send them as a SnapshotRequest."""
 
     to: str
-    term: int
+    term: Term
     meta: SnapshotMeta
     offset: int
     length: int
@@ -196,14 +197,14 @@ class RoleChanged(NamedTuple):
     """``role`` is follower, pre_candidate, candidate, leader or stopped."""
 
     role: str
-    term: int
+    term: Term
     leader_id: str | None
 
 
 class LeaderReady(NamedTuple):
     """This leader has applied the first entry of its term: its state is the newest."""
 
-    term: int
+    term: Term
 
 
 class ReadReady(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqha.base.ids import NO_TERM, Term
 from rmqha.base.invariants import invariant
 from rmqha.controller.raft.messages import Entry
 
@@ -15,7 +16,9 @@ class RaftLog:
         base_term: its term.
     """
 
-    def __init__(self, entries: list[Entry], base_index: int = 0, base_term: int = 0) -> None:
+    def __init__(
+        self, entries: list[Entry], base_index: int = 0, base_term: Term = NO_TERM
+    ) -> None:
         for position, entry in enumerate(entries, base_index + 1):
             if entry.log_index != position:  # seldom asked otherwise: a log may be long
                 invariant(False, "the log has a gap", found=entry.log_index, at=position)
@@ -29,11 +32,11 @@ class RaftLog:
         return self.base_index + len(self._entries)
 
     @property
-    def last_term(self) -> int:
+    def last_term(self) -> Term:
         """Term of the newest entry, or of the base."""
         return self._entries[-1].term if self._entries else self.base_term
 
-    def term_at(self, index: int) -> int | None:
+    def term_at(self, index: int) -> Term | None:
         """Term of an entry; None when it is compacted away or not there yet."""
         if index == self.base_index:
             return self.base_term
@@ -72,7 +75,7 @@ class RaftLog:
         """Drop ``index`` and everything after it."""
         del self._entries[index - self.base_index - 1 :]
 
-    def is_up_to_date(self, last_index: int, last_term: int) -> bool:
+    def is_up_to_date(self, last_index: int, last_term: Term) -> bool:
         """Whether a log that ends so is at least as new as this one (Raft 5.4.1)."""
         return (last_term, last_index) >= (self.last_term, self.last_index)
 
@@ -97,9 +100,9 @@ class RaftLog:
         invariant(term is not None, "compaction past the end", index=index, last=self.last_index)
         del self._entries[: index - self.base_index]
         self.base_index = index
-        self.base_term = term or 0
+        self.base_term = term or NO_TERM
 
-    def reset_to(self, index: int, term: int) -> None:
+    def reset_to(self, index: int, term: Term) -> None:
         """Replace everything by a snapshot that ends at ``index``."""
         self._entries.clear()
         self.base_index = index

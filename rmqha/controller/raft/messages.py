@@ -14,12 +14,13 @@ import msgspec
 from msgspec import Meta, Struct
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.base.ids import Term
 
 TERM_MAX = 1 << 53
 TERM_JUMP_MAX = 1 << 20
 """A message this many terms ahead is nobody's of this group: terms grow by elections, one each."""
 
-Term = Annotated[int, Meta(ge=0, le=TERM_MAX)]
+BoundedTerm = Annotated[Term, Meta(ge=0, le=TERM_MAX)]
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 """An index, a size, an offset or a round. What is out of bounds does not get past the decoder."""
 
@@ -28,23 +29,23 @@ class Entry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """One log entry; empty ``data`` is the no-op with which a leader opens its term."""
 
     log_index: Count
-    term: Term
+    term: BoundedTerm
     data: bytes
 
 
 class PreVoteRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=0):
     """Would you vote for me in ``term``? Binds nobody."""
 
-    term: Term
+    term: BoundedTerm
     sender: str
     last_index: Count
-    last_term: Term
+    last_term: BoundedTerm
 
 
 class PreVoteResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=1):
     """``term`` is the asked one when granted, the answering node's own when not."""
 
-    term: Term
+    term: BoundedTerm
     sender: str
     granted: bool
 
@@ -52,17 +53,17 @@ class PreVoteResponse(Struct, frozen=True, array_like=True, forbid_unknown_field
 class VoteRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=2):
     """``transfer``: the old leader asked for this election, so it may disturb it."""
 
-    term: Term
+    term: BoundedTerm
     sender: str
     last_index: Count
-    last_term: Term
+    last_term: BoundedTerm
     transfer: bool
 
 
 class VoteResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=3):
     """The vote is durable before this leaves."""
 
-    term: Term
+    term: BoundedTerm
     sender: str
     granted: bool
 
@@ -70,10 +71,10 @@ class VoteResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 class AppendRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=4):
     """Entries after ``prev_index``; empty as a heartbeat. ``round`` comes back in the answer."""
 
-    term: Term
+    term: BoundedTerm
     sender: str
     prev_index: Count
-    prev_term: Term
+    prev_term: BoundedTerm
     entries: tuple[Entry, ...]
     commit_index: Count
     round: Count
@@ -82,7 +83,7 @@ class AppendRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=
 class AppendResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=5):
     """``match_index``: durable up to here when ``success``, else where the logs may still agree."""
 
-    term: Term
+    term: BoundedTerm
     sender: str
     success: bool
     match_index: Count
@@ -95,10 +96,10 @@ class AppendResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields
 class SnapshotRequest(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=6):
     """``data`` is the part of the snapshot at ``offset``; size and digest are of the whole."""
 
-    term: Term
+    term: BoundedTerm
     sender: str
     last_index: Count
-    last_term: Term
+    last_term: BoundedTerm
     offset: Count
     size: Count
     data: bytes
@@ -109,7 +110,7 @@ class SnapshotRequest(Struct, frozen=True, array_like=True, forbid_unknown_field
 class SnapshotResponse(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=7):
     """``next_offset``: the first byte still missing; equal to the size when all is held."""
 
-    term: Term
+    term: BoundedTerm
     sender: str
     last_index: Count
     next_offset: Count
@@ -121,7 +122,7 @@ class SnapshotResponse(Struct, frozen=True, array_like=True, forbid_unknown_fiel
 class TimeoutNow(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=8):
     """The leader asks this node to take over at once."""
 
-    term: Term
+    term: BoundedTerm
     sender: str
 
 
@@ -131,7 +132,7 @@ class StandingTold(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     ``round`` is above 0 in a question and comes back as ``answers`` in the answer.
     """
 
-    term: Term
+    term: BoundedTerm
     sender: str
     kind: str
     store_id: str
@@ -143,7 +144,7 @@ class StandingTold(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 class Readmitted(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=10):
     """The leader has caught up the store ``store_id`` of the receiver: it may vote again."""
 
-    term: Term
+    term: BoundedTerm
     sender: str
     store_id: str
     founders: tuple[tuple[str, str], ...]

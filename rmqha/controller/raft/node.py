@@ -13,6 +13,7 @@ from collections.abc import Callable
 from enum import Enum
 from operator import attrgetter
 
+from rmqha.base.ids import NO_TERM, Term
 from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note
 from rmqha.controller.raft.events import (
@@ -223,7 +224,7 @@ class Node:
             self.persist_seq += 1
             hard = HardState(self.term, self.vote, self.standing) if self.hard_dirty else None
             entries = tuple(self.new_entries)
-            last = entries[-1] if entries else Entry(0, 0, b"")
+            last = entries[-1] if entries else Entry(0, NO_TERM, b"")
             self.persisting.append((self.persist_seq, last.log_index, last.term))
             if self.hard_dirty and self.vote == self.id:
                 self.voted_for_self_seq = self.persist_seq
@@ -285,7 +286,7 @@ class Node:
             self.patience.was_only_late(now_ms - heard_ms)
             self.replaced = ("", 0)
 
-    def become_follower(self, now_ms: int, term: int, leader_id: str | None) -> None:
+    def become_follower(self, now_ms: int, term: Term, leader_id: str | None) -> None:
         """Follow ``term``; a higher term forgets the vote."""
         invariant(term >= self.term, "terms never go back", term=term, current=self.term)
         if term > self.term:

@@ -7,6 +7,7 @@ hearing a leader a node helps nobody else to be elected, unless the leader itsel
 
 from __future__ import annotations
 
+from rmqha.base.ids import Term
 from rmqha.controller.raft.events import RoleChanged
 from rmqha.controller.raft.messages import (
     PreVoteRequest,
@@ -47,7 +48,8 @@ def start_pre_vote(node: Node, now_ms: int) -> None:
     node.reset_election_timer(now_ms, asking=True)
     for peer in _other_voters(node):
         node.send(
-            peer, PreVoteRequest(node.term + 1, node.id, node.log.last_index, node.log.last_term)
+            peer,
+            PreVoteRequest(Term(node.term + 1), node.id, node.log.last_index, node.log.last_term),
         )
     if node.has_majority(node.votes):
         start_election(node, now_ms, transfer=False)
@@ -57,7 +59,7 @@ def start_election(node: Node, now_ms: int, *, transfer: bool) -> None:
     """Open a new term and vote for oneself; the own vote counts when it is durable."""
     node.role = Role.CANDIDATE
     node.leader_id = None
-    node.term += 1
+    node.term = Term(node.term + 1)
     node.vote = node.id
     node.hard_dirty = True
     node.votes = set()
@@ -100,7 +102,7 @@ def _gives_way(node: Node, message: PreVoteRequest) -> bool:
     rival = (
         node.role is Role.PRE_CANDIDATE
         and node.id < message.sender
-        and (message.last_term, message.last_index) == (node.log.last_term, node.log.last_index)
+        and (message.last_term, message.last_index) == (node.log.last_index, node.log.last_term)
         and message.sender not in node.put_off
     )
     if rival:

@@ -43,8 +43,9 @@ import msgspec
 from msgspec import Struct, field
 
 from rmqha.base.errors import StoreCorrupted, StoreMismatch
+from rmqha.base.ids import Term
 from rmqha.controller.raft.events import HardState, SnapshotMeta, Standing
-from rmqha.controller.raft.messages import Count, Entry, Term
+from rmqha.controller.raft.messages import BoundedTerm, Count, Entry
 
 FORMAT = 2
 WAL_MAGIC = b"RQW2"
@@ -159,7 +160,7 @@ class _EntryRecord(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     """The record of an entry, to be read."""
 
     log_index: Count
-    term: Term
+    term: BoundedTerm
     data: bytes
 
 
@@ -185,7 +186,7 @@ class Recovered(Struct):
     """
 
     hard_state: HardState = field(default_factory=HardState)
-    base: tuple[int, int] | None = None
+    base: tuple[int, Term] | None = None
     entries: list[Entry] = field(default_factory=list)
     next_seq: int = 1
     segments: list[Segment] = field(default_factory=list)
@@ -335,19 +336,19 @@ class Recovery:
                 )
             case [0, int(), str(cluster), str(node), int(term), (str() | None) as vote]:
                 self._check_owner(cluster, node)
-                result.hard_state = HardState(term, vote)
+                result.hard_state = HardState(Term(term), vote)
             case [0, int(), str(cluster), str(node), int(term), (str() | None) as vote, standing]:
                 self._check_owner(cluster, node)
-                result.hard_state = HardState(term, vote, _standing(name, standing))
+                result.hard_state = HardState(Term(term), vote, _standing(name, standing))
             case [1, int(term), (str() | None) as vote]:
-                result.hard_state = HardState(term, vote, result.hard_state.standing)
+                result.hard_state = HardState(Term(term), vote, result.hard_state.standing)
             case [1, int(term), (str() | None) as vote, standing]:
-                result.hard_state = HardState(term, vote, _standing(name, standing))
+                result.hard_state = HardState(Term(term), vote, _standing(name, standing))
             case [2, int(index), int(term), bytes(data)]:
-                self._entry(name, Entry(index, term, data))
+                self._entry(name, Entry(index, Term(term), data))
                 segment.last_index = max(segment.last_index, index)
             case [3, int(index), int(term)]:
-                result.base = (index, term)
+                result.base = (index, Term(term))
                 result.entries = []
             case _:
                 raise StoreCorrupted(f"{name}: unknown record {str(record)[:80]}")
@@ -398,7 +399,7 @@ def next_good_frame(view: memoryview, offset: int, magic: bytes) -> int | None:
 
 def join_snapshot(
     recovered: Recovered, snapshot: SnapshotMeta
-) -> tuple[int, int, list[Entry], bool]:
+) -> tuple[int, Term, list[Entry], bool]:
     """Fit the log to the snapshot.
 
     Returns:
@@ -443,7 +444,7 @@ class SnapshotEncoder:
         data: the state.
     """
 
-    def __init__(self, cluster: str, meta_index: int, meta_term: int, data: bytes) -> None:
+    def __init__(self, cluster: str, meta_index: int, meta_term: Term, data: bytes) -> None:
         fields = (SNAPSHOT_FORMAT, cluster, meta_index, meta_term, b"")
         empty: bytes = msgpack.packb(fields, use_bin_type=True)
         self._head = empty[: -len(_bytes_header(0))] + _bytes_header(len(data))
@@ -479,7 +480,7 @@ def _bytes_header(size: int) -> bytes:
     return b"\xc6" + size.to_bytes(4, "big")
 
 
-def decode_snapshot(name: str, content: bytes, cluster: str) -> tuple[int, int, bytes]:
+def decode_snapshot(name: str, content: bytes, cluster: str) -> tuple[int, Term, bytes]:
     """Index, term and data of a snapshot file.
 
     Raises:
@@ -501,4 +502,4 @@ def decode_snapshot(name: str, content: bytes, cluster: str) -> tuple[int, int, 
         )
     if owner != cluster:
         raise StoreMismatch(f"{name} belongs to group {owner}, this is group {cluster}")
-    return index, term, data
+    return index, Term(term), data

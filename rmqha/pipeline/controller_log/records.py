@@ -165,7 +165,6 @@ class _Reader:
             cluster = self._owner[0] if self._owner else _group_of(data)
             index, term, content = layout.decode_snapshot(name, data, cluster)
             _, state = from_snapshot(members.from_snapshot(content)[1])
-            index, term = int(index), int(term)
         except (StoreCorrupted, StoreMismatch, TypeError, ValueError) as error:
             # Wrong kinds of values behind a good checksum are a foreign writer's.
             return self._row(name, 0, 0, len(data), corrupt=f"no snapshot of ours: {error}")

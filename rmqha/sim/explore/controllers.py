@@ -19,6 +19,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from rmqha.base.errors import RmqhaError
+from rmqha.base.ids import Term
 from rmqha.base.invariants import invariant
 from rmqha.base.machine import Ticked
 from rmqha.controller.machine import ControllerMachine
@@ -248,7 +249,7 @@ class Controllers:
         state = self._logged(self._with(state, PENDING, ()), pending[: move.kept])
         shown = list(self._counted(state, CHANGES))
         shown[self.scene.machines + LEADER] = 0
-        gone = cm.LeadershipChanged(is_leader=False, term=self._at(state, TERM) + 1)
+        gone = cm.LeadershipChanged(is_leader=False, term=Term(self._at(state, TERM) + 1))
         return self._stepped(tuple(shown), leader, gone)
 
     def lead(self, state: State, move: Move) -> State:
@@ -256,7 +257,7 @@ class Controllers:
         shown = list(self._counted(state, TERM))
         shown[self.scene.machines + LEADER] = move.number + 1
         term = shown[self.scene.machines + TERM]
-        return self._stepped(tuple(shown), move.number, cm.LeadershipChanged(True, term))
+        return self._stepped(tuple(shown), move.number, cm.LeadershipChanged(True, Term(term)))
 
     def close(self, state: State, move: Move) -> State:
         """A broker's connection to the leader ends."""

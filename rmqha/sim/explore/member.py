@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rmqha.base.ids import NO_TERM, Term
 from rmqha.base.invariants import invariant
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft.core import RaftCore
@@ -51,7 +52,7 @@ class Disk(NamedTuple):
     """
 
     hard_state: ev.HardState = ev.HardState()
-    base: tuple[int, int] | None = None
+    base: tuple[int, Term] | None = None
     entries: tuple[Entry, ...] = ()
     snapshot: ev.SnapshotMeta = ev.SnapshotMeta()
     data: bytes = b""
@@ -224,7 +225,7 @@ class Member:
         """The state is taken; it is not durable yet."""
         assert self.core is not None
         data = _pack(self.records)
-        term = self.core.node.log.term_at(self.applied_index) or 0
+        term = self.core.node.log.term_at(self.applied_index) or NO_TERM
         self.saving = Snapshot(ev.SnapshotMeta(self.applied_index, term, len(data)), data)
 
     def save_snapshot(self) -> None:
