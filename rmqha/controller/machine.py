@@ -175,7 +175,7 @@ class ControllerMachine:
             case LeadershipChanged():
                 return self._leadership_changed(now_ms, event)
             case ProposalDropped():
-                return self._proposal_dropped(now_ms, event.token)
+                return self._proposal_dropped(now_ms, event.record)
             case SnapshotLoaded():
                 return self._snapshot_loaded(event)
             case ProbeAnswered() | PeersHeard():
@@ -336,7 +336,7 @@ class ControllerMachine:
         work.attempts += 1
         work.proposed_ms = now_ms
         self._lanes.start(work)
-        return Propose(*self._proposals.add(self._term, work, event))
+        return Propose(self._proposals.add(self._term, work, event))
 
     # The log
 
@@ -349,10 +349,10 @@ class ControllerMachine:
         work, what = self._proposals.committed(event.record)
         if isinstance(what, STATE_RECORDS):
             told = self.digests.committed(event.index, what, self.state)
-            return [Propose(0, told)] if told is not None and self._leader else []
+            return [Propose(told)] if told is not None and self._leader else []
         effects = self._event_committed(now_ms, work, what)
         if event.index >= self.digests.due_index and self._leader:
-            effects.append(Propose(0, self.digests.mark(event.index, self._term)))
+            effects.append(Propose(self.digests.mark(event.index, self._term)))
         return effects
 
     def _event_committed(
@@ -424,8 +424,8 @@ class ControllerMachine:
             )
         ]
 
-    def _proposal_dropped(self, now_ms: int, token: int) -> list[ControllerEffect]:
-        work = self._proposals.dropped(token)
+    def _proposal_dropped(self, now_ms: int, record: bytes) -> list[ControllerEffect]:
+        work = self._proposals.dropped(record)
         if work is None:
             return []
         if work.request is None and work.attempts < self._settings.elect_master_max_retry_count:

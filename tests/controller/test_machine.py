@@ -469,12 +469,12 @@ def test_dropped_when_a_proposal_cannot_commit_then_2007_and_the_next_runs() -> 
     driver.hold = True
     asked = driver.send(1002, 9, clusterName=CLUSTER, brokerName=NAME, brokerId=2,
                         designateElect="true")  # fmt: skip
-    driver.step(ProposalDropped(driver.held.popleft().token))
+    driver.step(ProposalDropped(driver.held.popleft().record))
     assert driver.replies[asked].code == 2007
     driver.close(1)
     driver.pass_time(100)
     for _ in range(3):
-        driver.step(ProposalDropped(driver.held.popleft().token))
+        driver.step(ProposalDropped(driver.held.popleft().record))
     assert not driver.held
     driver.hold = False
     driver.pass_time(5_000)

@@ -199,7 +199,7 @@ class ControllerService:
         self._storing_config = asyncio.Lock()
         self._requests: dict[int, tuple[Connection, RemotingCommand, int]] = {}
         self._reads: dict[int, tuple[Connection, RemotingCommand, int]] = {}
-        self._proposed: dict[bytes, tuple[int, int]] = {}
+        self._proposed_ms: dict[bytes, int] = {}
         self._checked: tuple[bytes, tuple[int, MetadataState]] | None = None
         self._repeated = RepeatedReplies()
         self._note_second = 0
@@ -463,9 +463,9 @@ class ControllerService:
         """Give committed records to the machine."""
         now_ms = self._clock.now_ms()
         for entry in entries:
-            proposal = self._proposed.pop(entry.data, None)
-            if proposal is not None:
-                self.metrics.appended(now_ms - proposal[1])
+            proposed_ms = self._proposed_ms.pop(entry.data, None)
+            if proposed_ms is not None:
+                self.metrics.appended(now_ms - proposed_ms)
             self._driver.give_at(now_ms, cm.Committed(entry.log_index, entry.data))
             if self._observer is not None:
                 self._observer.entry_applied(self.node_id, entry)
@@ -506,10 +506,9 @@ class ControllerService:
         for token in tokens:
             self._answer(self._clock.now_ms(), self._reads.pop(token), NOT_LEADER)
         for record in records:
-            proposal = self._proposed.pop(record, None)
-            if proposal is not None:
+            if self._proposed_ms.pop(record, None) is not None:
                 self.metrics.appends_failed += 1
-                self._driver.give(cm.ProposalDropped(proposal[0]))
+                self._driver.give(cm.ProposalDropped(record))
 
     def check_record(self, record: bytes) -> None:
         """Raise StoreCorrupted when the machine could not read it."""
@@ -545,7 +544,7 @@ class ControllerService:
                 if waiting is not None:
                     self._answer(self._driver.now_ms, waiting, effect)
             case cm.Propose():
-                self._proposed[effect.record] = (effect.token, self._driver.now_ms)
+                self._proposed_ms[effect.record] = self._driver.now_ms
                 self.raft.propose(effect.record)
             case cm.Notify(address, ext_fields, body):
                 self._notifier.notify(address, ext_fields, body)

@@ -128,9 +128,9 @@ class Committed(Struct, frozen=True):
 
 
 class ProposalDropped(Struct, frozen=True):
-    """A proposal of this node will never commit; ``token`` is the one of its ``Propose``."""
+    """A proposal of this node, the ``record`` of its ``Propose``, will never commit."""
 
-    token: int
+    record: bytes
 
 
 class SnapshotLoaded(Struct, frozen=True):
@@ -195,12 +195,8 @@ class Reply(Struct, frozen=True):
 
 
 class Propose(Struct, frozen=True):
-    """Append ``record`` to the log; ``token`` is this machine's, for ``ProposalDropped``.
+    """Append ``record`` to the log; ``Committed`` or ``ProposalDropped`` name it again."""
 
-    Nobody waits for one whose token is 0.
-    """
-
-    token: int
     record: bytes
 
 

@@ -1,4 +1,4 @@
-"""What this leader has proposed and not seen committed yet, by token and by record."""
+"""What this leader has proposed and not seen committed yet, by the record that the log will hold."""
 
 from __future__ import annotations
 
@@ -15,18 +15,15 @@ class Proposals:
 
     def __init__(self) -> None:
         self._last_token = 0
-        self._works: dict[int, tuple[Work, Event, bytes]] = {}
-        self._tokens: dict[bytes, int] = {}
+        self._under_way: dict[bytes, tuple[Work, Event]] = {}
         self._read: dict[bytes, Said] = {}
 
-    def add(self, term: Term, work: Work, event: Event) -> tuple[int, bytes]:
-        """Remember a decision's event; returns its token and the record to propose."""
+    def add(self, term: Term, work: Work, event: Event) -> bytes:
+        """Remember a decision's event; returns the record to propose, which no other equals."""
         self._last_token += 1
-        token = self._last_token
-        record = to_proposal(term, token, event)
-        self._works[token] = (work, event, record)
-        self._tokens[record] = token
-        return token, record
+        record = to_proposal(term, self._last_token, event)
+        self._under_way[record] = (work, event)
+        return record
 
     def check(self, record: bytes) -> None:
         """Read another node's record, before this one takes it into its log.
@@ -46,21 +43,16 @@ class Proposals:
         Raises:
             StoreCorrupted: another node's record cannot be read.
         """
-        token = self._tokens.pop(record, None)
-        if token is None:
+        own = self._under_way.pop(record, None)
+        if own is None:
             return None, self._read.pop(record, None) or from_entry(record)
-        work, event, _ = self._works.pop(token)
-        return work, event  # no need to read what was just written
+        return own  # no need to read what was just written
 
-    def dropped(self, token: int) -> Work | None:
+    def dropped(self, record: bytes) -> Work | None:
         """Forget a proposal that will never commit; returns its work."""
-        found = self._works.pop(token, None)
-        if found is None:
-            return None
-        del self._tokens[found[2]]
-        return found[0]
+        found = self._under_way.pop(record, None)
+        return None if found is None else found[0]
 
     def clear(self) -> None:
         """Forget all: the outcome is another leader's business. Tokens are not used again."""
-        self._works.clear()
-        self._tokens.clear()
+        self._under_way.clear()

@@ -85,7 +85,7 @@ class Stepped(NamedTuple):
     """A machine after a step, and what it wants of its shell."""
 
     machine: int
-    proposed: tuple[tuple[int, bytes], ...] = ()
+    proposed: tuple[bytes, ...] = ()
     replied: tuple[int, ...] = ()
     error: RmqhaError | None = None
 
@@ -148,8 +148,8 @@ class Controllers:
     def _at(self, state: State, what: int) -> int:
         return state[self.scene.machines + what]
 
-    def _list(self, state: State, what: int) -> tuple[tuple[int, bytes], ...]:
-        found: tuple[tuple[int, bytes], ...] = pickle.loads(self.lists.items[self._at(state, what)])
+    def _list(self, state: State, what: int) -> tuple[bytes, ...]:
+        found: tuple[bytes, ...] = pickle.loads(self.lists.items[self._at(state, what)])
         return found
 
     def _index(self, state: State, machine: int) -> int:
@@ -232,7 +232,7 @@ class Controllers:
     def apply(self, state: State, move: Move) -> State:
         """A machine applies the next record of the log."""
         index = self._index(state, move.number) + 1
-        record = self._list(state, LOG)[index - 1][1]
+        record = self._list(state, LOG)[index - 1]
         return self._stepped(state, move.number, cm.Committed(index, record))
 
     def refuse(self, state: State, _move: Move) -> State:
@@ -240,7 +240,7 @@ class Controllers:
         pending = self._list(state, PENDING)
         state = self._with(state, PENDING, pending[:-1])
         state = self._counted(state, REFUSALS)
-        return self._stepped(state, self._at(state, LEADER) - 1, cm.ProposalDropped(pending[-1][0]))
+        return self._stepped(state, self._at(state, LEADER) - 1, cm.ProposalDropped(pending[-1]))
 
     def depose(self, state: State, move: Move) -> State:
         """The leader loses office; the first ``kept`` of its proposals are committed in the end."""
@@ -278,15 +278,13 @@ class Controllers:
         shown[self.scene.machines + what] += 1
         return tuple(shown)
 
-    def _with(self, state: State, what: int, items: tuple[tuple[int, bytes], ...]) -> State:
+    def _with(self, state: State, what: int, items: tuple[bytes, ...]) -> State:
         shown = list(state)
         shown[self.scene.machines + what] = self.lists.number(pickle.dumps(items))
         return tuple(shown)
 
-    def _logged(self, state: State, records: tuple[tuple[int, bytes], ...]) -> State:
-        # Tokens are one machine's own; the log has only the records.
-        added = tuple((0, record) for _, record in records)
-        return self._with(state, LOG, (*self._list(state, LOG), *added))
+    def _logged(self, state: State, records: tuple[bytes, ...]) -> State:
+        return self._with(state, LOG, (*self._list(state, LOG), *records))
 
     def _stepped(self, state: State, machine: int, event: cm.ControllerEvent) -> State:
         step = self._step(state[machine], event, self._at(state, TICKS))
@@ -316,7 +314,7 @@ class Controllers:
                 kept = pickle.dumps(pickle.loads(pickle.dumps(one)))
                 found = Stepped(
                     self.machines.number(kept),
-                    tuple((e.token, e.record) for e in effects if isinstance(e, cm.Propose)),
+                    tuple(e.record for e in effects if isinstance(e, cm.Propose)),
                     tuple(e.token for e in effects if isinstance(e, cm.Reply)),
                 )
             except RmqhaError as error:
@@ -328,7 +326,7 @@ class Controllers:
 
     def _check(self, state: State) -> None:
         pending = self._list(state, PENDING)
-        names = [from_proposal(record)[2].broker_name for _, record in pending]
+        names = [from_proposal(record)[2].broker_name for record in pending]
         invariant(len(names) == len(set(names)), "two requests of a set are in flight", names=names)
         unanswered = self._at(state, SENT) & ~self._at(state, REPLIED)
         invariant(
@@ -337,14 +335,14 @@ class Controllers:
         log = self._list(state, LOG)
         for machine in range(self.scene.machines):
             index, snapshot = self._view(state[machine])
-            expected = self._snapshot_of(tuple(record for _, record in log[:index]))
+            expected = self._snapshot_of(log[:index])
             invariant(
                 snapshot == expected,
                 "two states differ after one log",
                 machine=machine,
                 index=index,
             )
-        self._snapshot_of(tuple(record for _, record in log))
+        self._snapshot_of(log)
 
     def _snapshot_of(self, records: tuple[bytes, ...]) -> bytes:
         """What a machine that only hears this log comes to; the log is checked on the way."""

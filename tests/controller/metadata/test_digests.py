@@ -221,13 +221,13 @@ def test_mark_when_it_was_dropped_then_marked_later() -> None:
     leader = group.leader
     leader.hold = True
     ids, epoch = [1], 2
-    while not (leader.held and leader.held[0].token == 0):
+    mark = ev.StateMarked(1)
+    while not (leader.held and ev.from_entry(leader.held[0].record) == mark):
         body = f'{{"syncStateSet":{ids},"syncStateSetEpoch":{epoch}}}'.encode()
         leader.send(1001, 1, body, brokerName=NAME, masterBrokerId=1, masterEpoch=1)
         ids, epoch = ([1, 2] if ids == [1] else [1]), epoch + 1
         leader.step(Committed(leader.machine.applied_index + 1, leader.held.popleft().record))
-    assert ev.from_entry(leader.held.popleft().record) == ev.StateMarked(1)
-    leader.step(ProposalDropped(0))
+    leader.step(ProposalDropped(leader.held.popleft().record))
     before = leader.machine.applied_index
     leader.log = [b""] * before
     leader.hold = False
