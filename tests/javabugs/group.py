@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmqha.controller.aio.raft_node import RaftNode
+from rmqha.controller.aio.snapshot_saving import SnapshotSaving
 from rmqha.controller.raft import snapshots, votes
 from rmqha.controller.raft.core import RaftCore
 from tests.javabugs.mutant import Mutant
@@ -48,7 +48,7 @@ def installs_are_asked_for_again(patch: pytest.MonkeyPatch) -> None:
 
 def logs_grow_for_ever(patch: pytest.MonkeyPatch) -> None:
     """#5585, #5808: no snapshot is made, and nothing is cut."""
-    patch.setattr(RaftNode, "_maybe_snapshot", lambda self, term: None)
+    patch.setattr(SnapshotSaving, "applied", lambda self, index, term: None)
 
 
 def leaders_read_from_memory(patch: pytest.MonkeyPatch) -> None:

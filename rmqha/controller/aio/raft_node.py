@@ -7,7 +7,6 @@ fdatasync runs in a thread, behind the Disk port.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 
 from rmqha.base.errors import (
     DiskFailed,
@@ -16,12 +15,14 @@ from rmqha.base.errors import (
     StoreCorrupted,
     StoreMismatch,
 )
-from rmqha.base.ids import Term
 from rmqha.base.invariants import invariant, unknown_effect
 from rmqha.base.machine import Note, Ticked
 from rmqha.controller.aio.members import ConfiguredGroup, SnapshotParts, for_machine
+from rmqha.controller.aio.patient_timer import PatientTimer
 from rmqha.controller.aio.peers import Peers
+from rmqha.controller.aio.proposal_rounds import ProposalRounds
 from rmqha.controller.aio.raft_store import SET_ASIDE, open_store
+from rmqha.controller.aio.snapshot_saving import SnapshotSaving
 from rmqha.controller.aio.snapshots import Snapshots
 from rmqha.controller.aio.space import Space
 from rmqha.controller.aio.state_machine import StateMachine
@@ -43,23 +44,9 @@ from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.driver import Driver
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.ports import Clock, Disk, Network, Rng, TimerHandle
-
-ROUNDS_MAX = 2
-"""Groups of proposals under way at a time. A group costs its nodes as much as twenty entries, so
-the next one is gathered while one is under way, and leaves before that has committed only when it
-takes long."""
-
-OVERLAP_AFTER_MS = 3
-"""So long a group is waited for: longer than a quick disk and two hops take."""
-
-PROPOSALS_HELD_MAX = 1024
-"""So many are never held back, whatever is under way; the core then limits what it takes."""
+from rmqha.runtime.ports import Clock, Disk, Network, Rng
 
 STORE_IDS_MAX = (1 << 62) - 1
-
-LATE_MS = 10
-"""A timer that fires later than this has waited for the processor, not for time."""
 
 
 class RaftNode:
@@ -101,7 +88,6 @@ class RaftNode:
         self._configured = ConfiguredGroup(members)
         self._settings = settings
         self._machine = machine
-        self._snapshot_every = snapshot_every
         self._clock = clock
         self._rng = rng
         self._disk = disk
@@ -150,15 +136,15 @@ class RaftNode:
         self._changes: dict[int, asyncio.Future[str]] = {}
         self._changes_asked = 0
         self._early: list[ev.Event] = []  # before there was a core
-        self._proposals: list[bytes] = []
-        self._flush_scheduled = False
-        self._rounds: deque[tuple[int, int]] = deque()  # last index, and when it left
-        self._overlap_timer: TimerHandle | None = None
+        self.rounds = ProposalRounds(
+            clock, applied_index=lambda: self.applied_index, send=self._send_round
+        )
         self._held = HeldSends()
-        self._timer: TimerHandle | None = None
-        self._timer_at_ms = 0
-        self._snapshotting = False
-        self._snapshot_from = 0
+        self._timer = PatientTimer(clock, self._deadline_ms, self._due)
+        self._saving = SnapshotSaving(
+            self.snapshots, every=snapshot_every, state=self._state, tasks=self._tasks, log=log,
+            on_saved=lambda meta: self.give(ev.SnapshotTaken(meta)),
+        )  # fmt: skip
         self._wrote_ms = 0
         self._stopped = False
 
@@ -203,7 +189,7 @@ class RaftNode:
             group=(0, self._configured.members) if named is None else (meta.last_index, named),
         )
         self._say_if_other_members()
-        # Without the driver's timer: this one knows when it is late (``_on_timer``).
+        # Without the driver's timer: ``PatientTimer`` knows when it is late.
         self._driver = Driver(
             self.core,
             self._clock,
@@ -212,6 +198,7 @@ class RaftNode:
             after_step=self._step_ended,
             settled=self._settled,
         )
+        self.rounds.is_open = True
         self._log.log(
             "info",
             "raft_store_opened",
@@ -227,7 +214,7 @@ class RaftNode:
         if self.core is not None and self.core.node.groups[-1][0]:
             self._meet(self.core.node.peer_members)
         self.peers.start()
-        self._arm()
+        self._timer.arm()
 
     async def transfer_leadership(self, target: str | None, timeout_ms: int) -> bool:
         """Hand leadership over; whether this node does not lead any more."""
@@ -265,9 +252,8 @@ class RaftNode:
         self._stopped = True
         for done in self._changes.values():
             done.cancel()
-        for timer in (self._timer, self._overlap_timer):
-            if timer is not None:
-                timer.cancel()
+        self._timer.close()
+        self.rounds.close()
         await self._tasks.close()
         await self.peers.close()
         await self.wal.close()
@@ -292,36 +278,10 @@ class RaftNode:
         """Whether the applied state may be read right now."""
         return self.core is not None and self.core.lease_valid(now_ms)
 
-    def propose(self, record: bytes) -> None:
-        """Append a record; all of one turn of the loop go out together."""
-        self._proposals.append(record)
-        if not self._flush_scheduled:
-            self._flush_scheduled = True
-            self._clock.call_later(0, self.flush)
-
-    def flush(self) -> None:
-        """Send the gathered proposals, now or when a group that is under way has committed."""
-        self._flush_scheduled = False
-        while self._rounds and self._rounds[0][0] <= self.applied_index:
-            self._rounds.popleft()
-        if not self._proposals or self.core is None:
-            return
-        now_ms = self._clock.now_ms()
-        if self._rounds and len(self._proposals) < PROPOSALS_HELD_MAX:
-            wait_ms = self._rounds[-1][1] + OVERLAP_AFTER_MS - now_ms
-            if wait_ms > 0 and self._overlap_timer is None:
-                self._overlap_timer = self._clock.call_later(wait_ms, self._overlap)
-            if wait_ms > 0 or len(self._rounds) >= ROUNDS_MAX:
-                return
-        records, self._proposals = tuple(self._proposals), []
+    def _send_round(self, records: tuple[bytes, ...]) -> int | None:
         self.give(ev.Proposed(records))
-        if self.leads():
-            self._rounds.append((self.core.node.log.last_index, now_ms))
-
-    def _overlap(self) -> None:
-        """The group under way takes long: the next need not wait for it."""
-        self._overlap_timer = None
-        self.flush()
+        core = self.core
+        return core.node.log.last_index if core is not None and core.is_leader else None
 
     def request_read(self, token: int) -> None:
         """Ask for a linearizable read; ``reads_ready`` or ``refused`` answers."""
@@ -346,9 +306,8 @@ class RaftNode:
         self.peers.flush()
 
     def _settled(self) -> None:
-        if self._proposals and not self._flush_scheduled:
-            self.flush()
-        self._arm()
+        self.rounds.settled()
+        self._timer.arm()
 
     def _broken(self, error: Exception) -> None:
         """Effects were lost half-way, or a rule broke: what the core believes was not done."""
@@ -385,35 +344,12 @@ class RaftNode:
         self.give(ev.DiskBroken())
         self._machine.fatal(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
-    def _arm(self) -> None:
-        deadline_ms = self.core.next_deadline_ms if self.core is not None else None
-        if deadline_ms is None or self._stopped:
-            return
-        if self._timer is not None:
-            if self._timer_at_ms <= deadline_ms:
-                return
-            self._timer.cancel()
-        self._timer_at_ms = deadline_ms
-        delay_ms = max(0, deadline_ms - self._clock.now_ms())
-        self._timer = self._clock.call_later(delay_ms, self._on_timer)
+    def _deadline_ms(self) -> int | None:
+        return None if self.core is None or self._stopped else self.core.next_deadline_ms
 
-    def _on_timer(self) -> None:
-        self._timer = None
-        if self._clock.now_ms() - self._timer_at_ms > LATE_MS:
-            # This process got no processor time for a while: what arrived meanwhile (heartbeats,
-            # answers) counts before the deadline does, but libuv runs timers first.
-            self._timer_at_ms = self._clock.now_ms() + 1
-            self._timer = self._clock.call_later(1, self._on_deadline)
-        else:
-            self._on_deadline()
-
-    def _on_deadline(self) -> None:
-        self._timer = None
-        deadline_ms = self.core.next_deadline_ms if self.core is not None else None
-        if deadline_ms is not None and self._clock.now_ms() >= deadline_ms:
-            self._tell_of_disk()
-            self.give(Ticked())
-        self._arm()
+    def _due(self) -> None:
+        self._tell_of_disk()
+        self.give(Ticked())
 
     def _tell_of_disk(self) -> None:
         now_ms = self._clock.now_ms()
@@ -462,13 +398,14 @@ class RaftNode:
             case ev.Apply(entries):
                 self.applied_index = entries[-1].log_index
                 self._machine.apply(tuple(map(for_machine, entries)))
-                self._maybe_snapshot(entries[-1].term)
+                if not self._stopped:
+                    self._saving.applied(self.applied_index, entries[-1].term)
             case ev.ReadReady(tokens):
                 self._machine.reads_ready(tokens)
             case ev.Refused(records, tokens):
                 self._machine.refused(records, tokens)
             case ev.RoleChanged(role, term, leader_id):
-                self._rounds.clear()
+                self.rounds.role_changed()
                 self._machine.role_changed(role, term, leader_id)
             case ev.LeaderReady(term):
                 self._machine.leader_ready(term)
@@ -503,30 +440,9 @@ class RaftNode:
             case ev.CompactLog(up_to_index):
                 self._tasks.start(self._compact(up_to_index), name="compact log")
 
-    def _maybe_snapshot(self, term: Term) -> None:
-        if self._snapshotting or self._stopped or self.applied_index < self._snapshot_from:
-            return
-        if self.applied_index - self.snapshots.meta.last_index < self._snapshot_every:
-            return
-        self._snapshotting = True
+    def _state(self) -> bytes:
         named = None if self.core is None else self.core.node.named_group(self.applied_index)
-        data = to_snapshot(named, self._machine.snapshot())
-        self._tasks.start(self._save(self.applied_index, term, data), name="save snapshot")
-
-    async def _save(self, index: int, term: Term, data: bytes) -> None:
-        try:
-            if index > self.snapshots.meta.last_index:
-                meta = await self.snapshots.save(index, term, data)
-                if meta.last_index != index:
-                    return  # A newer one came from the leader meanwhile, and is being installed.
-                self._log.log("info", "snapshot_saved", index=index, bytes=meta.size)
-                self.give(ev.SnapshotTaken(meta))
-        except DiskFailed as error:
-            # The log has everything; a snapshot only makes it shorter.
-            self._snapshot_from = index + max(1, self._snapshot_every // 8)
-            self._log.log("warning", "snapshot_failed", index=index, error=str(error))
-        finally:
-            self._snapshotting = False
+        return to_snapshot(named, self._machine.snapshot())
 
     async def _compact(self, up_to_index: int) -> None:
         try:

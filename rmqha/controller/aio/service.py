@@ -326,7 +326,7 @@ class ControllerService:
                 self.metrics.count(code)
         if frames:
             connection.send_frames(frames)
-        self.raft.flush()
+        self.raft.rounds.flush()
         self.metrics.batch(len(commands))
         self._driver.arm()
 
@@ -545,7 +545,7 @@ class ControllerService:
                     self._answer(self._driver.now_ms, waiting, effect)
             case cm.Propose():
                 self._proposed_ms[effect.record] = self._driver.now_ms
-                self.raft.propose(effect.record)
+                self.raft.rounds.propose(effect.record)
             case cm.Notify(address, ext_fields, body):
                 self._notifier.notify(address, ext_fields, body)
             case cm.Probe():

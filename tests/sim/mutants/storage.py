@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rmqha.controller.aio import raft_node, wal
+from rmqha.base.ids import Term
+from rmqha.controller.aio import snapshot_saving, wal
 from rmqha.controller.metadata import state
 from rmqha.controller.raft import wal_layout
 from rmqha.controller.raft.events import Persist
@@ -51,12 +52,14 @@ def damage_taken_for_a_torn_tail(patch: pytest.MonkeyPatch) -> None:
 
 def snapshot_named_one_too_low(patch: pytest.MonkeyPatch) -> None:
     """A snapshot holds an entry more than it says, which is then applied twice."""
-    honest = raft_node.RaftNode._save
+    honest = snapshot_saving.SnapshotSaving._save
 
-    async def understate(self: raft_node.RaftNode, index: int, term: int, data: bytes) -> None:
+    async def understate(
+        self: snapshot_saving.SnapshotSaving, index: int, term: Term, data: bytes
+    ) -> None:
         await honest(self, index - 1, term, data)
 
-    patch.setattr(raft_node.RaftNode, "_save", understate)
+    patch.setattr(snapshot_saving.SnapshotSaving, "_save", understate)
 
 
 def _left_out(position: int, replacement: Any) -> Any:
