@@ -9,6 +9,7 @@ import pytest
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.client.aio.master_client import MasterClient
+from rmqha.client.aio.masters import Masters
 from rmqha.client.exchange import Exchange, Refused, Unreachable
 from rmqha.client.routes import QueueKey, TopicRoute
 from rmqha.pipeline.live.offsets import DataLost, Progress, QueueRange, ranges
@@ -142,8 +143,8 @@ def test_topic_when_static_then_its_logical_queues(monkeypatch: pytest.MonkeyPat
         yield from ()
         return routes[topic]
 
-    monkeypatch.setattr(MasterClient, "_topics", asked)
-    monkeypatch.setattr("rmqha.client.aio.master_client.topic_route", route_of)
+    monkeypatch.setattr(Masters, "topics", asked)
+    monkeypatch.setattr("rmqha.client.aio.masters.topic_route", route_of)
     logical = [QueueKey("A", "__syslo__global__", one) for one in (0, 1)]
     for chosen in ({"topic": "A"}, {"subscribe": "B,A"}, {"subscribePattern": ".*"}):
         options = read_options({"nameServer": "127.0.0.1:1", **chosen})

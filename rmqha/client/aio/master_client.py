@@ -16,18 +16,16 @@ from typing import Any, Self, TypeVar
 
 from rmqha.auth.signature import Credentials
 from rmqha.base.errors import ConnectFailed, ConnectionLost, RemoteProtocolError, RequestTimeout
-from rmqha.base.ids import MASTER_ID
 from rmqha.client.access import Access
-from rmqha.client.aio.exchanges import ExchangeClient
-from rmqha.client.brokers import cluster_info, topic_route
-from rmqha.client.exchange import Exchange, Refused, Unreachable, ask_any
-from rmqha.client.logical import Leaders, begins_at, decode_segments, is_logical, mapping_request
+from rmqha.client.aio.masters import PASSING, Masters, succeeded
+from rmqha.client.exchange import Refused, Unreachable
+from rmqha.client.logical import begins_at, decode_segments, is_logical, mapping_request
 from rmqha.client.offsets import Edge
 from rmqha.client.pull import Pulled, is_pulled, pull_request
-from rmqha.client.routes import QueueKey, TopicRoute, decode_names
+from rmqha.client.routes import QueueKey, TopicRoute
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.bodies import EpochEntryCache
-from rmqha.remoting.codes import RequestCode, ResponseCode, request_name
+from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import INT32_MAX, ext_fields, long_field
 from rmqha.remoting.settings import RemotingSettings
@@ -39,30 +37,15 @@ from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger
 from rmqha.statictopic.mapping import Segments
 
-RETRY_MS = 50
 ASKED_AT_ONCE = 64
 """Requests of one call that wait for answers at a time."""
 CONNECT_TIMEOUT_MS = 1_000
 NEW_TOPIC_QUEUES = 4
 """Of a topic that a broker makes for its first message."""
 
-PASSING: frozenset[int] = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT,
-        ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.NOT_LEADER_FOR_QUEUE,
-    }
-)  # fmt: skip
-"""Answers of a broker that another moment, or another master, may not give. The three in the middle
-say that a message is stored, but not as safely as the broker's settings promise."""
 _CONTROLLERS_ONLY = "controllerMode"
 
 T = TypeVar("T")
-
-
-def _succeeded(answer: RemotingCommand) -> bool:
-    return answer.code == ResponseCode.SUCCESS
 
 
 def _has_no_epochs(answer: RemotingCommand) -> bool:
@@ -96,8 +79,6 @@ class MasterClient:
         group: str,
         access: Access | None = None,
     ) -> None:
-        self._name_servers = tuple(name_servers)
-        self._timeout_ms = timeout_ms
         self.failover_timeout_ms = failover_timeout_ms
         self._group = group
         self.clock = SystemClock()
@@ -109,9 +90,13 @@ class MasterClient:
         self._remoting = RemotingClient(
             TcpNetwork(tls), self.clock, settings, sign=None if user is None else user.sign
         )
-        self._admin = ExchangeClient(self._remoting)
-        self._masters: dict[str, str] = {}
-        self._leaders: dict[str, Leaders] = {}
+        self._masters = Masters(
+            name_servers,
+            self._remoting,
+            self.clock,
+            timeout_ms=timeout_ms,
+            failover_timeout_ms=failover_timeout_ms,
+        )
         self._writables: dict[str, list[QueueKey]] = {}
 
     def __enter__(self) -> Self:
@@ -141,16 +126,7 @@ class MasterClient:
         Raises:
             Unreachable, Refused: no name server tells.
         """
-        return self.call(self._topics())
-
-    async def _topics(self) -> tuple[list[str], frozenset[str]]:
-        listed = await self._topic_list(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        internal = await self._topic_list(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS)
-        return sorted(listed), frozenset(internal)
-
-    async def _topic_list(self, code: RequestCode) -> list[str]:
-        _, answer = await self._named(lambda: ask_any(self._name_servers, code))
-        return decode_names(answer.body, "topicList")
+        return self.call(self._masters.topics())
 
     def route(self, topic: str) -> TopicRoute | None:
         """Where a topic is; None when nobody has it.
@@ -158,133 +134,11 @@ class MasterClient:
         Raises:
             Unreachable, Refused: no name server tells.
         """
-        return self.call(self.find_route(topic))
-
-    async def find_route(self, topic: str) -> TopicRoute | None:
-        """Find a route as ``route`` does."""
-        try:
-            route = await self._named(lambda: topic_route(self._name_servers, topic))
-        except Refused as error:
-            if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                return None
-            raise
-        self._leaders[topic] = Leaders.of(topic, route)
-        return route
-
-    async def _named(self, make: Callable[[], Exchange[T]]) -> T:
-        """Ask the name servers, again while none of them answers."""
-        deadline_ms = self.clock.now_ms() + self.failover_timeout_ms
-        while True:
-            try:
-                return await self._admin.run(make())
-            except Unreachable:
-                if self.clock.now_ms() >= deadline_ms:
-                    raise
-            await self.clock.sleep(RETRY_MS)
-
-    # -- masters -----------------------------------------------------------------------------------
-
-    async def on_master(
-        self,
-        broker_name: str,
-        make: Callable[[], RemotingCommand],
-        accepts: Callable[[RemotingCommand], bool] = _succeeded,
-    ) -> RemotingCommand:
-        """Ask whoever is master of a broker set, until one gives an answer that it accepts.
-
-        Args:
-            make: makes the request anew for each attempt.
-            accepts: whether an answer is one; by default success alone.
-
-        Raises:
-            Refused: an answer that will not change.
-            Unreachable: no master gave one in time; what the last one said is in the message.
-        """
-        return await self._until_accepted(
-            f"broker set {broker_name}", lambda: self._master(broker_name), make, accepts
-        )
-
-    async def _on_queue(
-        self,
-        queue: QueueKey,
-        make: Callable[[], RemotingCommand],
-        accepts: Callable[[RemotingCommand], bool] = _succeeded,
-    ) -> RemotingCommand:
-        """Ask whoever is master for a queue as ``on_master`` does; whoever leads a logical one."""
-        if not is_logical(queue):
-            return await self.on_master(queue.broker_name, make, accepts)
-        return await self._until_accepted(
-            f"the leader of {queue}", lambda: self._master_for(queue), make, accepts
-        )
-
-    async def _until_accepted(
-        self,
-        who: str,
-        find: Callable[[], Coroutine[Any, Any, str | None]],
-        make: Callable[[], RemotingCommand],
-        accepts: Callable[[RemotingCommand], bool],
-    ) -> RemotingCommand:
-        deadline_ms = self.clock.now_ms() + self.failover_timeout_ms
-        while True:
-            address = await find()
-            problem: Exception = Unreachable("no master is known")
-            if address is not None:
-                try:
-                    return await self._once(address, make(), accepts)
-                except (ConnectFailed, ConnectionLost, RequestTimeout) as error:
-                    problem = error
-                except Refused as error:
-                    if error.code not in PASSING:
-                        raise
-                    problem = error
-            self.forget_masters()
-            await self._before_next(deadline_ms, f"{who} gave no answer", problem)
-
-    async def _before_next(self, deadline_ms: int, what: str, problem: Exception) -> None:
-        """Wait a moment before the next attempt; raises Unreachable when there shall be none."""
-        if self.clock.now_ms() >= deadline_ms:
-            raise Unreachable(
-                f"{what} for {self.failover_timeout_ms} ms (failoverTimeoutMs): {problem}"
-            ) from problem
-        await self.clock.sleep(RETRY_MS)
+        return self.call(self._masters.find_route(topic))
 
     def forget_masters(self) -> None:
-        """Ask the name servers again who is master, or leads a logical queue.
-
-        One that was may answer as a slave, or for a queue that has moved away.
-        """
-        self._masters.clear()
-        self._leaders.clear()
-
-    async def _once(
-        self, address: str, command: RemotingCommand, accepts: Callable[[RemotingCommand], bool]
-    ) -> RemotingCommand:
-        answer = await self._remoting.invoke(address, command, self._timeout_ms)
-        if not accepts(answer):
-            raise Refused(address, answer.code, answer.remark or request_name(command.code))
-        return answer
-
-    async def _master(self, broker_name: str) -> str | None:
-        if broker_name not in self._masters:
-            info = await self._named(lambda: cluster_info(self._name_servers))
-            self._masters = {
-                name: group.broker_addrs[MASTER_ID]
-                for name, group in info.broker_addr_table.items()
-                if MASTER_ID in group.broker_addrs
-            }
-        return self._masters.get(broker_name)
-
-    async def _leader(self, queue: QueueKey) -> str | None:
-        """The broker set of a queue; None for a logical one that nobody leads now."""
-        if not is_logical(queue):
-            return queue.broker_name
-        if queue.topic not in self._leaders and await self.find_route(queue.topic) is None:
-            return None
-        return self._leaders[queue.topic].names.get(queue)
-
-    async def _master_for(self, queue: QueueKey) -> str | None:
-        name = await self._leader(queue)
-        return None if name is None else await self._master(name)
+        """Ask the name servers again who is master, or leads a logical queue."""
+        self._masters.forget()
 
     # -- queues ------------------------------------------------------------------------------------
 
@@ -292,7 +146,7 @@ class MasterClient:
         """Where queues begin and end; a master shows what is confirmed, and nothing beyond it.
 
         Raises:
-            Refused, Unreachable: as ``on_master``.
+            Refused, Unreachable: as ``Masters.on_master``.
         """
         return self.call(self._each(queues, self._edge))
 
@@ -314,7 +168,9 @@ class MasterClient:
         fields = ext_fields(
             topic=queue.topic, queueId=queue.queue_id, timestamp=time_ms, bname=queue.broker_name
         )
-        answer = await self._on_queue(queue, lambda: RemotingCommand(code, ext_fields=dict(fields)))
+        answer = await self._masters.on_queue(
+            queue, lambda: RemotingCommand(code, ext_fields=dict(fields))
+        )
         found = long_field(answer.ext_fields, "offset", None)
         if found is None:
             raise RemoteProtocolError(f"{queue}: an answer without an offset")
@@ -354,7 +210,7 @@ class MasterClient:
             Answers in the order of ``ranges``, up to the first that failed.
 
         Raises:
-            Refused, Unreachable: the first, as ``on_master``.
+            Refused, Unreachable: the first, as ``Masters.on_master``.
         """
         return self.call(self._pulls(queue, ranges, expression))
 
@@ -362,13 +218,13 @@ class MasterClient:
         self, queue: QueueKey, ranges: Sequence[tuple[int, int]], expression: str
     ) -> list[Pulled]:
         first, *others = ranges
-        address = await self._master_for(queue)
+        address = await self._masters.master_for(queue)
 
         async def ahead(wanted: tuple[int, int]) -> Pulled | None:
             if address is None:
                 return None
             try:
-                answer = await self._once(
+                answer = await self._masters.ask(
                     address, pull_request(self._group, queue, *wanted, expression), is_pulled
                 )
             except (ConnectFailed, ConnectionLost, RequestTimeout, Refused):
@@ -390,7 +246,7 @@ class MasterClient:
         return found
 
     async def _pull(self, queue: QueueKey, offset: int, count: int, expression: str) -> Pulled:
-        answer = await self._on_queue(
+        answer = await self._masters.on_queue(
             queue,
             lambda: pull_request(self._group, queue, offset, count, expression),
             is_pulled,
@@ -416,7 +272,7 @@ class MasterClient:
         A queue without a leader that knows it just now is left out.
 
         Raises:
-            Refused, Unreachable: as ``on_master``.
+            Refused, Unreachable: as ``Masters.on_master``.
             RemoteProtocolError: a leader's mapping is malformed.
         """
         return self.call(self._segments(queues))
@@ -424,11 +280,11 @@ class MasterClient:
     async def _segments(self, queues: Iterable[QueueKey]) -> dict[QueueKey, Segments]:
         led: dict[tuple[str, str], list[QueueKey]] = {}
         for queue in queues:
-            if is_logical(queue) and (name := await self._leader(queue)) is not None:
+            if is_logical(queue) and (name := await self._masters.leader(queue)) is not None:
                 led.setdefault((name, queue.topic), []).append(queue)
         found: dict[QueueKey, Segments] = {}
         for (name, topic), listed in led.items():
-            answer = await self.on_master(name, functools.partial(mapping_request, topic))
+            answer = await self._masters.on_master(name, functools.partial(mapping_request, topic))
             lists = decode_segments(answer.body)
             found |= {one: lists[one.queue_id] for one in listed if lists.get(one.queue_id)}
         return found
@@ -439,7 +295,7 @@ class MasterClient:
         Between two segments there are none.
 
         Raises:
-            Refused, Unreachable: as ``on_master``.
+            Refused, Unreachable: as ``Masters.on_master``.
         """
         pulled = self.call(self._pull(queue, offset, 1, "*"))
         if pulled.first_offset is not None:
@@ -479,23 +335,23 @@ class MasterClient:
             turn += 1
             self.forget_masters()
             self._writables.pop(topic, None)
-            await self._before_next(deadline_ms, f"{topic} took no message", problem)
+            await self._masters.before_next(deadline_ms, f"{topic} took no message", problem)
 
     async def _stored(self, queue: QueueKey, command: RemotingCommand) -> RemotingCommand:
-        address = await self._master_for(queue)
+        address = await self._masters.master_for(queue)
         if address is None:
             raise Unreachable(f"{queue} has no master")
-        return await self._once(address, command, _succeeded)
+        return await self._masters.ask(address, command)
 
     async def _writable(self, topic: str) -> list[QueueKey]:
         """The writable queues, neighbours of different broker sets; a topic that nobody has yet
         gets those of the template that brokers make topics of."""
         if topic not in self._writables:
-            route, most = await self.find_route(topic), INT32_MAX
+            route, most = await self._masters.find_route(topic), INT32_MAX
             if route is None:
-                route, most = await self.find_route(AUTO_CREATE_TOPIC), NEW_TOPIC_QUEUES
+                route, most = await self._masters.find_route(AUTO_CREATE_TOPIC), NEW_TOPIC_QUEUES
             if route is not None and route.is_mapped:
-                self._writables[topic] = self._leaders[topic].allowing(PERM_WRITE)
+                self._writables[topic] = self._masters.led_queues(topic, PERM_WRITE)
                 return self._writables[topic]
             found = [
                 QueueKey(topic, one.broker_name, queue_id)
@@ -513,15 +369,15 @@ class MasterClient:
         """The epochs of a master's log (1007); None for a broker without controllers.
 
         Raises:
-            Refused, Unreachable: as ``on_master``.
+            Refused, Unreachable: as ``Masters.on_master``.
         """
         return self.call(self._epochs(broker_name))
 
     async def _epochs(self, broker_name: str) -> EpochEntryCache | None:
-        answer = await self.on_master(
+        answer = await self._masters.on_master(
             broker_name,
             lambda: RemotingCommand(RequestCode.GET_BROKER_EPOCH_CACHE),
-            lambda answer: _succeeded(answer) or _has_no_epochs(answer),
+            lambda answer: succeeded(answer) or _has_no_epochs(answer),
         )
         if answer.code == ResponseCode.SUCCESS:
             return EpochEntryCache.decode(answer.body)

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.client.aio.master_client import RETRY_MS, MasterClient
+from rmqha.client.aio.master_client import MasterClient
+from rmqha.client.aio.masters import RETRY_MS
 from rmqha.client.logical import Leaders
 from rmqha.client.offsets import Edge
 from rmqha.client.routes import QueueKey

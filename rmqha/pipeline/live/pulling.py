@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.client.aio.master_client import RETRY_MS, MasterClient
+from rmqha.client.aio.master_client import MasterClient
+from rmqha.client.aio.masters import RETRY_MS
 from rmqha.client.logical import begins_at, is_logical
 from rmqha.client.pull import Pulled
 from rmqha.client.routes import QueueKey
