@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.ports import Clock, Disk, MappedFile
+from rmqha.runtime.ports import Clock, Disk
 from rmqha.store import batches
-from rmqha.store import checkpoint as cp
+from rmqha.store.aio.checkpoint_file import CheckpointFile
 from rmqha.store.aio.cold_reads import ColdReads
 from rmqha.store.aio.commit_log import AppendResult, CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
@@ -35,7 +35,6 @@ from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Head, Message
 from rmqha.store.settings import StoreSettings
 
 ABORT = "abort"
-CHECKPOINT = "checkpoint"
 
 
 class MessageStore:
@@ -83,17 +82,13 @@ class MessageStore:
         self._used_ratio = used_ratio
         self._bounded = settings.confirm_bounded
         self._confirm = 0
-        # Whole records before it are durable: a record that is half there may be cut at recovery.
-        self._durable_end = 0
-        self._start_unsaved = False
         self._cuts = 0
-        self._checkpoint = cp.Checkpoint()
-        self._checkpoint_file: MappedFile | None = None
         self._tasks = Tasks(log, self._task_failed)
         self.failed: RmqhaError | None = None
         self.on_truncated: Callable[[int, int], Awaitable[None]] | None = None
         self.loaded: Loaded | None = None
         self.writes = Writes(clock)
+        self._checkpoint = CheckpointFile(disk, settings, self.writes)
         self.commit_log = CommitLog(disk, clock, settings)
         self.cold = ColdReads(self.commit_log)
         self.queues = ConsumeQueues(disk, settings, on_skipped=self._skipped)
@@ -110,7 +105,7 @@ class MessageStore:
         )
         self.indexes = IndexFiles(
             clock, disk, self.commit_log, settings, self.cold,
-            limit=lambda: self.dispatcher.offset, on_full=self._index_full,
+            limit=lambda: self.dispatcher.offset, on_full=self._checkpoint.indexed,
         )  # fmt: skip
         self.plain = PlainAppends(
             self.commit_log, self.queues, check_alive=self.check_alive,
@@ -131,18 +126,16 @@ class MessageStore:
         await self._disk.make_dirs(root)
         await self._disk.make_dirs(self.settings.store_path_commit_log)
         clean = ABORT not in await self._disk.list_dir(root)
-        path = self.settings.path(CHECKPOINT)
-        self._checkpoint_file = await self._map_checkpoint(path)
+        file = await self._checkpoint.open()
         loader = Loader(self._disk, self.settings, self.commit_log, self.queues)
-        self._checkpoint, found = await loader.load(self._checkpoint_file, clean=clean)
+        known, found = await loader.load(file, clean=clean)
+        self._checkpoint.content = known
         end = self.commit_log.max_offset
-        self._confirm = max(0, self._checkpoint.confirm_offset)
-        self.commit_log.last_timestamp = max(
-            found.last_timestamp, self._checkpoint.physic_msg_timestamp
-        )
+        self._confirm = max(0, known.confirm_offset)
+        self.commit_log.last_timestamp = max(found.last_timestamp, known.physic_msg_timestamp)
         await self.commit_log.sync(max(0, self.commit_log.min_offset), end)
-        self.flusher.flushed_offset = self._durable_end = end
-        self.dispatcher.last_timestamp = self._checkpoint.logics_msg_timestamp
+        self.flusher.flushed_offset = self._checkpoint.durable_end = end
+        self.dispatcher.last_timestamp = known.logics_msg_timestamp
         self.dispatcher.restart_at(min(found.dispatched, end))
         await self.queues.rebuild_in_turns(self.commit_log, self.dispatcher.offset)
         await self.indexes.load()
@@ -155,13 +148,6 @@ class MessageStore:
         )  # fmt: skip
         self._start_tasks()
         return found
-
-    async def _map_checkpoint(self, path: str) -> MappedFile:
-        names = await self._disk.list_dir(self.settings.store_path_root_dir)
-        if CHECKPOINT in names and not await self._disk.file_size(path):
-            # A power cut took its content before the first sync.
-            await self._disk.remove(path)
-        return self._disk.map_file(path, cp.SIZE, create=True)
 
     def _start_tasks(self) -> None:
         settings = self.settings
@@ -185,9 +171,6 @@ class MessageStore:
         except DiskFailed as error:
             self._fail(error)
 
-    def _index_full(self, timestamp: int) -> None:
-        self._checkpoint.index_msg_timestamp = timestamp
-
     async def _repeat(self, period_ms: int, work: Callable[[], object]) -> None:
         while self.failed is None:
             await self._clock.sleep(period_ms)
@@ -209,9 +192,7 @@ class MessageStore:
         self.commit_log.close()
         self.queues.close()
         self.indexes.close()
-        if self._checkpoint_file is not None:
-            self._checkpoint_file.close()
-            self._checkpoint_file = None
+        self._checkpoint.close()
 
     async def _close_cleanly(self) -> None:
         await self._flush_all()
@@ -221,9 +202,8 @@ class MessageStore:
         await self.flush_queues()
         if self.settings.message_index_enable:
             await self.indexes.finish()
-            self._checkpoint.index_msg_timestamp = max(
-                self._checkpoint.index_msg_timestamp, await self.indexes.sync()
-            )
+            indexed = self._checkpoint.content.index_msg_timestamp
+            self._checkpoint.indexed(max(indexed, await self.indexes.sync()))
         await self._write_checkpoint()
         limit = self.limit()
         if self.commit_log.valid_end(self.dispatcher.offset, limit) <= self.dispatcher.offset:
@@ -390,18 +370,17 @@ class MessageStore:
         """See ``ReplicatedLog.received``."""
         if self.commit_log.empty and offset != self.commit_log.max_offset:
             # An empty log begins where its master's does.
-            self.flusher.flushed_offset = self._durable_end = offset
-            self._start_unsaved = True
+            self.flusher.flushed_offset = offset
+            self._checkpoint.started_at(offset)
             self.dispatcher.restart_at(offset)
         self.commit_log.received(offset, length)
         self.dispatcher.wake()
 
     async def flush(self, offset: int) -> int:
         """See ``ReplicatedLog.flush``; raises DiskFailed."""
-        if self._start_unsaved:
-            # Recovery must be able to tell this log's first file from what a power cut left.
+        if self._checkpoint.start_unsaved:
             await self._write_checkpoint()
-            self._start_unsaved = False
+            self._checkpoint.start_unsaved = False
         return await self.flusher.flush(offset)
 
     def valid_end(self, start: int, end: int) -> int:
@@ -448,7 +427,7 @@ class MessageStore:
         self._confirm = min(self._confirm, offset)
         self.flusher.flushed_offset = min(self.flusher.flushed_offset, offset)
         start = await log.record_start(offset, self.dispatcher.offset)
-        self._durable_end = min(self._durable_end, start)
+        self._checkpoint.cut(start)
         # A topic's queues went with the record that ended it; without the record they come back.
         revived = any(one.ends for one in dispatched_since(log, self.queues, start))
         await self._sync_checkpoint()
@@ -465,8 +444,7 @@ class MessageStore:
     # -- upkeep
 
     def _flushed(self, whole_end: int, timestamp: int) -> None:
-        self._durable_end = whole_end
-        self._checkpoint.physic_msg_timestamp = timestamp
+        self._checkpoint.flushed(whole_end, timestamp)
         if self.settings.sync_flush:
             self.dispatcher.wake()
 
@@ -482,29 +460,19 @@ class MessageStore:
         with self.writes.under_way():
             await self.queues.sync()
         if cuts == self._cuts:
-            self._checkpoint.logics_msg_timestamp = timestamp
+            self._checkpoint.content.logics_msg_timestamp = timestamp
 
     async def _write_checkpoint(self) -> None:
         async with self.queues.upkeep:
             whole = self.commit_log.whole_end()
             if whole <= self.flusher.flushed_offset:
                 # The flush of a flood may have stopped short of it.
-                self._durable_end = max(self._durable_end, whole)
+                self._checkpoint.durable_end = max(self._checkpoint.durable_end, whole)
             await self._sync_checkpoint()
 
     async def _sync_checkpoint(self) -> None:
         """Write the checkpoint if it changed; the caller holds the upkeep lock."""
-        file, checkpoint = self._checkpoint_file, self._checkpoint
-        if file is None:
-            return
-        # Beyond the durable log a confirm offset would be a promise that a crash can break.
-        checkpoint.confirm_offset = min(self.limit(), self.flusher.flushed_offset)
-        checkpoint.flushed_offset = self._durable_end
-        before = bytes(file.buffer[:128])
-        cp.write_into(file.buffer, checkpoint)
-        if before != file.buffer[:128]:
-            with self.writes.under_way():
-                await file.sync()
+        await self._checkpoint.sync(min(self.limit(), self.flusher.flushed_offset))
 
     async def expire(self) -> int:
         """Delete commit-log files whose time is over, and what queues and epochs had of them.

@@ -1,0 +1,93 @@
+"""The checkpoint's file of an open store: what is known to be durable, and when it is written down.
+
+``store/checkpoint.py`` has the layout and what Java makes of it.
+"""
+
+from __future__ import annotations
+
+from rmqha.runtime.ports import Disk, MappedFile
+from rmqha.store import checkpoint as cp
+from rmqha.store.aio.writes import Writes
+from rmqha.store.settings import StoreSettings
+
+CHECKPOINT = "checkpoint"
+
+
+class CheckpointFile:
+    """What one store vouches for.
+
+    Attributes:
+        content: as it is to be written next; whoever makes something durable notes it there.
+        durable_end: whole records before it are durable: a record that is half there may be cut
+            at recovery.
+        start_unsaved: the log begins somewhere else than the file on disk knows.
+    """
+
+    def __init__(self, disk: Disk, settings: StoreSettings, writes: Writes) -> None:
+        self._disk = disk
+        self._settings = settings
+        self._writes = writes
+        self._file: MappedFile | None = None
+        self.content = cp.Checkpoint()
+        self.durable_end = 0
+        self.start_unsaved = False
+
+    async def open(self) -> MappedFile:
+        """Map the file; an empty one when there is none.
+
+        Raises:
+            DiskFailed: it cannot be used.
+        """
+        path = self._settings.path(CHECKPOINT)
+        names = await self._disk.list_dir(self._settings.store_path_root_dir)
+        if CHECKPOINT in names and not await self._disk.file_size(path):
+            # A power cut took its content before the first sync.
+            await self._disk.remove(path)
+        self._file = self._disk.map_file(path, cp.SIZE, create=True)
+        return self._file
+
+    def flushed(self, whole_end: int, timestamp: int) -> None:
+        """Whole records before ``whole_end`` are durable, the newest stored at ``timestamp``."""
+        self.durable_end = whole_end
+        self.content.physic_msg_timestamp = timestamp
+
+    def started_at(self, offset: int) -> None:
+        """The empty log begins at ``offset``: recovery must be able to tell its first file from
+        what a power cut left."""
+        self.durable_end = offset
+        self.start_unsaved = True
+
+    def cut(self, start: int) -> None:
+        """Vouch for nothing from ``start`` on."""
+        self.durable_end = min(self.durable_end, start)
+
+    def indexed(self, timestamp: int) -> None:
+        """Index files hold all that was stored before ``timestamp``."""
+        self.content.index_msg_timestamp = timestamp
+
+    async def sync(self, confirm_offset: int) -> None:
+        """Write the file if it says something new; the caller holds the queues' upkeep lock.
+
+        Args:
+            confirm_offset: of the durable log; beyond it this would be a promise that a crash can
+                break.
+
+        Raises:
+            DiskFailed: it cannot be written.
+        """
+        file, content = self._file, self.content
+        if file is None:
+            return
+        content.confirm_offset = confirm_offset
+        content.flushed_offset = self.durable_end
+        before = bytes(file.buffer[:128])
+        cp.write_into(file.buffer, content)
+        if before != file.buffer[:128]:
+            with self._writes.under_way():
+                await file.sync()
+
+    def close(self) -> None:
+        """Unmap the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
