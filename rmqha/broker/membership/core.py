@@ -28,6 +28,8 @@ from rmqha.broker.membership.controller_requests import (
     who_fields,
 )
 from rmqha.broker.membership.events import Effect, Event
+from rmqha.broker.membership.handing_over import HandingOver
+from rmqha.broker.membership.hints import Hints
 from rmqha.broker.membership.identity import REQUEST_OF, Registration
 from rmqha.broker.membership.leader_search import LeaderSearch
 from rmqha.ha.events import Role
@@ -68,12 +70,9 @@ class ReplicasCore:
         self._attempts = self._agenda.attempts
         self._waiting: list[Job] = []
         self._wall_offset_ms = 0
-        self._lost_epoch = 0
-        self._is_leaving = False
+        self._handing_over = HandingOver(settings, self._agenda)
+        self._hints = Hints(settings, self._agenda)
         self._alter_token = 0
-        self._heirs: tuple[int, ...] = ()
-        self._hint_epoch = 0
-        self._check_from_ms = 0
         self._promise_ms = 0
         self._effects: list[Effect] = []
 
@@ -163,7 +162,9 @@ class ReplicasCore:
                 self.registration.identity_written(identity)
                 self._identify(now_ms)
             case ev.ReplicationStarted(lost_epoch):
-                self._lost_epoch = lost_epoch  # the controllers shall miss one that lost power
+                self._handing_over.lost_epoch = (
+                    lost_epoch  # the controllers shall miss one that lost power
+                )
                 self._due |= {Job.REGISTER: now_ms} | (
                     {} if lost_epoch else {Job.HEARTBEAT: now_ms}
                 )
@@ -188,7 +189,7 @@ class ReplicasCore:
                 self._check(now_ms)
             case Job.ALTER:
                 pass
-            case Job.HAND_OVER if not self._heirs or self.master_epoch > self._lost_epoch:
+            case Job.HAND_OVER if not self._handing_over.is_pending(self.master_epoch):
                 pass
             case Job.IDENTIFY | Job.REGISTER | Job.ELECT | Job.HAND_OVER | Job.POLL:
                 if self._agenda.is_asking(job):
@@ -216,8 +217,8 @@ class ReplicasCore:
                 fields = self._who(now_ms, designateElect=False)
                 self._ask(job, RequestCode.CONTROLLER_ELECT_MASTER, fields)
             case Job.HAND_OVER:
-                heir = self._heirs[self._attempts[job] % len(self._heirs)]
-                fields = self._who(now_ms, designateElect=True) | {"brokerId": str(heir)}
+                heir = str(self._handing_over.next_heir())
+                fields = self._who(now_ms, designateElect=True) | {"brokerId": heir}
                 self._ask(job, RequestCode.CONTROLLER_ELECT_MASTER, fields)
             case _:
                 fields = ext_fields(brokerName=self.settings.broker_name)
@@ -297,7 +298,7 @@ class ReplicasCore:
         if job is Job.CHECK:
             if answer.code == ResponseCode.SUCCESS:
                 self._told(now_ms, answer.fields, answer.body)
-            self._checked(now_ms)
+            self._hints.checked(now_ms, self.master_epoch)
             return
         if self.search.answered(answer.token, answer.fields):
             self._attempts[job] = 0
@@ -315,7 +316,7 @@ class ReplicasCore:
         elif job is Job.FIND_MASTER:
             self._agenda.again(now_ms, job, self.settings.find_master_ms_max)
         elif job is Job.CHECK:
-            self._checked(now_ms)
+            self._hints.checked(now_ms, self.master_epoch)
         else:
             self._note("controller_silent", "warning", job=job.value, reason=reason)
             if job is Job.ALTER:
@@ -384,8 +385,8 @@ class ReplicasCore:
             self._due[Job.REGISTER] = now_ms + self.settings.retry_ms
             return
         self._refused(now_ms, job, answer, self.settings.elect_retry_ms_max)
-        if job is Job.HAND_OVER and self._must_leave() and not self._is_leaving:
-            self._leave(now_ms)
+        if job is Job.HAND_OVER:
+            self._effects += self._handing_over.refused(now_ms)
 
     def _poll_answered(self, now_ms: int, answer: ev.Answered) -> None:
         self._due[Job.POLL] = now_ms + self.settings.sync_broker_metadata_period_ms
@@ -408,10 +409,7 @@ class ReplicasCore:
             self._effects.append(ev.TellSet(frozenset(found.broker_ids)))
 
     def _hinted(self, now_ms: int, fields: Mapping[str, str] | None) -> None:
-        """1008 is believed only so far that the controllers are asked, each at most every so often.
-
-        A made-up master would make a replica cut its log, a made-up epoch fence it for good.
-        """
+        """A notification, which anybody can send."""
         try:
             master_id, epoch, address = master_of(fields)
         except RemoteProtocolError as error:
@@ -422,25 +420,14 @@ class ReplicasCore:
         known = (self.master_epoch, self.master_id, self.master_address)
         if (epoch, master_id, address) == known and master_id != self.broker_id:
             return
-        self._hint_epoch = epoch
-        self._due[Job.CHECK] = max(now_ms, self._check_from_ms)
+        self._hints.heard(now_ms, epoch)
 
     def _check(self, now_ms: int) -> None:
-        """Ask all controllers at once: whoever told may lead since a moment ago."""
-        self._check_from_ms = now_ms + self.settings.check_gap_ms
-        if self._agenda.is_asking(Job.CHECK):
-            self._due[Job.CHECK] = self._check_from_ms
+        if not self._hints.may_check(now_ms):
             return
         fields = ext_fields(brokerName=self.settings.broker_name)
         for address in self.search.controllers:
             self._ask(Job.CHECK, RequestCode.CONTROLLER_GET_REPLICA_INFO, fields, to=address)
-
-    def _checked(self, now_ms: int) -> None:
-        """Nobody confirmed it: the next poll comes sooner, in case the leader was in a hurry."""
-        if not self._agenda.is_asking(Job.CHECK) and self._hint_epoch > self.master_epoch:
-            self._hint_epoch = 0
-            if Job.POLL in self._due:
-                self._agenda.sooner(Job.POLL, now_ms + self.settings.busy_retry_ms)
 
     def _told(self, now_ms: int, fields: Mapping[str, str] | None, body: bytes) -> None:
         try:
@@ -458,8 +445,9 @@ class ReplicasCore:
         if master_id < 1 or epoch < 1 or epoch < self.master_epoch:
             # RIP-44, Elect Master: epochs only grow, so this was said before what is known.
             return False
-        if master_id == self.broker_id and epoch == self._lost_epoch:
-            self._hand_over(now_ms, frozenset(found.broker_ids) - {master_id})
+        if master_id == self.broker_id and epoch == self._handing_over.lost_epoch:
+            others = frozenset(found.broker_ids) - {master_id}
+            self._effects += self._handing_over.begin(now_ms, others)
             return True
         if epoch == self.master_epoch:
             # One epoch has one master: at most its address or its set is new.
@@ -481,37 +469,6 @@ class ReplicasCore:
             self._attempts[Job.FIND_MASTER] = 0
             self._due[Job.FIND_MASTER] = now_ms
         return True
-
-    def _hand_over(self, now_ms: int, ids: frozenset[int]) -> None:
-        """Let a replica reign that has all that was acknowledged; this one lost power.
-
-        In its old epoch it would write a second history beside what others hold.
-        """
-        self._heirs = tuple(sorted(ids))
-        if ids and Job.HAND_OVER not in self._due and not self._agenda.is_asking(Job.HAND_OVER):
-            self._note("mastership_not_resumed", "error", epoch=self._lost_epoch, heirs=self._heirs)
-            self._agenda.again(now_ms, Job.HAND_OVER, self.settings.elect_retry_ms_max)
-        if self._must_leave():
-            self._leave(now_ms)
-
-    def _must_leave(self) -> bool:
-        """Whether nobody else can reign, or need be waited for.
-
-        Where slaves must acknowledge, nobody reigns while all other members of the set are dead:
-        what they hold may be acknowledged. Elsewhere each of them is asked for once.
-        """
-        asked_for = self._attempts[Job.HAND_OVER] - 1
-        refused = asked_for >= len(self._heirs) and not self.settings.slaves_must_acknowledge
-        return not self._heirs or refused
-
-    def _leave(self, now_ms: int) -> None:
-        """Be missed by the controllers, and elected anew."""
-        if not self._is_leaving:
-            limit_ms = self.settings.controller_heart_beat_timeout_ms
-            self._note("waits_to_be_missed", "error", epoch=self._lost_epoch, limit_ms=limit_ms)
-        self._is_leaving = True
-        self._effects.append(ev.Leave(self.search.controllers))
-        self._due[Job.POLL] = now_ms + self.settings.elect_retry_ms_max
 
     def _adopt_same(self, now_ms: int, master_id: int, address: str, found: SyncStateSet) -> None:
         if master_id != self.master_id:

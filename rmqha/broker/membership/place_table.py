@@ -18,7 +18,7 @@ Invariants, with the place that keeps each:
 - A role that replication refuses, since its log knows a later epoch, is not taken up by trying
   again: only a newer epoch leads out of "refused".
 - A master that lost power does not resume its epoch, of which slaves may hold more than it does
-  (``ReplicasCore._hand_over``, ADR 0013): it hands over, or waits to be missed.
+  (``handing_over.py``, ADR 0013): it hands over, or waits to be missed.
 
 ``agenda.py`` has what is due when, ``leader_search.py`` who is asked. "Answered (1003)" is the
 answer to request 1003, "Told" an answer to a master that asked whether it still reigns.

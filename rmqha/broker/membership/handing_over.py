@@ -1,0 +1,72 @@
+"""A master that lost power: it does not resume its epoch, but lets a replica reign that has all.
+
+In its old epoch it would write a second history beside what others hold (ADR 0013). It names the
+members of its SyncStateSet one after another to the controllers. Where none can reign it leaves,
+so that the controllers miss it and elect anew, perhaps itself in a newer epoch.
+"""
+
+from __future__ import annotations
+
+from rmqha.base.machine import Note
+from rmqha.broker.common.replicas_settings import ReplicasSettings
+from rmqha.broker.membership.agenda import Agenda, Job
+from rmqha.broker.membership.events import Effect, Leave
+
+
+class HandingOver:
+    """What one replica still has to hand over.
+
+    Attributes:
+        lost_epoch: the epoch that it must not reign in again, 0 for none.
+    """
+
+    def __init__(self, settings: ReplicasSettings, agenda: Agenda) -> None:
+        self._settings = settings
+        self._agenda = agenda
+        self.lost_epoch = 0
+        self._heirs: tuple[int, ...] = ()
+        self._is_leaving = False
+
+    def is_pending(self, master_epoch: int) -> bool:
+        """Whether somebody is to be named, and no newer epoch has begun meanwhile."""
+        return bool(self._heirs) and master_epoch <= self.lost_epoch
+
+    def next_heir(self) -> int:
+        """Whom to name now: one after another, attempt by attempt."""
+        return self._heirs[self._agenda.attempts[Job.HAND_OVER] % len(self._heirs)]
+
+    def begin(self, now_ms: int, others: frozenset[int]) -> list[Effect]:
+        """The controllers say that this replica reigns, with these others in the set."""
+        self._heirs = tuple(sorted(others))
+        effects: list[Effect] = []
+        agenda = self._agenda
+        if others and Job.HAND_OVER not in agenda.due and not agenda.is_asking(Job.HAND_OVER):
+            facts = {"epoch": self.lost_epoch, "heirs": self._heirs}
+            effects.append(Note("mastership_not_resumed", "error", facts))
+            agenda.again(now_ms, Job.HAND_OVER, self._settings.elect_retry_ms_max)
+        return effects + self._leave(now_ms) if self._must_leave() else effects
+
+    def refused(self, now_ms: int) -> list[Effect]:
+        """The controllers did not elect the heir that was named."""
+        return self._leave(now_ms) if self._must_leave() and not self._is_leaving else []
+
+    def _must_leave(self) -> bool:
+        """Whether nobody else can reign, or need be waited for.
+
+        Where slaves must acknowledge, nobody reigns while all other members of the set are dead:
+        what they hold may be acknowledged. Elsewhere each of them is asked for once.
+        """
+        asked_for = self._agenda.attempts[Job.HAND_OVER] - 1
+        refused = asked_for >= len(self._heirs) and not self._settings.slaves_must_acknowledge
+        return not self._heirs or refused
+
+    def _leave(self, now_ms: int) -> list[Effect]:
+        """Be missed by the controllers, and elected anew."""
+        effects: list[Effect] = []
+        if not self._is_leaving:
+            limit_ms = self._settings.controller_heart_beat_timeout_ms
+            facts = {"epoch": self.lost_epoch, "limit_ms": limit_ms}
+            effects.append(Note("waits_to_be_missed", "error", facts))
+        self._is_leaving = True
+        self._agenda.due[Job.POLL] = now_ms + self._settings.elect_retry_ms_max
+        return [*effects, Leave(self._settings.controllers)]
