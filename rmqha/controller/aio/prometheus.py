@@ -15,17 +15,17 @@ from prometheus_client.core import (
     HistogramMetricFamily,
     Metric,
 )
-from prometheus_client.registry import Collector as PrometheusCollector
 
 from rmqha.controller.aio.metrics import BUCKETS_US, ControllerMetrics
 from rmqha.controller.metadata.status import Status
 from rmqha.remoting.codes import request_name
+from rmqha.web.aio.series import Series
 
 # Java's numbers: unknown 0, candidate 1, follower 2, leader 3.
 ROLES = {"stopped": 0, "pre_candidate": 1, "candidate": 1, "follower": 2, "leader": 3}
 
 
-class Collector(PrometheusCollector):
+class Collector(Series):
     """Makes Prometheus families of one node's counters.
 
     Args:
@@ -42,27 +42,20 @@ class Collector(PrometheusCollector):
         status: Callable[[], Status],
         disk_usage: Callable[[], int],
     ) -> None:
+        super().__init__(labels)
         self._metrics = metrics
-        self._names = sorted(labels)
-        self._values = [labels[name] for name in self._names]
         self._status = status
         self._disk_usage = disk_usage
 
     def collect(self) -> Iterator[Metric]:
         """All families, as prometheus_client asks for them."""
-        metrics, names, values = self._metrics, self._names, self._values
+        metrics, names, values = self._metrics, self.names, self.values
         status = self._status()
-        role = GaugeMetricFamily(
-            "role", "Raft role: 1 candidate, 2 follower, 3 leader", labels=names
-        )
-        role.add_metric(values, ROLES.get(metrics.role, 0))
-        yield role
+        role = ROLES.get(metrics.role, 0)
+        yield self.gauge("role", "Raft role: 1 candidate, 2 follower, 3 leader", role)
         yield from self._raft()
-        usage = GaugeMetricFamily(
-            "dledger_disk_usage", "Bytes of log and snapshots", labels=names, unit="bytes"
-        )
-        usage.add_metric(values, self._disk_usage())
-        yield usage
+        usage = self._disk_usage()
+        yield self.gauge("dledger_disk_usage", "Bytes of log and snapshots", usage, "bytes")
         active = GaugeMetricFamily(
             "active_broker_num", "Living brokers", labels=[*names, "cluster", "broker_set"]
         )
@@ -86,11 +79,9 @@ class Collector(PrometheusCollector):
     def _raft(self) -> Iterator[Metric]:
         """What Java has no names for."""
         metrics = self._metrics
-        changes = CounterMetricFamily(
-            "rmqha_raft_leader_changes", "Leaders that replaced another one", labels=self._names
+        yield self.counter(
+            "rmqha_raft_leader_changes", "Leaders that replaced another one", metrics.leader_changes
         )
-        changes.add_metric(self._values, metrics.leader_changes)
-        yield changes
         yield from self._probes()
         for name, text, value in (
             ("rmqha_raft_voter", "0 while the store is new or being caught up", metrics.may_vote),
@@ -107,9 +98,7 @@ class Collector(PrometheusCollector):
                 metrics.election_timeout_ms,
             ),
         ):
-            family = GaugeMetricFamily(name, text, labels=self._names)
-            family.add_metric(self._values, value)
-            yield family
+            yield self.gauge(name, text, value)
 
     def _probes(self) -> Iterator[Metric]:
         probes = self._metrics.probes
@@ -119,31 +108,29 @@ class Collector(PrometheusCollector):
             ("held", "Masters that another controller hears", probes.held),
             ("elections", "Elections begun for an unanswered probe", probes.elections),
         ):
-            family = CounterMetricFamily(f"rmqha_probes_{name}", text, labels=self._names)
-            family.add_metric(self._values, value)
-            yield family
+            yield self.counter(f"rmqha_probes_{name}", text, value)
 
     def _elections(self, status: Status) -> Metric:
         family = CounterMetricFamily(
             "election",
             "Elections by result",
-            labels=[*self._names, "cluster", "broker_set", "election_result"],
+            labels=[*self.names, "cluster", "broker_set", "election_result"],
         )
         for one in status["elections"]:
             labels = [one["cluster"], one["broker_set"], one["election_result"]]
-            family.add_metric([*self._values, *labels], one["count"])
+            family.add_metric([*self.values, *labels], one["count"])
         return family
 
     def _latencies(self) -> Metric:
         family = HistogramMetricFamily(
             "request_latency",
             "Requests that waited for the log or a read round",
-            labels=[*self._names, "request_type"],
+            labels=[*self.names, "request_type"],
             unit="us",
         )
         for code, counts in sorted(self._metrics.latencies.items()):
             family.add_metric(
-                [*self._values, request_name(code)],
+                [*self.values, request_name(code)],
                 _cumulated(counts),
                 self._metrics.latency_sums_us[code],
             )
@@ -153,22 +140,22 @@ class Collector(PrometheusCollector):
         family = CounterMetricFamily(
             "dledger_op",
             "Proposals to the log by outcome",
-            labels=[*self._names, "dledger_operation", "dLedger_operation_status"],
+            labels=[*self.names, "dledger_operation", "dLedger_operation_status"],
         )
         committed = sum(self._metrics.append_latency)
-        family.add_metric([*self._values, "append", "success"], committed)
-        family.add_metric([*self._values, "append", "failed"], self._metrics.appends_failed)
+        family.add_metric([*self.values, "append", "success"], committed)
+        family.add_metric([*self.values, "append", "failed"], self._metrics.appends_failed)
         return family
 
     def _operation_latency(self) -> Metric:
         family = HistogramMetricFamily(
             "dledger_op_latency",
             "From proposing to having applied",
-            labels=[*self._names, "dledger_operation"],
+            labels=[*self.names, "dledger_operation"],
             unit="us",
         )
         family.add_metric(
-            [*self._values, "append"],
+            [*self.values, "append"],
             _cumulated(self._metrics.append_latency),
             self._metrics.append_latency_sum_us,
         )

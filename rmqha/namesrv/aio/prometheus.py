@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector as PrometheusCollector
 
 from rmqha.namesrv.figures import NamesrvFigures, Scrape
 from rmqha.remoting.codes import request_name
+from rmqha.web.aio.series import Series
 
 
-class Collector(PrometheusCollector):
+class Collector(Series):
     """Makes Prometheus families.
 
     Args:
@@ -23,33 +23,32 @@ class Collector(PrometheusCollector):
     """
 
     def __init__(self, labels: dict[str, str], scrape: Callable[[], Scrape]) -> None:
-        self._names = sorted(labels)
-        self._values = [labels[name] for name in self._names]
+        super().__init__(labels)
         self._scrape = scrape
 
     def collect(self) -> Iterator[Metric]:
         """All families, as prometheus_client asks for them."""
         found = self._scrape()
         yield from self._sets(found.figures)
-        yield self._gauge("topic_num", "Topics that are listed", found.figures.topics)
-        yield self._gauge("route_num", "Pairs of topic and broker set", found.figures.routes)
-        yield self._gauge("kv_config", "KV configuration", found.figures.kv_bytes, "bytes")
-        yield self._gauge("connection_num", "Open connections", found.connections)
+        yield self.gauge("namesrv_topic_num", "Topics that are listed", found.figures.topics)
+        yield self.gauge("namesrv_route_num", "Pairs of topic and broker set", found.figures.routes)
+        yield self.gauge("namesrv_kv_config", "KV configuration", found.figures.kv_bytes, "bytes")
+        yield self.gauge("namesrv_connection_num", "Open connections", found.connections)
         requests = CounterMetricFamily(
-            "namesrv_request", "Requests taken in", labels=[*self._names, "request_type"]
+            "namesrv_request", "Requests taken in", labels=[*self.names, "request_type"]
         )
         for code, number in sorted(found.requests.items()):
-            requests.add_metric([*self._values, request_name(code)], number)
+            requests.add_metric([*self.values, request_name(code)], number)
         yield requests
-        yield self._counter(
-            "protocol_error", "Connections that sent garbage", found.protocol_errors
+        yield self.counter(
+            "namesrv_protocol_error", "Connections that sent garbage", found.protocol_errors
         )
-        yield self._counter(
-            "notification_lost", "905s that were not sent", found.notifications_lost
+        yield self.counter(
+            "namesrv_notification_lost", "905s that were not sent", found.notifications_lost
         )
 
     def _sets(self, found: NamesrvFigures) -> Iterator[Metric]:
-        names = [*self._names, "cluster", "broker_set"]
+        names = [*self.names, "cluster", "broker_set"]
         brokers = GaugeMetricFamily("namesrv_broker_num", "Registered brokers", labels=names)
         masters = GaugeMetricFamily("namesrv_master_num", "Masters: 0 or 1", labels=names)
         silent = GaugeMetricFamily(
@@ -57,18 +56,8 @@ class Collector(PrometheusCollector):
             unit="seconds",
         )  # fmt: skip
         for one in found.sets:
-            labels = [*self._values, one.cluster_name, one.broker_name]
+            labels = [*self.values, one.cluster_name, one.broker_name]
             brokers.add_metric(labels, one.brokers)
             masters.add_metric(labels, one.masters)
             silent.add_metric(labels, one.silent_ms / 1000)
         yield from (brokers, masters, silent)
-
-    def _gauge(self, name: str, text: str, value: float, unit: str = "") -> Metric:
-        family = GaugeMetricFamily(f"namesrv_{name}", text, labels=self._names, unit=unit)
-        family.add_metric(self._values, value)
-        return family
-
-    def _counter(self, name: str, text: str, value: float) -> Metric:
-        family = CounterMetricFamily(f"namesrv_{name}", text, labels=self._names)
-        family.add_metric(self._values, value)
-        return family

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector as PrometheusCollector
 
 from rmqha.broker.admin.scrape import Scrape
 from rmqha.broker.topics.group_table import SYSTEM_PREFIX
 from rmqha.remoting.topic_names import RETRY_PREFIX, is_system_topic
+from rmqha.web.aio.series import Series
 
 _STORAGE = {"storage_medium": "disk", "storage_type": "local"}
 
 
-class Collector(PrometheusCollector):
+class Collector(Series):
     """Makes Prometheus families.
 
     Args:
@@ -27,42 +27,42 @@ class Collector(PrometheusCollector):
     """
 
     def __init__(self, labels: dict[str, str], scrape: Callable[[], Scrape]) -> None:
-        self._labels = labels
+        super().__init__(labels)
         self._scrape = scrape
 
     def collect(self) -> Iterator[Metric]:
         """All families, as prometheus_client asks for them."""
         found = self._scrape()
-        yield self._gauge("rocketmq_broker_permission", "brokerPermission", found.permission)
-        yield self._gauge("rocketmq_topic_number", "Topics", found.topics)
-        yield self._gauge("rocketmq_consumer_group_number", "Subscription groups", found.groups)
+        yield self.gauge("rocketmq_broker_permission", "brokerPermission", found.permission)
+        yield self.gauge("rocketmq_topic_number", "Topics", found.topics)
+        yield self.gauge("rocketmq_consumer_group_number", "Subscription groups", found.groups)
         yield from self._messages(found)
         yield self._lags(found)
         yield from self._storage(found)
         yield from self._own(found)
 
     def _messages(self, found: Scrape) -> Iterator[Metric]:
-        names = [*self._labels, "topic", "is_system"]
+        names = [*self.names, "topic", "is_system"]
         written = CounterMetricFamily("rocketmq_messages_in", "Messages written", labels=names)
         for topic, count in sorted(found.written.items()):
-            written.add_metric([*self._labels.values(), topic, _is_system(topic)], count)
+            written.add_metric([*self.values, topic, _is_system(topic)], count)
         yield written
         names = [*names, "consumer_group"]
         read = CounterMetricFamily("rocketmq_messages_out", "Messages given out", labels=names)
         for (topic, group), count in sorted(found.read.items()):
-            labels = [*self._labels.values(), topic, _is_system(topic, group), group]
+            labels = [*self.values, topic, _is_system(topic, group), group]
             read.add_metric(labels, count)
         yield read
 
     def _lags(self, found: Scrape) -> Metric:
-        names = [*self._labels, "topic", "consumer_group", "is_retry", "is_system"]
+        names = [*self.names, "topic", "consumer_group", "is_retry", "is_system"]
         family = GaugeMetricFamily(
             "rocketmq_consumer_lag_messages", "Messages that a group has before it", labels=names
         )
         for lag in found.lags:
             is_retry = str(lag.topic.startswith(RETRY_PREFIX)).lower()
             labels = [lag.topic, lag.group, is_retry, _is_system(lag.topic, lag.group)]
-            family.add_metric([*self._labels.values(), *labels], lag.messages)
+            family.add_metric([*self.values, *labels], lag.messages)
         return family
 
     def _storage(self, found: Scrape) -> Iterator[Metric]:
@@ -80,50 +80,34 @@ class Collector(PrometheusCollector):
             ("timer_dequeue_latency", "How late timers are",
              1000 * facts.timers.read_behind_s, "milliseconds"),
         ):  # fmt: skip
-            yield self._gauge(f"rocketmq_{name}", text, value, unit, _STORAGE)
+            yield self.gauge(f"rocketmq_{name}", text, value, unit, _STORAGE)
 
     def _own(self, found: Scrape) -> Iterator[Metric]:
         facts = found.facts
-        yield self._gauge("rmqha_broker_master", "1 while it serves as master", facts.active)
-        yield self._gauge(
-            "rmqha_sends_waiting", "Sends that wait for replicas", facts.sends_waiting
-        )
-        yield self._gauge("rmqha_pulls_held", "Pulls that wait for messages", facts.pulls_held)
-        yield self._gauge("rmqha_lags_left_out", "Queues without a lag here", found.lags_left_out)
-        yield self._gauge(
+        yield self.gauge("rmqha_broker_master", "1 while it serves as master", facts.active)
+        yield self.gauge("rmqha_sends_waiting", "Sends that wait for replicas", facts.sends_waiting)
+        yield self.gauge("rmqha_pulls_held", "Pulls that wait for messages", facts.pulls_held)
+        yield self.gauge("rmqha_lags_left_out", "Queues without a lag here", found.lags_left_out)
+        yield self.gauge(
             "rmqha_config_files_unwritten", "Files that cannot be written now",
             facts.files_unwritten,
         )  # fmt: skip
-        yield self._gauge(
+        yield self.gauge(
             "rmqha_store_oldest_write", "For how long the oldest write has waited for the disk",
             facts.oldest_write_ms, "milliseconds",
         )  # fmt: skip
-        yield self._counter(
+        yield self.counter(
             "rmqha_records_skipped", "Records that could not be acted on", found.records_skipped
         )
-        yield self._counter(
+        yield self.counter(
             "rmqha_planned_switches", "Masterships handed over", found.planned_switches
         )
-        yield self._counter(
+        yield self.counter(
             "rmqha_sends_passed_on", "Sends that the new master answered", found.sends_passed_on
         )
         if facts.lease is not None:
-            yield self._gauge("rmqha_write_lease_held", "1 while it is held", facts.lease[0])
-            yield self._counter("rmqha_write_lease_losses", "How often it was lost", facts.lease[1])
-
-    def _counter(self, name: str, text: str, value: int) -> Metric:
-        family = CounterMetricFamily(name, text, labels=list(self._labels))
-        family.add_metric(list(self._labels.values()), value)
-        return family
-
-    def _gauge(
-        self, name: str, text: str, value: float, unit: str = "",
-        more: dict[str, str] | None = None,
-    ) -> Metric:  # fmt: skip
-        labels = self._labels | (more or {})
-        family = GaugeMetricFamily(name, text, labels=list(labels), unit=unit)
-        family.add_metric(list(labels.values()), float(value))
-        return family
+            yield self.gauge("rmqha_write_lease_held", "1 while it is held", facts.lease[0])
+            yield self.counter("rmqha_write_lease_losses", "How often it was lost", facts.lease[1])
 
 
 def _is_system(topic: str, group: str = "") -> str:
