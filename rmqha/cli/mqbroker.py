@@ -26,15 +26,13 @@ from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.common.settings import IMPORTANT, BrokerConfig, load_config
 from rmqha.cli import prometheus
 from rmqha.cli.process import (
-    EXIT_CONFIG,
-    EXIT_FAILED,
-    EXIT_PORT,
     EXIT_STORE,
-    STORE_ERRORS,
     Ending,
+    Opening,
     collections_held,
     complain,
     configured,
+    exit_code,
     make_room,
     prepare_machine,
     print_config,
@@ -143,7 +141,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
 
     def fatal(error: BaseException) -> None:
         complain("mqbroker", error)
-        ending.end(_exit_code(error))
+        ending.end(exit_code(error))
 
     root = config.store.store_path_root_dir
     fitting = make_room(log, config.connections_max, ports=BROKER_PORTS, of_store=True)
@@ -170,12 +168,14 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
         complain("mqbroker", error)
         return EXIT_STORE
     tls.rejected = replica.rejected
-    code = await _started(config, replica)
+    with Opening("mqbroker", config.address) as start, collections_held():
+        await replica.start()
+    code = start.code
     if code is None:
-        where = prometheus.LISTENING_ON
-        try:
+        where = prometheus.LISTENING_ON.format(**config.values)
+        with Opening("mqbroker", where) as ports:
             stop_metrics = await start_metrics(config, replica, tls, log)
-            where = "{statusPageHost}:{statusPagePort}"
+            ports.listening_on = "{statusPageHost}:{statusPagePort}".format(**config.values)
             stop_page = await start_status_page(
                 "broker",
                 config.values,
@@ -184,11 +184,9 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
                 replica.rejected,
                 replica.not_ready,
             )
-        except OSError as error:
-            where = where.format(**config.values)
-            complain("mqbroker", f"cannot listen on {where}: {error}")
+        if ports.code is not None:
             await replica.stop()
-            return EXIT_PORT
+            return ports.code
         Reloader(path, [Part(config.values, LIVE, replica.admin.change_config)], log)
         settle_memory()
         print(boot_line(config), flush=True)
@@ -242,30 +240,6 @@ def broker_page(replica: BrokerReplica) -> Page:
     from rmqha.broker.admin.aio.status_page import BrokerPage
 
     return BrokerPage(replica, clock=SystemClock())
-
-
-async def _started(config: BrokerConfig, replica: BrokerReplica) -> int | None:
-    """Start the replica; an exit code when it cannot."""
-    try:
-        with collections_held():
-            await replica.start()
-    except (*STORE_ERRORS, OSError) as error:
-        code = _exit_code(error)
-        where = f"cannot listen on {config.address}: " if code == EXIT_PORT else ""
-        complain("mqbroker", f"{where}{error}")
-        return code
-    except ConfigInvalid as error:
-        complain("mqbroker", error)
-        return EXIT_CONFIG
-    return None
-
-
-def _exit_code(error: BaseException) -> int:
-    if isinstance(error, OSError):
-        return EXIT_PORT
-    if isinstance(error, STORE_ERRORS):
-        return EXIT_STORE
-    return EXIT_FAILED
 
 
 if __name__ == "__main__":

@@ -20,13 +20,10 @@ from rmqha.base.errors import (
 )
 from rmqha.cli import prometheus
 from rmqha.cli.process import (
-    EXIT_CONFIG,
     EXIT_FAILED,
     EXIT_PORT,
-    EXIT_STORE,
-    STORE_ERRORS,
     Ending,
-    complain,
+    Opening,
     configured,
     make_room,
     prepare_machine,
@@ -117,13 +114,12 @@ async def serve(config: ControllerConfig, path: str | None = None) -> int:
         connections_max=make_room(log, config.integer("connectionsMax")),
     )
     tls.rejected = service.rejected
-    listening_on = f"{config.values['bindAddress']}:{config.this.port}"
-    try:
+    with Opening("mqcontroller", f"{config.values['bindAddress']}:{config.this.port}") as opening:
         lock_directory(config.store_path)
         await service.start()
-        listening_on = prometheus.LISTENING_ON.format(**config.values)
+        opening.listening_on = prometheus.LISTENING_ON.format(**config.values)
         stop_metrics = await start_metrics(config, service, tls, log)
-        listening_on = "{statusPageHost}:{statusPagePort}".format(**config.values)
+        opening.listening_on = "{statusPageHost}:{statusPagePort}".format(**config.values)
         stop_page = await start_status_page(
             "controller",
             config.values,
@@ -133,16 +129,10 @@ async def serve(config: ControllerConfig, path: str | None = None) -> int:
             service.not_ready,
             service.election_history,
         )
-    except STORE_ERRORS as error:
-        complain("mqcontroller", error)
-        return EXIT_STORE
-    except ConfigInvalid as error:
-        complain("mqcontroller", error)
-        return EXIT_CONFIG
-    except OSError as error:
-        complain("mqcontroller", f"cannot listen on {listening_on}: {error}")
-        await service.close()
-        return EXIT_PORT
+    if opening.code is not None:
+        if opening.code == EXIT_PORT:
+            await service.close()
+        return opening.code
     Reloader(path, [Part(config.values, MUTABLE, service.change_config)], log, ALIASES)
     settle_memory()
     print(BOOT_LINE, flush=True)

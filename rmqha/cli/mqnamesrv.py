@@ -21,13 +21,9 @@ from rmqha.base.errors import (
 from rmqha.cli import prometheus
 from rmqha.cli.mqcontroller import controller_collector, controller_labels, controller_page
 from rmqha.cli.process import (
-    EXIT_CONFIG,
     EXIT_FAILED,
-    EXIT_PORT,
-    EXIT_STORE,
-    STORE_ERRORS,
     Ending,
-    complain,
+    Opening,
     configured,
     make_room,
     prepare_machine,
@@ -175,38 +171,28 @@ class _Node:
     async def start(self) -> int | None:
         """Start both, the name server first, as Java does; an exit code when that fails."""
         values = self._configs.namesrv.values
-        listening_on = f"{values['bindAddress']}:{values['listenPort']}"
-        try:
+        with Opening("mqnamesrv", f"{values['bindAddress']}:{values['listenPort']}") as opening:
             port = await self.name_server.start()
             print(BOOT_LINE.format(host=values["bindAddress"], port=port), flush=True)
             config = self._configs.controller
             if config is not None and self.controller is not None:
-                listening_on = f"{config.values['bindAddress']}:{config.this.port}"
+                opening.listening_on = f"{config.values['bindAddress']}:{config.this.port}"
                 lock_directory(config.store_path)
                 await self.controller.start()
                 print(CONTROLLER_BOOT_LINE, flush=True)
-            listening_on = prometheus.LISTENING_ON.format(**values)
+            opening.listening_on = prometheus.LISTENING_ON.format(**values)
             if prometheus.is_wanted(values, self._log):
                 self._stop_metrics = await prometheus.serve(
                     values, self._collectors(), self.name_server.rejected, self._not_ready
                 )
-            listening_on = "{statusPageHost}:{statusPagePort}".format(**values)
+            opening.listening_on = "{statusPageHost}:{statusPagePort}".format(**values)
             rejected = self.name_server.rejected
             self._stop_page = await start_status_page(
                 "name server", values, self._page, self._log, rejected, self._not_ready
             )
             counts = [rejected] + ([] if self.controller is None else [self.controller.rejected])
             self._watch = DoorWatch(self._tls, counts, self._log)
-        except STORE_ERRORS as error:
-            complain("mqnamesrv", error)
-            return EXIT_STORE
-        except ConfigInvalid as error:
-            complain("mqnamesrv", error)
-            return EXIT_CONFIG
-        except OSError as error:
-            complain("mqnamesrv", f"cannot listen on {listening_on}: {error}")
-            return EXIT_PORT
-        return None
+        return opening.code
 
     def parts(self) -> list[Part]:
         """What a file that is read again may change."""

@@ -16,7 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import click
 
@@ -53,6 +53,40 @@ _UMASK = re.compile(r"0?[0-7]{1,3}")
 def complain(process: str, reason: object) -> None:
     """Say on the terminal why a process does not go on."""
     print(f"{process}: {reason}", file=sys.stderr)
+
+
+class Opening:
+    """Around all that a process opens: what goes wrong there becomes the exit code that says so.
+
+    Attributes:
+        listening_on: the address that is opened now; an operator is told of it.
+        code: why the process does not go on; None when all is open.
+    """
+
+    def __init__(self, process: str, listening_on: str = "") -> None:
+        self._process = process
+        self.listening_on = listening_on
+        self.code: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        self.code = None if error is None else exit_code(error)
+        if error is None or self.code == EXIT_FAILED:
+            return False
+        where = f"cannot listen on {self.listening_on}: " if self.code == EXIT_PORT else ""
+        complain(self._process, f"{where}{error}")
+        return True
+
+
+def exit_code(error: BaseException) -> int:
+    """Which exit code says why a process could not go on."""
+    if isinstance(error, STORE_ERRORS):
+        return EXIT_STORE
+    if isinstance(error, ConfigInvalid):
+        return EXIT_CONFIG
+    return EXIT_PORT if isinstance(error, OSError) else EXIT_FAILED
 
 
 def configured(process: str, read: Callable[[], ConfigT]) -> ConfigT:
