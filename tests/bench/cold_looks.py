@@ -12,8 +12,10 @@ import random
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
+from rmqha.store.aio.cold_reads import NotInMemory
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.aio.pulling import Pulled
+from rmqha.store.aio.record_walk import RecordWalk
 from rmqha.store.transfer import Transfer
 from tests.bench.waiting import waits
 
@@ -99,6 +101,27 @@ class ColdLooks:
         """The same once it is in memory."""
         await self._store.cold.look(lambda: self._look(place))
 
+    def _places(self, places: list[int]) -> list[int]:
+        units = [self._store.reader.unit("cold", 0, place) for place in sorted(places)]
+        return [unit.physical_offset for unit in units if unit is not None]
+
+    async def deliver_in_loop(self, places: list[int]) -> None:
+        """Look at what is due, as timers and delays did: all that is due in one turn."""
+        for offset in self._places(places):
+            self._store.reader.look(offset)
+
+    async def deliver(self, places: list[int]) -> None:
+        """The same once it is in memory, as ``timer_service.py`` does."""
+        due, walk = self._places(places), RecordWalk(self._store)
+        while due:
+            try:
+                while due:
+                    walk.look(due[0])
+                    due.pop(0)
+            except NotInMemory:
+                walk.ahead(due)
+            await walk.fetch()
+
 
 async def cold_looks(store: MessageStore, reads_per_s: int) -> dict[str, float]:
     """Look at messages of the first half of the topic "cold", each place once."""
@@ -111,15 +134,24 @@ async def cold_looks(store: MessageStore, reads_per_s: int) -> dict[str, float]:
         "looks at a cold message, read in the loop": looks.look_in_loop,
         "looks at a cold message, fetched before": looks.look,
     }
+    together: dict[str, Callable[[list[int]], Awaitable[None]]] = {
+        "deliveries of cold messages, read in the loop": looks.deliver_in_loop,
+        "deliveries of cold messages, fetched before": looks.deliver,
+    }
     count = min(COLD_LOOKS, reads_per_s or COLD_LOOKS)
     places = range(0, COLD_MESSAGES // 2, COLD_COUNT)
-    chosen = iter(random.Random(1).sample(places, count * len(kinds)))
+    chosen = iter(random.Random(1).sample(places, count * (len(kinds) + len(together))))
     found: dict[str, float] = {}
     root = Path(store.settings.store_path_root_dir)
     with slow_reads(root, reads_per_s):
         for name, work in kinds.items():
             evict(root / "commitlog")  # what the reads before have read ahead
             longest, took = await waits(_all_of(work, [next(chosen) for _ in range(count)]))
+            found[f"{count} {name}: longest wait, ms"] = longest
+            found[f"{count} {name}: they took, ms"] = took
+        for name, deliver in together.items():
+            evict(root / "commitlog")
+            longest, took = await waits(deliver([next(chosen) for _ in range(count)]))
             found[f"{count} {name}: longest wait, ms"] = longest
             found[f"{count} {name}: they took, ms"] = took
     return found

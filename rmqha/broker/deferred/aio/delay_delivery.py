@@ -8,6 +8,7 @@ Source: ScheduleMessageService of RocketMQ 5.1.1 to 5.5.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from rmqha.base.errors import MessageIllegal
@@ -20,6 +21,8 @@ from rmqha.broker.deferred.logical_queues import Elsewhere
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
+from rmqha.store.aio.cold_reads import NotInMemory
+from rmqha.store.aio.record_walk import RecordWalk
 from rmqha.store.record import Message, Record
 
 LOOK_MS = 100
@@ -80,6 +83,7 @@ class DelayDelivery:
         self._file = file
         self._log = log
         self._away: list[tuple[Message, Elsewhere]] = []
+        self._walk = RecordWalk(broker.store)
         self._levels_ms = broker.config.store.message_delay_levels_ms
 
     async def run(self) -> None:
@@ -89,7 +93,7 @@ class DelayDelivery:
             DiskFailed: the store has stopped.
         """
         reader, offsets = self._broker.store.reader, self._file.offsets
-        self._away = []
+        self._away, self._walk = [], RecordWalk(self._broker.store)
         for level in range(1, len(self._levels_ms) + 1):
             low = reader.min_offset(SCHEDULE_TOPIC, level - 1)
             offsets.begin(level, low, reader.max_offset(SCHEDULE_TOPIC, level - 1))
@@ -104,7 +108,8 @@ class DelayDelivery:
             version = self._broker.topics.table.version.state_version
             if offsets.keep(clock.wall_ms(), version):
                 self._file.file.changed()
-            await clock.sleep(0 if more else LOOK_MS)
+            waited = await self._walk.fetch()
+            await clock.sleep(0 if more or waited else LOOK_MS)
 
     def _deliver(self) -> tuple[int, bool]:
         """Deliver what is due now, a batch at most.
@@ -118,7 +123,11 @@ class DelayDelivery:
             return 0, False
         for level, delay_ms in enumerate(self._levels_ms, 1):
             while left and len(self._away) < AWAY_MAX:
-                record = self._due(level, delay_ms)
+                try:
+                    record = self._due(level, delay_ms)
+                except NotInMemory:
+                    self._walk.ahead(self._next_due(level, delay_ms))
+                    break
                 if record is None:
                     break
                 end = self._write(record) or end
@@ -127,7 +136,7 @@ class DelayDelivery:
         return end, not left or len(self._away) >= AWAY_MAX
 
     def _due(self, level: int, delay_ms: int) -> Record | None:
-        """The next message of a level, if its time has come."""
+        """The next message of a level, if its time has come; raises NotInMemory."""
         reader, offsets = self._broker.store.reader, self._file.offsets
         queue_id = level - 1
         while True:
@@ -146,10 +155,21 @@ class DelayDelivery:
             wall_ms = self._broker.clock.wall_ms()
             if unit is not None and due_ms(unit.tags_code, wall_ms, delay_ms) > wall_ms:
                 return None
-            record = None if unit is None else reader.look(unit.physical_offset)
+            record = None if unit is None else self._walk.look(unit.physical_offset)
             if record is not None and record.queue_offset == at:
                 return record
             offsets.passed(level, at + 1)
+
+    def _next_due(self, level: int, delay_ms: int) -> Iterator[int]:
+        """Where messages of a level are whose time has come."""
+        reader, wall_ms = self._broker.store.reader, self._broker.clock.wall_ms()
+        high = reader.max_offset(SCHEDULE_TOPIC, level - 1)
+        for at in range(self._file.offsets.next(level), high):
+            unit = reader.unit(SCHEDULE_TOPIC, level - 1, at)
+            if unit is not None and due_ms(unit.tags_code, wall_ms, delay_ms) > wall_ms:
+                break
+            if unit is not None:
+                yield unit.physical_offset
 
     def _write(self, record: Record) -> int:
         """Write a message that is due; 0 for one that cannot be, or is for another set."""

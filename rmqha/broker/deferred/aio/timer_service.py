@@ -5,6 +5,7 @@ It runs while this broker is a serving master.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from rmqha.base.errors import MessageIllegal
@@ -24,6 +25,8 @@ from rmqha.broker.groups.aio.ports import Broker
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
 from rmqha.store import properties as props
+from rmqha.store.aio.cold_reads import NotInMemory
+from rmqha.store.aio.record_walk import RecordWalk, places
 from rmqha.store.record import Record
 
 LOOK_MS = 50
@@ -85,6 +88,9 @@ class TimerService:
         self._mark_ms = config.integer("timerFlushIntervalMs")
         self._delay_max_ms = config.integer("timerMaxDelaySec") * 1000
         self._table = TimerTable(self._timers_max, TimerMark(), 0)
+        self._walk = RecordWalk(broker.store)
+        # Taken from the table, and not looked at yet.
+        self._taken: deque[Due] = deque()
         self._marked_ms = 0
         self.delivered_ms = 0
 
@@ -96,21 +102,25 @@ class TimerService:
         """
         clock = self._broker.clock
         mark = self._file.mark
-        self._table = TimerTable(self._timers_max, mark, self._first(mark))
         self.delivered_ms = 0
+        first = await self._broker.store.cold.look(lambda: self._first(mark))
+        self._table = TimerTable(self._timers_max, mark, first)
+        self._walk, self._taken = RecordWalk(self._broker.store), deque()
         while True:
             wall_ms = clock.wall_ms()
             read = self._read()
             end, more = self._deliver()
             while end and not await self._writer.settle(end):
                 await clock.sleep(LOOK_MS)
-            self._table.settled()
-            if not read and self._table.next_ms > wall_ms:
-                self.delivered_ms = wall_ms
+            if not self._taken:
+                self._table.settled()
+                if not read and self._table.next_ms > wall_ms:
+                    self.delivered_ms = wall_ms
             if clock.now_ms() - self._marked_ms >= self._mark_ms:
                 self._marked_ms = clock.now_ms()
                 self._file.mark = self._table.mark(clock.wall_ms())
-            await clock.sleep(0 if more or read else self._pause_ms())
+            waited = await self._walk.fetch()
+            await clock.sleep(0 if more or read or waited else self._pause_ms())
 
     def figures(self) -> TimerFigures:
         """For request 28."""
@@ -148,7 +158,11 @@ class TimerService:
             if at >= high:
                 return False
             unit = reader.unit(TIMER_TOPIC, TIMER_QUEUE, at)
-            record = None if unit is None else reader.look(unit.physical_offset)
+            try:
+                record = None if unit is None else self._walk.look(unit.physical_offset)
+            except NotInMemory:
+                self._walk.ahead(places(reader, TIMER_TOPIC, TIMER_QUEUE, at))
+                return True
             if record is None:
                 table.skip(max(at + 1, reader.min_offset(TIMER_TOPIC, TIMER_QUEUE)))
                 continue
@@ -169,15 +183,21 @@ class TimerService:
         """Deliver what is due; where the last record ends, 0 for none, and whether more is due."""
         if not self._writer.is_open:
             return 0, False
-        found = self._table.take(self._broker.clock.wall_ms(), BATCH_MAX)
-        self._broker.statistics.timers_out += len(found)
-        end = 0
-        for timer in found:
-            end = self._write(timer) or end
-        return end, len(found) == BATCH_MAX
+        if not self._taken:
+            self._taken.extend(self._table.take(self._broker.clock.wall_ms(), BATCH_MAX))
+        end, count, taken = 0, len(self._taken), self._taken
+        while taken:
+            try:
+                end = self._write(taken[0]) or end
+            except NotInMemory:
+                self._walk.ahead(timer.physical_offset for timer in taken)
+                break
+            taken.popleft()
+            self._broker.statistics.timers_out += 1
+        return end, count == BATCH_MAX
 
     def _write(self, timer: Due) -> int:
-        record = self._broker.store.reader.look(timer.physical_offset)
+        record = self._walk.look(timer.physical_offset)
         if record is None:
             self._log.log("error", "timer_expired", offset=timer.physical_offset)
             return 0

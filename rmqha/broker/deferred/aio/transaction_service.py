@@ -37,7 +37,9 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
 from rmqha.runtime.logs import Logger
 from rmqha.store import properties as props
+from rmqha.store.aio.cold_reads import NotInMemory
 from rmqha.store.aio.commit_log import AppendResult
+from rmqha.store.aio.record_walk import RecordWalk, places
 from rmqha.store.record import Message, Record, encode_into, encoded_size, pack_host
 
 LOOK_MS = 100
@@ -72,6 +74,7 @@ class TransactionService:
         self._keep_ms = config.store.file_reserved_time * HOUR_MS
         self._check_ms = 0
         self._to_tell: list[tuple[Message, AppendResult]] = []
+        self._walk = RecordWalk(broker.store)
         self.open = OpenTransactions(0, 0, self._open_max)
 
     # These may change while the broker runs (live_config.LIVE).
@@ -144,7 +147,7 @@ class TransactionService:
             self._open_max,
         )
         self._check_ms = clock.now_ms() + self._interval_ms
-        self._to_tell = []
+        self._to_tell, self._walk = [], RecordWalk(self._broker.store)
         while True:
             more = self._read()
             if not more and clock.now_ms() >= self._check_ms:
@@ -157,7 +160,8 @@ class TransactionService:
                 if not more:
                     self._check_ms = clock.now_ms() + self._interval_ms
             await self._keep()
-            await clock.sleep(0 if more else LOOK_MS)
+            waited = await self._walk.fetch()
+            await clock.sleep(0 if more or waited else LOOK_MS)
 
     async def _keep(self) -> None:
         """Remember how far all transactions have ended, once that is safe."""
@@ -173,7 +177,18 @@ class TransactionService:
         offsets.changed()
 
     def _read(self) -> bool:
-        """Read what is new; whether there may be more. Op messages first: they need no memory."""
+        """Read what is new; whether there may be more."""
+        try:
+            return self._read_all()
+        except NotInMemory:
+            return True
+
+    def _read_all(self) -> bool:
+        """The same, as far as it is in memory. Op messages first: they need no room.
+
+        Raises:
+            NotInMemory: what comes next would have to wait.
+        """
         reader = self._broker.store.reader
         left = READ_MAX
         while left and self.open.op_next < reader.max_offset(OP_TOPIC, QUEUE):
@@ -207,7 +222,11 @@ class TransactionService:
 
     def _record(self, topic: str, at: int) -> Record | None:
         unit = self._broker.store.reader.unit(topic, QUEUE, at)
-        record = None if unit is None else self._broker.store.reader.look(unit.physical_offset)
+        try:
+            record = None if unit is None else self._walk.look(unit.physical_offset)
+        except NotInMemory:
+            self._walk.ahead(places(self._broker.store.reader, topic, QUEUE, at))
+            raise
         return record if record is not None and record.queue_offset == at else None
 
     def _opened(self, at: int, half: Record) -> Open:
@@ -226,8 +245,12 @@ class TransactionService:
             return 0, False
         end = 0
         found = self.open.to_ask(self._broker.clock.wall_ms(), ASK_MAX)
-        for one in found:
-            half = self._broker.store.reader.look(one.physical_offset)
+        for index, one in enumerate(found):
+            try:
+                half = self._walk.look(one.physical_offset)
+            except NotInMemory:
+                self._walk.ahead(later.physical_offset for later in found[index:])
+                return end, True
             try:
                 end = self._renew(one, half)
             except MessageIllegal as error:

@@ -5,6 +5,8 @@ It runs while this broker is a serving master, and reads all queues of the reviv
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rmqha.base.errors import MessageIllegal, RemoteProtocolError
 from rmqha.broker.common.aio.writer import Writer
 from rmqha.broker.deferred.aio.timer_service import TimerService
@@ -22,6 +24,8 @@ from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.topic_names import retry_topic_of
 from rmqha.runtime.logs import Logger
 from rmqha.store import properties as props
+from rmqha.store.aio.cold_reads import NotInMemory
+from rmqha.store.aio.record_walk import RecordWalk, places
 from rmqha.store.record import Message, Record, pack_host
 
 LOOK_MS = 200
@@ -55,6 +59,7 @@ class ReviveService:
         self._host = pack_host(config.host, config.port)
         self._open_max = config.integer("popCheckPointsMax")
         self._queues: list[ReviveQueue] = []
+        self._walk = RecordWalk(broker.store)
         self.revived = 0
 
     @property
@@ -70,6 +75,7 @@ class ReviveService:
         """
         count = self._broker.config.integer("reviveQueueNum")
         self._queues = [self._begin(number) for number in range(count)]
+        self._walk = RecordWalk(self._broker.store)
         while True:
             # Taken before the queues are read: they hold everything that was due by then.
             delivered_ms = self._timers.delivered_ms
@@ -82,7 +88,8 @@ class ReviveService:
                 if self._writer.is_open:
                     await self._revive_due(queue, delivered_ms)
                     self._keep(number, queue)
-            await self._broker.clock.sleep(0 if more else LOOK_MS)
+            waited = await self._walk.fetch()
+            await self._broker.clock.sleep(0 if more or waited else LOOK_MS)
 
     def _begin(self, number: int) -> ReviveQueue:
         kept = self._broker.offsets.table.query(REVIVE_GROUP, self._topic, number)
@@ -102,7 +109,11 @@ class ReviveService:
             if queue.is_full:
                 return True
             unit = reader.unit(self._topic, number, queue.position)
-            record = None if unit is None else reader.look(unit.physical_offset)
+            try:
+                record = None if unit is None else self._walk.look(unit.physical_offset)
+            except NotInMemory:
+                self._walk.ahead(places(reader, self._topic, number, queue.position))
+                return True
             if record is None:
                 queue.skip(max(queue.position + 1, reader.min_offset(self._topic, number)))
             else:
@@ -127,8 +138,13 @@ class ReviveService:
         """Write what is left of every check point that is over; it is done when that is safe."""
         end, written = 0, []
         start = self._broker.store.max_offset
-        for due in queue.due(delivered_ms)[:REVIVE_MAX]:
-            end = max(end, self._revive(due))
+        found = queue.due(delivered_ms)[:REVIVE_MAX]
+        for index, due in enumerate(found):
+            try:
+                end = max(end, self._revive(due))
+            except NotInMemory:
+                self._walk.ahead(p for one in found[index:] for p in self._places(one))
+                break
             written.append(due)
             if end - start >= REVIVE_BYTES:
                 break
@@ -137,8 +153,20 @@ class ReviveService:
         for due in written:
             queue.done(due)
 
+    def _places(self, due: Due) -> Iterator[int]:
+        """Where the messages are that are left of a check point."""
+        reader, point = self._broker.store.reader, due.point
+        for offset in due.offsets:
+            unit = reader.unit(point.topic, point.queue_id, offset)
+            if unit is not None:
+                yield unit.physical_offset
+
     def _revive(self, due: Due) -> int:
-        """Write the messages once more; where the last one ends, 0 for none."""
+        """Write the messages once more; where the last one ends, 0 for none.
+
+        Raises:
+            NotInMemory: one of them is not; none is written then.
+        """
         point, broker = due.point, self._broker
         if not due.offsets:
             return 0
@@ -151,16 +179,18 @@ class ReviveService:
                 broker=point.broker_name, messages=len(due.offsets),
             )  # fmt: skip
             return 0
+        records = [(offset, self._popped(point, offset)) for offset in due.offsets]
         topic = self._retry_topic(point)
         end = 0
-        for offset in due.offsets:
-            end = max(end, self._write(point, offset, topic))
+        for offset, record in records:
+            end = max(end, self._write(point, offset, record, topic))
         return end
 
-    def _write(self, point: CheckPoint, offset: int, topic: str) -> int:
-        reader = self._broker.store.reader
-        unit = reader.unit(point.topic, point.queue_id, offset)
-        record = None if unit is None else reader.look(unit.physical_offset)
+    def _popped(self, point: CheckPoint, offset: int) -> Record | None:
+        unit = self._broker.store.reader.unit(point.topic, point.queue_id, offset)
+        return None if unit is None else self._walk.look(unit.physical_offset)
+
+    def _write(self, point: CheckPoint, offset: int, record: Record | None, topic: str) -> int:
         if record is None:
             self._log.log("warning", "popped_message_expired", topic=point.topic, offset=offset)
             return 0
