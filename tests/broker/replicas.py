@@ -161,7 +161,7 @@ class ReplicaCluster(SimCluster):
         watch = SimWatch(self, host, ports["clock"]) if self._watched else None
         if watch is not None:
             self._watches[host] = watch
-        replica = BrokerReplica(
+        replica = self._maker(host)(
             make_config(host, controllers, **self._keys_of(host)),
             boot_id=f"life-{self.power_lives[host]}",
             config_path=self.config_path,
@@ -172,6 +172,11 @@ class ReplicaCluster(SimCluster):
         )
         self.replicas[host] = replica
         return replica
+
+    def _maker(self, host: str) -> Callable[..., BrokerReplica]:
+        """What makes the replica of a host."""
+        del host
+        return BrokerReplica
 
     def _role_taken(self, host: str, role: Role, epoch: int) -> None:
         self.roles.append((host, role, epoch))

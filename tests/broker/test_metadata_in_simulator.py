@@ -12,8 +12,8 @@ import pytest
 
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.aio.replica import BrokerReplica
-from rmqha.broker.sync.aio.metadata_log import TOLD_AT_ONCE
 from rmqha.broker.topics.group_table import GroupConfig
+from rmqha.broker.topics.told_tables import TOLD_AT_ONCE
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting.command import RemotingCommand

@@ -14,7 +14,7 @@ from rmqha.broker.topics.aio.group_file import GroupFile
 from rmqha.broker.topics.aio.mapping_file import MappingFile
 from rmqha.broker.topics.aio.topic_file import TopicFile
 from rmqha.broker.topics.group_table import GroupConfig
-from rmqha.broker.topics.topic_table import system_topics
+from rmqha.broker.topics.topic_table import TopicConfig, system_topics
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
@@ -69,17 +69,8 @@ class BrokerFiles:
             StoreCorrupted: a file and its backup cannot be read.
             DiskFailed: the disk cannot.
         """
-        config = self._config
         await self.topics.load()
-        self.topics.add(
-            system_topics(
-                config.cluster_name,
-                config.broker_name,
-                auto_create=config.boolean("autoCreateTopicEnable"),
-                default_queues=config.integer("defaultTopicQueueNums"),
-                timers=config.boolean("timerWheelEnable"),
-            )
-        )
+        self.topics.add(given_topics(self._config))
         await self.mappings.load()
         await self.groups.load()
         await self.accounts.load()
@@ -100,3 +91,14 @@ class BrokerFiles:
         await self.groups.file.save()
         await self.accounts.file.save()
         await self.offsets.file.save()
+
+
+def given_topics(config: BrokerConfig) -> list[TopicConfig]:
+    """The topics that each broker of the set has from its start."""
+    return system_topics(
+        config.cluster_name,
+        config.broker_name,
+        auto_create=config.boolean("autoCreateTopicEnable"),
+        default_queues=config.integer("defaultTopicQueueNums"),
+        timers=config.boolean("timerWheelEnable"),
+    )

@@ -6,8 +6,8 @@ What a change does to the tables is decided in ``broker/topics/metadata.py``.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from rmqha.base.errors import DiskFailed, MessageIllegal, RemoteProtocolError
 from rmqha.broker.common.aio.config_file import APPLIED_OFFSET
@@ -15,27 +15,23 @@ from rmqha.broker.common.aio.writer import Writer, nothing
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send.aio.send_requests import NOT_SERVING
+from rmqha.broker.sync.aio.files import given_topics
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.metadata import Change, Metadata
+from rmqha.broker.topics.told_tables import told
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import PutStatus, Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.topic_names import is_system_topic
 from rmqha.runtime.logs import Logger
 from rmqha.store.aio.metadata_reader import MetadataRecord, dispatched_since, waiting_from
 from rmqha.store.metadata_records import METADATA_TOPIC, ended_property
 from rmqha.store.record import Message, pack_host
 
-ItemT = TypeVar("ItemT")
-
 NEW_TOPICS_WAITING_MAX = 256
 """Whoever sends to one new topic after the other brings more of them than queues can be made for,
 and what honest senders send meanwhile lies behind them all."""
-
-TOLD_AT_ONCE = 100
-"""Topics or groups in one record of what came from a Java master."""
 
 WATCH_MS = 100
 """Until a change is asked for again that was not safe in time."""
@@ -59,15 +55,18 @@ class MetadataLog:
         self._log = log
         self._state = Metadata(broker.topics, broker.groups, broker.mappings, broker.accounts)
         self._writer = Writer(broker)
-        broker.topics.members = self.topic_members
-        broker.mappings.members = self.mapping_members
-        broker.groups.members = self.group_members
-        broker.accounts.members = self.account_members
+        broker.topics.members = lambda: self._kept(self.topic_members())
+        broker.mappings.members = lambda: self._kept(self.mapping_members())
+        broker.groups.members = lambda: self._kept(self.group_members())
+        broker.accounts.members = lambda: self._kept(self.account_members())
         broker.offsets.marks = self.offset_marks
         self._host = pack_host(broker.config.host, broker.config.port)
         self._reigning = False
+        self._reign = 0  # the number of this one; 0 while none is
+        self._reigns = 0
         self._offsets_from = 0
         self.is_known = False
+        # The tables have something that no record tells of. Its files say so by having no mark.
         self._is_untold = False
         self.on_lost: Callable[[], Awaitable[None]] = nothing
         self.on_cut: Callable[[], Awaitable[None]] = nothing
@@ -117,7 +116,12 @@ class MetadataLog:
         """This broker is the master: its tables are the ones that count, all its records included."""
         if self._reigning:
             return
-        store, self._reigning, self.is_known = self._broker.store, True, True
+        store, self._reigning = self._broker.store, True
+        self._reigns += 1
+        self._reign = self._reigns
+        # Tables of no moment of the log become those of one: of a Java master, of a store that
+        # comes from Java, or of a log that has lost a record.
+        self._is_untold, self.is_known = self._is_untold or not self.is_known, True
         self._state.cut(store.max_offset)
         self._broker.groups.changed()
         self._broker.mappings.changed()
@@ -127,11 +131,14 @@ class MetadataLog:
             if change is not None:
                 self._begin(change, record.offset, record.end)
         if self._is_untold:
-            self._broker.tasks.start(self._tell_tables(), name="tables told")
+            self._broker.tasks.start(self._tell_tables(self._reign), name="tables told")
 
     def resign(self) -> None:
         """This broker reigns no more: what is pending may be cut off its log."""
-        self._reigning = False
+        self._reigning, self._reign = False, 0
+        if self._is_untold:
+            # Whoever reigns now may lack some of it, and so would this replica differ from others.
+            self.is_known = False
         count = self._state.undo(self._broker.clock.wall_ms())
         self._tell_remapped()
         if count:
@@ -141,27 +148,38 @@ class MetadataLog:
         """The tables have something of a Java master's, of which no record tells."""
         self._is_untold, self.is_known = True, False
 
-    async def _tell_tables(self) -> None:
+    async def _tell_tables(self, reign: int) -> None:
         """Write what is in the tables: slaves that copied nothing from the Java master follow the log.
 
-        Without it they would lack its last topics and groups for good.
+        Without it they would lack its last topics and groups for good. The records are written
+        whatever a put would meet now: whoever has a message of this reign has what it needs.
         """
-        broker = self._broker
-        topics, groups = broker.topics.table, broker.groups.table
-        names = [name for name in sorted(topics.items) if not is_system_topic(name)]
-        changes: list[Callable[[], Change]] = [
-            *(lambda part=part: Change(topics=_some(topics.items, part)) for part in _parts(names)),
-            *(
-                lambda part=part: Change(groups=_some(groups.items, part))
-                for part in _parts(sorted(groups.items))
-            ),
-        ]  # fmt: skip
-        for change in changes:
-            while self._reigning and isinstance(self.commit(change()), Refusal):
+        broker, end = self._broker, 0
+        tables = broker.topics.table, broker.mappings.table, broker.groups.table
+        for change in told(*tables, given_topics(broker.config)):
+            while True:
+                if self._reign != reign:
+                    return
+                written = self._told(change)
+                if not isinstance(written, Refusal):
+                    break
                 await broker.clock.sleep(WATCH_MS)
-        if self._reigning:
+            end = max(end, written)
+            await broker.clock.sleep(0)
+        while end and self._reign == reign and not await self._writer.settle(end):
+            await broker.clock.sleep(WATCH_MS)
+        if self._reign == reign:
             self._is_untold = False
-            self._log.log("info", "tables_told", topics=len(names), groups=len(groups.items))
+            for file in (broker.topics, broker.mappings, broker.groups, broker.accounts):
+                file.changed()
+            self._log.log("info", "tables_told", end=end)
+
+    def _told(self, change: Change) -> int | Refusal:
+        written = self._not_serving() or self._written(change)
+        if isinstance(written, Refusal) and written.code == ResponseCode.MESSAGE_ILLEGAL:
+            self._log.log("error", "table_not_told", reason=written.remark)
+            return 0
+        return written
 
     async def _truncated(self, offset: int, before: int) -> None:
         """The log's tail is gone; with a record of it, the tables must come from the master.
@@ -222,6 +240,12 @@ class MetadataLog:
         applied = max(mark, self._broker.store.dispatched_offset)
         pending = self._state.pending_from
         return applied if pending is None else min(applied, pending)
+
+    def _kept(self, members: dict[str, Any]) -> dict[str, Any]:
+        """What a file holds: while something is untold, its table is that of no moment of the log."""
+        if self._is_untold:
+            members.pop(APPLIED_OFFSET, None)
+        return members
 
     def topic_members(self) -> dict[str, Any]:
         """``config/topics.json``, and what a slave of this kind copies."""
@@ -311,9 +335,9 @@ class MetadataLog:
         Returns:
             Where its record ends, for ``Writer.settle``; or why nothing is changed.
         """
-        refusal = self._refusal(change)
-        if refusal is not None:
-            return refusal
+        return self._refusal(change) or self._written(change)
+
+    def _written(self, change: Change) -> int | Refusal:
         try:
             result = self._writer.append(self._message(change))
         except MessageIllegal as error:
@@ -326,10 +350,16 @@ class MetadataLog:
         self._forget(change)
         return result.end
 
-    def _refusal(self, change: Change) -> Refusal | None:
+    def _not_serving(self) -> Refusal | None:
         broker = self._broker
         if broker.role is not Role.MASTER or broker.ha is None or broker.store.failed is not None:
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_SERVING)
+        return None
+
+    def _refusal(self, change: Change) -> Refusal | None:
+        broker, refusal = self._broker, self._not_serving()
+        if refusal is not None or broker.ha is None:
+            return refusal
         status = broker.ha.check_put()
         if status is not PutStatus.PUT_OK:
             return Refusal(status.response_code, status.remark or NOT_SERVING)
@@ -440,13 +470,3 @@ class MetadataLog:
             offsets.table.forget_group(group)
         if offsets.table.changes != before:
             offsets.changed()
-
-
-def _parts(names: list[str]) -> Iterator[list[str]]:
-    for at in range(0, len(names), TOLD_AT_ONCE):
-        yield names[at : at + TOLD_AT_ONCE]
-
-
-def _some(items: Mapping[str, ItemT], names: list[str]) -> tuple[ItemT, ...]:
-    """Those that are still there, as they are now."""
-    return tuple(items[name] for name in names if name in items)

@@ -136,6 +136,8 @@ class SlaveSync:
             self._tell("topics", master, changed)
         gone = vanished(self._mappings_before, mappings)
         changed = broker.mappings.merge(mappings, gone, wall_ms)
+        if changed:
+            self._metadata.copied()
         self._tell("logical queues", master, changed)
         self._mappings_before = frozenset(mappings.items)
         changed = own_groups.take(groups, vanished(self._groups_before, groups), wall_ms)
