@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from rmqha.base.errors import RequestTimeout
+from rmqha.broker.common.json_members import MessageQueue
+from rmqha.broker.groups.queue_locks import QueueLocks
 from rmqha.broker.logical.aio import forwarding
 from rmqha.broker.naming.aio import other_sets
 from rmqha.remoting import fastjson
@@ -285,6 +287,51 @@ def test_queue_when_two_old_consumers_lock_it_at_two_fronts_then_one_has_it(
     assert fastjson.loads(held.body)["lockOKMQSet"] == []
     old.lock(C, "one", 0, code=42)
     assert old.lock(B, "two", 0, 1) == [0]
+
+
+def test_queue_when_it_comes_back_to_a_set_then_a_lock_of_before_holds_nobody_up(
+    three: SetsCluster,
+) -> None:
+    """Its consumer gave it back to whoever led it then; else the next one waits for 60 s."""
+    old = OldClient(three)
+    assert old.lock(B, "one", 0, 1) == [0, 1]
+    move(three, A, C, at_c(), 2_000)
+    assert old.lock(B, "one", 0, 1) == [0, 1]
+    old.lock(B, "one", 0, 1, code=42)
+    move(three, C, A, back_at_a(), 3_000)
+    assert old.lock(B, "two", 0, 1) == [0, 1]
+
+
+def test_lock_when_given_back_then_sets_that_led_the_queue_before_are_told(
+    three: SetsCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Java set keeps the lock of a queue that has moved away."""
+    monkeypatch.setattr(QueueLocks, "forget", lambda *_: None)
+    old = OldClient(three)
+    assert old.lock(B, "one", 0, 1) == [0, 1]
+    move(three, A, C, at_c(), 2_000)
+    assert old.lock(B, "one", 0, 1) == [0, 1]
+    old.lock(B, "one", 0, code=42)
+    assert old.lock(B, "two", 0, 1) == [0]
+    move(three, C, A, back_at_a(), 3_000)
+    assert old.lock(B, "two", 0, 1) == [0]
+
+
+def test_locks_when_a_queue_moves_then_those_of_other_queues_stay(three: SetsCluster) -> None:
+    """Queue 1 goes, queue 0 and the group's retry queue have not moved."""
+    old = OldClient(three)
+    retry = MessageQueue(f"%RETRY%{GROUP}", A, 0)
+    leader = three.master_of(A)
+    assert leader is not None
+    leader.locks.lock(leader.clock.now_ms(), GROUP, "one", [retry])
+    assert old.lock(B, "one", 0, 1) == [0, 1]
+    assert len(leader.locks) == 3
+    three.tell(C, 2_000, {1: at_c()[1]}, total=TOTAL, physical=6)
+    three.tell(A, 2_000, led_by_a() | {1: at_c()[1]}, total=TOTAL, physical=6)
+    three.tell(B, 2_000, {}, total=TOTAL, physical=6)
+    assert len(leader.locks) == 2
+    assert leader.locks.lock(leader.clock.now_ms(), GROUP, "two", [retry]) == []
+    assert old.lock(B, "two", 0, 1) == [1]
 
 
 def test_queue_when_it_has_moved_then_it_is_locked_at_its_new_leader(three: SetsCluster) -> None:

@@ -8,7 +8,7 @@ Source: RebalanceLockManager of RocketMQ 5.1.1 to 5.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from rmqha.broker.common.json_members import MessageQueue
@@ -67,6 +67,10 @@ class QueueLocks:
         if not leases:
             self._groups.pop(group, None)
 
+    def forget(self, is_void: Callable[[MessageQueue], bool]) -> None:
+        """Forget the leases of these queues, whoever holds them."""
+        self._drop(lambda queue, _: is_void(queue))
+
     def has_any(self, now_ms: int, group: str) -> bool:
         """Whether a group consumes any queue in order now."""
         leases = self._groups.get(group)
@@ -74,11 +78,14 @@ class QueueLocks:
 
     def expire(self, now_ms: int) -> None:
         """Forget the leases that are over."""
+        self._drop(lambda _, lease: _is_over(lease, now_ms))
+
+    def _drop(self, is_gone: Callable[[MessageQueue, _Lease], bool]) -> None:
         for group in list(self._groups):
-            over = [q for q, lease in self._groups[group].items() if _is_over(lease, now_ms)]
-            for queue in over:
+            gone = [queue for queue, lease in self._groups[group].items() if is_gone(queue, lease)]
+            for queue in gone:
                 del self._groups[group][queue]
-            self._count -= len(over)
+            self._count -= len(gone)
             if not self._groups[group]:
                 del self._groups[group]
 
