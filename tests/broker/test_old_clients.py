@@ -157,6 +157,46 @@ def test_pull_when_an_old_client_waits_at_a_front_then_it_waits_through_a_remap(
     assert told(old.ask(B, 14, group), "offset") == "2"
 
 
+@pytest.mark.parametrize("front", [B, C])
+def test_pull_when_its_leader_goes_on_holding_it_after_a_remap_then_the_front_asks_the_next_one(
+    three: SetsCluster, front: str
+) -> None:
+    """A Java set answers it when its time is over, up to 20 s later; messages waited so long."""
+    old = OldClient(three)
+    old.heartbeat(A, B, C)
+    leader = three.master_of(A)
+    assert leader is not None
+    leader.mappings.on_changed.clear()  # so that it looks at no pull that it holds
+    fields = old.pull_fields(
+        1, 0, sysFlag="3", commitOffset="0", suspendTimeoutMillis="9000"
+    )  # fmt: skip
+    answers = old.collect(front, 11, fields)
+    three.run_for(200)
+    move(three, A, C, at_c(), 2_000)
+    assert not answers
+    assert old.put(front, 2, 1).code == 0
+    three.until(lambda: answers, "the message", limit_ms=1_000)
+    (answer,) = answers
+    assert [one[:3] for one in read_records(answer.body)] == [(1, 10_000, b"body-2")]
+
+
+@pytest.mark.parametrize("front", [A, B, C])
+def test_pull_when_queues_move_while_it_waits_then_its_time_does_not_begin_anew(
+    three: SetsCluster, front: str
+) -> None:
+    """Its client gives up after 30 s, twice as long as it says that it may wait."""
+    old = OldClient(three)
+    old.heartbeat(A, B, C)
+    fields = old.pull_fields(1, 0, sysFlag="2", suspendTimeoutMillis="9000")
+    answers = old.collect(front, 11, fields)
+    three.run_for(6_000)
+    move(three, A, C, at_c(), 2_000)
+    three.run_for(2_500)
+    assert not answers
+    three.until(lambda: answers, "that there is nothing", limit_ms=1_500)
+    assert answers[0].code == 19
+
+
 def test_pull_when_the_leader_has_not_heard_of_the_group_then_the_front_says_what_it_wants(
     three: SetsCluster,
 ) -> None:

@@ -65,6 +65,12 @@ class PullRequest(NamedTuple):
         return bool(self.sys_flag & FLAG_COMMIT)
 
 
+def shortened(pull: PullRequest, left_ms: int) -> PullRequest:
+    """A pull that has waited once more, for the rest of its time; what it commits is stored."""
+    flags = pull.sys_flag & ~FLAG_COMMIT & (-1 if left_ms > 0 else ~FLAG_SUSPEND)
+    return pull._replace(sys_flag=flags, suspend_timeout_ms=max(0, left_ms))
+
+
 def transfer_of(near_bytes: int, values: Mapping[str, str]) -> Transfer:
     """What one read gives at most, as ``TRANSFER_KEYS`` say.
 

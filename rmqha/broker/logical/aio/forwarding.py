@@ -5,11 +5,13 @@ the route; they fail until they do, every 30 s (apache/rocketmq #3607).
 
 Clients that know no static topics ask one broker set for all queues of a topic. So it passes their
 requests on to the leader of any queue, whether it has ever led it or not, and tries again where the
-leader is another one by now.
+leader is another one by now. A pull that waits at a leader is asked anew when the queue may have moved:
+a Java set holds it until its time is over, though no message can come there any more.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -37,6 +39,9 @@ PAUSE_MS = 50
 Adapt = Callable[[RemotingCommand, str], RemotingCommand]
 """Makes a client's answer of that of a leader, whose broker set is named."""
 
+Anew = Callable[[int], RemotingCommand | None]
+"""Serves a request by the mapping of now, after it has waited for so many milliseconds."""
+
 
 class _Passing(NamedTuple):
     """A request on its way.
@@ -54,6 +59,7 @@ class _Passing(NamedTuple):
     timeout_ms: int
     rounds: int
     again: Mapping[str, str]
+    adapt: Adapt | None
 
 
 class Forwarding:
@@ -63,6 +69,8 @@ class Forwarding:
         self._broker = broker
         self._sets = sets
         self._count = 0
+        self._waiting: dict[str, dict[asyncio.Future[None], None]] = {}
+        broker.mappings.on_changed.append(self._remapped)
 
     def pass_on(
         self,
@@ -74,6 +82,7 @@ class Forwarding:
         adapt: Adapt | None = None,
         changed: Mapping[str, str] | None = None,
         again: Mapping[str, str] | None = None,
+        remapped: Anew | None = None,
     ) -> RemotingCommand | None:
         """Pass a request on to the queue's leader, or refuse it with 501.
 
@@ -82,6 +91,7 @@ class Forwarding:
             adapt: None for a client that gets the leader's answer.
             changed: fields that are others by now than the client sent.
             again: those that are others once a leader was asked.
+            remapped: serves one that may wait when queues of its topic have moved meanwhile.
         """
         name = elsewhere(mapping, logical_id, request.ext_fields)
         is_old = is_of_old_client(request.version, request.ext_fields)
@@ -92,9 +102,9 @@ class Forwarding:
         fields = {**(request.ext_fields or {}), **(changed or {}), FORWARDED_FIELD: "true"}
         passing = _Passing(
             request, mapping, logical_id, name, fields, FORWARD_TIMEOUT_MS + wait_ms,
-            ROUNDS if is_old else 1, again or {},
+            ROUNDS if is_old else 1, again or {}, adapt,
         )  # fmt: skip
-        work = self._passed_on(connection, passing, adapt)
+        work = self._passed_on(connection, passing, remapped if wait_ms else None)
         self._broker.answers.start(work, connection, request, name="forwarded")
         return None
 
@@ -105,20 +115,48 @@ class Forwarding:
             return next((one for one in leaders.values() if one != mapping.broker_name), None)
         return leaders.get(logical_id)
 
+    def _remapped(self, topics: frozenset[str]) -> None:
+        """Queues have moved: whoever waits at a leader of before waits for nothing."""
+        for topic in sorted(topics):
+            self._sets.forget_places(topic)
+            for moved in self._waiting.pop(topic, ()):
+                if not moved.done():
+                    moved.set_result(None)
+
     async def _passed_on(
-        self, connection: Connection, passing: _Passing, adapt: Adapt | None
+        self, connection: Connection, passing: _Passing, remapped: Anew | None
     ) -> None:
-        request = passing.request
+        request, begun_ms = passing.request, self._broker.clock.now_ms()
         try:
-            answer, name = await self._answer(passing)
+            ask = self._adapted if remapped is None else self._unless_remapped
+            answer: RemotingCommand | None = await ask(passing)
         finally:
             self._count -= 1
-        if adapt is not None:
-            answer = adapt(answer, name)
-        if not request.is_oneway:
+        if answer is None and remapped is not None:
+            answer = remapped(self._broker.clock.now_ms() - begun_ms)
+        if answer is not None and not request.is_oneway:
             connection.send(
                 request.reply(answer.code, answer.remark, answer.ext_fields, answer.body)
             )
+
+    async def _unless_remapped(self, passing: _Passing) -> RemotingCommand | None:
+        """The answer, or None as soon as queues of the topic have moved."""
+        topic, loop = passing.mapping.topic, asyncio.get_running_loop()
+        asking, moved = loop.create_task(self._adapted(passing)), loop.create_future()
+        waiting = self._waiting.setdefault(topic, {})
+        waiting[moved] = None
+        try:
+            await asyncio.wait((asking, moved), return_when=asyncio.FIRST_COMPLETED)
+            return asking.result() if asking.done() else None
+        finally:
+            asking.cancel()
+            waiting.pop(moved, None)
+            if not waiting and self._waiting.get(topic) is waiting:
+                del self._waiting[topic]
+
+    async def _adapted(self, passing: _Passing) -> RemotingCommand:
+        answer, name = await self._answer(passing)
+        return answer if passing.adapt is None else passing.adapt(answer, name)
 
     async def _answer(self, passing: _Passing) -> tuple[RemotingCommand, str]:
         """What a leader says, and who it is; the last 501 where there is none."""

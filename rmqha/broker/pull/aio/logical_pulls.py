@@ -20,6 +20,7 @@ from rmqha.broker.pull.request import (
     FLAG_SUBSCRIPTION,
     FLAG_SUSPEND,
     PullRequest,
+    shortened,
 )
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
@@ -141,11 +142,20 @@ class LogicalPulls:
     ) -> RemotingCommand | None:
         wait_ms = pull.suspend_timeout_ms if pull.may_suspend else 0
         # One that was held here has had its offset stored: it may be an old one by now.
-        place = {"sysFlag": str(pull.sys_flag), "queueOffset": str(pull.queue_offset)}
+        place = {
+            "sysFlag": str(pull.sys_flag), "queueOffset": str(pull.queue_offset),
+            "suspendTimeoutMillis": str(pull.suspend_timeout_ms),
+        }  # fmt: skip
+
+        def remapped(waited_ms: int) -> RemotingCommand | None:
+            left_ms = pull.suspend_timeout_ms - waited_ms
+            return self.pull(connection, request, shortened(pull, left_ms))
+
         if not is_of_old_client(request.version, request.ext_fields):
             return self._forwarding.pass_on(
-                connection, request, mapping, pull.queue_id, wait_ms, changed=place
-            )
+                connection, request, mapping, pull.queue_id, wait_ms,
+                changed=place, remapped=remapped,
+            )  # fmt: skip
         # Its heartbeats reach every set of the topic, but a new one only with the next of them.
         flags, wanted = pull.sys_flag, self._subscription(pull)
         if wanted:
@@ -155,6 +165,7 @@ class LogicalPulls:
             adapt=lambda answer, _: answer_of_leader(answer, pull.queue_id),
             changed={**place, **wanted, "sysFlag": str(flags)},
             again={"sysFlag": str(flags & ~FLAG_COMMIT)},
+            remapped=remapped,
         )  # fmt: skip
 
     def go_on(

@@ -22,6 +22,7 @@ from rmqha.broker.pull.request import (
     check_filter,
     check_pull,
     parse_pull,
+    shortened,
     status_code,
     suggest_broker,
     transfer_of,
@@ -384,7 +385,8 @@ class PullProcessor:
             place = held.asked.place
             if place is not None and place.wanted.topic in topics:
                 self._drop(held)
-                self._once_more(held.asked, place.again(place.wanted.queue_offset))
+                left_ms = held.until_ms - self._broker.clock.now_ms()
+                self._once_more(held.asked, shortened(place.wanted, left_ms))
 
     def _once_more(self, asked: Asked, wanted: PullRequest) -> None:
         """Serve a pull from a logical queue anew."""
