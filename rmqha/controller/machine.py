@@ -38,9 +38,10 @@ from rmqha.controller.metadata.answers import (
     reply,
 )
 from rmqha.controller.metadata.apply import apply
+from rmqha.controller.metadata.by_address import id_at, is_by_address
 from rmqha.controller.metadata.decide import NOT_LEADER, READS, WRITES, decide, not_supported
 from rmqha.controller.metadata.decide_elect import ElectRequest, elect_master
-from rmqha.controller.metadata.decide_query import METADATA_NOT_EXIST, replica_info
+from rmqha.controller.metadata.decide_query import replica_info
 from rmqha.controller.metadata.decision import Context, Decision
 from rmqha.controller.metadata.digests import Digests
 from rmqha.controller.metadata.election_memory import ElectionMemory
@@ -191,10 +192,17 @@ class ControllerMachine:
         Seldom has anything to do.
         """
         self.probing.born_ms = self.probing.born_ms or now_ms
+        if beat.broker_id < 1 and beat.broker_addr:
+            beat = self._named(beat)
         broker = self.liveness.heartbeat(now_ms, connection, beat)
         if self.stages.awaited and broker is not None:
             self.stages.heard(now_ms, broker.identity[1], broker.identity[2], beat.epoch)
         return () if broker is None else self._after_heartbeat(now_ms, broker)
+
+    def _named(self, beat: Heartbeat) -> Heartbeat:
+        """The heartbeat of a broker that knows no ids, with the id that it has here."""
+        found = id_at(self.state.sets.get(beat.broker_name), beat.broker_addr)
+        return beat if found is None else replace(beat, broker_id=found)
 
     def heartbeat_answer(self, now_ms: int, beat: Heartbeat) -> Decision:
         """What somebody hears who sends 904 as a request: for how long this node will wait."""
@@ -227,7 +235,8 @@ class ControllerMachine:
             ):
                 return ANNOUNCING
             known = self.state.sets.get(name)
-            return METADATA_NOT_EXIST if known is None else replica_info(known)
+            if known is not None and not is_by_address(code, ext_fields):
+                return replica_info(known)
         if code not in READS:
             return not_supported(code)
         return decide(self.state, self._context(now_ms), code, ext_fields, body)
@@ -375,6 +384,10 @@ class ControllerMachine:
         if work is None or work.decision is None:
             # Another node's decision, or one from before a restart: people read the leader's.
             return quiet(applied.note)
+        if work.decision.decide_again and applied.changed and not work.abandoned:
+            if work.request is not None:
+                self._hear_sender(now_ms, work.request)
+            return [*quiet(applied.note), *self._run(now_ms, work)]
         effects = answer_to(work, work.decision if applied.changed else OVERTAKEN)
         if applied.note is not None:
             effects += self._telling.told(

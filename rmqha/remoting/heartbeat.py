@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from rmqha.remoting import codec_json
 from rmqha.remoting.codes import RequestCode
@@ -41,6 +41,7 @@ class Heartbeat(Struct, rename="camel", gc=False):
         stalled_ms: for how long it has stood still, or waited for its disk; only brokers of this
             kind say it.
         async_learner: it copies the log and shall never be master; as above.
+        broker_addr: its address, where it names no id: brokers of 5.0.0 and 5.1.0 do not.
     """
 
     broker_id: _Int64 = NOBODY
@@ -53,13 +54,15 @@ class Heartbeat(Struct, rename="camel", gc=False):
     election_priority: _Int32 = PRIORITY_LAST
     stalled_ms: _Int64 = 0
     async_learner: bool = False
+    broker_addr: str = field(default="", name="-")
 
     @classmethod
     def of(cls, ext_fields: Mapping[str, str] | None) -> Heartbeat:
         """Read fields that were parsed before; what is absent or malformed counts as not said."""
         fields = ext_fields or {}
+        broker_id = long_field(fields, "brokerId", NOBODY)
         return cls(
-            long_field(fields, "brokerId", NOBODY),
+            broker_id,
             fields.get("clusterName", ""),
             fields.get("brokerName", ""),
             int_field(fields, "epoch", -1),
@@ -69,6 +72,7 @@ class Heartbeat(Struct, rename="camel", gc=False):
             int_field(fields, "electionPriority", PRIORITY_LAST),
             long_field(fields, "stalledMs", 0),
             bool_field(fields, "asyncLearner"),
+            fields.get("brokerAddr", "") if broker_id < 1 else "",
         )
 
 
@@ -108,6 +112,9 @@ def decode_heartbeat(header: bytes, body: bytes) -> RemotingCommand:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return codec_json.decode_command(header, body)
     if command.code != HEARTBEAT or command.serialize_type or command.ext_fields is not None:
+        return codec_json.decode_command(header, body)
+    if command.beat.broker_id < 1:
+        # Its address tells who it is.
         return codec_json.decode_command(header, body)
     return command
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from rmqha.base.ids import BrokerId, MasterEpoch
+from rmqha.controller.metadata.by_address import knows_no_ids
 from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import LiveTable
 from rmqha.controller.metadata.election_stages import ElectionStages
@@ -207,8 +208,9 @@ class Announcer:
 
 
 def _notify(broker_set: BrokerSet, broker_id: BrokerId) -> Notify:
-    return Notify(
-        broker_set.replicas[broker_id].address,
-        master_fields(broker_set),
-        broker_set.sync_state_set_body(),
-    )
+    replica, fields = broker_set.replicas[broker_id], master_fields(broker_set)
+    if knows_no_ids(replica):
+        # It takes this for its own id, which it learns nowhere else before it registers again.
+        own = 0 if broker_id == broker_set.master_broker_id else broker_id
+        fields = {**fields, "brokerId": str(own)}
+    return Notify(replica.address, fields, broker_set.sync_state_set_body())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from rmqha.controller.metadata import by_address
 from rmqha.controller.metadata.decide_alter import decide_alter_sync_state_set
 from rmqha.controller.metadata.decide_clean import decide_clean_broker_data
 from rmqha.controller.metadata.decide_elect import decide_elect_master
@@ -61,6 +62,8 @@ def decide(
     body: bytes,
 ) -> Decision:
     """Decide a request of READS or WRITES; any other code gets 3, with Java's leading blank."""
+    if by_address.is_by_address(code, ext_fields):
+        return by_address.DECIDERS[code](state, context, ext_fields, body)
     decider = WRITES.get(code) or READS.get(code)
     if decider is None:
         return not_supported(code)

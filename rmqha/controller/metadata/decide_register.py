@@ -49,11 +49,28 @@ def decide_apply_broker_id(
             return Decision(ResponseCode.SUCCESS, ext_fields=echo)
         if taken is not None or broker_id in broker_set.retired_ids:
             return refused
+    new = new_replica(state, context, (cluster, name, broker_id), address, check_code)
+    if isinstance(new, str):
+        return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, new, echo)
+    return Decision(ResponseCode.SUCCESS, ext_fields=echo, event=new)
+
+
+def new_replica(
+    state: MetadataState,
+    context: Context,
+    identity: tuple[str, str, BrokerId],
+    address: str,
+    check_code: str,
+) -> BrokerIdTaken | str:
+    """What gives an id that nobody has to a broker, or why it cannot be, in words.
+
+    Args:
+        identity: cluster, broker name and id.
+    """
+    cluster, name, broker_id = identity
+    broker_set = state.sets.get(name)
     problem = _cannot_add(state, context, broker_set, cluster, name, address, check_code)
-    if problem is not None:
-        return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, problem, echo)
-    event = BrokerIdTaken(cluster, name, address, broker_id, check_code)
-    return Decision(ResponseCode.SUCCESS, ext_fields=echo, event=event)
+    return problem or BrokerIdTaken(cluster, name, address, broker_id, check_code)
 
 
 def _invalid_id(remark: str, echo: dict[str, str]) -> Decision:

@@ -23,6 +23,7 @@ class Decision(Struct, frozen=True):
         body: JSON, or empty.
         event: what to append to the log first; None when nothing changes.
         ballot: of an election: who could be elected, and how many more there are.
+        decide_again: the event is only a step; the request is decided anew when it is applied.
     """
 
     code: int
@@ -31,6 +32,7 @@ class Decision(Struct, frozen=True):
     body: bytes = b""
     event: Event | None = None
     ballot: tuple[tuple[Candidate, ...], int] | None = None
+    decide_again: bool = False
 
 
 class LiveInfo(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmqha.base.ids import BrokerId
+from rmqha.controller.metadata.by_address import address_in, id_at, is_by_address
 from rmqha.controller.metadata.fields import broker_id_field, flag_field
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.remoting.codes import RequestCode
@@ -29,6 +30,8 @@ def sender(
         return None
     broker_set = state.sets.get(ext_fields.get("brokerName", ""))
     broker_id = broker_id_field(ext_fields, id_field)
+    if is_by_address(code, ext_fields):
+        broker_id = id_at(broker_set, address_in(code, ext_fields))
     if broker_set is None or broker_id is None or broker_id not in broker_set.replicas:
         return None
     if code == RequestCode.CONTROLLER_APPLY_BROKER_ID:

@@ -20,6 +20,8 @@ CLIENT_ARTIFACTS = ("client", "acl")
 # 5.1.x releases have the DLedger controller only; JRaft came with 5.2.0.
 VERSIONS = ("5.1.4", "5.3.3", "5.5.0")
 DEFAULT_VERSION = "5.3.3"
+ADDRESS_VERSIONS = ("5.0.0", "5.1.0")
+"""Their brokers have no ids, and their controllers are no peers of those of today."""
 RESOLVE_TIMEOUT_S = 600
 
 _DEPENDENCY = """    <dependency>
@@ -126,7 +128,7 @@ def _write_atomically(target: Path, text: str) -> None:
 
 
 if __name__ == "__main__":
-    for release in VERSIONS:
+    for release in (*VERSIONS, *ADDRESS_VERSIONS):
         try:
             jars = len(classpath(release).split(os.pathsep))
             print(f"Apache RocketMQ {release}: {jars} jars at hand", flush=True)
