@@ -133,7 +133,10 @@ def alter(
     if members is None:
         return Decision(ResponseCode.SYSTEM_ERROR, "the request's body is not a SyncStateSet")
     master = id_at(broker_set, ext_fields.get("masterAddress", ""))
-    ids = {id_at(broker_set, address) or _NO_SUCH_ID for address in members}
+    # One look at the replicas, however many addresses somebody sends.
+    replicas = {} if broker_set is None else broker_set.replicas
+    known = {replicas[one].address: one for one in sorted(replicas)}
+    ids = {known.get(address, _NO_SUCH_ID) for address in members}
     decision = decide_alter_sync_state_set(
         state, context, {**ext_fields, "masterBrokerId": str(_UNKNOWN if master is None else master)},
         sync_state_set_body(tuple(sorted(ids)), epoch),
