@@ -185,7 +185,7 @@ async def _sends(folder: Path, *, on: bool) -> Works:
     )  # fmt: skip
     await broker.start()
     await _until(lambda: broker.role is Role.MASTER)
-    feed, sink = _connected(broker._servers[port])
+    feed, sink = _connected(broker._doors.servers[port])
     by, user = (ROOT, ANN) if on else (None, None)
     topic = {"topic": TOPIC, "readQueueNums": "4", "writeQueueNums": "4", "perm": "6",
              "defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0",

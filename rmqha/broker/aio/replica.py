@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
-from rmqha.auth.aio.guard import Guard, Refusals
+from rmqha.auth.aio.guard import Refusals
 from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.base.ids import MASTER_ID
 from rmqha.broker.admin.aio.admin_requests import AdminProcessor
 from rmqha.broker.admin.aio.config_text import ConfigText
+from rmqha.broker.aio.doors import Doors
 from rmqha.broker.aio.router import Router
 from rmqha.broker.common.aio.answers import Answers
 from rmqha.broker.common.settings import BrokerConfig
@@ -29,6 +30,7 @@ from rmqha.broker.groups.queue_locks import QueueLocks
 from rmqha.broker.logical.aio.logical_parts import LogicalParts
 from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.aio.boot_file import BOOT_FILE, lost_power
+from rmqha.broker.membership.aio.log_facts import LogFacts
 from rmqha.broker.membership.aio.manager import ReplicasManager
 from rmqha.broker.membership.aio.replication import Replication
 from rmqha.broker.membership.aio.requests import ReplicationProcessor
@@ -36,7 +38,6 @@ from rmqha.broker.membership.aio.stall_guard import StallGuard, WatchPort
 from rmqha.broker.membership.aio.standalone import StandaloneManager
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.membership.readiness import not_ready
-from rmqha.broker.membership.stall_page import Facts
 from rmqha.broker.membership.stall_watch import WatchSettings
 from rmqha.broker.naming.aio.other_sets import OtherSets
 from rmqha.broker.naming.aio.registration import NamesrvRegistration
@@ -52,11 +53,11 @@ from rmqha.broker.send.aio.producer_requests import ProducerProcessor
 from rmqha.broker.send.aio.reply_requests import ReplyProcessor
 from rmqha.broker.send.aio.send_requests import SendProcessor
 from rmqha.broker.send.aio.stray_requests import StrayRequests
-from rmqha.broker.send.plain_request import decode_message
-from rmqha.broker.send.signed_request import BrokerCheck, decode_signed_message
+from rmqha.broker.send.signed_request import BrokerCheck
 from rmqha.broker.sync.aio.account_migration import AccountMigration
 from rmqha.broker.sync.aio.account_requests import AccountProcessor
 from rmqha.broker.sync.aio.files import BrokerFiles
+from rmqha.broker.sync.aio.first_copy import FirstCopy
 from rmqha.broker.sync.aio.master_questions import MasterQuestions
 from rmqha.broker.sync.aio.metadata_log import MetadataLog
 from rmqha.broker.sync.aio.positions import PositionSync
@@ -70,10 +71,9 @@ from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
 from rmqha.remoting.aio.client import RemotingClient
-from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer, ServerHandler
+from rmqha.remoting.aio.server import CONNECTION_IDS
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.repeats import HeaderCache
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.aio.trace_file import trace_file
 from rmqha.runtime.logs import Logger
@@ -83,11 +83,6 @@ from rmqha.store.aio.small_files import IdentityFiles
 
 SCAN_CLIENTS_MS = 10_000
 """Java's period for expired channels, and for statistics."""
-
-CLOSE_GRACE_MS = 200
-STALL_TOLD_MS = 500
-"""Heartbeats tell of a write that has waited for so long; no good disk takes it."""
-FIRST_COPY_RETRY_MS = 200
 
 
 class BrokerReplica:
@@ -138,7 +133,6 @@ class BrokerReplica:
         self._on_role = on_role
         self._fatal: BaseException | None = None
         self._serving: Role | None = None
-        self._followed_at = ""
         self.near_bytes = memory_bytes * config.integer("accessMessageInMemoryMaxRatio") // 100
         self.tasks = Tasks(log, self._failed)
         self._trace = trace_file(config.values, config.store.path(""), disk, clock, log)
@@ -163,7 +157,6 @@ class BrokerReplica:
         self.rejected = self.refusals.counts
         self._check = BrokerCheck(config.auth, self.accounts.find, config.cluster_name)
         self.metadata = MetadataLog(self, log)
-        self.metadata.on_lost = self._copy_again
         if secret := config.values["haSecret"]:
             ha_network = ProvenNetwork(
                 ha_network or network,
@@ -210,24 +203,10 @@ class BrokerReplica:
             held_pulls=lambda: self._pull.held_count,
             waiting_sends=lambda: (self._send.waiting_count, self._send.oldest_wait_ms),
         )  # fmt: skip
-        router: ServerHandler = self._route()
-        if config.auth.authentication:
-            router = Guard(router, self._check, self.refusals)
-            headers = HeaderCache(decode_message=decode_signed_message)
-        else:
-            headers = HeaderCache(decode_message=decode_message)
-        self._servers = {
-            port: RemotingServer(
-                network,
-                clock,
-                config.remoting,
-                router,
-                connection_ids=connection_ids,
-                headers=headers,
-                rejected=self.rejected,
-            )
-            for port in (config.port, config.fast_port)
-        }
+        self._doors = Doors(
+            config, self._route(), network=network, clock=clock, check=self._check,
+            refusals=self.refusals, connection_ids=connection_ids,
+        )  # fmt: skip
 
     def _join_set(
         self,
@@ -250,6 +229,10 @@ class BrokerReplica:
             sign=None if config.auth.credentials is None else config.auth.credentials.sign,
         )  # fmt: skip
         self.replicas = ReplicasCore(config.replicas)
+        self._log_facts = LogFacts(
+            self.store, core=lambda: self.ha_core, broker_id=lambda: self.manager.broker_id,
+            is_learner=config.ha.async_learner,
+        )  # fmt: skip
         self.manager: ReplicasManager | StandaloneManager
         if config.controllers:
             self.manager = ReplicasManager(
@@ -268,7 +251,7 @@ class BrokerReplica:
         if watch is not None and config.stall_ms:
             self.guard = StallGuard(
                 watch, WatchSettings(config.replicas, config.stall_ms, config.auth.credentials), clock, log,
-                facts=self._said, on_fence=lambda is_up: self.manager.fence(is_up=is_up),
+                facts=self._log_facts.now, on_fence=lambda is_up: self.manager.fence(is_up=is_up),
             )  # fmt: skip
 
     def _register(self) -> None:
@@ -300,6 +283,11 @@ class BrokerReplica:
                 (RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, "request modes", self.pop.take_modes),
             ),
         )  # fmt: skip
+        self._first_copy = FirstCopy(
+            self, self.metadata, self._slave_sync, tasks=self.tasks,
+            connect=lambda address: self._replication.give(ha_ev.MasterFound(address)),
+        )  # fmt: skip
+        self.metadata.on_lost = self._first_copy.again
         self._position_sync = PositionSync(
             questions=questions, clock=self.clock, log=log, store=self.store, offsets=self.offsets,
             ended=self.metadata, services=self.services, period_ms=period_ms,
@@ -369,8 +357,7 @@ class BrokerReplica:
         await self.pop.load()
         await self.services.load()
         await self._migration.load()
-        for port, server in self._servers.items():
-            await server.start(config.values["bindAddress"], port)
+        await self._doors.open()
         self.files.run(self.tasks)
         self.tasks.start(self.pop.run(), name="files of pop mode")
         self.tasks.start(self.services.keep_files(), name="files of services")
@@ -403,8 +390,7 @@ class BrokerReplica:
         await self.tasks.close()
         if self.guard is not None:
             self.guard.close()
-        for server in self._servers.values():
-            await server.close(CLOSE_GRACE_MS)
+        await self._doors.close()
         await self._replication.close()
         await self._client.close()
         if self._trace is not None:
@@ -535,27 +521,7 @@ class BrokerReplica:
 
     def follow_master(self, ha_address: str) -> None:
         """Connect to a master's HA port, once the tables are those of a moment of the log."""
-        self._followed_at = ha_address
-        if self.metadata.is_known:
-            self._connect(ha_address)
-        else:
-            self.tasks.start(self._copy_first(ha_address), name="first copy")
-
-    async def _copy_first(self, ha_address: str) -> None:
-        """A replica whose tables nobody knows may not be elected: it does not follow yet."""
-        while self._followed_at == ha_address and self.role is not Role.MASTER:
-            if await self._slave_sync.copy():
-                self._connect(ha_address)
-                return
-            await self.clock.sleep(FIRST_COPY_RETRY_MS)
-
-    async def _copy_again(self) -> None:
-        """The log was cut below what the tables hold; nothing is received until they are right."""
-        while self.role is Role.SLAVE and not await self._slave_sync.copy():
-            await self.clock.sleep(FIRST_COPY_RETRY_MS)
-
-    def _connect(self, ha_address: str) -> None:
-        self._replication.give(ha_ev.MasterFound(ha_address))
+        self._first_copy.follow(ha_address)
 
     def serve_as(self, role: Role, epoch: int) -> None:
         """The role is complete: serve, and tell the name servers by a newer topic version."""
@@ -580,23 +546,7 @@ class BrokerReplica:
 
     def log_fields(self) -> dict[str, str]:
         """What a heartbeat says of the log; the election looks at it."""
-        said = self._said()
-        fields = {
-            "epoch": str(said.log_epoch),
-            "maxOffset": str(said.max_offset),
-            "confirmOffset": str(said.confirm_offset),
-        }
-        if self.config.ha.async_learner:
-            fields["asyncLearner"] = "true"
-        waited_ms = self.store.writes.oldest_ms
-        return fields | {"stalledMs": str(waited_ms)} if waited_ms >= STALL_TOLD_MS else fields
-
-    def _said(self) -> Facts:
-        epoch = -1 if self.ha_core is None else self.ha_core.ha.epochs.last_epoch
-        return Facts(
-            0, self.manager.broker_id or 0, self.store.writes.oldest_begun_ms or 0, epoch,
-            self.store.max_offset, self.store.confirm_offset,
-        )  # fmt: skip
+        return self._log_facts.heartbeat_fields()
 
     # -- name servers ----------------------------------------------------------------------------------------
 
