@@ -133,7 +133,7 @@ async def serve(config: ControllerConfig, path: str | None = None) -> int:
         if opening.code == EXIT_PORT:
             await service.close()
         return opening.code
-    Reloader(path, [Part(config.values, MUTABLE, service.change_config)], log, ALIASES)
+    Reloader(path, [Part(config.values, MUTABLE, service.configuration.change)], log, ALIASES)
     settle_memory()
     print(BOOT_LINE, flush=True)
     log.log("info", "controller_started", address=config.this.address, store=config.store_path)

@@ -199,7 +199,7 @@ class _Node:
         found = [Part(self._configs.namesrv.values, MUTABLE, self.name_server.change_config)]
         config = self._configs.controller
         if config is not None and self.controller is not None:
-            change = self.controller.change_config
+            change = self.controller.configuration.change
             found.append(Part(config.values, CONTROLLER_MUTABLE, change))
         return found
 

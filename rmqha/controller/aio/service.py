@@ -7,28 +7,28 @@ then the machine answers or proposes, and its effects are carried out.
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from rmqha.auth.aio.guard import Refusals
 from rmqha.auth.aio.server_guard import guarded
 from rmqha.auth.aio.server_users import ServerUsers
-from rmqha.base.errors import DiskFailed
 from rmqha.base.ids import Term
 from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note, Ticked
 from rmqha.controller import machine as cm
+from rmqha.controller.aio.config_changes import CODES as CONFIG_CODES
+from rmqha.controller.aio.config_changes import ConfigChanges
 from rmqha.controller.aio.group_requests import CODES as GROUP_CODES
 from rmqha.controller.aio.group_requests import GroupRequests
 from rmqha.controller.aio.metrics import CODE_MAX, ControllerMetrics
+from rmqha.controller.aio.note_log import NoteLog
 from rmqha.controller.aio.notifier import Notifier
 from rmqha.controller.aio.prober import Prober
 from rmqha.controller.aio.raft_node import RaftNode
 from rmqha.controller.aio.replies import RepeatedReplies, reply_to
 from rmqha.controller.aio.route_watch import RouteWatch
 from rmqha.controller.aio.state_machine import Observer
-from rmqha.controller.config_requests import config_text, metadata_info, update_config
+from rmqha.controller.config_requests import metadata_info
 from rmqha.controller.machine_settings import machine_settings
 from rmqha.controller.metadata.answers import reply
 from rmqha.controller.metadata.decide import NOT_LEADER
@@ -56,7 +56,6 @@ from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.aio.trace_file import trace_file
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, Network, Rng
-from rmqha.runtime.properties import format_properties
 
 READ_CODES = frozenset(
     {
@@ -80,7 +79,6 @@ WRITE_CODES = frozenset(
 PEER_CODES = frozenset({int(RequestCode.RAFT_HELLO), int(RequestCode.RAFT_MESSAGE)})
 """Controllers prove by the raftSecret who they are."""
 NO_FIELDS: dict[str, str] = {}
-NOTES_PER_SECOND_MAX = 200
 READS_WAITING_MANY = 2_000
 """While more wait for a round, connections that bring many requests are not read: all that wait are
 answered at once, some 15 ms a thousand."""
@@ -196,14 +194,15 @@ class ControllerService:
             lambda one: self.server.connection(one),
             self._driver.give,
         )
-        self._storing_config = asyncio.Lock()
+        self.configuration = ConfigChanges(
+            config, disk=disk, tasks=self._tasks, log=log, on_changed=self._configured
+        )
+        self._notes = NoteLog(clock, log)
         self._requests: dict[int, tuple[Connection, RemotingCommand, int]] = {}
         self._reads: dict[int, tuple[Connection, RemotingCommand, int]] = {}
         self._proposed_ms: dict[bytes, int] = {}
         self._checked: tuple[bytes, tuple[int, MetadataState]] | None = None
         self._repeated = RepeatedReplies()
-        self._note_second = 0
-        self._note_counts: dict[str, int] = {}
         self._next_token = 0
         self._closing = False
 
@@ -408,54 +407,16 @@ class ControllerService:
             self._group.answer(connection, command)
         elif code == RequestCode.RAFT_HELLO:
             self.raft.peers.on_hello(connection, command)
-        elif code == RequestCode.GET_CONTROLLER_CONFIG:
-            connection.send(command.reply(ResponseCode.SUCCESS, body=config_text(self.config)))
-        elif code == RequestCode.UPDATE_CONTROLLER_CONFIG:
-            self._update_config(connection, command)
+        elif code in CONFIG_CODES:
+            self.configuration.answer(connection, command)
         elif not command.is_oneway:
             connection.send(unsupported(command))
-
-    def _update_config(self, connection: Connection, command: RemotingCommand) -> None:
-        answer = update_config(self.config, command.body)
-        self._log.log(
-            "warning", "config_update_asked", address=connection.peer, code=answer.code,
-            changed=answer.changed, remark=answer.remark,
-        )  # fmt: skip
-        if not answer.changed:
-            connection.send(command.reply(answer.code, answer.remark))
-            return
-        self._configured()
-        self._tasks.start(self._store_config(connection, command), name="store config")
-
-    def change_config(self, changed: Mapping[str, str]) -> str | None:
-        """Take other values of keys that may change, and do not store them.
-
-        Returns:
-            Why nothing was changed; None when all was.
-        """
-        answer = update_config(self.config, format_properties(changed).encode())
-        if answer.changed:
-            self._configured()
-        return answer.remark
 
     def _configured(self) -> None:
         """Other values count from now on."""
         self._driver.give(cm.Configured(machine_settings(self.config)))
         if self.raft.core is not None:
             self.raft.core.use_lease(not self.config.boolean("isProcessReadEvent"))
-
-    async def _store_config(self, connection: Connection, command: RemotingCommand) -> None:
-        path = os.path.abspath(self.config.values["configStorePath"])
-        try:
-            async with self._storing_config:
-                await self._disk.make_dirs(os.path.dirname(path))
-                text = format_properties(self.config.values)
-                await self._disk.write_atomic(path, text.encode())
-        except DiskFailed as error:
-            remark = f"changed, but not stored: {error}"
-            connection.send(command.reply(ResponseCode.SYSTEM_ERROR, remark))
-            return
-        connection.send(command.reply(ResponseCode.SUCCESS))
 
     # -- Raft drives us (raft_node.StateMachine) ---------------------------------------------
 
@@ -557,31 +518,11 @@ class ControllerService:
             case Note():
                 replayed = self.machine.applied_index <= self._replayed_index
                 self.elections.noted(effect, None if replayed else self._clock.wall_ms())
-                self._note(effect)
+                self._notes.write(effect)
                 if self._observer is not None:
                     self._observer.noted(self.node_id, effect)
             case _:
                 unknown_effect(effect)
-
-    def _note(self, note: Note) -> None:
-        """Log a transition; of a storm of one kind only as many as people can use.
-
-        The log has a bound of its own, but it costs as much as an answer to get there.
-        """
-        if note.level == "info":
-            second = self._clock.now_ms() // 1000
-            if second != self._note_second:
-                self._note_second = second
-                left_out = {k: v - NOTES_PER_SECOND_MAX for k, v in self._note_counts.items()
-                            if v > NOTES_PER_SECOND_MAX}  # fmt: skip
-                self._note_counts.clear()
-                if left_out:
-                    self._log.log("info", "notes_left_out", counts=left_out)
-            count = self._note_counts.get(note.event, 0) + 1
-            self._note_counts[note.event] = count
-            if count > NOTES_PER_SECOND_MAX:
-                return
-        self._log.note(note)
 
     def _answer(
         self,

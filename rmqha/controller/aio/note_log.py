@@ -1,0 +1,45 @@
+"""The machine's notes as lines of the log; of a storm of one kind only as many as people can use.
+
+The log has a bound of its own (``runtime/logs.py``), but a line costs as much as an answer to get
+there. ``metadata/telling.py`` bounds one kind of note, since making it costs as much again.
+"""
+
+from __future__ import annotations
+
+from rmqha.base.machine import Note
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock
+
+NOTES_PER_SECOND_MAX = 200
+
+
+class NoteLog:
+    """Writes notes down; what is left out of a second is counted in the next one's first line."""
+
+    def __init__(self, clock: Clock, log: Logger) -> None:
+        self._clock = clock
+        self._log = log
+        self._second = 0
+        self._counts: dict[str, int] = {}
+
+    def write(self, note: Note) -> None:
+        """Write one down, unless so many of its kind were in this second; warnings always."""
+        if note.level == "info" and not self._has_room(note.event):
+            return
+        self._log.note(note)
+
+    def _has_room(self, event: str) -> bool:
+        second = self._clock.now_ms() // 1000
+        if second != self._second:
+            self._second = second
+            left_out = {
+                kind: count - NOTES_PER_SECOND_MAX
+                for kind, count in self._counts.items()
+                if count > NOTES_PER_SECOND_MAX
+            }
+            self._counts.clear()
+            if left_out:
+                self._log.log("info", "notes_left_out", counts=left_out)
+        count = self._counts.get(event, 0) + 1
+        self._counts[event] = count
+        return count <= NOTES_PER_SECOND_MAX
