@@ -30,7 +30,7 @@ from rmqha.broker.groups.queue_locks import QueueLocks
 from rmqha.broker.logical.aio.logical_parts import LogicalParts
 from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.aio.boot_file import BOOT_FILE, lost_power
-from rmqha.broker.membership.aio.log_facts import LogFacts
+from rmqha.broker.membership.aio.log_report import LogReport
 from rmqha.broker.membership.aio.manager import ReplicasManager
 from rmqha.broker.membership.aio.replication import Replication
 from rmqha.broker.membership.aio.requests import ReplicationProcessor
@@ -220,7 +220,6 @@ class BrokerReplica:
         self._tail_may_be_lost = False
         self._replication = Replication(
             config=config, store=self.store, disk=disk, clock=clock, network=ha_network, log=log,
-            want_set=lambda ids, epoch: self.manager.give(ev.AlterWanted(ids, epoch)),
             on_failed=self._ha_failed, trace=self._trace, rejected=self.rejected,
         )  # fmt: skip
         self._client = RemotingClient(
@@ -229,7 +228,7 @@ class BrokerReplica:
             sign=None if config.auth.credentials is None else config.auth.credentials.sign,
         )  # fmt: skip
         self.replicas = ReplicasCore(config.replicas)
-        self._log_facts = LogFacts(
+        self._log_report = LogReport(
             self.store, core=lambda: self.ha_core, broker_id=lambda: self.manager.broker_id,
             is_learner=config.ha.async_learner,
         )  # fmt: skip
@@ -251,7 +250,7 @@ class BrokerReplica:
         if watch is not None and config.stall_ms:
             self.guard = StallGuard(
                 watch, WatchSettings(config.replicas, config.stall_ms, config.auth.credentials), clock, log,
-                facts=self._log_facts.now, on_fence=lambda is_up: self.manager.fence(is_up=is_up),
+                facts=self._log_report.now, on_fence=lambda is_up: self.manager.fence(is_up=is_up),
             )  # fmt: skip
 
     def _register(self) -> None:
@@ -546,7 +545,7 @@ class BrokerReplica:
 
     def log_fields(self) -> dict[str, str]:
         """What a heartbeat says of the log; the election looks at it."""
-        return self._log_facts.heartbeat_fields()
+        return self._log_report.heartbeat_fields()
 
     # -- name servers ----------------------------------------------------------------------------------------
 

@@ -119,6 +119,7 @@ class ReplicasManager:
         self._tasks = tasks
         self._replica = replica
         self._replication = replication
+        replication.want_set = self._set_wanted
         self._driver: Driver[Event, Effect] = Driver(
             core,
             clock,
@@ -202,6 +203,9 @@ class ReplicasManager:
     def give(self, event: Event) -> None:
         """Take an event, and carry out what follows from it."""
         self._driver.give(event)
+
+    def _set_wanted(self, ids: frozenset[int], epoch: int) -> None:
+        self.give(ev.AlterWanted(ids, epoch))
 
     # -- the write lease -----------------------------------------------------------------------------
 

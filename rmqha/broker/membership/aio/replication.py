@@ -25,6 +25,10 @@ from rmqha.runtime.ports import Clock, Disk, Network
 from rmqha.store.aio.message_store import MessageStore
 
 
+def _nobody_is_asked(_: frozenset[int], __: int) -> None:
+    """A broker alone."""
+
+
 class Replication:
     """One replica's part in its set.
 
@@ -32,13 +36,14 @@ class Replication:
         config: of the broker.
         store: whose log is replicated.
         disk, clock, network, log: the ports.
-        want_set: asks the controllers for a SyncStateSet (1001); the answer comes by ``give``.
         on_failed: told when the process must stop.
         trace: keeps the core's events; None for nobody.
         rejected: counts, by reason, the connections that were turned away.
 
     Attributes:
         service, core: None before the broker has its id.
+        want_set: asks the controllers for a SyncStateSet (1001); the answer comes by ``give``. The
+            manager puts itself here; a broker alone has nobody to ask.
     """
 
     def __init__(
@@ -50,7 +55,6 @@ class Replication:
         clock: Clock,
         network: Network,
         log: Logger,
-        want_set: Callable[[frozenset[int], int], None],
         on_failed: Callable[[Exception], None],
         trace: TraceFile | None,
         rejected: Counter[str],
@@ -64,7 +68,7 @@ class Replication:
         self._clock = clock
         self._network = network
         self._log = log
-        self._want_set = want_set
+        self.want_set: Callable[[frozenset[int], int], None] = _nobody_is_asked
         self._on_failed = on_failed
         self._trace = trace
         self._epoch_file = EpochFile(disk, config.epoch_path)
@@ -135,7 +139,7 @@ class Replication:
 
     def alter_sync_state_set(self, ids: frozenset[int], epoch: int) -> None:
         """Ask the controllers for a set."""
-        self._want_set(ids, epoch)
+        self.want_set(ids, epoch)
 
     def ha_failed(self, error: Exception) -> None:
         """Stop the broker: replication broke."""

@@ -12,7 +12,7 @@ STALL_TOLD_MS = 500
 """Heartbeats tell of a write that has waited for so long; no good disk takes it."""
 
 
-class LogFacts:
+class LogReport:
     """Looks at one store.
 
     Args:
