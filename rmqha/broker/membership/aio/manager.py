@@ -11,7 +11,8 @@ from rmqha.base.machine import Note, Ticked
 from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.aio.asking import ask
 from rmqha.broker.membership.aio.replication import Replication
-from rmqha.broker.membership.controller_requests import heartbeat_fields, master_of, who_fields
+from rmqha.broker.membership.confirmation import is_told, other_master
+from rmqha.broker.membership.controller_requests import heartbeat_fields, who_fields
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.membership.events import Effect, Event
 from rmqha.broker.membership.identity import RemoveTemporary, WriteIdentity, WriteTemporary
@@ -35,7 +36,6 @@ from rmqha.broker.membership.write_lease import (
 from rmqha.ha import events as ha_ev
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.client import RemotingClient
-from rmqha.remoting.bodies import SyncStateSet
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.remoting.headers import int_field
@@ -234,11 +234,7 @@ class ReplicasManager:
                 unknown_effect(effect)
 
     async def _confirm(self, number: int, leader: str) -> None:
-        """Have the leader say who is master; another one is told to the core.
-
-        By 1002, which elects nobody while the master lives: a poll (1004) is answered from what
-        is committed, beside an election of somebody else that is already under way.
-        """
+        """Have the leader say who is master; another one is told to the core."""
         core = self.core
         fields = who_fields(
             core.settings, self.broker_id, self._clock.wall_ms(), designateElect=False
@@ -246,20 +242,21 @@ class ReplicasManager:
         command = RemotingCommand(RequestCode.CONTROLLER_ELECT_MASTER, ext_fields=fields)
         try:
             answer = await self._client.invoke(leader, command)
-            found = SyncStateSet.decode(answer.body)
+            other = other_master(
+                answer.ext_fields, answer.body, broker_id=self.broker_id,
+                master_epoch=core.master_epoch,
+            )  # fmt: skip
         except RmqhaError as error:
             self._log.log("debug", "mastership_not_confirmed", by=leader, reason=str(error))
             return
         finally:
             self._confirming = False
-        if answer.code not in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST):
+        if not is_told(answer.code):
             return
-        if master_of(answer.ext_fields)[:2] == (self.broker_id, core.master_epoch):
+        if other is None:
             self._lease(Confirmed(number))
         else:
-            epoch = int_field(answer.ext_fields, "syncStateSetEpoch", found.epoch)
-            body = SyncStateSet(found.broker_ids, epoch).encode()
-            self.give(ev.Told(answer.ext_fields, body))
+            self.give(other)
 
     # -- effects -----------------------------------------------------------------------------------
 
