@@ -20,12 +20,10 @@ from collections.abc import Mapping
 from functools import partial
 from typing import assert_never
 
-from msgspec.structs import replace
-
 from rmqha.base.ids import NO_TERM, BrokerId
 from rmqha.base.machine import Note, Ticked
 from rmqha.controller.liveness import CLOSE_GRACE_MS_MAX, LiveBroker, Liveness
-from rmqha.controller.metadata.announce import Announcer, Patience
+from rmqha.controller.metadata.announce import Announcer, SlaveDelays
 from rmqha.controller.metadata.answers import (
     ANNOUNCING,
     BUSY,
@@ -422,19 +420,12 @@ class ControllerMachine:
         broker_set = self.state.sets.get(name)
         if broker_set is None or not self._settings.notify_broker_role_changed:
             return []
-        settings = self._settings
-        if old_master is None or self.liveness.is_closed(broker_set.cluster_name, name, old_master):
-            patience = Patience(settings.slave_notify_delay_ms)
-        else:
-            patience = Patience(
-                settings.slave_notify_open_delay_ms, settings.slave_notify_open_margin_ms
-            )
-        if settings.watch_name_server_route:
-            patience = replace(patience, watch_ms=settings.slave_notify_open_delay_ms)
+        is_gone = old_master is None or self.liveness.is_closed(
+            broker_set.cluster_name, name, old_master
+        )
+        delays = SlaveDelays.of(self._settings, old_is_gone=is_gone)
         return [
-            *self._announcer.elected(
-                now_ms, broker_set, patience, asker=asker, old_master=old_master
-            )
+            *self._announcer.elected(now_ms, broker_set, delays, asker=asker, old_master=old_master)
         ]
 
     def _proposal_dropped(self, now_ms: int, record: bytes) -> list[ControllerEffect]:

@@ -31,6 +31,7 @@ from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import LiveTable
 from rmqha.controller.metadata.election_stages import ElectionStages
 from rmqha.controller.metadata.messages import (
+    MachineSettings,
     Notify,
     RouteFollowed,
     RouteUnknown,
@@ -40,8 +41,8 @@ from rmqha.controller.metadata.messages import (
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
 
 
-class Patience(Struct, frozen=True):
-    """How long slaves wait.
+class SlaveDelays(Struct, frozen=True):
+    """How long slaves wait to be told.
 
     Attributes:
         delay_ms: at most, where the route cannot be seen.
@@ -52,6 +53,15 @@ class Patience(Struct, frozen=True):
     delay_ms: int
     margin_ms: int = 0
     watch_ms: int = 0
+
+    @classmethod
+    def of(cls, settings: MachineSettings, *, old_is_gone: bool) -> SlaveDelays:
+        """The delays of one election; ``old_is_gone``: nobody can reach the old master's ports."""
+        watch_ms = settings.slave_notify_open_delay_ms if settings.watch_name_server_route else 0
+        if old_is_gone:
+            return cls(settings.slave_notify_delay_ms, watch_ms=watch_ms)
+        open_ms = settings.slave_notify_open_delay_ms
+        return cls(open_ms, settings.slave_notify_open_margin_ms, watch_ms)
 
 
 class _Pending(Struct):
@@ -81,7 +91,7 @@ class Announcer:
         self,
         now_ms: int,
         broker_set: BrokerSet,
-        patience: Patience,
+        delays: SlaveDelays,
         *,
         asker: BrokerId | None = None,
         old_master: BrokerId | None = None,
@@ -93,10 +103,10 @@ class Announcer:
             return []
         self._pending[broker_set.broker_name] = _Pending(
             broker_set.master_epoch,
-            now_ms + patience.delay_ms,
-            now_ms + patience.delay_ms,
-            now_ms + patience.watch_ms,
-            patience.margin_ms,
+            now_ms + delays.delay_ms,
+            now_ms + delays.delay_ms,
+            now_ms + delays.watch_ms,
+            delays.margin_ms,
         )
         told: list[Notify | WatchRoute] = [
             _notify(broker_set, broker_id)
@@ -107,14 +117,14 @@ class Announcer:
         self._pending[broker_set.broker_name].told = old_master
         self._stages.told(now_ms, broker_set.broker_name, broker_set.master_epoch)
         address = broker_set.address(master)
-        if patience.watch_ms and address is not None:
+        if delays.watch_ms and address is not None:
             told.append(
                 WatchRoute(
                     broker_set.cluster_name,
                     broker_set.broker_name,
                     broker_set.master_epoch,
                     address,
-                    patience.watch_ms,
+                    delays.watch_ms,
                 )
             )
         return told
