@@ -57,11 +57,11 @@ class ProposalRounds:
     def flush(self) -> None:
         """Send what is gathered, now or when a group that is under way has committed."""
         self._flush_scheduled = False
+        if not self._gathered or not self.is_open:
+            return  # as nearly always: every chunk of requests ends here
         applied_index = self._applied_index()
         while self._under_way and self._under_way[0][0] <= applied_index:
             self._under_way.popleft()
-        if not self._gathered or not self.is_open:
-            return
         now_ms = self._clock.now_ms()
         if self._under_way and len(self._gathered) < PROPOSALS_HELD_MAX:
             wait_ms = self._under_way[-1][1] + OVERLAP_AFTER_MS - now_ms
