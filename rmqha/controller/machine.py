@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from rmqha.base.ids import NO_TERM, BrokerId
 from rmqha.base.machine import Note, Ticked
 from rmqha.controller.liveness import CLOSE_GRACE_MS_MAX, LiveBroker, Liveness
