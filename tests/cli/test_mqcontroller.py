@@ -475,8 +475,9 @@ def test_a_leader_whose_disk_fails_hands_the_group_to_another(tmp_path: Path) ->
         leader = one.wait_leader()
         resource.prlimit(leader.pid, resource.RLIMIT_FSIZE, (64, 64))
         with contextlib.suppress(OSError):
-            # Its end closes the connection before an answer, or it says that it leads no more.
-            assert not apply_id(leader, "set-0")
+            # Its end closes the connection before an answer, or it says that it leads no more; or
+            # the two others had the entry on their disks first, and then it is acknowledged.
+            apply_id(leader, "set-0")
         assert FAILED == leader.wait_end()
         told = now_s()
         assert 2 == applied_ids(one, "set-0")
