@@ -142,25 +142,30 @@ class Liveness:
                 return None
         bound = broker.connection
         stalled = beat.stalled_ms > 0
-        newer = bound is None or connection > bound
-        rebinds = bound is None if stalled else newer or broker.stood_in
+        if stalled or bound is None or connection != bound:
+            rebinds = bound is None or (not stalled and (connection > bound or broker.stood_in))
+        else:
+            rebinds = broker.stood_in
         if rebinds and not broker.registered and self._is_crowded(connection):
             return None
+        epoch, max_offset = beat.epoch, beat.max_offset
         # Java only ever raises them, as its requests of one connection may overtake each other; a
         # broker that comes back with less after a restart must be ranked by what it has now.
         if (
-            (beat.max_offset > broker.max_offset and beat.epoch == broker.epoch)
-            or beat.epoch > broker.epoch
+            (max_offset > broker.max_offset and epoch == broker.epoch)
+            or epoch > broker.epoch
             or rebinds
             or now_ms >= broker.dead_at_ms
         ):  # fmt: skip
-            broker.epoch = beat.epoch
-            broker.max_offset = beat.max_offset
+            broker.epoch = epoch
+            broker.max_offset = max_offset
             broker.confirm_offset = beat.confirm_offset
         timeout_ms = beat.heartbeat_timeout_mills
         if timeout_ms < 1:
             timeout_ms = DEFAULT_TIMEOUT_MS
-        broker.timeout_ms = min(timeout_ms, self.timeout_ms_max)
+        if timeout_ms > self.timeout_ms_max:
+            timeout_ms = self.timeout_ms_max
+        broker.timeout_ms = timeout_ms
         broker.priority = beat.election_priority
         broker.stalled_ms = beat.stalled_ms
         broker.learner = beat.async_learner

@@ -191,13 +191,23 @@ class ControllerMachine:
 
         Seldom has anything to do.
         """
-        self.probing.born_ms = self.probing.born_ms or now_ms
+        probing = self.probing
+        if not probing.born_ms:
+            probing.born_ms = now_ms
         if beat.broker_id < 1 and beat.broker_addr:
             beat = self._named(beat)
         broker = self.liveness.heartbeat(now_ms, connection, beat)
-        if self.stages.awaited and broker is not None:
-            self.stages.heard(now_ms, broker.identity[1], broker.identity[2], beat.epoch)
-        return () if broker is None else self._after_heartbeat(now_ms, broker)
+        if broker is None:
+            return ()
+        name = beat.broker_name
+        awaited = self.stages.awaited.get(name)
+        if awaited is not None and awaited[0] == beat.broker_id:
+            self.stages.heard(now_ms, name, awaited[0], beat.epoch)
+        if not broker.revived and not self._announcer.waits_for(name):
+            broker_set = self.state.sets.get(name)
+            if broker_set is not None and broker_set.master_broker_id is not None:
+                return ()
+        return self._after_heartbeat(now_ms, broker)
 
     def _named(self, beat: Heartbeat) -> Heartbeat:
         """The heartbeat of a broker that knows no ids, with the id that it has here."""
@@ -208,8 +218,11 @@ class ControllerMachine:
         """What somebody hears who sends 904 as a request: for how long this node will wait."""
         if beat.broker_id < 1:
             return heartbeat_answer(beat)
+        probing = self.probing
+        if not probing.withheld:
+            return probing.promise
         identity = (beat.cluster_name, beat.broker_name, BrokerId(beat.broker_id))
-        return self.probing.answer(now_ms, identity)
+        return probing.answer(now_ms, identity)
 
     def read(
         self,
@@ -489,8 +502,6 @@ class ControllerMachine:
         cluster, name, broker_id = broker.identity
         broker_set = self.state.sets.get(name)
         has_master = broker_set is not None and broker_set.master_broker_id is not None
-        if has_master and not broker.revived and not self._announcer.waits_for(name):
-            return ()
         effects: list[ControllerEffect] = []
         if broker.revived:
             effects.append(Note("broker_active", facts=broker_facts(broker.identity)))

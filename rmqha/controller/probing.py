@@ -95,6 +95,8 @@ class Probing:
     Attributes:
         counts: what has happened.
         born_ms: when this node began to hear brokers; 0 before.
+        promise: what a broker hears upon a heartbeat that is not in ``withheld``.
+        withheld: until when a broker is promised nothing.
     """
 
     def __init__(self, state: MetadataState, liveness: Liveness) -> None:
@@ -108,8 +110,8 @@ class Probing:
         self._heap: list[tuple[int, int, str]] = []
         self._slots = self._number = 0
         self.born_ms = 0
-        self._withheld: dict[Identity, int] = {}
-        self._promise = HEARTBEAT_OK
+        self.withheld: dict[Identity, int] = {}
+        self.promise = HEARTBEAT_OK
 
     @property
     def promise_ms(self) -> int:
@@ -122,7 +124,7 @@ class Probing:
             return
         self._timeout_ms = timeout_ms
         fields = {"promiseMillis": str(self.promise_ms)}
-        self._promise = (
+        self.promise = (
             Decision(ResponseCode.SUCCESS, HEARTBEAT_OK.remark, ext_fields=fields)
             if timeout_ms
             else HEARTBEAT_OK
@@ -132,13 +134,13 @@ class Probing:
 
     def answer(self, now_ms: int, identity: Identity) -> Decision:
         """What a broker hears upon a heartbeat: how long this node waits from now on."""
-        until_ms = self._withheld.get(identity)
+        until_ms = self.withheld.get(identity)
         if until_ms is None:
-            return self._promise
+            return self.promise
         if now_ms < until_ms:
             return _NO_PROMISE
-        del self._withheld[identity]
-        return self._promise
+        del self.withheld[identity]
+        return self.promise
 
     def report(self, now_ms: int, identity: Identity) -> PeerReport:
         """What a peer that leads is told of a broker; with nothing promised, nothing will be."""
@@ -155,9 +157,9 @@ class Probing:
         return PeerReport("", silent_ms, max(0, promised_ms))
 
     def _withhold(self, now_ms: int, identity: Identity) -> None:
-        if len(self._withheld) > TURN_MAX:
-            self._withheld = {one: at for one, at in self._withheld.items() if now_ms < at}
-        self._withheld[identity] = now_ms + WITHHELD_MS
+        if len(self.withheld) > TURN_MAX:
+            self.withheld = {one: at for one, at in self.withheld.items() if now_ms < at}
+        self.withheld[identity] = now_ms + WITHHELD_MS
 
     # -- what the leader watches -----------------------------------------------------------------
 

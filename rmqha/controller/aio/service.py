@@ -48,7 +48,7 @@ from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer, unsupporte
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.remoting.frame import encode
-from rmqha.remoting.heartbeat import HEARTBEAT, beat_of, decode_heartbeat
+from rmqha.remoting.heartbeat import HEARTBEAT, HeartbeatCommand, beat_of, decode_heartbeat
 from rmqha.remoting.repeats import HeaderCache
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.driver import Driver
@@ -298,11 +298,14 @@ class ControllerService:
         counts = self.metrics.requests
         may_read = self.raft.lease_valid(now_ms)
         frames: list[bytes] = []
+        beats = 0
         for command in commands:
             code = command.code
             if code == HEARTBEAT:
                 self._heartbeat(now_ms, connection, command, frames)
-            elif code in READ_CODES:
+                beats += 1
+                continue
+            if code in READ_CODES:
                 if may_read:
                     self._read(now_ms, connection, command, frames)
                 else:
@@ -323,6 +326,7 @@ class ControllerService:
                 counts[code] += 1
             else:
                 self.metrics.count(code)
+        counts[HEARTBEAT] += beats
         if frames:
             connection.send_frames(frames)
         self.raft.rounds.flush()
@@ -360,7 +364,7 @@ class ControllerService:
     def _heartbeat(
         self, now_ms: int, connection: Connection, command: RemotingCommand, frames: list[bytes]
     ) -> None:
-        beat = beat_of(command)
+        beat = command.beat if type(command) is HeartbeatCommand else beat_of(command)
         if self._driver.recorder is not None:
             self._driver.give_at(now_ms, cm.HeartbeatHeard(connection.id, beat))
         elif effects := self.machine.heartbeat(now_ms, connection.id, beat):
