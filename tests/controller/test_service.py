@@ -11,6 +11,7 @@ import pytest
 
 from rmqha.base.errors import InvariantBroken, RmqhaError
 from rmqha.base.ids import BrokerId
+from rmqha.base.machine import Note
 from rmqha.controller import machine
 from rmqha.controller.aio import service
 from rmqha.controller.metadata import snapshot
@@ -18,6 +19,7 @@ from rmqha.controller.metadata.apply import apply
 from rmqha.controller.metadata.events import BrokerIdTaken
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
@@ -126,6 +128,38 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 
 REPLICA_INFO = {"brokerName": "set-0"}
+
+
+# -- answers ---------------------------------------------------------------------------------
+
+
+def test_answer_when_a_change_is_committed_then_it_leaves_before_the_log_line(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for a line to be written, to a disk that may be slow."""
+    seen: list[str] = []
+    leader = cluster.controllers[cluster.the_leader()]
+    flush, note = Connection._flush, service.ControllerService._note
+
+    def flushed(self: Connection) -> None:
+        if self._out and self.host == "t0":
+            seen.append("answer")
+        flush(self)
+
+    def noted(self: service.ControllerService, one: Note) -> None:
+        if self is leader:
+            seen.append(one.event)
+        note(self, one)
+
+    names = {"clusterName": "DefaultCluster", "brokerName": "set-9"}
+    apply = {**names, "appliedBrokerId": "1", "registerCheckCode": "x"}
+    cluster.ask(cluster.the_leader(), RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, names)
+    monkeypatch.setattr(Connection, "_flush", flushed)
+    monkeypatch.setattr(service.ControllerService, "_note", noted)
+    answer = cluster.ask(cluster.the_leader(), RequestCode.CONTROLLER_APPLY_BROKER_ID, apply)
+    assert answer.code == ResponseCode.SUCCESS
+    cluster.run_until(lambda: len(seen) > 1, 1_000)
+    assert seen == ["answer", "broker_registered"]
 
 
 # -- who is told what, and when --------------------------------------------------------------

@@ -14,16 +14,32 @@ NOTES_PER_SECOND_MAX = 200
 
 
 class NoteLog:
-    """Writes notes down; what is left out of a second is counted in the next one's first line."""
+    """Writes notes down a turn of the loop later, when the answers of this one have left (ADR 0011).
+
+    What is left out of a second is counted in the next one's first line.
+    """
 
     def __init__(self, clock: Clock, log: Logger) -> None:
         self._clock = clock
         self._log = log
         self._second = 0
         self._counts: dict[str, int] = {}
+        self._waiting: list[Note] = []
 
     def write(self, note: Note) -> None:
-        """Write one down, unless so many of its kind were in this second; warnings always."""
+        """Have one written down."""
+        if not self._waiting:
+            self._clock.call_later(0, self.flush)
+        self._waiting.append(note)
+
+    def flush(self) -> None:
+        """Write down what waits."""
+        notes, self._waiting = self._waiting, []
+        for note in notes:
+            self._write(note)
+
+    def _write(self, note: Note) -> None:
+        """Unless so many of its kind were in this second; warnings always."""
         if note.level == "info" and not self._has_room(note.event):
             return
         self._log.note(note)

@@ -246,6 +246,7 @@ class ControllerService:
         await self._tasks.close()
         await self.raft.close()
         self._driver.close()
+        self._notes.flush()
         if self._trace is not None:
             await self._trace.close()
 
