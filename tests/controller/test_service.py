@@ -18,6 +18,7 @@ from rmqha.controller.metadata import snapshot
 from rmqha.controller.metadata.apply import apply
 from rmqha.controller.metadata.events import BrokerIdTaken
 from rmqha.controller.metadata.state import MetadataState
+from rmqha.controller.raft.events import Persist
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -160,6 +161,28 @@ def test_answer_when_a_change_is_committed_then_it_leaves_before_the_log_line(
     assert answer.code == ResponseCode.SUCCESS
     cluster.run_until(lambda: len(seen) > 1, 1_000)
     assert seen == ["answer", "broker_registered"]
+
+
+def test_change_when_it_is_written_then_it_is_on_its_way_to_the_followers_first(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Waking the leader's disk takes its processor; followers would begin to write so much later."""
+    leader = cluster.controllers[cluster.the_leader()]
+    links = leader.raft.peers._links.values()
+    append = leader.raft.wal.append
+    unsent: list[int] = []
+
+    def appended(persist: Persist, *, may_block: bool = False) -> None:
+        if persist.entries:
+            unsent.extend(link._connection._out_bytes for link in links if link._connection)
+        append(persist, may_block=may_block)
+
+    monkeypatch.setattr(leader.raft.wal, "append", appended)
+    names = {"clusterName": "DefaultCluster", "brokerName": "set-9"}
+    apply = {**names, "appliedBrokerId": "1", "registerCheckCode": "x"}
+    answer = cluster.ask(cluster.the_leader(), RequestCode.CONTROLLER_APPLY_BROKER_ID, apply)
+    assert answer.code == ResponseCode.SUCCESS
+    assert unsent == [0, 0]
 
 
 # -- who is told what, and when --------------------------------------------------------------

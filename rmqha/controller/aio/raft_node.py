@@ -364,6 +364,8 @@ class RaftNode:
         match effect:
             case ev.Persist(seq, hard_state, _):
                 self._held.persisting(seq, hard=hard_state is not None)
+                # What was listed before it may leave: followers write while this node wakes its disk.
+                self.peers.flush()
                 # A leader's time is its group's time, and nobody waits for its own disk alone.
                 self.wal.append(effect, may_block=not self.leads())
             case ev.Send() | ev.SendSnapshot():
