@@ -14,6 +14,7 @@ from rmqha.base.ids import BrokerId
 from rmqha.base.machine import Note
 from rmqha.controller import machine
 from rmqha.controller.aio import service
+from rmqha.controller.aio.note_log import NoteLog
 from rmqha.controller.metadata import snapshot
 from rmqha.controller.metadata.apply import apply
 from rmqha.controller.metadata.events import BrokerIdTaken
@@ -140,15 +141,16 @@ def test_answer_when_a_change_is_committed_then_it_leaves_before_the_log_line(
     """Nobody waits for a line to be written, to a disk that may be slow."""
     seen: list[str] = []
     leader = cluster.controllers[cluster.the_leader()]
-    flush, note = Connection._flush, service.ControllerService._note
+    flush, note = Connection._flush, NoteLog._write
+    own_log = leader._notes
 
     def flushed(self: Connection) -> None:
         if self._out and self.host == "t0":
             seen.append("answer")
         flush(self)
 
-    def noted(self: service.ControllerService, one: Note) -> None:
-        if self is leader:
+    def noted(self: NoteLog, one: Note) -> None:
+        if self is own_log:
             seen.append(one.event)
         note(self, one)
 
@@ -156,7 +158,7 @@ def test_answer_when_a_change_is_committed_then_it_leaves_before_the_log_line(
     apply = {**names, "appliedBrokerId": "1", "registerCheckCode": "x"}
     cluster.ask(cluster.the_leader(), RequestCode.CONTROLLER_GET_NEXT_BROKER_ID, names)
     monkeypatch.setattr(Connection, "_flush", flushed)
-    monkeypatch.setattr(service.ControllerService, "_note", noted)
+    monkeypatch.setattr(NoteLog, "_write", noted)
     answer = cluster.ask(cluster.the_leader(), RequestCode.CONTROLLER_APPLY_BROKER_ID, apply)
     assert answer.code == ResponseCode.SUCCESS
     cluster.run_until(lambda: len(seen) > 1, 1_000)
