@@ -11,6 +11,7 @@ from msgspec import Struct
 from rmqha.base.errors import DiskFailed, DiskFull
 from rmqha.controller.raft.wal_layout import SECTOR
 from rmqha.runtime.ports import Surveyed
+from rmqha.sim.huge_pages import pages_of
 from rmqha.sim.pages import SimMappedFile, SimPages
 
 
@@ -274,7 +275,7 @@ class SimDisk:
             if not create:
                 raise FileNotFoundError(path)
             self.take(path, 0 if sparse else size)
-            file = self.files[path] = SimPages(size)
+            file = self.files[path] = pages_of(size)
             if sparse:
                 file.reserved = 0
         if isinstance(file, SimFile):
@@ -285,6 +286,13 @@ class SimDisk:
         if len(file.cached) != size:
             raise DiskFailed(f"{path} has {len(file.cached)} bytes, not {size}")
         return SimMappedFile(self, path, file)
+
+    def place(self, path: str, size: int, head: bytes = b"") -> None:
+        """Put a file there, with zeros behind its head, as if it had always been there."""
+        file = self.files[path] = pages_of(size)
+        file.cached[: len(head)] = head
+        file.snapshot()()
+        file.entry_durable = True
 
     def map_surveyed(self, path: str, found: Surveyed) -> SimMappedFile:
         """Map a file that is there."""
@@ -308,7 +316,8 @@ class SimDisk:
         """Length in bytes."""
         if path not in self.files:
             raise FileNotFoundError(path)
-        return len(self.files[path].content)
+        file = self.files[path]
+        return len(file.cached if isinstance(file, SimPages) else file.content)
 
 
 class SimAppendFile:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import mmap
 import random
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from rmqha.base.errors import InvariantBroken
@@ -19,7 +21,7 @@ class SimPages:
     """A mapped file: what programs see, and what is on the platter, page by page."""
 
     def __init__(self, size: int) -> None:
-        self.cached = bytearray(size)
+        self.cached: bytearray | mmap.mmap = bytearray(size)
         self.durable = bytes(size)
         self.entry_durable = False
         self.reserved = size
@@ -30,6 +32,19 @@ class SimPages:
     def content(self) -> bytes:
         """What a reader sees while the power is on."""
         return bytes(self.cached)
+
+    def ranges(self, low: int, high: int) -> Iterable[tuple[int, int]]:
+        """The parts of a range outside of which there are zeros."""
+        return [(low, high)]
+
+    def snapshot(self) -> Callable[[], None]:
+        """Take a copy; what is called then makes it what is on the platter."""
+        copy = bytes(self.cached)
+
+        def settle() -> None:
+            self.durable = copy
+
+        return settle
 
     def power_cut(self, rng: random.Random) -> bool:
         """Keep each page old or new at random; False when the file itself is gone.
@@ -107,7 +122,7 @@ class SimMappedFile:
         """What was written before this call is durable once the time of a sync has passed."""
         pages = self._pages
         self._check_blocks()
-        snapshot = bytes(self._buffer)
+        settle = pages.snapshot()
         life = self._disk.cuts
         pages.syncs_begun += 1
         number = pages.syncs_begun
@@ -115,18 +130,19 @@ class SimMappedFile:
         # An older sync that takes longer takes nothing back.
         if life == self._disk.cuts and number > pages.sync_done:
             pages.sync_done = number
-            pages.durable = snapshot
+            settle()
             pages.entry_durable = True
 
     async def erase(self, low: int, high: int) -> int:
         """Zeros, piece by piece; then a sync."""
         erased = 0
-        for at in range(low, high, ERASE_BYTES):
-            end = min(high, at + ERASE_BYTES)
-            if self._buffer[at:end] != bytes(end - at):
-                self._buffer[at:end] = bytes(end - at)
-                erased += end - at
-            await asyncio.sleep(0)
+        for start, stop in self._pages.ranges(low, high):
+            for at in range(start, stop, ERASE_BYTES):
+                end = min(stop, at + ERASE_BYTES)
+                if self._buffer[at:end] != bytes(end - at):
+                    self._buffer[at:end] = bytes(end - at)
+                    erased += end - at
+                await asyncio.sleep(0)
         await self.sync()
         return erased
 

@@ -35,11 +35,13 @@ from rmqha.sim.replica_options import (
     QUEUES,
     TOPIC,
     ReplicaOptions,
+    begun_store,
     properties_of,
     send_fields,
 )
 from rmqha.sim.stalls import SimWatch
 from rmqha.sim.topic_lives import TopicLife, tables_of
+from rmqha.store.aio.message_store import MessageStore
 from rmqha.verify.client_history import Ack, Consume, End, Fail, HistoryWriter, Send
 from rmqha.verify.durability import DurabilityProperty
 from rmqha.verify.leases import Leased, LeaseProperty
@@ -57,6 +59,9 @@ BODY_AT = 88
 """Where a record's body begins, behind IPv4 hosts."""
 WATCH_MS = 200
 SEND_TIMEOUT_MS = 1500
+GIB = 1 << 30
+PLACES = {"2 GiB": 2 * GIB, "4 GiB": 4 * GIB}
+"""Where 31 and 32 bits end."""
 SEND_CODE = int(RequestCode.SEND_MESSAGE_V2)
 
 
@@ -88,6 +93,8 @@ class ReplicaCluster(SimCluster):
         self.broker_hosts = [f"10.0.0.{n}" for n in range(1, self.set.replicas + 1)]
         for host in self.broker_hosts:
             self.disks[host] = SimDisk(random.Random(self.rng.random()))
+            for file in begun_store(self.set.log) if self.set.log.begin else ():
+                self.disks[host].place(*file)
         self.replicas: dict[str, BrokerReplica] = {}
         self.memories = dict.fromkeys(self.broker_hosts, 0)
         self.boots = dict.fromkeys(self.broker_hosts, 0)
@@ -178,6 +185,19 @@ class ReplicaCluster(SimCluster):
     def _end_of(self, host: str, replica: BrokerReplica) -> int:
         """The end of a replica's log; of its life before as long as it is still being opened."""
         return self._ended_at[host] if replica.ha_core is None else replica.store.max_offset
+
+    def _logged(self, host: str, event: str, facts: dict[str, object]) -> None:
+        super()._logged(host, event, facts)
+        if event == "log_truncated" and self.set.log.file_bytes == GIB:
+            self.counts["log cut in a file of 1 GiB"] += 1
+
+    def count_offsets(self, store: MessageStore) -> None:
+        """Count what the log of the set has passed, for coverage."""
+        for name, place in PLACES.items():
+            if store.min_offset < place < store.max_offset:
+                self.counts[f"log passed {name}"] += 1
+        if self.set.log.file_bytes == GIB:
+            self.counts["log in files of 1 GiB"] += 1
 
     def master_hosts(self) -> list[str]:
         """Hosts whose replica serves as a master."""

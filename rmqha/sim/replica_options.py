@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from rmqha.sim.cluster import CONTROLLER_PORT
+from rmqha.store.checkpoint import SIZE, Checkpoint, write_into
 
 NAME = "broker-a"
 TOPIC = "Orders"
@@ -15,6 +16,31 @@ PORT = 10911
 LOG_FILE_BYTES = 8192
 STALL_MS = 500
 """Well before the lease ends."""
+
+
+class LogShape(Struct, frozen=True):
+    """The files of a log, and where in it the set begins: what was before has expired.
+
+    Attributes:
+        file_bytes: ``mappedFileSizeCommitLog``.
+        begin: the log's first offset, where a file begins.
+    """
+
+    file_bytes: int = LOG_FILE_BYTES
+    begin: int = 0
+
+
+LOG_SHAPES = (
+    LogShape(begin=(2 << 30) - 3 * LOG_FILE_BYTES),
+    LogShape(begin=(4 << 30) - 3 * LOG_FILE_BYTES),
+    LogShape(file_bytes=1 << 30, begin=3 << 30),
+)
+"""Offsets that pass what 31 and 32 bits hold, and files of users' size."""
+
+
+def log_of(seed: int) -> LogShape:
+    """What a seed's log is like; most begin at 0, with small files."""
+    return {3: LOG_SHAPES[0], 5: LOG_SHAPES[1], 7: LOG_SHAPES[2]}.get(seed % 8, LogShape())
 
 
 class ReplicaOptions(Struct, frozen=True):
@@ -34,6 +60,7 @@ class ReplicaOptions(Struct, frozen=True):
         learners: of the replicas, that never join the SyncStateSet (``asyncLearner``).
         min_in_sync: ``minInSyncReplicas``, beside ``all_ack``.
         watched: each replica has a watcher, which acts while it stands still.
+        log: its files and where it begins.
     """
 
     replicas: int = 3
@@ -46,6 +73,7 @@ class ReplicaOptions(Struct, frozen=True):
     learners: int = 0
     min_in_sync: int = 1
     watched: bool = False
+    log: LogShape = LogShape()
 
     @property
     def survives(self) -> bool:
@@ -82,7 +110,7 @@ def properties_of(
         "listenPort": str(PORT),
         "controllerAddr": ";".join(f"{h}:{CONTROLLER_PORT}" for h in controller_hosts),
         "storePathRootDir": "/store",
-        "mappedFileSizeCommitLog": str(LOG_FILE_BYTES),
+        "mappedFileSizeCommitLog": str(kind.log.file_bytes),
         "mappedFileSizeConsumeQueue": "2000",
         "maxHashSlotNum": "50",
         "maxIndexNum": "200",
@@ -97,6 +125,16 @@ def properties_of(
         "haSendHeartbeatInterval": "1000",
         **wait,
     }
+
+
+def begun_store(log: LogShape) -> list[tuple[str, int, bytes]]:
+    """A store whose records have all expired: paths, sizes and beginnings of its files."""
+    checkpoint = bytearray(SIZE)
+    write_into(checkpoint, Checkpoint(confirm_offset=log.begin, flushed_offset=log.begin))
+    return [
+        (f"/store/commitlog/{log.begin:020d}", log.file_bytes, b""),
+        ("/store/checkpoint", SIZE, bytes(checkpoint)),
+    ]
 
 
 def send_fields(number: int) -> dict[str, str]:

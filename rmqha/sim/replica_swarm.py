@@ -7,7 +7,7 @@ import random
 from rmqha.base.invariants import invariant
 from rmqha.sim.faults import WEATHERS, kinds_of
 from rmqha.sim.replica_cluster import ReplicaCluster, snapshot
-from rmqha.sim.replica_options import ReplicaOptions
+from rmqha.sim.replica_options import LogShape, ReplicaOptions, log_of
 from rmqha.sim.stalls import stall
 from rmqha.sim.story import Outcome, Story, plain, tell
 from rmqha.verify.client_history import HistoryWriter
@@ -148,6 +148,7 @@ class ReplicaSwarm(Story):
         cluster.note_readings()
         (host,) = cluster.master_hosts()
         master = snapshot(host, cluster.replicas[host])
+        cluster.count_offsets(cluster.replicas[host].store)
         cluster.durability.check(master)
         for other, replica in sorted(cluster.replicas.items()):
             check_converged(master, snapshot(other, replica))
@@ -268,7 +269,11 @@ def run_lease_seed(seed: int, *, watched: bool = False) -> Outcome:
 
 
 def run_replica_seed(
-    seed: int, options: ReplicaOptions | None = None, history: HistoryWriter | None = None
+    seed: int,
+    options: ReplicaOptions | None = None,
+    history: HistoryWriter | None = None,
+    *,
+    log: LogShape | None = None,
 ) -> Outcome:
     """Play one seed to its end.
 
@@ -276,6 +281,7 @@ def run_replica_seed(
         seed: decides everything.
         options: the kind of set; by default the seed's.
         history: takes what clients do.
+        log: of a set of the seed's own kind; by default the seed's as well.
 
     Raises:
         InvariantBroken: a safety property broke, or the set did not recover; the exception's
@@ -288,6 +294,7 @@ def run_replica_seed(
         replicas=rng.choice((3, 3, 2)) if all_ack else 2,
         sync_flush=rng.random() < 0.5,
         all_ack=all_ack,
+        log=log_of(seed) if log is None else log,
     )
     cluster = ReplicaCluster(seed, options or kind, history)
     return tell(seed, ReplicaSwarm(cluster, rng), lambda: (cluster.reigns, len(cluster.acked)))
