@@ -2,7 +2,8 @@
 
 Questions: MB/s of a fresh slave that catches up, for each pair of master and slave, Java's or ours;
 beside it the bare loop and sendfile on the same file in the same run; and put-to-acknowledgement
-times with allAckInSyncStateSet; all of it directly and through a proxy that delays each direction.
+times with allAckInSyncStateSet; all of it directly and through a proxy that delays each direction;
+and, of ours, where the time of a single put goes.
 Catch-up is taken on the slave, from the first bytes that are seen until the last are in its log: a
 Java slave's first 5 s, in which it only waits for its own heartbeat, do not count. Java is the
 project's own store and HA service without a broker around it, with the full compiler.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import os
 import shutil
 import statistics
@@ -30,6 +32,7 @@ from pathlib import Path
 from rmqha.testing.real.processes import wait_until
 from tests.bench import ha_bare
 from tests.bench.ending import end_children_when_terminated
+from tests.bench.put_stamps import PARTS
 from tests.bench.tables import machine, markdown, number, ratio, spread, write_json
 from tests.interop.peers import JAVA, PYTHON, Peer
 
@@ -58,6 +61,10 @@ BARE = {
     "bare sendfile, discarded": (ha_bare.SENDFILE, False),
 }
 Figures = dict[str, list[float]]
+Stamps = dict[str, dict[str, int]]
+APART_PUTS = 4_000
+WHOLE = "put to acknowledgement"
+PROGRAM = "tests.interop.ha_peer"
 
 
 class Bench:
@@ -73,10 +80,12 @@ class Bench:
             "rate": defaultdict(list),
         }  # fmt: skip
 
-    def peer(self, side: str, broker_id: int, name: str | None = None) -> Peer:
+    def peer(
+        self, side: str, broker_id: int, name: str | None = None, program: str = PROGRAM
+    ) -> Peer:
         """A replica over a fresh folder, or a named one."""
         root = self._folder / (name or f"fresh{next(self._numbers)}")
-        return Peer(side, root, broker_id, SETTINGS, options=JVM)
+        return Peer(side, root, broker_id, SETTINGS, options=JVM, program=program)
 
     def prepare(self, size: int) -> None:
         """One log of 1 KB records, and a copy, for a master of each side."""
@@ -165,15 +174,54 @@ class Bench:
                     peer.kill()
                     shutil.rmtree(peer.root)
 
-    def _latencies(self, master: Peer, slave: Peer, address: str, delay_ms: int) -> None:
+    def apart(self) -> None:
+        """Where the time of a single put goes, ours: both ends look at the machine's clock."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for _ in range(self._rounds):
+            master, slave = (self.peer(PYTHON, n, program="tests.bench.put_stamps") for n in (1, 2))
+            try:
+                address = master.start().address
+                slave.start()
+                self._join(master, slave, address, 20_000)
+                for peer in (master, slave):
+                    peer.ask("stamps")
+                master.ask(f"latency {APART_PUTS} {BODY_BYTES} 1", timeout_s=300)
+                self._apart(found, *(json.loads(peer.ask("stamps")) for peer in (master, slave)))
+            finally:
+                for peer in (master, slave):
+                    peer.kill()
+                    shutil.rmtree(peer.root)
+        self.figures["apart"] = found
+
+    def _apart(self, found: Figures, master: Stamps, slave: Stamps) -> None:
+        """Of puts that both saw whole, the tenth around the median, and the tenth that was fastest: each
+        part's mean, in microseconds."""
+        whole = [
+            seen for end, moments in master.items()
+            if all({one, other} <= (seen := {**moments, **slave.get(end, {})}).keys()
+                   for _, _, one, other in PARTS)
+        ]  # fmt: skip
+        whole.sort(key=lambda seen: seen["returned"] - seen["begun"])
+        tenth = len(whole) // 10
+        middle = len(whole) // 2 - tenth // 2
+        for who, what, one, other in (*PARTS, ("all", WHOLE, "begun", "returned")):
+            for where, begin in (("median", middle), ("fastest", 0)):
+                took = [seen[other] - seen[one] for seen in whole[begin : begin + tenth]]
+                found[f"{where} {who}: {what}"].append(statistics.mean(took) / 1000)
+        print(f"{len(whole)} puts", file=sys.stderr, flush=True)
+
+    def _join(self, master: Peer, slave: Peer, address: str, warm_up: int) -> None:
+        """Both are in sync, and warm."""
         master.ask("master 1 1")
         slave.ask(f"slave {address} 1 1")
         both = {1, 2}
         # A fresh slave of an empty log joins with the first bytes.
         master.ask(f"latency 100 {BODY_BYTES} 1")
         wait_until(lambda: master.offsets().set == both, 30, "the slave in sync")
-        warm_up = 20_000 if delay_ms == 0 else 2_000
         master.ask(f"latency {warm_up} {BODY_BYTES} 64", timeout_s=300)
+
+    def _latencies(self, master: Peer, slave: Peer, address: str, delay_ms: int) -> None:
+        self._join(master, slave, address, 20_000 if delay_ms == 0 else 2_000)
         for in_flight in IN_FLIGHT:
             count = 4_000 * min(in_flight, 4) if delay_ms == 0 else 100 * in_flight
             said = master.ask(f"latency {count} {BODY_BYTES} {in_flight}", timeout_s=300)
@@ -196,6 +244,15 @@ def report(figures: dict[str, Figures]) -> str:
             for name, rates in found.items()
         ]
         head = ["catch-up of a fresh slave", "MB/s", "/ java to java", "/ bare loop"]
+        parts.append(markdown(head, rows))
+    if figures.get("apart"):
+        took = figures["apart"]
+        rows = [
+            [name.removeprefix("median "), spread(took[name]),
+             spread(took[name.replace("median", "fastest", 1)])]
+            for name in took if name.startswith("median")
+        ]  # fmt: skip
+        head = ["one put of 1 KB in flight", "us, tenth around the median", "us, fastest tenth"]
         parts.append(markdown(head, rows))
     if figures["p50"]:
         names = [f"{many} in flight, +{delay} ms" for delay in DELAYS_MS for many in IN_FLIGHT]
@@ -220,17 +277,19 @@ def main() -> None:
         "--megabytes", type=int, default=940, help="of bodies of 1 KB; the log is an eighth larger"
     )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=["catchup", "latency"])
+    parser.add_argument("--only", choices=["catchup", "latency", "apart"])
     parser.add_argument("--folder", type=Path, help="where stores go (a temporary folder)")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         bench = Bench(Path(folder), args.rounds)
-        if args.only != "latency":
+        if args.only in (None, "catchup"):
             bench.prepare(args.megabytes * 1_000_000)
             bench.catch_up()
-        if args.only != "catchup":
+        if args.only in (None, "latency"):
             bench.latency()
+        if args.only in (None, "apart"):
+            bench.apart()
     print(f"{machine()}; {args.megabytes} MB, {args.rounds} rounds: median (smallest-largest)\n")
     print(report(bench.figures))
     if args.json:

@@ -61,6 +61,34 @@ async def test_small_frames_are_acknowledged_at_once() -> None:
     assert line.written == [encode_ack(1_000), encode_ack(2_000), encode_ack(3_000)]
 
 
+async def test_a_frame_is_acknowledged_before_the_loop_s_next_turn_and_frames_of_one_read_once() -> (
+    None
+):
+    """A turn of the loop costs a single put as much as writing its record."""
+    line = Line()
+    frames = [encode_transfer_header(TransferHeader(100, at, 1, 0, 0)) + bytes(100)
+              for at in (0, 100, 200)]  # fmt: skip
+    line.connection.data_received(frames[0])
+    assert line.written == [encode_ack(100)]
+    line.connection.data_received(frames[1] + frames[2])
+    assert line.written[1:] == [encode_ack(300)]
+    await asyncio.sleep(0)
+    assert len(line.written) == 2
+
+
+@pytest.mark.usefixtures("no_timer")
+async def test_a_late_acknowledgement_when_a_small_frame_follows_in_its_read_then_one_is_written() -> (
+    None
+):
+    """The timer of the full frame would write a second one."""
+    line = Line()
+    full = encode_transfer_header(TransferHeader(FULL, 0, 1, 0, 0)) + bytes(FULL)
+    small = encode_transfer_header(TransferHeader(10, FULL, 1, 0, 0)) + bytes(10)
+    line.connection.data_received(full + small)
+    assert line.written == [encode_ack(FULL + 10)]
+    assert line.connection._ack_timer is None
+
+
 @pytest.mark.usefixtures("no_timer")
 async def test_full_frames_share_an_acknowledgement_with_the_one_that_ends_them() -> None:
     """Java cuts its batches at 32 KiB: an ack for each would cost as much as the data."""

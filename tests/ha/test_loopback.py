@@ -136,6 +136,26 @@ async def test_a_slave_catches_up_joins_and_acknowledges(nodes: Callable[..., No
     assert len(two.log.dispatched) == 305
 
 
+async def test_a_put_when_its_record_goes_out_then_the_core_looks_at_the_log_once(
+    nodes: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has written and who waits both told it in the same turn of the loop."""
+    one, _ = await pair(nodes)
+    assert await one.put(b"first") is PutStatus.PUT_OK
+    await until(lambda: one.ids == {1, 2})
+    seen: list[type] = []
+    step = one.service.core.step
+
+    def stepped(now_ms: int, event: ev.Event) -> list[ev.Effect]:
+        seen.append(type(event))
+        return step(now_ms, event)
+
+    monkeypatch.setattr(one.service.core, "step", stepped)
+    assert await one.put(b"second") is PutStatus.PUT_OK
+    assert seen.count(ev.Appended) == 1
+    assert seen.index(ev.Appended) < seen.index(ev.PutWaited)
+
+
 async def test_batches_that_are_cold_go_in_order_once_they_were_read(
     nodes: Callable[..., Node],
 ) -> None:

@@ -101,6 +101,7 @@ class Peer:
         settings: names and values of broker.conf.
         version: of Java.
         options: of the JVM.
+        program: what is run of ours.
 
     Attributes:
         acked: where the last record ends that a background load of it was told is safe.
@@ -115,11 +116,13 @@ class Peer:
         *,
         version: str = maven.DEFAULT_VERSION,
         options: Sequence[str] = ("-Xmx512m", *SMALL_JVM),
+        program: str = "tests.interop.ha_peer",
     ) -> None:
         self.side, self.id, self.root, self.version = side, broker_id, root, version
         self.store = root / "store"
         self._settings = dict(settings)
         self._options = options
+        self._program = program
         self.port = allocate_ports()[0]
         self.acked = 0
         self._answers: queue.Queue[str] = queue.Queue()
@@ -135,7 +138,7 @@ class Peer:
         if self.side == JAVA:
             command = java_peer_command(self.version, self.root, args, self._options)
         else:
-            command = [sys.executable, "-m", "tests.interop.ha_peer", *args]
+            command = [sys.executable, "-m", self._program, *args]
         name = f"{self.side}{self.id}"
         return Child(name, command, self.root / f"{name}.log", piped=True)
 

@@ -59,6 +59,8 @@ class MasterConnection(asyncio.BufferedProtocol):
         self._acked = 0
         self._ack_timer: asyncio.Handle | None = None
         self._ack_is_late = False
+        # Bytes are being used up, and what they brought is to be acknowledged after them.
+        self._taking = self._ack_is_due = False
         self._largest = 0
         self._full = False
         self._ended = False
@@ -101,14 +103,18 @@ class MasterConnection(asyncio.BufferedProtocol):
             self._transport.write(data)
 
     def send_ack(self, offset: int) -> None:
-        """Acknowledge at the end of this loop turn, or soon when more is on its way.
+        """Acknowledge at the end of what has arrived, or soon when more is on its way.
 
         Only the newest counts.
         """
         may_wait = self._full and offset - self._acked < ACK_DELAY_BYTES_MAX
-        if self._ack_timer is not None and self._ack_is_late and not may_wait:
-            self._ack_timer.cancel()
-            self._ack_timer = None
+        self._ack = offset
+        if self._taking and not may_wait:
+            # Another turn of the loop would cost a single record as much as writing it.
+            self._ack_is_due = True
+            return
+        if self._ack_is_late and not may_wait:
+            self._cancel_ack()
         if self._ack_timer is None:
             loop = asyncio.get_running_loop()
             self._ack_is_late = may_wait
@@ -116,15 +122,12 @@ class MasterConnection(asyncio.BufferedProtocol):
                 self._ack_timer = loop.call_later(ACK_DELAY_S, self._write_ack)
             else:
                 self._ack_timer = loop.call_soon(self._write_ack)
-        self._ack = offset
 
     def close(self) -> None:
         """Abort; what arrived of a body is counted, so nothing lies behind the log's end."""
         self._ended = True
         self._count_partial()
-        if self._ack_timer is not None:
-            self._ack_timer.cancel()
-            self._ack_timer = None
+        self._cancel_ack()
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
@@ -137,14 +140,29 @@ class MasterConnection(asyncio.BufferedProtocol):
 
     # -- inside -------------------------------------------------------------------------------------
 
+    def _cancel_ack(self) -> None:
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
+            self._ack_timer = None
+
     def _write_ack(self) -> None:
-        offset, self._ack, self._ack_timer = self._ack, None, None
+        self._cancel_ack()
+        offset, self._ack, self._ack_is_due = self._ack, None, False
         if offset is not None and self._transport is not None:
             self._acked = offset
             self._transport.write(encode_ack(offset))
 
     def _take(self, data: memoryview) -> None:
         """Use up a chunk of the stream: headers and bodies in turn, the last perhaps in part."""
+        self._taking = True
+        try:
+            self._take_all(data)
+        finally:
+            self._taking = False
+        if self._ack_is_due:
+            self._write_ack()
+
+    def _take_all(self, data: memoryview) -> None:
         at, end = 0, len(data)
         while at < end and not self._ended:
             header = self._header

@@ -235,7 +235,10 @@ class HaService:
         self._appended_ms = now_ms
 
     def _tell_appended(self) -> None:
-        if self._append_scheduled:
+        if self._asked:
+            # Those who wait for what was appended: the core looks at the log once.
+            self._tell_asked()
+        elif self._append_scheduled:
             self._append_scheduled = False
             self.give(ev.Appended(self._log.max_offset))
 
@@ -255,7 +258,7 @@ class HaService:
     def _tell_asked(self) -> None:
         """Tell the core of all that was asked for; the log comes first."""
         asked, self._asked = self._asked, []
-        if self._closed:
+        if self._closed or not asked:
             return
         self._append_scheduled = False
         events: list[Event] = [ev.Appended(self._log.max_offset)]
