@@ -21,9 +21,8 @@ from tests.bench.load import BenchFailed, frame
 
 CLUSTER = "bench"
 REPLICAS = (1, 2, 3)
-BEAT_S = 1.0
 TICKS = 100
-"""Parts of the fleet, and of a second: each part beats at its own moment."""
+"""Parts of the fleet, and of the time between beats: each part beats at its own moment."""
 TIMEOUT_MS = 10_000
 SOURCES_MAX = 10_000
 """Connections from one address of the loopback net: far fewer than ports are lent, so that one is
@@ -66,15 +65,18 @@ class Fleet:
         address: where every broker says that it listens.
         sets: how many broker sets.
         shared: brokers a connection.
+        beat_s: seconds between two beats of a broker.
     """
 
-    def __init__(self, nodes: Sequence[str], address: str, sets: int, shared: int) -> None:
+    def __init__(
+        self, nodes: Sequence[str], address: str, sets: int, shared: int, beat_s: float = 1.0
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipes: list[Connection] = []
         self._processes = []
         for number, node in enumerate(nodes, 1):
             here, there = context.Pipe()
-            arguments = (there, node, f"127.0.{number}", address, sets, shared)
+            arguments = (there, node, f"127.0.{number}", address, sets, shared, beat_s)
             process = context.Process(target=_run, args=arguments, daemon=True)
             process.start()
             there.close()
@@ -149,7 +151,9 @@ class _Brokers:
                 one.close()
 
 
-def _run(pipe: Connection, node: str, network: str, address: str, sets: int, shared: int) -> None:
+def _run(
+    pipe: Connection, node: str, network: str, address: str, sets: int, shared: int, beat_s: float
+) -> None:
     brokers = _Brokers(node, network, address, sets, shared)
     due = time.monotonic()
     lag_s = 0.0
@@ -173,4 +177,4 @@ def _run(pipe: Connection, node: str, network: str, address: str, sets: int, sha
                 lag_s = 0.0
         if time.monotonic() >= due:
             brokers.beat(tick % TICKS)
-            due += BEAT_S / TICKS
+            due += beat_s / TICKS

@@ -19,7 +19,7 @@ from rmqha.sim.replica_options import LOG_SHAPES, LogShape, ReplicaOptions, log_
 from rmqha.sim.replica_swarm import run_replica_seed
 from rmqha.store.aio.queue_files import QueueFiles
 from rmqha.store.consume_queue import UNIT
-from rmqha.store.scan import Lane
+from rmqha.store.scan import QueueRun
 
 SEEDS = 1, 10, 12
 """The second and the third cut logs."""
@@ -66,7 +66,7 @@ def places_in_31_bits(patch: pytest.MonkeyPatch) -> None:
     """Where a queue's messages are wraps around at 2 GiB."""
     put = QueueFiles.put_run
 
-    def short(self: QueueFiles, lane: Lane) -> None:
+    def short(self: QueueFiles, lane: QueueRun) -> None:
         units = UNIT.iter_unpack(b"".join(lane.units))
         lane.units = [UNIT.pack(place & 0x7FFFFFFF, size, tags) for place, size, tags in units]
         put(self, lane)
