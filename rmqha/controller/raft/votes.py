@@ -102,7 +102,7 @@ def _gives_way(node: Node, message: PreVoteRequest) -> bool:
     rival = (
         node.role is Role.PRE_CANDIDATE
         and node.id < message.sender
-        and (message.last_term, message.last_index) == (node.log.last_index, node.log.last_term)
+        and (message.last_term, message.last_index) == (node.log.last_term, node.log.last_index)
         and message.sender not in node.put_off
     )
     if rival:
