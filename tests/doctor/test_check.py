@@ -14,8 +14,10 @@ from rmqha.cli.mqdoctor import main
 from rmqha.runtime.properties import format_properties
 from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.nodes import Node
+from rmqha.testing.real.processes import wait_until
 from rmqha.testing.sockets import LOOPBACK
 
+WELL_S = 30.0
 QUICK = ("--timeout", "0.5", "--pause", "0.1")
 
 
@@ -32,6 +34,8 @@ def cluster(shared: RmqCluster) -> Iterator[RmqCluster]:
     """The module's cluster, whole before and after the test."""
     yield shared
     shared.heal()
+    # A controller that has just been started may not have heard who leads.
+    wait_until(lambda: run(*everything(shared)).exit_code == 0, WELL_S, "nothing to be wrong")
 
 
 def run(*arguments: str) -> Result:
