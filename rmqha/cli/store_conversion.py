@@ -25,8 +25,9 @@ from rmqha.pipeline.commitlog.store_folder import COMMIT_LOG, EPOCH_FILE
 from rmqha.runtime.aio.disk import lock_first_byte
 from rmqha.store import dledger
 from rmqha.store.dledger import Entry, EntryWalk, NewOffsets, converted, converted_timers, place
-from rmqha.store.record import check_record
-from rmqha.store.segments import file_name, joined, starts_of
+from rmqha.store.recovery import Segment, Walk, search_later
+from rmqha.store.scan import Run
+from rmqha.store.segments import file_name, floor, joined, starts_of
 
 EPOCHS = format_epochs([EpochEntry(0, 0)])
 UNFINISHED = ".unfinished"
@@ -108,7 +109,7 @@ class Writer:
         os.ftruncate(self._fd, self._size)
         os.fsync(self._fd)
         os.close(self._fd)
-        start = (self._end - 1) // self._size * self._size
+        start = floor(self._end - 1, self._size)
         row = FileRow(file_name(start), self._end, self._messages, self._digest.hexdigest())
         self.files.append(row)
         self._fd, self._messages, self._digest = -1, 0, hashlib.sha256()
@@ -121,7 +122,7 @@ class Writer:
 
 
 class Log:
-    """The files of a log below a folder, mapped one at a time, as many as follow each other."""
+    """The files of a log below a folder, which follow each other."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -137,14 +138,17 @@ class Log:
     def view(self, start: int) -> memoryview:
         """The bytes of a file."""
         if self._mapped is None or self._mapped[0] != start:
-            with (self.folder / file_name(start)).open("rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            self._mapped = (start, memoryview(mapped))
+            self._mapped = (start, self.map(start))
         return self._mapped[1]
+
+    def map(self, start: int) -> memoryview:
+        """The same, for who keeps it."""
+        with (self.folder / file_name(start)).open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
     def body(self, entry: Entry) -> memoryview:
         """The record in an entry of DLedger."""
-        start = entry.position // self.size * self.size
+        start = floor(entry.position, self.size)
         return self.view(start)[entry.body - start : entry.body - start + entry.size]
 
     def walk(self, walk: EntryWalk, position: int) -> Iterator[Entry]:
@@ -200,6 +204,10 @@ def _convert_into(made: Path, store: Path, source: Path, file_size: int, wanted:
                 break
             if wanted.first is not None and entry.index < wanted.first:
                 continue
+            if not taken and wanted.first not in (None, entry.index):
+                raise ConfigInvalid(
+                    f"{source} begins with entry {entry.index}, behind {wanted.first}"
+                )
             taken[1:] = [entry]
             where = place(writer.end, entry.size, file_size)
             offsets.passed(entry, writer.end)
@@ -210,8 +218,6 @@ def _convert_into(made: Path, store: Path, source: Path, file_size: int, wanted:
     if not taken:
         raise ConfigInvalid(f"{source}: no entry is to be converted")
     first, last = taken[0], taken[-1]
-    if wanted.first not in (None, first.index):
-        raise ConfigInvalid(f"{source} begins with entry {first.index}, behind {wanted.first}")
     writer.close()
     _copy_rest(store, made, offsets)
     return Outcome("DLedger", str(made), first.index, last.index, last.term, writer.files)
@@ -295,41 +301,52 @@ def adopt(store: Path) -> Outcome:
     epochs = store / EPOCH_FILE
     if epochs.exists():
         raise ConfigInvalid(f"{epochs} is there: this store is one of controller mode already")
-    log = Log(store / COMMIT_LOG)
-    files: list[FileRow] = []
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        for start in bar.track(log.starts, description="Reading"):
-            row, reason = _look_through(log, start)
-            files.append(row)
-            if reason and start != log.starts[-1] and not _is_empty_behind(log, start):
-                raise StoreDamaged(f"{log.folder / row.name}, offset {row.end}: {reason}")
-            if reason:
-                break
-    epochs.write_bytes(EPOCHS)
-    with epochs.open("rb") as file:
+    files = _looked_through(Log(store / COMMIT_LOG))
+    written = epochs.with_name(EPOCH_FILE + UNFINISHED)
+    written.write_bytes(EPOCHS)
+    with written.open("rb") as file:
         os.fsync(file.fileno())
+    written.replace(epochs)
     _sync_folder(store)
     return Outcome("master and slave", str(store), None, None, None, files)
 
 
-def _look_through(log: Log, start: int) -> tuple[FileRow, str]:
-    """A file's messages, and why they end before its blank; empty if they do not."""
-    view, at, count = log.view(start), 0, 0
-    while True:
-        head = check_record(view, at, len(view), start + at, check_crc=True)
-        if head.size <= 0:
-            break
-        at, count = at + head.size, count + 1
-    digest = hashlib.sha256(view[:at]).hexdigest()
-    return FileRow(file_name(start), start + at, count, digest), head.reason
+def _looked_through(log: Log) -> list[FileRow]:
+    """Check every message, in the way in which a store does that opens.
 
-
-def _is_empty_behind(log: Log, start: int) -> bool:
-    """Whether all later files hold no record: they were made for what was to come."""
-    later = (one for one in log.starts if one > start)
-    return all(
-        check_record(log.view(one), 0, log.size, one, check_crc=False).size < 0 for one in later
-    )
+    Raises:
+        StoreDamaged: a whole message stands behind one that is none.
+    """
+    segments = [
+        Segment(start, log.map(start), str(log.folder / file_name(start))) for start in log.starts
+    ]
+    walk = Walk(segments, 0, check_crc=True, property_crc=False)
+    ends = {log.starts[0]: (log.starts[0], 0)}
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Reading", total=len(log.starts) * log.size)
+        for part in walk:
+            if isinstance(part, Run):
+                end, count = part.end, part.records
+            else:
+                end, count = part.offset + part.size, 1
+            start = floor(end - 1, log.size)
+            ends[start] = end, ends.get(start, (end, 0))[1] + count
+            bar.update(task, completed=end - log.starts[0])
+    stop = walk.stop
+    later = next((one for one in search_later(segments, stop.offset) if one is not None), None)
+    if later is not None:
+        raise StoreDamaged(
+            f"{log.folder}, offset {stop.offset}: {stop.reason}, and a whole message follows at"
+            f" {later.offset}. If the broker was not stopped but killed, start it once more as it"
+            " was and stop it; else take another replica's store"
+        )
+    views = {one.start: one.buffer for one in segments}
+    return [
+        FileRow(
+            file_name(start), end, count, hashlib.sha256(views[start][: end - start]).hexdigest()
+        )
+        for start, (end, count) in ends.items()
+    ]
 
 
 def convert(store: Path, output: Path | None, file_size: int, wanted: Wanted) -> Outcome:

@@ -18,7 +18,7 @@ from rmqha.store import dledger
 from rmqha.store import properties as props
 from rmqha.store import record as rec
 from rmqha.store.dledger import BEGIN, HEAD, MAGIC, MAGIC_BLANK, TIMER_UNIT
-from rmqha.store.segments import file_name
+from rmqha.store.segments import file_name, floor
 from tests.store.harness import message
 
 FILE = 8192
@@ -314,19 +314,47 @@ def test_store_of_a_master_when_adopted_then_all_of_it_is_of_epoch_0(tmp_path: P
     assert "is one of controller mode already" in again.stderr
 
 
+@pytest.mark.parametrize("number", [3, 55, -2])
 def test_store_of_a_master_when_damaged_in_the_middle_then_it_gets_no_epochs(
-    tmp_path: Path,
+    tmp_path: Path, number: int
 ) -> None:
-    """A log that ends before its last message would be cut at its first start."""
+    """A log that ends before its last message would be cut at its first start; in its last file, too."""
     store = adoptable(tmp_path)
-    damaged = read(store, last_is_empty=True)[3].physical_offset
-    first = store / "commitlog" / file_name(0)
-    data = bytearray(first.read_bytes())
-    data[damaged + 4] ^= 1
-    first.write_bytes(data)
+    damaged = read(store, last_is_empty=True)[number].physical_offset
+    file = store / "commitlog" / file_name(floor(damaged, FILE))
+    data = bytearray(file.read_bytes())
+    data[damaged % FILE + 4] ^= 1
+    file.write_bytes(data)
     result = run("-s", str(store))
     assert result.exit_code == 1
-    assert f"{first}, offset {damaged}: unknown magic" in result.stderr
-    assert not (store / "epochFileCheckpoint").exists()
+    assert f"offset {damaged}: unknown magic" in result.stderr
+    assert "and a whole message follows at" in result.stderr
+    assert not [*store.glob("epochFileCheckpoint*")]
     asked = run("-s", str(store), "-o", str(tmp_path / "other"))
     assert "converted where it is, without -o" in asked.stderr
+
+
+def test_store_of_a_master_when_its_last_message_is_torn_then_the_log_ends_before_it(
+    tmp_path: Path,
+) -> None:
+    """What its next start cuts off anyhow."""
+    store = adoptable(tmp_path)
+    torn = read(store, last_is_empty=True)[-1].physical_offset
+    file = store / "commitlog" / file_name(floor(torn, FILE))
+    data = bytearray(file.read_bytes())
+    data[torn % FILE + 20 :] = bytes(FILE - torn % FILE - 20)
+    file.write_bytes(data)
+    outcome = told(run("-s", str(store), "--json"))
+    assert outcome["files"][-1]["end"] == torn
+    assert sum(one["messages"] for one in outcome["files"]) == 59
+
+
+def test_store_of_a_master_when_it_has_no_message_then_it_is_adopted_all_the_same(
+    tmp_path: Path,
+) -> None:
+    """A set that never took one."""
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / file_name(0)).write_bytes(bytes(FILE))
+    outcome = told(run("-s", str(tmp_path), "--json"))
+    assert [(one["end"], one["messages"]) for one in outcome["files"]] == [(0, 0)]
+    assert run("-s", str(tmp_path)).exit_code == 1

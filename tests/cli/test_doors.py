@@ -130,9 +130,9 @@ def test_series_tell_of_certificates_and_of_the_door(tmp_path: Path) -> None:
     values = {"tls.config.file": "", **tls_properties(Authority(tmp_path))}
     tls = Tls(values, Logger())
     tls.reloads += 2
-    registry = CollectorRegistry()
-    registry.register(tls_collector(tls, {"address": "a:1"}))
-    text = generate_latest(registry).decode()
+    collected = CollectorRegistry()
+    collected.register(tls_collector(tls, {"address": "a:1"}))
+    text = generate_latest(collected).decode()
     assert 'rmqha_tls_reloads_total{address="a:1",result="used"} 2.0' in text
     (ends,) = [
         float(line.split()[-1]) for line in text.splitlines()
@@ -144,13 +144,13 @@ def test_series_tell_of_certificates_and_of_the_door(tmp_path: Path) -> None:
 
 def test_series_tell_what_each_node_of_a_process_rejected() -> None:
     """One family, for a name server and the controller inside have different labels."""
-    registry = CollectorRegistry()
+    collected = CollectorRegistry()
     counts = [
         ({"address": "a:1"}, Counter({"plain": 1, "unsigned": 2})),
         ({"address": "a:2", "group": "g"}, Counter({"plain": 3})),
     ]
-    registry.register(rejected_collector(counts))
-    text = generate_latest(registry).decode()
+    collected.register(rejected_collector(counts))
+    text = generate_latest(collected).decode()
     assert text.count("# TYPE rmqha_rejected_total counter") == 1
     assert 'rmqha_rejected_total{address="a:1",reason="plain"} 1.0' in text
     assert 'rmqha_rejected_total{address="a:1",reason="unsigned"} 2.0' in text

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.driver import Driver
 from rmqha.sim.broker_agent import BrokerAgent
 from rmqha.sim.clock import HOST, SimClock
 from rmqha.sim.cluster import CONTROLLER_PORT, SimCluster, SimOptions
@@ -461,6 +463,32 @@ def test_a_leader_that_stops_in_order_hands_over_at_once(cluster: Cluster) -> No
     cluster.kill(leader)
     cluster.run_for(15_000)
     assert old.master_epoch == cluster.epoch()
+
+
+def test_controller_when_it_closes_then_its_last_lines_are_written(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines are written a turn later, and a process that ends has no later turn."""
+    leader = cluster.the_leader()
+    service, lines = cluster.controllers[leader], list[str]()
+    close = Driver.close
+
+    def closed(self: Any) -> None:
+        close(self)
+        if self is service._driver:
+            service._notes.write(Note("last_words"))
+
+    monkeypatch.setattr(Driver, "close", closed)
+    monkeypatch.setattr(NoteLog, "_write", lambda _, one: lines.append(one.event))
+
+    async def end() -> list[str]:
+        await service.close()
+        return [*lines]
+
+    context = cluster.net.contexts[leader].copy()
+    ending = cluster.loop.create_task(end(), context=context)
+    cluster.run_until(ending.done, 2_000)
+    assert "last_words" in ending.result()
 
 
 def test_a_dead_controller_is_an_error_of_the_connection(cluster: Cluster) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import mmap
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,7 +13,7 @@ from typing import Any
 from rmqha.store.dledger import TIMER_UNIT
 from rmqha.store.record import Record, check_record, decode
 from rmqha.testing.real import wire
-from rmqha.testing.real.cluster import Cluster
+from rmqha.testing.real.cluster import FAST_BROKER, Cluster
 from rmqha.testing.real.java import JavaBroker, NameServer
 from rmqha.testing.real.processes import allocate_ports, wait_until
 from rmqha.testing.real.producer import (
@@ -28,6 +26,7 @@ from rmqha.testing.real.producer import (
 from tests.interop import required
 from tests.interop.alone import JavaAlone, new_topic
 from tests.interop.test_python_replica import PythonBroker
+from tests.interop.test_takeover import mqadmin
 
 NAME = "broker-a"
 TOPIC = "Converted"
@@ -43,9 +42,8 @@ END_TRANSACTION = 37
 
 
 def convert(*arguments: str) -> dict[str, Any]:
-    """Our tool as a process; what it says of the new store."""
-    command = [sys.executable, "-m", "rmqha.cli.mqadmin", "convertStore", *arguments, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    """What our tool says of the new store."""
+    done = mqadmin("convertStore", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
@@ -135,9 +133,7 @@ def stop_all(brokers: Sequence[JavaBroker]) -> None:
 
 def controller_mode(folder: Path, stores: Sequence[Path], kinds: str) -> Cluster:
     """A set of controller mode on converted stores; ``kinds`` is ``j`` or ``p`` for each broker."""
-    cluster = Cluster(folder, "rmqha", brokers=0)
-    settings = {**cluster._broker_settings, **SMALL}
-    cluster._broker_settings = settings
+    cluster = Cluster(folder, "rmqha", brokers=0, broker_settings={**FAST_BROKER, **SMALL})
     for number, (store, kind) in enumerate(zip(stores, kinds, strict=True), 1):
         if kind == "j":
             broker = cluster.add_broker()

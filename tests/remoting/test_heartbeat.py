@@ -82,6 +82,16 @@ def test_a_heartbeat_that_says_nothing_names_nobody() -> None:
         assert beat == Heartbeat(NOBODY, "", "", -1, -1, -1, 0, PRIORITY_LAST)
 
 
+@pytest.mark.parametrize("names", [b"", b'"brokerId":"0",'])
+def test_a_heartbeat_without_an_id_says_its_address(names: bytes) -> None:
+    """Brokers of 5.0.0 have none, and masters of 5.1.0 say 0; whoever says an id needs no address."""
+    header = b'{"code":904,"extFields":{%b"brokerName":"a","brokerAddr":"h:1"}}'
+    beat = beat_of(decode_heartbeat(header % names, b""))
+    assert (beat.broker_id < 1, beat.broker_name, beat.broker_addr) == (True, "a", "h:1")
+    named = beat_of(decode_heartbeat(header % b'"brokerId":"2",', b""))
+    assert (named.broker_id, named.broker_addr) == (2, "")
+
+
 def test_a_header_whose_last_code_is_another_is_another_request() -> None:
     """Members may come twice, and the last one counts."""
     header = b'{"code":904,"extFields":{"brokerId":"2"},"code":1004}'

@@ -18,9 +18,9 @@ class Two(Series):
 
 def test_series_when_scraped_then_labels_units_and_values() -> None:
     """A family without the process's labels would mix the servers of a cluster up."""
-    registry = CollectorRegistry()
-    registry.register(Two({"group": "g", "address": "a:1"}))
-    page = generate_latest(registry).decode().splitlines()
+    collected = CollectorRegistry()
+    collected.register(Two({"group": "g", "address": "a:1"}))
+    page = generate_latest(collected).decode().splitlines()
     assert [line for line in page if not line.startswith("#")] == [
         'depth_bytes{address="a:1",disk="local",group="g"} 3.0',
         'losses_total{address="a:1",group="g"} 2.0',

@@ -158,6 +158,30 @@ def test_master_when_it_dies_then_the_slave_is_told_in_its_own_words() -> None:
     assert (back.ext_fields["masterAddress"], back.ext_fields["brokerId"]) == ("h:2", "1")
 
 
+def test_broker_when_it_hangs_up_before_it_has_its_id_then_it_is_not_elected() -> None:
+    """The second half of its request would make a master of who is gone."""
+    old = Old()
+    old.driver.hold = True
+    old.driver.send(1003, 1, **old.fields(1))
+    old.driver.close(1)
+    old.driver.hold = False
+    old.driver.commit_one()
+    assert old.driver.master() == (None, 0)
+    assert len(old.driver.log) == 1
+    assert old.register(1).ext_fields["masterAddress"] == "h:1"
+
+
+def test_request_when_it_names_an_address_then_it_is_a_sign_of_life() -> None:
+    """As one with an id is: a lost heartbeat or two are no reason for an election."""
+    old = Old()
+    old.pair()
+    for _ in range(4):
+        old.driver.pass_time(8_000)
+        old.beat(2)
+        assert old.register(1).ext_fields["masterAddress"] == "h:1"
+    assert old.driver.master() == (1, 1)
+
+
 def test_broker_out_of_sync_when_nobody_else_lives_then_it_is_refused() -> None:
     """With the code of then; it asks again."""
     old = Old()
