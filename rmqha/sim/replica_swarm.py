@@ -7,7 +7,7 @@ import random
 from rmqha.base.invariants import invariant
 from rmqha.sim.faults import WEATHERS, kinds_of
 from rmqha.sim.replica_cluster import ReplicaCluster, snapshot
-from rmqha.sim.replica_options import LogShape, ReplicaOptions
+from rmqha.sim.replica_options import LogShape, ReplicaOptions, log_of
 from rmqha.sim.stalls import stall
 from rmqha.sim.story import Outcome, Story, plain, tell
 from rmqha.verify.client_history import HistoryWriter
@@ -281,7 +281,7 @@ def run_replica_seed(
         seed: decides everything.
         options: the kind of set; by default the seed's.
         history: takes what clients do.
-        log: of a set of the seed's own kind; by default small files from 0 on.
+        log: of a set of the seed's own kind; by default the seed's as well.
 
     Raises:
         InvariantBroken: a safety property broke, or the set did not recover; the exception's
@@ -294,7 +294,7 @@ def run_replica_seed(
         replicas=rng.choice((3, 3, 2)) if all_ack else 2,
         sync_flush=rng.random() < 0.5,
         all_ack=all_ack,
-        log=log or LogShape(),
+        log=log_of(seed) if log is None else log,
     )
     cluster = ReplicaCluster(seed, options or kind, history)
     return tell(seed, ReplicaSwarm(cluster, rng), lambda: (cluster.reigns, len(cluster.acked)))

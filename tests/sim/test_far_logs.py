@@ -15,7 +15,7 @@ from rmqha.ha.aio import client
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.huge_pages import HUGE_BYTES, HugePages
 from rmqha.sim.pages import PAGE, SimPages
-from rmqha.sim.replica_options import LOG_SHAPES, LogShape, ReplicaOptions
+from rmqha.sim.replica_options import LOG_SHAPES, LogShape, ReplicaOptions, log_of
 from rmqha.sim.replica_swarm import run_replica_seed
 from rmqha.store.aio.queue_files import QueueFiles
 from rmqha.store.consume_queue import UNIT
@@ -47,6 +47,20 @@ def test_faults_when_the_log_is_far_from_its_begin_then_nothing_is_lost(
     assert [what for what in counted if not found[what]] == []
     # Files of 1 GiB for three replicas take memory for what is in them.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 3 << 20
+
+
+def test_seeds_when_they_follow_each_other_then_each_kind_of_log_is_among_them() -> None:
+    """The swarm plays them all, and mostly the small ones."""
+    drawn = [log_of(seed) for seed in range(1, 17)]
+    assert [drawn.count(shape) for shape in LOG_SHAPES] == [2, 2, 2]
+    assert drawn.count(LogShape()) == 10
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+def test_slave_when_power_fails_right_after_it_copied_the_tables_then_it_has_them() -> None:
+    """It joined the set while they were in memory only, and was elected without them."""
+    run_replica_seed(111, log=LogShape(begin=3 << 30))
 
 
 def acknowledged_in_32_bits(patch: pytest.MonkeyPatch) -> None:

@@ -285,6 +285,7 @@ class BrokerReplica:
         self._first_copy = FirstCopy(
             self, self.metadata, self._slave_sync, tasks=self.tasks,
             connect=lambda address: self._replication.give(ha_ev.MasterFound(address)),
+            save=self.files.save,
         )  # fmt: skip
         self.metadata.on_lost = self._first_copy.again
         self._position_sync = PositionSync(

@@ -66,6 +66,8 @@ class MetadataLog:
         self._reigns = 0
         self._offsets_from = 0
         self.is_known = False
+        # Tables that came from a master are on disk; while they are not, a power cut takes them.
+        self.is_kept = True
         # The tables have something that no record tells of. Its files say so by having no mark.
         self._is_untold = False
         self.on_lost: Callable[[], Awaitable[None]] = nothing
@@ -208,7 +210,7 @@ class MetadataLog:
         state = self._state
         state.topics_from, state.groups_from, state.mappings_from, state.accounts_from = marks
         self._state.last_end = max(marks)
-        self.is_known, self._is_untold = True, False
+        self.is_known, self.is_kept, self._is_untold = True, False, False
         # The own dispatcher may have been further than the master's.
         store = self._broker.store
         for record in dispatched_since(store.commit_log, store.queues, min(marks)):
