@@ -30,6 +30,7 @@ def _show(outcome: Outcome, console: Console) -> None:
             f" {outcome.last_term}"
         )
     console.print(f"{outcome.store}: {messages} messages up to {files[-1].end}, of epoch 0")
+    console.print(f"{outcome.topics} topics and {outcome.groups} groups in its tables")
     table = Table(*_ROWS)
     for row in files:
         table.add_row(row.name, str(row.end), str(row.messages), row.sha256)

@@ -24,6 +24,7 @@ from rmqha.ha.epochs import EpochEntry, format_epochs
 from rmqha.pipeline.commitlog.store_folder import COMMIT_LOG, EPOCH_FILE
 from rmqha.runtime.aio.disk import lock_first_byte
 from rmqha.store import dledger
+from rmqha.store.config_files import decode_config
 from rmqha.store.dledger import Entry, EntryWalk, NewOffsets, converted, converted_timers, place
 from rmqha.store.recovery import Segment, Walk, search_later
 from rmqha.store.scan import Run
@@ -51,8 +52,14 @@ class FileRow(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was converted, and into what."""
+    """What was converted, and into what.
 
+    Attributes:
+        topics, groups: how many its tables have; those of who becomes master first count.
+    """
+
+    topics: int
+    groups: int
     kind: str
     store: str
     first_index: int | None
@@ -220,7 +227,9 @@ def _convert_into(made: Path, store: Path, source: Path, file_size: int, wanted:
     first, last = taken[0], taken[-1]
     writer.close()
     _copy_rest(store, made, offsets)
-    return Outcome("DLedger", str(made), first.index, last.index, last.term, writer.files)
+    return Outcome(
+        *_tables(made), "DLedger", str(made), first.index, last.index, last.term, writer.files
+    )
 
 
 def _new_folder(store: Path, target: Path) -> Path:
@@ -283,6 +292,18 @@ def _copy_rest(store: Path, made: Path, offsets: NewOffsets) -> None:
             _sync_folder(path)
 
 
+def _tables(store: Path) -> tuple[int, int]:
+    """How many topics and groups a store's files have."""
+    counts = []
+    for name, member in (
+        ("topics.json", "topicConfigTable"), ("subscriptionGroup.json", "subscriptionGroupTable"),
+    ):  # fmt: skip
+        path = store / "config" / name
+        table = decode_config(path.read_bytes(), str(path)) if path.is_file() else {}
+        counts.append(len(table.get(member) or ()))
+    return counts[0], counts[1]
+
+
 def _sync_folder(path: Path) -> None:
     fd = os.open(path, os.O_RDONLY)
     try:
@@ -308,7 +329,7 @@ def adopt(store: Path) -> Outcome:
         os.fsync(file.fileno())
     written.replace(epochs)
     _sync_folder(store)
-    return Outcome("master and slave", str(store), None, None, None, files)
+    return Outcome(*_tables(store), "master and slave", str(store), None, None, None, files)
 
 
 def _looked_through(log: Log) -> list[FileRow]:

@@ -24,6 +24,7 @@ from tests.store.harness import message
 FILE = 8192
 STORED_MS = 1_700_000_000_000
 NEW = "new"
+TOPICS = '{"topicConfigTable":{"A":{},"B":{}}}'
 HOLDER = (
     "import fcntl, sys; file = open(sys.argv[1], 'r+b'); fcntl.lockf(file, fcntl.LOCK_EX, 1, 0);"
     "print('held', flush=True); sys.stdin.read()"
@@ -55,7 +56,7 @@ class Old:
         self.node = self.folder / "dledger-n0"
         (self.node / "data").mkdir(parents=True)
         (self.folder / "config").mkdir()
-        (self.folder / "config" / "topics.json").write_text("{}")
+        (self.folder / "config" / "topics.json").write_text(TOPICS)
         self.bodies: list[int] = []
         self.positions: list[int] = []
         log, end = bytearray(), 0
@@ -153,7 +154,8 @@ def test_log_of_dledger_when_converted_then_all_is_there_but_its_entries(
         assert one.prepared_transaction_offset == half
     assert (outcome["first_index"], outcome["last_index"], outcome["last_term"]) == (0, 79, 3)
     assert outcome["files"][-1]["end"] == found[-1].physical_offset + found[-1].size
-    assert (tmp_path / NEW / "config" / "topics.json").read_text() == "{}"
+    assert (tmp_path / NEW / "config" / "topics.json").read_text() == TOPICS
+    assert (outcome["topics"], outcome["groups"]) == (2, 0)
     assert (tmp_path / NEW / "epochFileCheckpoint").read_text().splitlines()[2:] == ["0-0"]
     assert len(outcome["files"]) > 3
 
