@@ -34,8 +34,9 @@ FILE_SIZE = 1 << 20
 SMALL = {"mappedFileSizeCommitLog": FILE_SIZE, "timerWheelEnable": True}
 STOPPED_S = 60.0
 READY_S = 60.0
-DELAY_LEVEL = 4
-"""Half a minute: it waits while the set is converted."""
+DELAY_LEVEL = 5
+DELAY_S = 60
+"""What waits is not due before its set has been stopped: a delivery adds to the log."""
 DELIVERED_S = 120.0
 COMMIT = 8
 END_TRANSACTION = 37
@@ -99,7 +100,10 @@ def send_transaction(address: str) -> None:
 
 def send_delayed(address: str) -> None:
     """Two messages that are not delivered before the set has been converted."""
-    waiting = {b"delayed": f"DELAY\x01{DELAY_LEVEL}\x02", b"timed": "TIMER_DELAY_SEC\x0130\x02"}
+    waiting = {
+        b"delayed": f"DELAY\x01{DELAY_LEVEL}\x02",
+        b"timed": f"TIMER_DELAY_SEC\x01{DELAY_S}\x02",
+    }
     with wire.Connection(address) as broker:
         for body, properties in waiting.items():
             answer = wire.send_message(
@@ -258,7 +262,8 @@ def test_master_and_slave_when_adopted_then_the_slave_copies_nothing_again(tmp_p
         wait_until(lambda: in_timer_log(master.store), READY_S, "the timer log")
         copied = lambda: len([*records(slave.store)]) >= len([*records(master.store)])  # noqa: E731
         wait_until(copied, READY_S, "the slave to have all")
-        stop_all([slave, master])
+        # The slave goes on copying while the master ends.
+        stop_all([master, slave])
     told = [convert("-s", str(one.store)) for one in (master, slave)]
     assert told[0]["files"] == told[1]["files"]
     assert sum(one["messages"] for one in told[0]["files"]) > 2_000
