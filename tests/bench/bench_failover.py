@@ -1,10 +1,10 @@
 """How long are writes away when a master dies, ours next to Java's controllers?
 
 Question: seconds from the fault until a message sent after it is acknowledged. Three Java brokers
-with their default periods, one producer that asks the name server after every failure (a real
-client asks less often). Faults: ``kill -9`` of the master, SIGSTOP of the master, ``kill -9`` of
-the controller leader and the master together. Acknowledgement modes: ``allAckInSyncStateSet=true``
-and ``inSyncReplicas=2``. A message counts as lost when it was acknowledged and is not on the master
+(or, with ``--brokers py``, Python ones) with their default periods, one producer that asks the name
+server after every failure (a real client asks less often). Faults: ``kill -9`` of the master,
+SIGSTOP of the master, ``kill -9`` of the controller leader and the master together. Acknowledgement
+modes: ``allAckInSyncStateSet=true`` and ``inSyncReplicas=2``. A message counts as lost when it was acknowledged and is not on the master
 at the end of its run. Writes that stay away longer than the limit count as the limit, shown as >60.
 Stuck are replicas that had to be restarted before they were in sync again.
 
@@ -26,7 +26,8 @@ from pathlib import Path
 from rmqha.testing.real.cluster import Cluster
 from rmqha.testing.real.controllers import ReplicaInfo
 from rmqha.testing.real.processes import WaitTimeout, wait_until
-from rmqha.testing.real.producer import Producer, missing, read_back
+from rmqha.testing.real.producer import SEND_TIMEOUT_S, Producer, missing, read_back
+from rmqha.testing.real.python import PythonBroker
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.tables import machine, markdown, number, ratio, write_json
 
@@ -57,6 +58,7 @@ def kill_leader_and_master(cluster: Cluster, info: ReplicaInfo) -> None:
     cluster.broker(info.master_id).child.kill()
 
 
+BROKERS = {"java": "brokers 5.3.3", "py": "Python brokers"}
 FAULTS: Mapping[str, Callable[[Cluster, ReplicaInfo], None]] = {
     "kill master": kill_master,
     "stop master": stop_master,
@@ -87,7 +89,7 @@ def main() -> None:
         for kind in kinds:
             outcomes.setdefault(mode, {})[kind] = _run_cluster(mode, kind, faults, options)
     print()
-    print(f"{machine()}; brokers 5.3.3, 3 replicas, {options.runs} runs each, seconds")
+    print(f"{machine()}; {BROKERS[options.brokers]}, 3 replicas, {options.runs} runs each, seconds")
     print()
     print(table(outcomes, kinds))
     if options.json:
@@ -128,14 +130,20 @@ def _run_cluster(
     outcomes = {fault: Outcome() for fault in faults}
     # Java's controllers pass over keys that they do not know.
     settings = {"activeProbeTimeoutMillis": options.probe} if options.probe else {}
-    cluster = Cluster(folder, kind, broker_settings=MODES[mode], controller_settings=settings)
+    python = options.brokers == "py"
+    cluster = Cluster(
+        folder, kind, brokers=0 if python else 3,
+        broker_settings=MODES[mode], controller_settings=settings,
+    )  # fmt: skip
+    if python:
+        cluster.brokers += [PythonBroker(cluster, at, MODES[mode]) for at in (1, 2, 3)]
     try:
         with cluster:
             cluster.start()
             # Faults in turn, so that a slow minute of the machine hits each of them.
             for run in range(options.runs):
                 for fault in faults:
-                    _run_once(cluster, fault, run, outcomes[fault])
+                    _run_once(cluster, fault, run, outcomes[fault], options.send_timeout_s)
                     last = outcomes[fault]
                     print(
                         f"{kind}, {mode}, {fault}: {_shown(last.seconds[-1])} s "
@@ -152,12 +160,14 @@ def _run_cluster(
     return outcomes
 
 
-def _run_once(cluster: Cluster, fault: str, run: int, outcome: Outcome) -> None:
+def _run_once(
+    cluster: Cluster, fault: str, run: int, outcome: Outcome, send_timeout_s: float
+) -> None:
     _heal(cluster)
     info = cluster.controllers.wait_for_master(NAME)
     old = cluster.broker(info.master_id)
     topic = f"{fault.replace(' ', '_')}_{run}"
-    with Producer(cluster.name_server.address, topic) as producer:
+    with Producer(cluster.name_server.address, topic, send_timeout_s=send_timeout_s) as producer:
         producer.wait_for_acks(WARM_UP_ACKS)
         moment = time.monotonic()
         FAULTS[fault](cluster, info)
@@ -223,10 +233,15 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench_failover", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--kinds", default="rmqha,dledger", help="rmqha, dledger, jraft")
+    parser.add_argument("--brokers", default="java", choices=BROKERS, help="java or py")
     parser.add_argument("--runs", type=int, default=5, help="of each fault, mode and kind")
     parser.add_argument("--mode", default="", help=f"one of {', '.join(MODES)} (or its start)")
     parser.add_argument("--fault", default="", help=f"one of {', '.join(FAULTS)} (or its start)")
     parser.add_argument("--probe", type=int, default=0, help="activeProbeTimeoutMillis of ours")
+    parser.add_argument(
+        "--send-timeout-s", type=float, default=SEND_TIMEOUT_S,
+        help="for how long the producer waits for a stopped master's answer",
+    )  # fmt: skip
     parser.add_argument("--folder", default=None, help="where state goes (default: temporary)")
     parser.add_argument("--keep", action="store_true", help="keep state and logs")
     parser.add_argument("--json", default="", help="write the raw figures here")

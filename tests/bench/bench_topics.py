@@ -23,9 +23,9 @@ from rmqha.testing.real import wire
 from rmqha.testing.real.cluster import FAST_BROKER, Cluster
 from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import allocate_ports, wait_until
+from rmqha.testing.real.python import PythonBroker
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.tables import machine, markdown, write_json
-from tests.interop.test_python_replica import PythonBroker
 
 NAME = "broker-a"
 KINDS = ("topic made", "topic made by a send", "topic deleted", "group made")

@@ -27,12 +27,12 @@ from rmqha.testing.real.cluster import FAST_BROKER, Cluster
 from rmqha.testing.real.java import JavaBroker
 from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import allocate_ports, tails_on_failure, wait_until
+from rmqha.testing.real.python import PythonBroker
 from tests.bench.java_mqadmin import JavaMqadmin
 from tests.bench.remap_outcome import Outcome, table
 from tests.bench.static_ledger import judge
 from tests.bench.static_load import StaticLoad
 from tests.bench.tables import machine, write_json
-from tests.interop.test_python_replica import PythonBroker
 
 TOPIC = "Remapped"
 NAMES = ("broker-a", "broker-b")

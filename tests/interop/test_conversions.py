@@ -23,9 +23,9 @@ from rmqha.testing.real.producer import (
     read_back,
     read_commit_log,
 )
+from rmqha.testing.real.python import PythonBroker
 from tests.interop import required
 from tests.interop.alone import JavaAlone, new_topic
-from tests.interop.test_python_replica import PythonBroker
 from tests.interop.test_takeover import mqadmin
 
 NAME = "broker-a"

@@ -23,9 +23,10 @@ from rmqha.testing.real.java import JavaBroker
 from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import allocate_ports, wait_until
 from rmqha.testing.real.producer import PAYLOAD, QUEUES, Producer, read_commit_log
+from rmqha.testing.real.python import PythonBroker
 from tests.interop import required
 from tests.interop.client_peer import ClientPeer, Received
-from tests.interop.test_python_replica import PythonBroker, epochs, max_offset
+from tests.interop.test_python_replica import epochs, max_offset
 
 NAME = "broker-a"
 POP_SOURCE = Path(__file__).parent / "java" / "PopPeer.java"

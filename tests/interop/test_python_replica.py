@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,32 +13,15 @@ from rmqha.testing.real import wire
 from rmqha.testing.real.cluster import FAST_BROKER, Cluster
 from rmqha.testing.real.java import JavaBroker
 from rmqha.testing.real.mqadmin import mqadmin
-from rmqha.testing.real.processes import Child, allocate_ports, wait_until
+from rmqha.testing.real.processes import wait_until
 from rmqha.testing.real.producer import Producer, assert_nothing_lost, read_commit_log
+from rmqha.testing.real.python import PythonBroker
 from tests.interop import required
 
 NAME = "broker-a"
 NOT_LEADER_FOR_QUEUE = 501
 TIMER_STEP_MS = 1_000
 """``timerPrecisionMs``."""
-
-
-class PythonBroker(JavaBroker):
-    """``bin/mqbroker`` with the very properties file that a Java broker gets."""
-
-    def __init__(self, cluster: Cluster, number: int, **settings: object) -> None:
-        super().__init__(
-            cluster.folder / f"python{number}",
-            allocate_ports(),
-            number,
-            cluster.name_server.address,
-            cluster.controllers.address_list,
-            broker_name=cluster.broker_name,
-            settings={**FAST_BROKER, **settings},
-        )
-        config = self.home / "broker.properties"
-        command = [sys.executable, "-m", "rmqha.cli.mqbroker", "-c", str(config)]
-        self.child = Child(f"python{number}", command, self.home / "out.log")
 
 
 @pytest.fixture(scope="module")

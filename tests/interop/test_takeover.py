@@ -15,8 +15,8 @@ from rmqha.testing.real.cluster import FAST_CONTROLLER, Cluster
 from rmqha.testing.real.controllers import Controllers, ReplicaInfo
 from rmqha.testing.real.processes import assert_holds, wait_until
 from rmqha.testing.real.producer import Producer, assert_nothing_lost
+from rmqha.testing.real.python import PythonBroker
 from tests.interop import required
-from tests.interop.test_python_replica import PythonBroker
 
 NAME = "broker-a"
 QUIET_S = 8.0

@@ -52,6 +52,7 @@ class Producer:
         broker_name: str = "broker-a",
         *,
         pause_s: float = 0.001,
+        send_timeout_s: float = SEND_TIMEOUT_S,
     ) -> None:
         self.topic = topic
         self.acked: list[Acked] = []
@@ -59,6 +60,7 @@ class Producer:
         self.unclear = 0
         self._broker_name = broker_name
         self._pause_s = pause_s
+        self._send_timeout_s = send_timeout_s
         self._name_server = wire.Connection(name_server, ROUTE_TIMEOUT_S)
         self._broker: wire.Connection | None = None
         self._stopping = threading.Event()
@@ -145,7 +147,7 @@ class Producer:
             body,
             keys=f"{self.topic}{number}",
             default_queues=QUEUES,
-            timeout_s=SEND_TIMEOUT_S,
+            timeout_s=self._send_timeout_s,
         )
         if answer.code == wire.SUCCESS:
             offset = int(answer.ext["queueOffset"])
