@@ -4,9 +4,10 @@ Question: seconds from the fault until a message sent after it is acknowledged. 
 (or, with ``--brokers py``, Python ones) with their default periods, one producer that asks the name
 server after every failure (a real client asks less often). Faults: ``kill -9`` of the master,
 SIGSTOP of the master, ``kill -9`` of the controller leader and the master together. Acknowledgement
-modes: ``allAckInSyncStateSet=true`` and ``inSyncReplicas=2``. A message counts as lost when it was acknowledged and is not on the master
-at the end of its run. Writes that stay away longer than the limit count as the limit, shown as >60.
-Stuck are replicas that had to be restarted before they were in sync again.
+modes: ``allAckInSyncStateSet=true`` and ``inSyncReplicas=2``. A message counts as lost when it was
+acknowledged and is not on the master at the end of its run. Writes that stay away longer than the
+limit count as the limit, shown as >60. Stuck are replicas that had to be restarted before they were
+in sync again.
 
 Recipe: ``.venv/bin/python -m tests.bench.bench_failover --runs 5 --json figures.json``
 (``--kinds rmqha,dledger``). Noise: five to seven JVMs share the cores with the producer.

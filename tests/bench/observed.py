@@ -101,6 +101,14 @@ class Observer:
         """One figure of one process."""
         return self.series.setdefault((name, what), Series())
 
+    def forget(self, name: str) -> None:
+        """The process is about to be ended on purpose."""
+        self._processes.pop(name, None)
+
+    def follow(self, name: str, pid: int) -> None:
+        """It is back, as another process: its figures go on in the same series."""
+        self._processes[name] = psutil.Process(pid)
+
     def changes(self, begin: float, end: float) -> list[str]:
         """Who came to rule in an interval, each time that it changed; a silence is no change."""
         known = [said for at, said in self.rulers if at < begin][-1:]
@@ -119,8 +127,8 @@ class Observer:
             self._stopping.wait(period_s)
 
     def _look_at_processes(self) -> None:
-        for name, process in self._processes.items():
-            if name in self.ended:
+        for name, process in [*self._processes.items()]:
+            if name in self.ended or self._processes.get(name) is not process:
                 continue
             try:
                 memory, cpu = process.memory_info(), process.cpu_times()
@@ -130,7 +138,8 @@ class Observer:
                 self.of(name, DESCRIPTORS).add(process.num_fds())
                 self.of(name, CPU_S).add(cpu.user + cpu.system)
             except psutil.Error:
-                self.ended[name] = time.monotonic()
+                if self._processes.get(name) is process:
+                    self.ended[name] = time.monotonic()
 
     def _look_at_files(self) -> None:
         for name, folder in self._folders.items():

@@ -72,7 +72,7 @@ def judge(
              f"{len(changes)}{': ' if changes else ''}{'; '.join(changes[:3])}",
              not changes and bool(seen.rulers)),
         *(_latency(kind, spans, account) for kind in KINDS),
-        *_resources(spans, seen),
+        *resources(spans, seen),
     ]  # fmt: skip
 
 
@@ -91,9 +91,10 @@ def _latency(kind: str, spans: Spans, account: Account) -> Goal:
     return Goal(f"p99 of {kind}", f"{SLOWER_MAX:.0f} times that of idle", found, is_met)
 
 
-def _resources(spans: Spans, seen: Observer) -> list[Goal]:
+def resources(spans: Spans, seen: Observer, memory_mib_max: float = MEMORY_MIB_MAX) -> list[Goal]:
+    """Memory, descriptors and files of every process, against the idle time before."""
     names = sorted({name for name, _ in seen.series})
-    limits = {MEMORY: MEMORY_MIB_MAX, DESCRIPTORS: DESCRIPTORS_MAX, FILES: None}
+    limits = {MEMORY: memory_mib_max, DESCRIPTORS: DESCRIPTORS_MAX, FILES: None}
     is_long = spans.end - spans.begin >= GROWTH_JUDGED_FROM_S
     found = []
     for what, limit in limits.items():
@@ -115,7 +116,7 @@ def _resources(spans: Spans, seen: Observer) -> list[Goal]:
                 worst = f"{name}: {number(before)}, at most {number(peak)}, at last {number(last)}"
         bad = "".join(f"; {word} {', '.join(who)}" for word, who in
                       (("growing:", growing), ("over:", over)) if who)  # fmt: skip
-        wanted = {MEMORY: f"at most {MEMORY_MIB_MAX:.0f} MiB more, no growth",
+        wanted = {MEMORY: f"at most {memory_mib_max:.0f} MiB more, no growth",
                   DESCRIPTORS: f"at most {DESCRIPTORS_MAX}, no growth",
                   FILES: "no growth"}[what]  # fmt: skip
         title = {MEMORY: "memory, MiB", DESCRIPTORS: "descriptors", FILES: "files but the log's"}
