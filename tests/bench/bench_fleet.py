@@ -7,7 +7,8 @@ has another master.
 
 Recipe: ``bin/bench fleet --sets 10000 --deaths 1000``. Controllers, and the processes that play the
 brokers, share this machine's cores: the fleet's own share is stated. Where the hard limit of
-descriptors is too low, brokers share connections. They come from 127.0.1.1 and following.
+descriptors is too low, brokers share connections. They come from 127.0.1.1 and following. With ``--nodes 1`` two
+cores carry three times as many beats: a controller's share does not depend on how many there are.
 """
 
 from __future__ import annotations
@@ -197,12 +198,12 @@ def _controllers(trio: Group) -> tuple[Node, list[int]]:
 
 
 async def play(
-    folder: Path, sets: int, shared: int, deaths: int, seconds: float, beat_s: float
+    folder: Path, nodes: int, sets: int, shared: int, deaths: int, seconds: float, beat_s: float
 ) -> Measured:
     """One group, one fleet."""
     found = Measured(sets, shared)
     server, address = await sink()
-    with group(folder) as trio:
+    with group(folder, nodes) as trio:
         leader, pids = _controllers(trio)
         found.empty_mib = Usage(pids).mib()
         found.idle_ms = await honest_alone(leader.address, address, seconds / 4)
@@ -245,6 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Play the runs, print a table of each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sets", default="10000", help="broker sets, several runs with commas")
+    parser.add_argument("--nodes", type=int, default=3, help="controllers; each hears every beat")
     parser.add_argument("--deaths", type=int, default=1000, help="masters that die at once")
     parser.add_argument("--seconds", type=float, default=30.0, help="of steady beats")
     parser.add_argument("--beat-s", type=float, default=1.0, help="between beats of a broker")
@@ -257,7 +259,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with tempfile.TemporaryDirectory() as folder:
             deaths = min(asked.deaths, sets)
             shared = brokers_a_connection(sets)
-            played = play(Path(folder), sets, shared, deaths, asked.seconds, asked.beat_s)
+            played = play(
+                Path(folder), asked.nodes, sets, shared, deaths, asked.seconds, asked.beat_s
+            )
             all_found.append(asyncio.run(played))
     columns = [one.rows() for one in all_found]
     lines = [
