@@ -32,6 +32,7 @@ WORDS_MIN = 3
 CALLED_BY_LIBRARIES = {
     "asyncio.BaseEventLoop", "asyncio.BufferedProtocol", "asyncio.Protocol", "asyncio.Transport",
     "DataSource", "DataSourceReader", "DataSourceStreamReader", "SupportsTriggerAvailableNow",
+    "click.Group",
 }  # fmt: skip
 """Classes whose methods a library calls by name."""
 CALLING_DECORATORS = {"command", "fixture", "hookimpl", "group"}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from enum import Enum
-
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from rmqha.admin.report import Report, Table
 from rmqha.remoting import fastjson
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
 
 
 class Style(Enum):
@@ -37,6 +39,9 @@ def print_report(report: Report, style: Style, console: Console) -> None:
 
 
 def _rich(table: Table) -> RichTable:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
     rich = RichTable(title=Text(table.title), title_justify="left")
     for column in table.columns:
         # An id that is cut off with an ellipsis cannot be copied.
@@ -48,6 +53,8 @@ def _rich(table: Table) -> RichTable:
 
 def _cell(value: object) -> Text:
     """Text, never markup: a broker may be called ``[red]``."""
+    from rich.text import Text
+
     if value is None or value == "":
         return Text("-", style="dim")
     if isinstance(value, bool):

@@ -15,6 +15,7 @@ from rmqha.chaos.aio.nodes import Kinds
 from rmqha.chaos.outcome import Cell
 from rmqha.chaos.report import markdown, page, to_json
 from rmqha.chaos.scenarios import ARTICLE, BY_NAME, Scenario
+from rmqha.cli.version import version_option
 from rmqha.testing.client import NotYet
 
 MODULE = "rmqha.cli.chaos"
@@ -54,6 +55,7 @@ def _scenarios(names: tuple[str, ...], *, matrix: bool, tour: bool) -> dict[str,
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@version_option("rmqha chaos")
 @click.argument("scenario", nargs=-1)
 @click.option("--matrix", is_flag=True, help="The twelve scenarios of the article.")
 @click.option(

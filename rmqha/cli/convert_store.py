@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import orjson
-from rich.console import Console
-from rich.table import Table
 
 from rmqha.base.errors import RmqhaError
-from rmqha.cli.store_conversion import FILE_SIZE, Outcome, Wanted, convert
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from rmqha.cli.store_conversion import Outcome
+
+FILE_SIZE = 1 << 30
 WIDE_COLUMNS = 120
 """Room for a digest, where nobody says how wide the output is."""
 _ROWS = ("File", "Up to", "Messages", "SHA-256")
 
 
 def _show(outcome: Outcome, console: Console) -> None:
+    from rich.table import Table
+
     files = outcome.files
     messages = sum(one.messages for one in files)
     if outcome.last_index is not None:
@@ -68,6 +74,11 @@ def convert_store(
     as_json: bool,
 ) -> None:
     """Make a store of DLedger mode, or of masters and slaves, one of controller mode."""
+    # The other commands of mqadmin do not wait for what only this one needs.
+    from rich.console import Console
+
+    from rmqha.cli.store_conversion import Wanted, convert
+
     try:
         outcome = convert(store, output, file_size, Wanted(first_index, through_end))
     except RmqhaError as error:

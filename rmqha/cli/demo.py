@@ -22,11 +22,13 @@ from rmqha.cli.demo_cluster import AgentCluster, DemoCluster, JavaCluster, java_
 from rmqha.cli.demo_python import PythonDemo
 from rmqha.cli.demo_show import console, show_state, show_timeline, step
 from rmqha.cli.demo_timeline import Timeline
+from rmqha.cli.version import version_option
 
 WRITES_BACK_TIMEOUT_S = 60.0
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@version_option("rmqha-demo")
 @click.option("--once", is_flag=True, help="One round, then stop everything and exit 0.")
 @click.option(
     "--brokers",

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rmqha.cli.explore_walk import explore, limited
+from rmqha.cli.version import version_option
 from rmqha.sim.explore.bounds import Bounds
 from rmqha.sim.explore.group import Group
 from rmqha.sim.explore.prefix import STARTS
@@ -28,6 +29,7 @@ def _counts(command: click.Command) -> click.Command:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@version_option("rmqha explore")
 @click.option("--nodes", default=3, show_default=True, help="Members of the group.")
 @click.option("--elections", default=1, show_default=True, help="How many timeouts pass at most.")
 @click.option("--start", type=click.Choice(sorted(STARTS)), default="fresh", show_default=True)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from rmqha.cli.explore_walk import explore, limited
+from rmqha.cli.version import version_option
 from rmqha.sim.explore.broker_set import Move, Scene
 from rmqha.sim.explore.replicas import STARTS, Replicas
 from rmqha.sim.explore.walk import Limits, State, Violation
@@ -28,6 +29,7 @@ WORDS = {
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@version_option("rmqha explore-replicas")
 @click.option("--replicas", default=3, show_default=True, help="Members of the set.")
 @click.option("--puts", default=1, show_default=True, help="How many records at most.")
 @click.option("--elections", default=1, show_default=True, help="How many elections at most.")

@@ -12,10 +12,9 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-import yaml
-from rich.console import Console
 
 from rmqha.admin.commands import ALL
 from rmqha.admin.render import Style, print_report
@@ -24,6 +23,7 @@ from rmqha.admin.spec import CommandSpec, Here
 from rmqha.auth.signature import Credentials
 from rmqha.base.errors import ConfigInvalid, DiskFailed, RmqhaError
 from rmqha.cli.convert_store import convert_store
+from rmqha.cli.version import version_option
 from rmqha.client.aio.exchanges import ExchangeClient
 from rmqha.client.exchange import Exchange, Unreachable
 from rmqha.remoting.aio.client import RemotingClient
@@ -33,6 +33,9 @@ from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXIT_REFUSED = 1
 EXIT_UNREACHABLE = 3
@@ -46,6 +49,8 @@ _CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 
 def _console() -> Console:
+    from rich.console import Console
+
     return Console(file=sys.stdout, width=None if sys.stdout.isatty() else FILE_COLUMNS)
 
 
@@ -163,6 +168,8 @@ def read_credentials() -> Credentials | None:
     named, home = os.environ.get(TOOLS_FILE), os.environ.get("ROCKETMQ_HOME")
     if not named and not home:
         return None
+    import yaml
+
     path = Path(named) if named else Path(home or "") / "conf" / "tools.yml"
     try:
         found = yaml.safe_load(path.read_text())
@@ -250,25 +257,27 @@ def _prepare(context: click.Context, use_tls: bool, tls_config: str | None) -> N
     context.obj = client_tls(use_tls, tls_config)
 
 
-main = click.Group(
-    "mqadmin",
-    callback=_prepare,
-    params=[
-        click.Option(
-            ["--tls", "use_tls"],
-            is_flag=True,
-            envvar="RMQHA_TLS",
-            help="Speak TLS; nobody's certificate is checked.",
-        ),
-        click.Option(
-            ["--tlsConfig", "tls_config"],
-            envvar="RMQHA_TLS_CONFIG",
-            help="Speak TLS as this tls.properties says (its tls.client keys).",
-        ),
-    ],
-    commands=[*(_command(spec) for spec in ALL), convert_store],
-    help="Look after RocketMQ clusters, of rmqha or of Apache RocketMQ.",
-    context_settings=_CONTEXT,
+main = version_option("mqadmin")(
+    click.Group(
+        "mqadmin",
+        callback=_prepare,
+        params=[
+            click.Option(
+                ["--tls", "use_tls"],
+                is_flag=True,
+                envvar="RMQHA_TLS",
+                help="Speak TLS; nobody's certificate is checked.",
+            ),
+            click.Option(
+                ["--tlsConfig", "tls_config"],
+                envvar="RMQHA_TLS_CONFIG",
+                help="Speak TLS as this tls.properties says (its tls.client keys).",
+            ),
+        ],
+        commands=[*(_command(spec) for spec in ALL), convert_store],
+        help="Look after RocketMQ clusters, of rmqha or of Apache RocketMQ.",
+        context_settings=_CONTEXT,
+    )
 )
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ from rmqha.cli.reload import Part, Reloader
 from rmqha.cli.stall_watch import WatchProcess
 from rmqha.cli.status_page import Page, nothing, start_status_page
 from rmqha.cli.tls import DoorWatch, load_tls, rejected_collector, tls_collector, tls_values
+from rmqha.cli.version import version_option
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import SystemDiskUse, lock_first_byte
 from rmqha.runtime.aio.loop import run
@@ -57,6 +58,7 @@ PROBE_ADDRESS = ("192.0.2.1", 9)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@version_option("mqbroker")
 @click.option("-c", "--configFile", "config_file", help="Java properties file of the broker.")
 @click.option("-n", "--namesrvAddr", "namesrv", help="Name servers, ';' between them.")
 @click.option("-p", "--printConfigItem", "print_all", is_flag=True, help="Print all config items.")

@@ -34,6 +34,7 @@ from rmqha.cli.process import (
 from rmqha.cli.reload import Part, Reloader
 from rmqha.cli.status_page import Page, nothing, start_status_page
 from rmqha.cli.tls import DoorWatch, load_tls, rejected_collector, tls_collector
+from rmqha.cli.version import version_option
 from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.settings import ALIASES, MUTABLE, ControllerConfig, load_config
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
@@ -56,6 +57,7 @@ IMPORTANT = (
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@version_option("mqcontroller")
 @click.option("-c", "--configFile", "config_file", help="Java properties file of the controller.")
 @click.option("-p", "--printConfigItem", "print_all", is_flag=True, help="Print all config items.")
 @click.option(

@@ -18,6 +18,7 @@ import click
 from rmqha.base.errors import ConfigInvalid
 from rmqha.cli.doctor_check import OPTIONS, check
 from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED, complain
+from rmqha.cli.version import version_option
 from rmqha.doctor import others, stores
 from rmqha.doctor.kinds import Kind, kind_of
 from rmqha.doctor.stores import Row
@@ -30,6 +31,7 @@ LIMIT = 100
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@version_option("mqdoctor")
 def main() -> None:
     """Look at brokers and controllers from outside."""
 

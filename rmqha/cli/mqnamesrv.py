@@ -34,6 +34,7 @@ from rmqha.cli.process import (
 from rmqha.cli.reload import Part, Reloader
 from rmqha.cli.status_page import Page, nothing, start_status_page
 from rmqha.cli.tls import DoorWatch, load_tls, rejected_collector, tls_collector
+from rmqha.cli.version import version_option
 from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.settings import ALIASES, ControllerConfig
 from rmqha.controller.settings import DEFAULTS as CONTROLLER_DEFAULTS
@@ -68,6 +69,7 @@ class Configs(Struct, frozen=True):
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@version_option("mqnamesrv")
 @click.option("-c", "--configFile", "config_file", help="Name server config properties file.")
 @click.option("-p", "--printConfigItem", "print_all", is_flag=True, help="Print all config items.")
 @click.option("-n", "--namesrvAddr", "namesrv", help="Accepted as in Java, without effect.")

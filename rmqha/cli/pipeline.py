@@ -18,12 +18,14 @@ from rmqha.cli.pipeline_failover import failover_command
 from rmqha.cli.pipeline_history import history_check_command
 from rmqha.cli.pipeline_lag import lag_command
 from rmqha.cli.pipeline_package import java_home_command, package_command
+from rmqha.cli.version import version_option
 from rmqha.pipeline import session
 from rmqha.pipeline.commitlog.store_folder import open_store
 from rmqha.pipeline.jobs import audit, export
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@version_option("rmqha pipeline")
 def main() -> None:
     """Spark jobs over RocketMQ stores."""
 

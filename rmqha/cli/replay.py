@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from rmqha.broker.membership.traced import LEASE_KIND, REPLICAS_KIND
+from rmqha.cli.version import version_option
 from rmqha.controller.traced import CONTROLLER_KIND
 from rmqha.ha.traced import HA_KIND
 from rmqha.runtime.trace import Replayed, TraceUnreadable, read_records, replay
@@ -20,6 +21,7 @@ EXIT_UNREADABLE = 2
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@version_option("rmqha replay")
 @click.argument("trace", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def main(trace: Path) -> None:
     """Play TRACE (see traceFile) and compare what follows from each event.

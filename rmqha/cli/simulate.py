@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from rmqha.cli.version import version_option
 from rmqha.sim.batch import Played, Run, Totals, play_batch
 from rmqha.sim.coverage import missing
 from rmqha.sim.java_peer import run_java_peer_seed
@@ -37,6 +38,7 @@ WANTED: dict[Run, tuple[str, ...]] = {
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@version_option("rmqha simulate")
 @click.argument("seed", type=int)
 @click.option(
     "--count",

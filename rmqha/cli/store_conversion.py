@@ -32,7 +32,6 @@ from rmqha.store.segments import file_name, floor, joined, starts_of
 
 EPOCHS = format_epochs([EpochEntry(0, 0)])
 UNFINISHED = ".unfinished"
-FILE_SIZE = 1 << 30
 FLUSH_BYTES = 4 << 20
 _COMMITTED = "committedIndex"
 
