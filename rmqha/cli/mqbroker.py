@@ -23,7 +23,7 @@ from rmqha.base.errors import (
 )
 from rmqha.broker.admin.config_changes import LIVE
 from rmqha.broker.aio.replica import BrokerReplica
-from rmqha.broker.common.settings import IMPORTANT, BrokerConfig, load_config
+from rmqha.broker.common.settings import IMPORTANT, SETTINGS, BrokerConfig, load_config
 from rmqha.cli import prometheus
 from rmqha.cli.process import (
     EXIT_STORE,
@@ -36,7 +36,7 @@ from rmqha.cli.process import (
     make_room,
     prepare_machine,
     print_config,
-    read_properties,
+    read_settings,
     settle_memory,
 )
 from rmqha.cli.reload import Part, Reloader
@@ -79,12 +79,12 @@ def main(
 
 
 def read_config(path: str | None, namesrv: str | None) -> BrokerConfig:
-    """Read the file given with ``-c``; ``-n`` replaces its namesrvAddr.
+    """Read the file given with ``-c``, and the environment; ``-n`` replaces the namesrvAddr.
 
     Raises:
         ConfigInvalid: no file, an unreadable one, or one whose content cannot be used.
     """
-    properties = read_properties(path, "controllerAddr")
+    properties = read_settings(path, "controllerAddr", SETTINGS)
     servers = namesrv or os.environ.get("NAMESRV_ADDR", "")
     if namesrv is not None or (servers and not properties.get("namesrvAddr")):
         properties["namesrvAddr"] = servers
@@ -96,7 +96,7 @@ def read_config(path: str | None, namesrv: str | None) -> BrokerConfig:
             user_home=os.path.expanduser("~"),
         )
     except ConfigInvalid as error:
-        raise ConfigInvalid(f"{path}: {error}") from error
+        raise ConfigInvalid(f"{path or 'environment'}: {error}") from error
 
 
 def local_address() -> str:

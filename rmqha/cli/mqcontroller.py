@@ -28,7 +28,7 @@ from rmqha.cli.process import (
     make_room,
     prepare_machine,
     print_config,
-    read_properties,
+    read_settings,
     settle_memory,
 )
 from rmqha.cli.reload import Part, Reloader
@@ -36,7 +36,8 @@ from rmqha.cli.status_page import Page, nothing, start_status_page
 from rmqha.cli.tls import DoorWatch, load_tls, rejected_collector, tls_collector
 from rmqha.cli.version import version_option
 from rmqha.controller.aio.service import ControllerService
-from rmqha.controller.settings import ALIASES, MUTABLE, ControllerConfig, load_config
+from rmqha.controller.pods import named_by_pod
+from rmqha.controller.settings import ALIASES, DEFAULTS, MUTABLE, ControllerConfig, load_config
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.loop import run
@@ -78,12 +79,12 @@ def main(
 
 
 def read_config(path: str | None) -> ControllerConfig:
-    """Read the file given with ``-c``.
+    """Read the file given with ``-c``, and the environment, which counts more.
 
     Raises:
         ConfigInvalid: no file, an unreadable one, or one whose content cannot be used.
     """
-    properties = read_properties(path, "controllerDLegerPeers")
+    properties = named_by_pod(read_settings(path, "controllerDLegerPeers", DEFAULTS), os.environ)
     try:
         config = load_config(
             properties,
@@ -91,8 +92,9 @@ def read_config(path: str | None) -> ControllerConfig:
             user_home=os.path.expanduser("~"),
         )
     except ConfigInvalid as error:
-        raise ConfigInvalid(f"{path}: {error}") from error
-    print(f"load config properties file OK, {path}", flush=True)
+        raise ConfigInvalid(f"{path or 'environment'}: {error}") from error
+    if path is not None:
+        print(f"load config properties file OK, {path}", flush=True)
     return config
 
 

@@ -28,7 +28,7 @@ from rmqha.cli.process import (
     make_room,
     prepare_machine,
     print_config,
-    read_properties,
+    read_settings,
     settle_memory,
 )
 from rmqha.cli.reload import Part, Reloader
@@ -36,11 +36,13 @@ from rmqha.cli.status_page import Page, nothing, start_status_page
 from rmqha.cli.tls import DoorWatch, load_tls, rejected_collector, tls_collector
 from rmqha.cli.version import version_option
 from rmqha.controller.aio.service import ControllerService
+from rmqha.controller.pods import named_by_pod
 from rmqha.controller.settings import ALIASES, ControllerConfig
 from rmqha.controller.settings import DEFAULTS as CONTROLLER_DEFAULTS
 from rmqha.controller.settings import MUTABLE as CONTROLLER_MUTABLE
 from rmqha.controller.settings import load_config as load_controller_config
 from rmqha.namesrv.aio.service import NameServer
+from rmqha.namesrv.settings import DEFAULTS as NAMESRV_DEFAULTS
 from rmqha.namesrv.settings import MUTABLE, NamesrvConfig, load_config
 from rmqha.runtime.aio.clock import SystemClock, SystemRng
 from rmqha.runtime.aio.disk import lock_directory
@@ -87,13 +89,14 @@ def main(config_file: str | None, print_all: bool, namesrv: str | None) -> None:
 
 
 def read_configs(path: str | None) -> Configs:
-    """Read the file given with ``-c``; without one everything has Java's default.
+    """Read the file given with ``-c``, and the environment; all else has Java's default.
 
     Raises:
         ConfigInvalid: an unreadable file, or one whose content cannot be used.
     """
     home, user_home = os.environ.get("ROCKETMQ_HOME", ""), os.path.expanduser("~")
-    properties = {} if path is None else read_properties(path, "")
+    known = {**NAMESRV_DEFAULTS, **CONTROLLER_DEFAULTS}
+    properties = named_by_pod(read_settings(path, "", known), os.environ)
     controller = None
     try:
         namesrv = load_config(

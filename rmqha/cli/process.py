@@ -14,7 +14,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -31,6 +31,7 @@ from rmqha.base.errors import (
 from rmqha.remoting.settings import CONNECTIONS_MAX
 from rmqha.runtime.aio import descriptors
 from rmqha.runtime.aio.supervisor import Supervisor
+from rmqha.runtime.environment import overlaid, settings_of
 from rmqha.runtime.exposure import open_doors
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.properties import decode_properties, parse_properties
@@ -169,6 +170,22 @@ def read_properties(path: str | None, needed: str) -> dict[str, str]:
         raise ConfigInvalid(f"cannot read {path}: {error}") from error
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{path}: {error}") from error
+
+
+def read_settings(path: str | None, needed: str, known: Collection[str]) -> dict[str, str]:
+    """Read the file given with ``-c``, and over it the settings of the environment.
+
+    Args:
+        path: of the file; not needed where the environment has ``needed``.
+        needed: a key that there must be; empty when all have defaults.
+        known: the names of settings.
+
+    Raises:
+        ConfigInvalid: as `read_properties` does.
+    """
+    over = settings_of(os.environ, known)
+    without_file = path is None and (not needed or needed in over)
+    return overlaid({} if without_file else read_properties(path, needed), over)
 
 
 def make_room(log: Logger, wanted: int, *, ports: int = 1, of_store: bool = False) -> int:

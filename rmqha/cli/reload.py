@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.cli.process import read_properties
+from rmqha.runtime.environment import overlaid, settings_of
 from rmqha.runtime.logs import LEVELS, Logger, set_level
 from rmqha.runtime.reload import compare
 
@@ -54,6 +56,8 @@ class Reloader:
 
     def _read(self) -> dict[str, str]:
         found = read_properties(self._path, "")
+        known = {key for part in self._parts for key in part.values}
+        found = overlaid(found, settings_of(os.environ, known))
         return {self._aliases.get(key, key): value.strip() for key, value in found.items()}
 
     def reload(self) -> None:

@@ -161,6 +161,8 @@ READ_ELSEWHERE = frozenset(
     }
 )  # fmt: skip
 """Keys of the store and of replication without a default here."""
+SETTINGS = READ_ELSEWHERE.union(DEFAULTS)
+"""Every key that has an effect."""
 
 MARGIN_PERCENT_MAX = 90
 REGISTER_PERIOD_MS_MIN, REGISTER_PERIOD_MS_MAX = 10_000, 60_000
