@@ -13,6 +13,7 @@ from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.base.ids import MASTER_ID
 from rmqha.broker.admin.aio.admin_requests import AdminProcessor
 from rmqha.broker.admin.aio.config_text import ConfigText
+from rmqha.broker.admin.aio.figure_requests import FigureProcessor
 from rmqha.broker.aio.doors import Doors
 from rmqha.broker.aio.router import Router
 from rmqha.broker.common.aio.answers import Answers
@@ -312,6 +313,7 @@ class BrokerReplica:
             self._log,
             self._send.send_all,
             config,
+            FigureProcessor(self).handlers(),
             accounts,
             ReplicationProcessor(self).handlers(),
             TopicProcessor(self, self._registration.told).handlers(),

@@ -1,7 +1,7 @@
 """How much was written and read: totals, rates, and what mqadmin prints of them.
 
 A rate is what was counted between now and some samples ago; samples are taken every ten seconds by
-whoever owns the clock.
+whoever owns the clock. What belongs to one topic or group is a tally (``tallies.py``).
 
 Source: StoreStatsService and BrokerStatsManager of RocketMQ 5.1.1 to 5.5.
 """
@@ -12,12 +12,15 @@ from collections import deque
 from typing import NamedTuple
 
 from rmqha.broker.common.latencies import Latencies
+from rmqha.broker.common.tallies import DAY, MINUTE, Samples, Tally, Window
 
 SHORT, MEDIUM, LONG = 1, 6, 60
 """Samples that a rate looks back: 10 s, a minute, ten minutes."""
 
-TOPIC_PUT, GROUP_GET = "TOPIC_PUT", "GROUP_GET"
+TOPIC_PUT, GROUP_GET, SENT_BACK = "TOPIC_PUT", "GROUP_GET", "SENT_BACK"
+BROKER_PUT, BROKER_GET = "BROKER_PUT", "BROKER_GET"
 Name = tuple[str, str, str]
+"""What is counted, and the topic and the group of it, if it is of one."""
 
 
 class Totals(NamedTuple):
@@ -65,10 +68,12 @@ class Statistics:
     def __init__(self, names_max: int) -> None:
         self._max = names_max
         # Plain numbers: a message or two of every send and pull counts here.
-        self._put = self._put_bytes = self._got = self._got_bytes = self._hits = self._misses = 0
+        self._misses = 0
         self._samples: deque[tuple[int, Totals]] = deque(maxlen=LONG + 1)
-        self._counts: dict[Name, int] = {}
-        self._count_samples: deque[tuple[int, dict[Name, int]]] = deque(maxlen=MEDIUM + 1)
+        self._marks = Samples()
+        self._put, self._got = Tally(), Tally()
+        self._whole = {BROKER_PUT: self._put, BROKER_GET: self._got}
+        self._tallies: dict[Name, Tally] = {}
         self._day: int | None = None
         self.puts = Latencies()
         self.puts_failed = self.slowest_read_ms = self.timers_in = self.timers_out = 0
@@ -79,22 +84,29 @@ class Statistics:
     def totals(self) -> Totals:
         """Everything counted since the start."""
         return Totals(
-            self._put, self._put_bytes, self._got, self._got_bytes, self._hits, self._misses,
-            self.timers_in, self.timers_out,
+            self._put.messages, self._put.size, self._got.messages, self._got.size,
+            self._got.calls, self._misses, self.timers_in, self.timers_out,
         )  # fmt: skip
 
     def put(self, topic: str, count: int, size: int) -> None:
         """Messages were written."""
-        self._put += count
-        self._put_bytes += size
-        self._count((TOPIC_PUT, topic, ""), count)
+        whole = self._put
+        whole.messages += count
+        whole.size += size
+        whole.calls += 1
+        self._count((TOPIC_PUT, topic, ""), count, size)
 
     def got(self, topic: str, group: str, count: int, size: int) -> None:
         """Messages were given to a consumer."""
-        self._got += count
-        self._got_bytes += size
-        self._hits += 1
-        self._count((GROUP_GET, topic, group), count)
+        whole = self._got
+        whole.messages += count
+        whole.size += size
+        whole.calls += 1
+        self._count((GROUP_GET, topic, group), count, size)
+
+    def sent_back(self, topic: str, group: str, size: int) -> None:
+        """A consumer gave a message back, to get it once more."""
+        self._count((SENT_BACK, topic, group), 1, size)
 
     def read_took(self, ms: int) -> None:
         """A pull has looked for so long."""
@@ -105,18 +117,33 @@ class Statistics:
         """A pull found nothing."""
         self._misses += 1
 
-    def _count(self, name: Name, count: int) -> None:
-        if name in self._counts or len(self._counts) < self._max:
-            self._counts[name] = self._counts.get(name, 0) + count
+    def _count(self, name: Name, count: int, size: int) -> None:
+        tally = self._tallies.get(name)
+        if tally is None:
+            if len(self._tallies) >= self._max:
+                return
+            tally = self._tallies[name] = self._marks.tally()
+        tally.messages += count
+        tally.size += size
+        tally.calls += 1
+
+    def forget(self, topic: str) -> None:
+        """A topic was deleted: one of its name begins anew."""
+        for name in [name for name in self._tallies if name[1] == topic]:
+            del self._tallies[name]
 
     def written(self) -> dict[str, int]:
-        """Messages by topic; one that nothing comes to for a minute begins anew."""
-        return {topic: n for (kind, topic, _), n in self._counts.items() if kind == TOPIC_PUT}
+        """Messages by topic; one that nothing comes to for a day begins anew, or for a minute
+        where there is no room for others."""
+        return {
+            topic: tally.messages for (kind, topic, _), tally in self._tallies.items()
+            if kind == TOPIC_PUT
+        }  # fmt: skip
 
     def read(self) -> dict[tuple[str, str], int]:
         """Messages by topic and group, as :meth:`written`."""
         return {
-            (topic, group): n for (kind, topic, group), n in self._counts.items()
+            (topic, group): tally.messages for (kind, topic, group), tally in self._tallies.items()
             if kind == GROUP_GET
         }  # fmt: skip
 
@@ -130,14 +157,18 @@ class Statistics:
             self.yesterday_morning = self.today_morning
             self.today_morning = self.totals if self._day is not None else Totals()
             self._day = day
-        self.puts.sample(now_ms, self._put)
+        self.puts.sample(now_ms, self._put.messages)
         self._samples.append((now_ms, self.totals))
-        self._count_samples.append((now_ms, dict(self._counts)))
-        if len(self._count_samples) > MEDIUM:
-            before = self._count_samples[0][1]
-            for name in [n for n, count in self._counts.items() if before.get(n) == count]:
-                # Nothing for a minute: its rate is 0 without being counted.
-                del self._counts[name]
+        if self._marks.take(now_ms, [*self._whole.values(), *self._tallies.values()]):
+            self._drop(DAY)
+        if len(self._tallies) >= self._max:
+            self._drop(MINUTE)
+
+    def _drop(self, window: int) -> None:
+        """Forget the names that nothing came to for so long: their rates are 0 without them."""
+        silent = self._marks.is_silent
+        for name in [name for name, tally in self._tallies.items() if silent(tally, window)]:
+            del self._tallies[name]
 
     def rate(self, member: str, back: int) -> float:
         """Per second, of one member of the totals, over the last ``back`` samples."""
@@ -153,18 +184,31 @@ class Statistics:
         return " ".join(str(self.rate(member, back)) for back in (SHORT, MEDIUM, LONG))
 
     def topic_put_tps(self, topic: str) -> float:
-        """Messages per second written to a topic."""
+        """Messages per second written to a topic, in a minute."""
         return self._name_rate((TOPIC_PUT, topic, ""))
 
     def group_get_tps(self, topic: str, group: str) -> float:
-        """Messages per second of a topic given to a group."""
+        """Messages per second of a topic given to a group, in a minute."""
         return self._name_rate((GROUP_GET, topic, group))
 
     def _name_rate(self, name: Name) -> float:
-        if len(self._count_samples) < 2:
+        tally = self._tallies.get(name)
+        if tally is None:
             return 0.0
-        (since_ms, first), (at_ms, last) = self._count_samples[0], self._count_samples[-1]
-        return _rate(max(0, last.get(name, 0) - first.get(name, 0)), at_ms - since_ms)
+        return round(self._marks.look(tally, MINUTE, "messages").rate, 2)
+
+    def window(self, name: Name, window: int, member: str) -> Window | None:
+        """What was counted of a name, or of the whole broker, in a minute, an hour or a day.
+
+        Args:
+            window: one of ``MINUTE``, ``HOUR`` and ``DAY``.
+            member: ``messages`` or ``size``.
+
+        Returns:
+            None when nothing was counted of it.
+        """
+        tally = self._whole.get(name[0]) or self._tallies.get(name)
+        return None if tally is None else self._marks.look(tally, window, member)
 
 
 def _rate(count: int, ms: int) -> float:

@@ -70,6 +70,10 @@ class Memberships:
         """A group's member on a connection."""
         return self._groups.get(group, {}).get(connection)
 
+    def seen_ms(self, group: str, connection: ConnectionId) -> int:
+        """When a member sent its last heartbeat."""
+        return self._seen_ms[connection, group]
+
     def groups_of(self, connection: ConnectionId) -> list[str]:
         """The groups that a connection speaks for."""
         return list(self._of_connection.get(connection, {}))

@@ -29,6 +29,27 @@ class ProducerTable:
         """A group's producers, oldest first."""
         return self._members.clients(group)
 
+    def members(self, wall_ms: int, now_ms: int) -> dict[str, list[dict[str, str | int]]]:
+        """All producers by group, as the answer to 328 shows them.
+
+        Args:
+            wall_ms: what the time is that the clock of heartbeats calls ``now_ms``.
+        """
+        seen_ms = self._members.seen_ms
+        return {
+            group: [
+                {
+                    "clientId": client.client_id,
+                    "language": client.language,
+                    "lastUpdateTimestamp": wall_ms - now_ms + seen_ms(group, client.connection),
+                    "remoteIP": f"/{client.address}",
+                    "version": client.version,
+                }
+                for client in self.clients(group)
+            ]
+            for group in self.groups
+        }
+
     def register(self, now_ms: int, group: str, client: Client) -> bool:
         """Take a heartbeat; False when there is no room for one more membership."""
         if not self._members.has_room(group, client.connection):

@@ -66,6 +66,12 @@ def dead_letter_topic(group: str) -> TopicConfig:
     return TopicConfig(DLQ_PREFIX + group, 1, 1)
 
 
+def first_topic(record: Record) -> str:
+    """The topic that a message was sent to, before it came from a retry topic."""
+    found = props.find(record.properties, b"RETRY_TOPIC")
+    return record.topic if found is None else bytes(found).decode("utf-8", "replace")
+
+
 def returned_message(
     record: Record, topic: str, queue_id: int, delay_level: int, store_host: bytes
 ) -> Message:

@@ -22,6 +22,7 @@ from rmqha.remoting.topic_names import (
     PERM_WRITE,
     RETRY_PREFIX,
     REVIVE_TOPIC,
+    SYSTEM_TOPICS,
     TIMER_TOPIC,
 )
 from rmqha.statictopic.mapping import QUEUES_MAX as QUEUES_MAX  # rooms above take it from here
@@ -202,3 +203,12 @@ def system_topics(
     found.append(TopicConfig(broker_name, 1, 1, everything))
     found.append(TopicConfig(f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}", 1, 1, PERM_INHERIT))
     return found
+
+
+def system_topic_names(given: Iterable[TopicConfig]) -> list[str]:
+    """The answer to 305: what tools must not count among the topics of users.
+
+    Args:
+        given: topics that the broker has from its start.
+    """
+    return sorted({*SYSTEM_TOPICS, METADATA_TOPIC, *(topic.name for topic in given)})

@@ -59,7 +59,9 @@ class Deliveries:
             # What can be sent on is, by whoever delivers delay levels.
             wait_ms = 0 if self.elsewhere(message) is not None else AGAIN_MS
             message = redirected(message, detail, self._rules, wait_ms)
-        return self._writer.append(message)
+        result = self._writer.append(message)
+        self._broker.statistics.put(message.topic, 1, result.size)
+        return result
 
     def elsewhere(self, message: Message) -> Elsewhere | None:
         """Where to send a message that this set has no queue for; None for all others."""

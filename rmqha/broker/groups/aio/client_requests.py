@@ -1,4 +1,4 @@
-"""Clients: heartbeat (34), leaving (35), who belongs to a group (38, 203, 204), locks
+"""Clients: heartbeat (34), leaving (35), who belongs to a group (38, 203, 204, 328), locks
 (41, 42), and what is asked of one consumer through the broker (221, 307, 309)."""
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class ClientProcessor:
             RequestCode.UNLOCK_BATCH_MQ: self.unlock,
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_connections,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_connections,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
             RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.consumer_status,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.ask_consumer,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self.ask_consumer,
@@ -217,6 +218,12 @@ class ClientProcessor:
             return request.reply(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         body = {"connectionSet": [client.members() for client in clients]}
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
+
+    def all_producers(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+        """Answer with all groups' producers (328)."""
+        clock = self._broker.clock
+        data = self._broker.producers.members(clock.wall_ms(), clock.now_ms())
+        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps({"data": data}))
 
     # -- locks -------------------------------------------------------------------------------------
 

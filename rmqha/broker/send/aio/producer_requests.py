@@ -17,6 +17,7 @@ from rmqha.broker.send.retry import (
     FIRST_RETRY_LEVEL,
     BackRequest,
     dead_letter_topic,
+    first_topic,
     goes_to_dead_letters,
     group_refusal,
     parse_back,
@@ -103,7 +104,10 @@ class ProducerProcessor:
         message = self._returned(back, record, most, group.retry_queue_nums)
         if isinstance(message, Refusal):
             return message
-        return self._services.writer.append(message).end
+        result = self._services.writer.append(message)
+        broker.statistics.put(message.topic, 1, result.size)
+        broker.statistics.sent_back(first_topic(record), back.group, result.size)
+        return result.end
 
     def _returned(
         self, back: BackRequest, record: Record, most: int, queues: int

@@ -455,6 +455,8 @@ class MetadataLog:
         self._state.passed(record.offset, record.end, change, broker.clock.wall_ms())
         if change.topics or change.ended_topics:
             broker.topics.changed()
+        for topic in change.ended_topics:
+            broker.statistics.forget(topic)
         self._tell_remapped()
         if change.groups or change.ended_groups:
             broker.groups.changed()

@@ -1,0 +1,162 @@
+"""The same requests of tools to a Java 5.3.3 broker and to ours: codes, fields, and members of bodies.
+
+Each broker stands alone with a name server of its own kind; both get the same messages and clients
+first. What differs on purpose stands in PARITY.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from rmqha.testing.real import wire
+from rmqha.testing.real.mqadmin import mqadmin
+from rmqha.testing.real.processes import wait_until
+from tests.interop import required
+from tests.interop.alone import BROKER, Alone, new_topic
+
+TOPIC, EMPTY, GROUP, CLUSTER = "Coded", "Idle", "Readers", "DefaultCluster"
+SENT, READ = 5, 3
+SAMPLED_S = 40.0
+"""Both take a sample every ten seconds."""
+
+
+class Both:
+    """A Java broker and ours, and one connection of a client to each."""
+
+    def __init__(self, java: Alone, ours: Alone) -> None:
+        self.stages = (java, ours)
+        self.connections = tuple(wire.Connection(one.broker.address) for one in self.stages)
+
+    def ask(self, code: int, fields: Mapping[str, object] | None = None) -> list[wire.Answer]:
+        """Both answers, Java's first."""
+        return [one.invoke(code, fields or {}) for one in self.connections]
+
+    def bodies(self, code: int, fields: Mapping[str, object] | None = None) -> list[Any]:
+        """Both bodies of answers that are alike in their codes and fields."""
+        java, ours = self.ask(code, fields)
+        assert (java.code, sorted(java.ext)) == (ours.code, sorted(ours.ext)), (java, ours)
+        return [java.json(), ours.json()]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    """Both brokers, with the same past."""
+    required.require_classpath()
+    settings = {"timerWheelEnable": True}
+    with (
+        Alone("java", tmp_path_factory.mktemp("java"), **settings) as java,
+        Alone("python", tmp_path_factory.mktemp("python"), **settings) as ours,
+    ):
+        found = Both(java, ours)
+        for stage, connection in zip(found.stages, found.connections, strict=True):
+            prepare(stage, connection)
+        yield found
+        for connection in found.connections:
+            connection.close()
+
+
+def prepare(stage: Alone, connection: wire.Connection) -> None:
+    """Topics, a client that produces and consumes, messages, and a group that has read some."""
+    new_topic(stage.broker, stage.servers, TOPIC, 1)
+    new_topic(stage.broker, stage.servers, EMPTY, 1)
+    body = {
+        "clientID": "c1", "heartbeatFingerprint": 0, "withoutSub": False,
+        "consumerDataSet": [], "producerDataSet": [{"groupName": "PG"}],
+    }  # fmt: skip
+    connection.ask(34, {}, json.dumps(body).encode())
+    for number in range(SENT):
+        wire.send_message(connection, TOPIC, 0, b"x", keys=f"K{number}", default_queues=1)
+    end = {"topic": TOPIC, "queueId": 0}
+    # What a queue shows grows a moment after the send was answered, with Java, too.
+    wait_until(lambda: connection.ask(30, end).ext["offset"] == str(SENT), 10.0, "all to pull")
+    group = {"groupName": GROUP, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 3}
+    connection.ask(200, {}, json.dumps(group).encode())
+    pull = {
+        "consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "queueOffset": 0,
+        "maxMsgNums": READ, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0,
+        "subVersion": 0, "subscription": "*",
+    }  # fmt: skip
+    assert connection.invoke(11, pull).code == 0
+    connection.ask(15, {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "commitOffset": READ})
+
+
+def shape(value: Any) -> Any:
+    """Names and kinds of what JSON holds, without the values."""
+    if isinstance(value, dict):
+        return {name: shape(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [shape(one) for one in value]
+    return type(value).__name__
+
+
+def test_system_topics_when_both_are_asked_then_ours_are_javas_and_the_log_of_changes(
+    both: Both,
+) -> None:
+    """305: the dashboard asks each broker before it shows a topic page."""
+    java, ours = both.bodies(305)
+    assert java.keys() == ours.keys()
+    assert set(ours["topicList"]) - set(java["topicList"]) == {"rmq_sys_METADATA"}
+    assert set(java["topicList"]) <= set(ours["topicList"])
+
+
+def test_producers_when_both_are_asked_then_the_same_client(both: Both) -> None:
+    """328: the exporter counts producers, mqadmin lists them."""
+    java, ours = both.bodies(328)
+    assert shape(java) == shape(ours)
+    found = [one["data"]["PG"] for one in (java, ours)]
+    for (one,) in found:
+        assert one.pop("remoteIP").startswith("/127.0.0.1:")
+        assert one.pop("lastUpdateTimestamp") > 1_600_000_000_000
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "total"),
+    [
+        ("TOPIC_PUT_NUMS", TOPIC, SENT), ("TOPIC_PUT_SIZE", TOPIC, None),
+        ("GROUP_GET_NUMS", f"{TOPIC}@{GROUP}", READ), ("GROUP_GET_SIZE", f"{TOPIC}@{GROUP}", None),
+        ("BROKER_PUT_NUMS", CLUSTER, SENT), ("BROKER_GET_NUMS", CLUSTER, READ),
+    ],
+)  # fmt: skip
+def test_stats_when_messages_flow_then_both_have_counted_them(
+    both: Both, name: str, key: str, total: int | None
+) -> None:
+    """315: the dashboard's charts and the exporter's rates; a record is as long here as there."""
+    fields = {"statsName": name, "statsKey": key}
+
+    def counted() -> bool:
+        return all(one.json()["statsMinute"]["sum"] for one in both.ask(315, fields))
+
+    wait_until(counted, SAMPLED_S, f"samples of {name}")
+    java, ours = both.bodies(315, fields)
+    assert shape(java) == shape(ours)
+    sums = [one["statsMinute"]["sum"] for one in (java, ours)]
+    assert sums[0] == sums[1] == (total or sums[0])
+    assert ours["statsHour"]["sum"] == ours["statsDay"]["sum"] == sums[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("TOPIC_PUT_NUMS", EMPTY), ("SNDBCK_PUT_NUMS", f"{TOPIC}@{GROUP}"), ("NO_SUCH_NAME", TOPIC)],
+)
+def test_stats_when_nothing_was_counted_then_both_say_that_it_does_not_exist(
+    both: Both, name: str, key: str
+) -> None:
+    """The exporter takes this for "no messages yet", and goes on."""
+    java, ours = both.ask(315, {"statsName": name, "statsKey": key})
+    assert (java.code, java.remark) == (ours.code, ours.remark)
+    assert ours.code == 1
+
+
+def test_stats_all_when_javas_tool_asks_both_then_the_same_table(both: Both) -> None:
+    """``statsAll`` shows the rates that 315 tells; it showed an empty table for ours."""
+    rows = []
+    for stage in both.stages:
+        text = mqadmin("statsAll", "-n", stage.servers, "-t", TOPIC)
+        (row,) = [line.split() for line in text.splitlines() if line.startswith(TOPIC)]
+        rows.append([row[0], row[1], row[2], row[-2], row[-1]])
+    assert rows[0] == rows[1], BROKER
