@@ -56,6 +56,7 @@ _TOPIC, _GROUP = ("topic",), ("consumerGroup",)
 RULES: dict[int, Rule] = {
     RequestCode.ACK_MESSAGE: Rule(SUB, _TOPIC, _GROUP),
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Rule(SUB, _TOPIC, _GROUP),
+    RequestCode.CLONE_GROUP_OFFSET: Rule(UPDATE, _TOPIC, ("destGroup",)),
     RequestCode.CONSUME_MESSAGE_DIRECTLY: Rule(SUB, (), _GROUP),
     RequestCode.DELETE_SUBSCRIPTIONGROUP: Rule(DELETE, (), ("groupName",)),
     RequestCode.DELETE_TOPIC_IN_BROKER: Rule(DELETE, _TOPIC),
@@ -90,6 +91,9 @@ RULES: dict[int, Rule] = {
     RequestCode.PEEK_MESSAGE: Rule(SUB, _TOPIC, _GROUP),
     RequestCode.POLLING_INFO: Rule(GET, _TOPIC, _GROUP),
     RequestCode.POP_MESSAGE: Rule(SUB, _TOPIC, _GROUP),
+    RequestCode.QUERY_CONSUME_QUEUE: Rule(GET, _TOPIC, _GROUP),
+    RequestCode.QUERY_CONSUME_TIME_SPAN: Rule(GET, _TOPIC, ("group",)),
+    RequestCode.QUERY_CORRECTION_OFFSET: Rule(GET, _TOPIC, ("compareGroup",)),
     RequestCode.QUERY_MESSAGE: Rule(SUB_OR_GET, _TOPIC),
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: Rule(GET, _TOPIC, ("group",)),
     RequestCode.QUERY_TOPICS_BY_CONSUMER: Rule(GET, (), ("group",)),

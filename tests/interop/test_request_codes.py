@@ -7,6 +7,7 @@ first. What differs on purpose stands in PARITY.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -73,8 +74,9 @@ def prepare(stage: Alone, connection: wire.Connection) -> None:
     end = {"topic": TOPIC, "queueId": 0}
     # What a queue shows grows a moment after the send was answered, with Java, too.
     wait_until(lambda: connection.ask(30, end).ext["offset"] == str(SENT), 10.0, "all to pull")
-    group = {"groupName": GROUP, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 3}
-    connection.ask(200, {}, json.dumps(group).encode())
+    for name in (GROUP, "Other"):
+        group = {"groupName": name, "consumeEnable": True, "retryQueueNums": 1, "retryMaxTimes": 3}
+        connection.ask(200, {}, json.dumps(group).encode())
     pull = {
         "consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "queueOffset": 0,
         "maxMsgNums": READ, "sysFlag": 4, "commitOffset": 0, "suspendTimeoutMillis": 0,
@@ -160,3 +162,74 @@ def test_stats_all_when_javas_tool_asks_both_then_the_same_table(both: Both) -> 
         (row,) = [line.split() for line in text.splitlines() if line.startswith(TOPIC)]
         rows.append([row[0], row[1], row[2], row[-2], row[-1]])
     assert rows[0] == rows[1], BROKER
+
+
+def test_time_spans_when_both_are_asked_then_ages_and_only_where_one_waits(both: Both) -> None:
+    """303: the dashboard's monitor warns by delayTime; Java calls an unread queue 56 years late."""
+    java, ours = both.bodies(303, {"topic": TOPIC, "group": GROUP})
+    assert shape(java) == shape(ours)
+    for (row,) in (one["consumeTimeSpanSet"] for one in (java, ours)):
+        assert row["minTimeStamp"] <= row["consumeTimeStamp"] <= row["maxTimeStamp"]
+        assert 0 < row["delayTime"] < 240_000
+        for name in ("minTimeStamp", "maxTimeStamp", "consumeTimeStamp"):
+            seconds, millis = divmod(row[name], 1000)
+            local = time.strftime("%Y-%m-%d#%H:%M:%S", time.localtime(seconds))
+            assert row[f"{name}Str"] == f"{local}:{millis:03d}"
+        assert row["messageQueue"] == {"brokerName": BROKER, "queueId": 0, "topic": TOPIC}
+    java, ours = both.bodies(303, {"topic": EMPTY, "group": GROUP})
+    assert java["consumeTimeSpanSet"][0].pop("delayTime") > 1_600_000_000_000
+    assert ours["consumeTimeSpanSet"][0].pop("delayTime") == 0
+    assert java == ours
+    java_none, our_none = both.ask(303, {"topic": "Nowhere", "group": GROUP})
+    assert (java_none.code, java_none.remark) == (our_none.code, our_none.remark)
+
+
+def test_units_when_both_are_asked_then_the_same_but_where_records_lie(both: Both) -> None:
+    """321: ``queryCq`` shows what a queue's file holds."""
+    fields = {"topic": TOPIC, "queueId": 0, "index": 1, "count": 3, "consumerGroup": "Nobody"}
+    java, ours = both.bodies(321, fields)
+    sizes = []
+    for one in (java, ours):
+        units = one["queueData"]
+        assert len(units) == 3
+        assert [unit["physicOffset"] for unit in units] == sorted(
+            unit.pop("physicOffset") for unit in [dict(unit) for unit in units]
+        )
+        sizes.append([unit["physicSize"] for unit in units])
+        for unit in units:
+            del unit["physicOffset"]
+    assert java == ours
+    for missing in ({"index": SENT}, {"queueId": 7}, {"topic": "Nowhere"}):
+        java_none, our_none = both.ask(321, {**fields, **missing})
+        assert (java_none.code, java_none.remark) == (our_none.code, our_none.remark)
+
+
+def test_corrections_when_both_are_asked_then_the_same_and_ours_deletes_no_offset(
+    both: Both,
+) -> None:
+    """308: the smallest offset of all groups; who asks must not lose a group's place."""
+    for connection in both.connections:
+        connection.ask(15, {"consumerGroup": "Other", "topic": TOPIC, "queueId": 0,
+                            "commitOffset": READ + 1})  # fmt: skip
+    for compared in ("Other", GROUP, "Nobody"):
+        java, ours = both.bodies(308, {"topic": TOPIC, "compareGroup": compared})
+        assert java == ours == {"correctionOffsets": {"0": READ}}
+    fields = {"topic": TOPIC, "compareGroup": GROUP, "filterGroups": GROUP}
+    assert both.connections[1].ask(308, fields).json() == {
+        "correctionOffsets": {"0": (1 << 63) - 1}
+    }
+    place = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0}
+    assert both.connections[1].ask(14, place).ext["offset"] == str(READ)
+
+
+def test_offsets_when_cloned_at_both_then_the_other_group_has_them(both: Both) -> None:
+    """314: ``cloneGroupOffset`` before a group is renamed."""
+    fields = {"srcGroup": GROUP, "destGroup": "Heirs", "topic": TOPIC, "offline": True}
+    java, ours = both.ask(314, fields)
+    assert (java.code, java.remark, java.ext) == (ours.code, ours.remark, ours.ext)
+    for connection in both.connections:
+        place = {"consumerGroup": "Heirs", "topic": TOPIC, "queueId": 0}
+        assert connection.ask(14, place).ext["offset"] == str(READ)
+    both.connections[1].ask(314, fields | {"destGroup": "All", "topic": ""})
+    place = {"consumerGroup": "All", "topic": TOPIC, "queueId": 0}
+    assert both.connections[1].ask(14, place).ext["offset"] == str(READ)

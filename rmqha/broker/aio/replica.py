@@ -24,6 +24,7 @@ from rmqha.broker.deferred.aio.copy_requests import DeferredProcessor
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.groups.aio.client_connections import ClientConnections
 from rmqha.broker.groups.aio.client_requests import ClientProcessor
+from rmqha.broker.groups.aio.group_tool_requests import GroupToolProcessor
 from rmqha.broker.groups.aio.offset_requests import OffsetProcessor
 from rmqha.broker.groups.consumers import ConsumerTable
 from rmqha.broker.groups.producers import ProducerTable
@@ -328,6 +329,7 @@ class BrokerReplica:
             self.pop.handlers(),
             clients,
             offsets,
+            GroupToolProcessor(self).handlers(),
             self.logical.handlers(offsets, clients),
             GroupProcessor(self).handlers(),
             on_response=self.clients.on_response,

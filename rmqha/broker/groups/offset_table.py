@@ -75,6 +75,11 @@ class ConsumerOffsets:
             return reset
         return self._table.get((topic, group), {}).get(queue_id)
 
+    def stored(self, group: str, topic: str) -> dict[int, int]:
+        """What a group has stored for a topic, by queue, as :meth:`query`."""
+        key = topic, group
+        return {**self._table.get(key, {}), **self._reset.get(key, {})}
+
     def commit(self, group: str, topic: str, queue_id: int, offset: int, wall_ms: int) -> bool:
         """Store an offset, back or forth; False when there is no room for one more queue.
 

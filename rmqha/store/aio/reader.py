@@ -74,6 +74,10 @@ class Reader:
         name = topic.encode()
         return any(key[0] == name for key in self._queues.queues)
 
+    def has_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether a queue is there."""
+        return self._queue(topic, queue_id) is not None
+
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The first queue offset that can be read; 0 for an unknown queue."""
         queue = self._queue(topic, queue_id)
