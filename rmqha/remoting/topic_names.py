@@ -13,6 +13,8 @@ TEMPLATE_QUEUES = 4
 """Queues that clients ask for of a topic that a send makes."""
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
+LIGHT_PREFIX = "%LMQ%"
+"""Of the queues of Java's multi dispatch, which belong to no topic."""
 TOPIC_LENGTH_MAX = 127
 GROUP_TOPIC_LENGTH_MAX = 255
 BROADCASTING = "BROADCASTING"

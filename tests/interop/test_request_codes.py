@@ -233,3 +233,30 @@ def test_offsets_when_cloned_at_both_then_the_other_group_has_them(both: Both) -
     both.connections[1].ask(314, fields | {"destGroup": "All", "topic": ""})
     place = {"consumerGroup": "All", "topic": TOPIC, "queueId": 0}
     assert both.connections[1].ask(14, place).ext["offset"] == str(READ)
+
+
+@pytest.mark.parametrize("code", [306, 316, 329])
+def test_tidying_when_both_are_asked_then_the_same_answer_and_no_message_goes(
+    both: Both, code: int
+) -> None:
+    """``cleanExpiredCQ``, ``cleanUnusedTopic``, ``deleteExpiredCommitLog``: nothing is over yet."""
+    java, ours = both.ask(code)
+    assert (java.code, java.remark, java.ext, java.body) == (
+        ours.code, ours.remark, ours.ext, ours.body,
+    )  # fmt: skip
+    for connection in both.connections:
+        assert connection.ask(30, {"topic": TOPIC, "queueId": 0}).ext["offset"] == str(SENT)
+        assert connection.ask(31, {"topic": TOPIC, "queueId": 0}).ext["offset"] == "0"
+
+
+REFUSED = [61, 323, 353, 354, 355, 905, 908, 2001, 2002, 2003, 2004, 200_056]
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_code_when_it_is_not_served_then_it_is_refused_as_java_refuses_strangers(
+    both: Both, code: int
+) -> None:
+    """PARITY says of each why; a tool must see that it was not done."""
+    answer = both.connections[1].invoke(code, {})
+    assert answer.code == 3
+    assert answer.remark.endswith(f"request type {code} not supported")

@@ -8,6 +8,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -284,6 +285,32 @@ async def test_received_bytes_go_straight_into_the_file(tmp_path: Path) -> None:
     for name in sorted(os.listdir(tmp_path / "a" / "commitlog"))[:-1]:
         path = Path("commitlog") / name
         assert (tmp_path / "a" / path).read_bytes() == (tmp_path / "b" / path).read_bytes()
+
+
+async def test_files_when_two_ask_at_once_then_no_more_go_than_are_over(tmp_path: Path) -> None:
+    """Asked for at any hour (329), beside the store's own round: the second took as many again."""
+    at = datetime.now().astimezone()
+    store = real_store(
+        tmp_path,
+        file_reserved_time=0,
+        delete_when=((at.hour + 12) % 24,),
+        expire_interval_ms=1 << 30,
+    )
+    await store.open()
+    for number in range(400):
+        store.append(message(number, body=b"%032d" % number))
+    await store.wait_dispatched(store.max_offset)
+    await store.flush(store.max_offset)
+    assert await store.expire() == 0
+    assert sorted(await asyncio.gather(*(store.expire(is_asked=True) for _ in range(3)))) == [
+        0,
+        0,
+        3,
+    ]
+    assert store.min_offset == 3 * store.commit_log.file_size
+    low = store.reader.min_offset(TOPIC, 0)
+    assert bodies(store) == [b"%032d" % n for n in range(low, 400)]
+    await store.close()
 
 
 async def test_an_empty_replica_begins_at_a_file_of_its_master(tmp_path: Path) -> None:

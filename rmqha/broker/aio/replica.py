@@ -14,6 +14,7 @@ from rmqha.base.ids import MASTER_ID
 from rmqha.broker.admin.aio.admin_requests import AdminProcessor
 from rmqha.broker.admin.aio.config_text import ConfigText
 from rmqha.broker.admin.aio.figure_requests import FigureProcessor
+from rmqha.broker.admin.aio.upkeep_requests import UpkeepProcessor
 from rmqha.broker.aio.doors import Doors
 from rmqha.broker.aio.router import Router
 from rmqha.broker.common.aio.answers import Answers
@@ -315,6 +316,7 @@ class BrokerReplica:
             self._send.send_all,
             config,
             FigureProcessor(self).handlers(),
+            UpkeepProcessor(self).handlers(),
             accounts,
             ReplicationProcessor(self).handlers(),
             TopicProcessor(self, self._registration.told).handlers(),

@@ -5,7 +5,7 @@ Source: TopicConfigManager, TopicConfig, DataVersion and TopicValidator of Rocke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct, field
@@ -16,6 +16,7 @@ from rmqha.broker.common.versioned_table import COUNT_MAX, VersionedTable
 from rmqha.remoting.data_version import DataVersion as DataVersion  # rooms above take it from here
 from rmqha.remoting.topic_names import (
     AUTO_CREATE_TOPIC,
+    LIGHT_PREFIX,
     NOT_FOR_PRODUCERS,
     PERM_INHERIT,
     PERM_READ,
@@ -24,6 +25,7 @@ from rmqha.remoting.topic_names import (
     REVIVE_TOPIC,
     SYSTEM_TOPICS,
     TIMER_TOPIC,
+    is_system_topic,
 )
 from rmqha.statictopic.mapping import QUEUES_MAX as QUEUES_MAX  # rooms above take it from here
 from rmqha.store.metadata_records import METADATA_TOPIC
@@ -212,3 +214,11 @@ def system_topic_names(given: Iterable[TopicConfig]) -> list[str]:
         given: topics that the broker has from its start.
     """
     return sorted({*SYSTEM_TOPICS, METADATA_TOPIC, *(topic.name for topic in given)})
+
+
+def unused_topics(stored: Iterable[str], known: Collection[str]) -> list[str]:
+    """Topics that have queues but are none any more, and whose queues nobody needs."""
+    return [
+        name for name in stored
+        if name not in known and not is_system_topic(name) and not name.startswith(LIGHT_PREFIX)
+    ]  # fmt: skip

@@ -11,8 +11,9 @@ from rmqha.store.settings import StoreSettings
 
 
 def expired_count(
-    segments: Sequence[Segment], settings: StoreSettings, wall_ms: int, used_ratio: float, safe: int
-) -> int:
+    segments: Sequence[Segment], settings: StoreSettings, wall_ms: int, used_ratio: float,
+    safe: int, *, is_asked: bool = False,
+) -> int:  # fmt: skip
     """Of a log's oldest files those whose time is over.
 
     Args:
@@ -20,6 +21,7 @@ def expired_count(
         wall_ms: now.
         used_ratio: share of the disk in use, 0 to 1.
         safe: files that end behind this offset stay.
+        is_asked: somebody has asked for it, whatever the hour.
     """
     # A file's newest record is not younger than the next file's first one.
     written = [recovery.first_timestamp(segment) for segment in segments[1:]]
@@ -27,7 +29,7 @@ def expired_count(
         written,
         now_ms=wall_ms,
         reserved_hours=settings.file_reserved_time,
-        is_hour=is_delete_hour(settings, wall_ms),
+        is_hour=is_asked or is_delete_hour(settings, wall_ms),
         used_ratio=used_ratio,
         max_ratio=settings.disk_max_used_space_ratio / 100,
     )

@@ -474,8 +474,30 @@ class MessageStore:
         """Write the checkpoint if it changed; the caller holds the upkeep lock."""
         await self._checkpoint.sync(min(self.limit(), self.flusher.flushed_offset))
 
-    async def expire(self) -> int:
+    def _expired(self, *, is_asked: bool) -> int:
+        """How many commit-log files may go now."""
+        # What is not yet in a queue or not yet durable is never expired.
+        safe = min(self.dispatcher.offset, self.flusher.flushed_offset)
+        used_ratio = 0.0 if self._used_ratio is None else self._used_ratio()
+        return expired_count(
+            self.commit_log.segments(), self.settings, self._clock.wall_ms(), used_ratio, safe,
+            is_asked=is_asked,
+        )  # fmt: skip
+
+    async def expire_queues(self) -> None:
+        """Delete files of queues of which the log has no record any more.
+
+        Raises:
+            DiskFailed: a file cannot be removed.
+        """
+        async with self.dispatcher.lock, self.queues.upkeep:
+            await self.queues.expire(self.commit_log.files.first)
+
+    async def expire(self, *, is_asked: bool = False) -> int:
         """Delete commit-log files whose time is over, and what queues and epochs had of them.
+
+        Args:
+            is_asked: somebody has asked for it, whatever the hour.
 
         Returns:
             How many commit-log files went.
@@ -483,16 +505,14 @@ class MessageStore:
         Raises:
             DiskFailed: a file cannot be removed.
         """
-        # What is not yet in a queue or not yet durable is never expired.
-        safe = min(self.dispatcher.offset, self.flusher.flushed_offset)
-        used_ratio = 0.0 if self._used_ratio is None else self._used_ratio()
-        count = expired_count(
-            self.commit_log.segments(), self.settings, self._clock.wall_ms(), used_ratio, safe
-        )
-        if not count:
+        if not self._expired(is_asked=is_asked):
             return 0
         async with self.dispatcher.lock, self.queues.upkeep, self.flusher.lock:
             files = self.commit_log.files
+            # Another caller may have been here while this one waited.
+            count = self._expired(is_asked=is_asked)
+            if not count:
+                return 0
             await files.remove_before(files.first + count * files.size)
             await self.queues.expire(files.first)
             await self.indexes.expire(files.first)

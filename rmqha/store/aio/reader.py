@@ -74,6 +74,10 @@ class Reader:
         name = topic.encode()
         return any(key[0] == name for key in self._queues.queues)
 
+    def topics(self) -> list[str]:
+        """The topics that have a queue, sorted."""
+        return sorted({key[0].decode() for key in self._queues.queues})
+
     def has_queue(self, topic: str, queue_id: int) -> bool:
         """Whether a queue is there."""
         return self._queue(topic, queue_id) is not None

@@ -1,4 +1,4 @@
-"""Topics: 17, 18, 215 and 21."""
+"""Topics: 17, 18, 215, 316 and 21."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rmqha.broker.topics.aio.ports import MAPPINGS_APPLIED, Broker, table_for
 from rmqha.broker.topics.changes import check_name, parse_topic, parse_topics
 from rmqha.broker.topics.metadata import Change
 from rmqha.broker.topics.static_changes import queues_error
-from rmqha.broker.topics.topic_table import DataVersion, TopicConfig
+from rmqha.broker.topics.topic_table import DataVersion, TopicConfig, unused_topics
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
@@ -57,6 +57,7 @@ class TopicProcessor:
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.put_topic,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.put_topics,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_topics,
             RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
         }
 
@@ -155,6 +156,25 @@ class TopicProcessor:
             if isinstance(part, Refusal):
                 return request.reply(part.code, part.remark)
         return self._change(connection, request, Change(ended_topics=(name,)), name)
+
+    def clean_topics(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        """316: queues of topics that there are not go, on every replica."""
+        refused = unchangeable(self._broker, request)
+        if refused is not None:
+            return refused
+        metadata = self._broker.metadata
+        known = {*self._broker.topics.table.topics, *self._broker.mappings.table.items}
+        gone = [
+            name for name in unused_topics(self._broker.store.reader.topics(), known)
+            if not metadata.is_ending(name)
+        ]  # fmt: skip
+        for first in range(0, len(gone), NAMES_MAX):
+            part = metadata.commit(Change(ended_topics=tuple(gone[first : first + NAMES_MAX])))
+            if isinstance(part, Refusal):
+                return request.reply(part.code, part.remark)
+        return self._change(connection, request, Change(), gone[-1] if gone else "")
 
     def all_topics(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """21: what a slave copies, the mappings of static topics included.
