@@ -244,6 +244,7 @@ VERSION_ORDINALS: dict[str, int] = {
     "5.3.4": 481,
     "5.4.0": 493,
     "5.5.0": 513,
+    "5.5.1": 515,
 }
 """``version`` of a header, by release; a snapshot has the number before its release."""
 

@@ -387,14 +387,15 @@ def test_progress_when_asked_for_clients_then_each_queue_has_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "shown"), [(479, "V5_3_3"), (409, "V4_9_8"), (399, "V4_9_3"), (317, "317")]
+    ("version", "shown"),
+    [(515, "V5_5_1"), (479, "V5_3_3"), (409, "V4_9_8"), (399, "V4_9_3"), (317, "317")],
 )
 def test_progress_of_all_when_members_are_of_several_releases_then_the_oldest(
     version: int, shown: str
 ) -> None:
     """It is what holds a group back; a release that we cannot name keeps its number."""
     online = {
-        "connectionSet": [{"clientId": "a", "version": 513}, {"clientId": "b", "version": version}],
+        "connectionSet": [{"clientId": "a", "version": 515}, {"clientId": "b", "version": version}],
         "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
     }  # fmt: skip
     table = {

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqha import __version__
 from rmqha.broker.admin.runtime_info import Facts, runtime_table
 from rmqha.broker.admin.scrape import Lag, lags_of
 from rmqha.broker.common.latencies import WINDOW_MS, Latencies, readable_bytes
@@ -24,6 +25,8 @@ FACTS = Facts(
     sends_waiting=0, sends_waiting_max=1, oldest_send_ms=0, pulls_held=0, pulls_held_max=1,
     timers=TimerFigures(), delays={}, store_path="/store",
 )  # fmt: skip
+JAVAS_COLUMN = 16
+"""Of the version in the table of Java's clusterList."""
 GOLDEN = Path(__file__).parents[1] / "golden" / "5.3.3" / "mqadmin_cluster.jsonl"
 
 
@@ -61,6 +64,16 @@ def test_pulls_when_they_find_nothing_then_they_count() -> None:
         table[f"get{what}Tps"].split()[0] for what in ("Total", "Found", "Miss", "Transferred")
     ]
     assert rates == ["6.0", "1.0", "5.0", "32.0"]
+
+
+def test_version_when_asked_then_the_text_says_whose_broker_it_is_and_the_number_its_protocol() -> (
+    None
+):
+    """clusterList said V5_5_0 of ours, in every release: who upgrades could not see how far that is."""
+    table = runtime_table(FACTS, Statistics(10))
+    assert table["brokerVersionDesc"] == f"rmqha_{__version__}"
+    assert len(table["brokerVersionDesc"]) <= JAVAS_COLUMN
+    assert table["brokerVersion"] == "513"
 
 
 def test_disk_when_a_write_waits_for_it_then_it_shows() -> None:

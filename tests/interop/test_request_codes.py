@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rmqha import __version__
 from rmqha.testing.real import wire
 from rmqha.testing.real.mqadmin import mqadmin
 from rmqha.testing.real.processes import wait_until
@@ -233,6 +234,17 @@ def test_offsets_when_cloned_at_both_then_the_other_group_has_them(both: Both) -
     both.connections[1].ask(314, fields | {"destGroup": "All", "topic": ""})
     place = {"consumerGroup": "All", "topic": TOPIC, "queueId": 0}
     assert both.connections[1].ask(14, place).ext["offset"] == str(READ)
+
+
+def test_cluster_list_when_javas_tool_asks_ours_then_it_shows_our_release(both: Both) -> None:
+    """Who upgrades a cluster step by step sees how far it is, in Java's table, too."""
+    rows = []
+    for stage in both.stages:
+        text = mqadmin("clusterList", "-n", stage.servers)
+        (row,) = [line.split() for line in text.splitlines() if line.startswith(CLUSTER)]
+        rows.append(row)
+    assert [row[4] for row in rows] == ["V5_3_3", f"rmqha_{__version__}"]
+    assert len({len(row) for row in rows}) == 1
 
 
 @pytest.mark.parametrize("code", [306, 316, 329])

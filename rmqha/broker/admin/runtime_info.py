@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from rmqha import __version__
 from rmqha.broker.common.latencies import readable_bytes
 from rmqha.broker.common.statistics import SHORT, Statistics
 from rmqha.broker.deferred.timers import TimerFigures
-from rmqha.remoting.codes import VERSION_CURRENT, VERSION_ORDINALS
+from rmqha.remoting.codes import VERSION_CURRENT
 
 BLACK_LIST = frozenset({
     "brokerConfigPath", "configBlackList", "configStorePath", "rocketmqHome", "storePathRootDir",
@@ -65,12 +66,11 @@ class Facts(NamedTuple):
 def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
     """The members of ``table``: texts, all keys that mqadmin reads among them."""
     totals = statistics.totals
-    desc = {number: name for name, number in VERSION_ORDINALS.items()}[VERSION_CURRENT]
     table = {
         "bootTimestamp": facts.boot_ms,
         "brokerActive": str(facts.active).lower(),
         "brokerVersion": VERSION_CURRENT,
-        "brokerVersionDesc": "V" + desc.replace(".", "_"),
+        "brokerVersionDesc": f"rmqha_{__version__}",
         "commitLogDirCapacity": _capacity(facts.disk_space),
         "commitLogDiskRatio": facts.used_ratio,
         "commitLogDiskRatio_" + facts.store_path: facts.used_ratio,
