@@ -25,6 +25,7 @@ _PREFIX_BYTES = _PREFIX.size
 _LENGTH_BYTES = 4
 _HEADER_LENGTH_MASK = 0xFFFFFF
 _TLS_HANDSHAKE = 0x16
+_HTTP_ANSWER = b"HTTP"
 _HTTP_STARTS = frozenset({b"GET ", b"POST", b"PUT ", b"HEAD", b"PRI ", b"OPTI", b"DELE", b"CONN"})
 
 
@@ -171,6 +172,8 @@ class FrameDecoder:
         start = data[position : position + _LENGTH_BYTES]
         if start[0] == _TLS_HANDSHAKE:
             raise FrameTooLarge("the peer speaks TLS to a plain-text port")
+        if start == _HTTP_ANSWER:
+            raise FrameTooLarge("it is an HTTP port, of a status page or of metrics")
         if start in _HTTP_STARTS:
             raise FrameTooLarge(f"the peer speaks HTTP ({start.decode().strip()!r} request)")
         raise FrameTooLarge(f"frame length {total} is outside 4..{self._frame_bytes_max - 4}")
