@@ -48,6 +48,8 @@ LEFT: dict[str, set[str]] = {
         # Rows of a format's table that nothing asks about.
         "rmqha.store.record.NEED_UNWRAP", "rmqha.store.record.TRANSACTION_PREPARED",
         "rmqha.store.properties.INNER_NUM",
+        # Beside to_reader, for those who call rmqha.pipeline.read.
+        "rmqha.pipeline.commitlog.arrow_reader.to_table",
     },
     "constants": {
         # The real RocketMQ's processes and client know nothing of ours, on purpose.

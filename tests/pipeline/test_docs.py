@@ -26,8 +26,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "pipeline.md"
 LIVE = re.search(r"^## Live topics\n.*?(?=^## )", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 assert LIVE is not None
 EXAMPLE = re.compile(r"```python\n(.*?)```", re.DOTALL)
+WITHOUT = re.search(r"^## Without Spark\n.*?(?=^## )", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+assert WITHOUT is not None
 JOBS = PAGE.read_text()[PAGE.read_text().index("\n## What became of every message") :]
-EXAMPLES = EXAMPLE.findall(PAGE.read_text().replace(LIVE[0], "").replace(JOBS, ""))
+EXAMPLES = EXAMPLE.findall(
+    PAGE.read_text().replace(LIVE[0], "").replace(WITHOUT[0], "").replace(JOBS, "")
+)
+"""Those of the session; test_arrow_reader.py runs those that need none."""
 
 
 async def test_examples_when_run_then_they_show_what_is_stored(

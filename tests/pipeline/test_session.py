@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.pipeline import session
+from rmqha.pipeline import read, session
 from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.spark import java
 from rmqha.store.record import Record
@@ -20,6 +21,7 @@ from tests.pipeline.stores import TOPICS, messages, written
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+FILE_BYTES = 16_384
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
 
@@ -89,6 +91,39 @@ async def test_options_when_they_choose_records_then_only_these(
     assert pushed.count() == len(first)
 
 
+async def test_modes_when_a_log_is_damaged_then_as_sparks_own_sources(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A row, nothing, or an error that names the place; and ``read`` has the same rows."""
+    records = await written(tmp_path, messages(40))
+    hurt = next(one for one in records[20:] if one.physical_offset % FILE_BYTES)
+    path = tmp_path / "commitlog" / f"{hurt.physical_offset // FILE_BYTES * FILE_BYTES:020d}"
+    with path.open("r+b") as file:
+        file.seek(hurt.physical_offset % FILE_BYTES + 4)
+        file.write(b"\xff")
+    for mode, count in (("permissive", 1), ("DROPMALFORMED", 0)):
+        rows = load(spark, tmp_path, mode=mode, includeBody="true").collect()
+        assert sum(row["_corrupt"] is not None for row in rows) == count
+        assert len(rows) == len(records) - 1 + count
+        found = read(tmp_path, mode=mode, columns=SCHEMA.names).to_table().to_pylist()
+        assert [row.asDict() for row in rows] == [
+            {
+                **one,
+                "properties": None if one["properties"] is None else dict(one["properties"]),
+                "bornTimestamp": naive(one["bornTimestamp"]),
+                "storeTimestamp": naive(one["storeTimestamp"]),
+            }
+            for one in found
+        ]
+    with pytest.raises(PySparkException, match=f"at offset {hurt.physical_offset}"):
+        load(spark, tmp_path, mode="FAILFAST").collect()
+
+
+def naive(moment: datetime | None) -> datetime | None:
+    """As Spark gives times to Python: in the machine's zone, without saying so."""
+    return None if moment is None else moment.astimezone().replace(tzinfo=None)
+
+
 async def test_schema_when_given_then_only_these_columns(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -141,6 +176,7 @@ def test_thread_when_it_asks_for_the_session_then_it_finds_the_sink(spark: Spark
         ({"partBytes": "12"}, "partBytes=12"),
         ({"queueOffset": "7-x"}, "queueOffset=7-x"),
         ({"storeTimestamp": "-"}, "storeTimestamp=-"),
+        ({"mode": "strict"}, "mode=strict"),
     ],
 )
 def test_option_when_wrong_then_named(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from rmqha.base.errors import StoreDamaged
 from rmqha.pipeline.commitlog import claimed_records as chains
 from rmqha.pipeline.commitlog.claim_coverage import ClaimCoverage
 from rmqha.pipeline.commitlog.claimed_records import ClaimedRecords
@@ -31,6 +34,7 @@ SCATTERED = 1 / 16
 """When less than this share of a part's bytes is wanted, nothing is read ahead."""
 SIZE_MAX = 2**31 - 1
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+_Numbers = Sequence[int] | npt.NDArray[np.int64]
 
 
 class Bounds(Struct, frozen=True):
@@ -48,8 +52,19 @@ class Bounds(Struct, frozen=True):
         return (values >= self.low) & (values <= self.high)
 
 
+class Mode(Enum):
+    """What becomes of damage, by the names that Spark's own sources have for it."""
+
+    PERMISSIVE = "PERMISSIVE"
+    """It is a row."""
+    DROPMALFORMED = "DROPMALFORMED"
+    """It is left out."""
+    FAILFAST = "FAILFAST"
+    """It ends the reading."""
+
+
 class Wanted(Struct, frozen=True):
-    """What a reader asks for; rows outside may be left out, and damage never is.
+    """What a reader asks for; rows outside may be left out, damage as ``mode`` says.
 
     Attributes:
         columns: names of ``SCHEMA``, in the order of the batches' columns.
@@ -57,6 +72,7 @@ class Wanted(Struct, frozen=True):
         queue_id, physical_offset, queue_offset, store_timestamp (ms): bounds.
         use_queues: whether topics are found by the consume queues, where these account for the log;
             of all topics every record is read, with the queues only more of them at once.
+        mode: whether damage is told, left out, or an error.
     """
 
     columns: tuple[str, ...] = tuple(SCHEMA.names)
@@ -66,12 +82,18 @@ class Wanted(Struct, frozen=True):
     queue_offset: Bounds = Bounds()
     store_timestamp: Bounds = Bounds()
     use_queues: bool = True
+    mode: Mode = Mode.PERMISSIVE
 
     @property
     def step(self) -> Step:
         """For a batch; a record belongs to the one in which it begins."""
         bytes_max = BODIES_PER_BATCH if "body" in self.columns else BYTES_PER_BATCH
         return Step(RECORDS_PER_BATCH, bytes_max)
+
+
+def topics_named(text: str) -> frozenset[str]:
+    """Topics of ``a, b``; none of an empty text."""
+    return frozenset(filter(None, re.split(r"[\s,]+", text)))
 
 
 def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
@@ -81,6 +103,7 @@ def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
 
     Raises:
         OSError: the file cannot be read.
+        StoreDamaged: it is damaged, and the mode is ``FAILFAST``.
     """
     maker, step = _BatchMaker(part, wanted), wanted.step
     named = _claims(part, wanted)
@@ -98,7 +121,7 @@ def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
             coverage = ClaimCoverage(named, buffer, part.file.base, part.start)
         for found in walk(part, buffer, step, coverage, claimed):
             if isinstance(found, Gap):
-                yield maker.gap(found)
+                yield from maker.gap(found)
                 continue
             for rows in _portions(buffer, found, step.bytes_max):
                 yield from maker.records(Columns(buffer, rows.positions, rows.heads))
@@ -146,24 +169,35 @@ class _BatchMaker:
         self._epoch_starts = np.asarray([start for start, _ in part.replica.epochs], np.int64)
         self._epochs = pa.array([epoch for _, epoch in part.replica.epochs], pa.int32())
 
-    def gap(self, gap: Gap) -> pa.RecordBatch:
-        """Add one row for a gap."""
+    def gap(self, gap: Gap) -> Iterator[pa.RecordBatch]:
+        """One row for a gap, if it is to be told."""
         at = self._part.file.base + gap.start
         size = min(gap.stop - gap.start, SIZE_MAX)
-        return self._batch({}, [at], [size], [gap.reason])
+        yield from self._damage([at], [size], [gap.reason])
 
     def records(self, columns: Columns) -> Iterator[pa.RecordBatch]:
         """Rows of good records, and of those whose parts do not fill them."""
         if columns.bad.any():
             positions, sizes = columns.take_bad()
             reasons = ["the record's parts do not fill it"] * len(positions)
-            yield self._batch({}, positions + self._part.file.base, sizes, reasons)
+            yield from self._damage(positions + self._part.file.base, sizes, reasons)
         self._filter(columns)
         count = len(columns.positions)
         if count:
             arrays = columns.to_arrays(self._wanted.columns)
             offsets = columns.positions + self._part.file.base
             yield self._batch(arrays, offsets, columns.number("size"), None)
+
+    def _damage(
+        self, offsets: _Numbers, sizes: _Numbers, reasons: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        if self._wanted.mode is Mode.FAILFAST:
+            path, size = self._part.file.path, int(sizes[0])
+            raise StoreDamaged(
+                f"{path}: no record in {size} bytes at offset {int(offsets[0])}: {reasons[0]}"
+            )
+        if self._wanted.mode is Mode.PERMISSIVE:
+            yield self._batch({}, offsets, sizes, reasons)
 
     def _filter(self, columns: Columns) -> None:
         wanted = self._wanted
@@ -185,8 +219,8 @@ class _BatchMaker:
     def _batch(
         self,
         arrays: dict[str, pa.Array],
-        offsets: Sequence[int] | npt.NDArray[np.int64],
-        sizes: Sequence[int] | npt.NDArray[np.int64],
+        offsets: _Numbers,
+        sizes: _Numbers,
         corrupt: list[str] | None,
     ) -> pa.RecordBatch:
         count = len(offsets)

@@ -13,7 +13,6 @@ pushed with the loaded DataFrame, so that the next query over it silently misses
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -36,16 +35,25 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.pipeline.commitlog.batches import INT64_MAX, INT64_MIN, Bounds, Wanted, read_part
+from rmqha.pipeline.commitlog.batches import (
+    INT64_MAX,
+    INT64_MIN,
+    Bounds,
+    Mode,
+    Wanted,
+    read_part,
+    topics_named,
+)
 from rmqha.pipeline.commitlog.columns import SCHEMA
-from rmqha.pipeline.commitlog.splits import PART_BYTES, Part, plan
-from rmqha.pipeline.commitlog.store_folder import open_replica, split_store
+from rmqha.pipeline.commitlog.pruning import plan_wanted
+from rmqha.pipeline.commitlog.splits import PART_BYTES, Part
+from rmqha.pipeline.commitlog.store_folder import open_replica, split_stores
 from rmqha.pipeline.spark.worker import freeze_modules
 
 NAME = "rocketmq-commitlog"
 OPTIONS = (
     "path", "includeBody", "partBytes", "useConsumeQueues", "pushFilters", "topic", "queueId",
-    "queueOffset", "physicalOffset", "storeTimestamp",
+    "queueOffset", "physicalOffset", "storeTimestamp", "mode",
 )  # fmt: skip
 PART_BYTES_MIN = 1 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -115,14 +123,8 @@ class CommitLogReader(DataSourceReader):
         """
         parts = []
         for name, root in self._paths:
-            parts += plan(open_replica(root, name), self._part_bytes)
-        low, high = self._wanted.physical_offset.low, self._wanted.physical_offset.high
-        return [
-            PartOfLog(part)
-            for part in parts
-            if part.file.base + part.stop + part.missing > low
-            and part.file.base + part.start <= high
-        ]
+            parts += plan_wanted(open_replica(root, name), self._wanted, self._part_bytes)
+        return [PartOfLog(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """One part's rows as Arrow batches.
@@ -204,11 +206,7 @@ def _check_schema(schema: StructType) -> None:
 
 def _paths(options: Any) -> list[tuple[str, str]]:
     """(name or empty, directory) of the option ``path``."""
-    found = []
-    for one in options.get("path", "").split(","):
-        name, root = split_store(one)
-        if root:
-            found.append((name, root))
+    found = split_stores(options.get("path", ""))
     if not found:
         raise ConfigInvalid(f"{NAME} needs a path: load('/store') or load('a=/store1,b=/store2')")
     return found
@@ -217,13 +215,24 @@ def _paths(options: Any) -> list[tuple[str, str]]:
 def _wanted(options: Any, columns: tuple[str, ...]) -> Wanted:
     """What the options say of the rows."""
     topics = options.get("topic")
-    names = None if topics is None else frozenset(filter(None, re.split(r"[\s,]+", topics)))
+    names = None if topics is None else topics_named(topics)
     if names is not None and not names:
         raise ConfigInvalid(f"{NAME}: the option topic names none")
     bounds = {field: _bounds(options, key) for key, field in _BOUNDED.items()}
     return Wanted(
-        columns, topics=names, use_queues=_flag(options, "useConsumeQueues", "true"), **bounds
+        columns,
+        topics=names,
+        use_queues=_flag(options, "useConsumeQueues", "true"),
+        mode=_mode(options),
+        **bounds,
     )
+
+
+def _mode(options: Any) -> Mode:
+    text = options.get("mode", Mode.PERMISSIVE.value)
+    if text.upper() not in Mode.__members__:
+        raise ConfigInvalid(f"mode={text} must be one of {', '.join(Mode.__members__)}")
+    return Mode[text.upper()]
 
 
 def _bounds(options: Any, key: str) -> Bounds:

@@ -38,6 +38,7 @@ class Part(Struct, frozen=True):
     """The records of one file that begin in ``[start, stop)`` (positions in the file).
 
     Attributes:
+        replica: whose it is; without its files when ``plan`` made the part.
         missing: bytes from this part's end to the next file's first, which no file has.
     """
 
@@ -89,12 +90,14 @@ class Rows(Struct, frozen=True):
 def plan(replica: StoreFolder, part_bytes: int = PART_BYTES) -> list[Part]:
     """Cut a store's commit log into parts of about the same size, by names and sizes only."""
     parts = []
+    # A part travels to its task alone: with all files in each, a plan grows with their square.
+    owner = replace(replica, files=(), foreign=())
     nexts = [file.base for file in replica.files[1:]]
     for file, following in zip_longest(replica.files, nexts):
         count = max(1, -(-file.size // part_bytes))
         edges = [file.size * number // count for number in range(count + 1)]
         is_last = following is None
-        parts += [Part(replica, file, start, stop, is_last) for start, stop in pairwise(edges)]
+        parts += [Part(owner, file, start, stop, is_last) for start, stop in pairwise(edges)]
         if not is_last and following > file.base + file.size:
             parts[-1] = replace(parts[-1], missing=following - file.base - file.size)
     return parts

@@ -59,6 +59,11 @@ def split_store(text: str) -> tuple[str, str]:
     return name, root
 
 
+def split_stores(text: str) -> list[tuple[str, str]]:
+    """Of several with commas between them."""
+    return [found for found in map(split_store, text.split(",")) if found[1]]
+
+
 def open_store(text: str) -> StoreFolder:
     """``open_replica`` of ``directory`` or ``name=directory``; raises as it."""
     name, root = split_store(text)

@@ -1,0 +1,258 @@
+"""Commit logs read without Spark: by Arrow, DuckDB and Polars."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rmqha.base.errors import ConfigInvalid, RmqhaError, StoreDamaged
+from rmqha.pipeline import read
+from rmqha.pipeline.commitlog.arrow_reader import CommitLog
+from rmqha.pipeline.commitlog.batches import Wanted, read_part
+from rmqha.pipeline.commitlog.columns import SCHEMA
+from rmqha.pipeline.commitlog.splits import plan
+from rmqha.pipeline.commitlog.store_folder import open_replica
+from rmqha.store.record import Record
+from tests.pipeline.stores import TOPICS, messages, written
+from tests.pipeline.synthetic import SyntheticStore
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text()
+SECTION = re.search(r"^## Without Spark\n.*?(?=^## )", PAGE, re.DOTALL | re.MULTILINE)
+MEMORY = """
+import json, sys
+from pathlib import Path
+from rmqha.pipeline import read
+
+def kib(name):
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(name))
+
+log = read(sys.argv[1], columns=["topic", "queueId", "queueOffset", "body"])
+log.to_table(columns=["topic"], topic="none")
+Path("/proc/self/clear_refs").write_text("5")
+before = kib("VmRSS")
+rows = sum(batch.num_rows for batch in log.to_reader())
+print(json.dumps([rows, (kib("VmHWM") - before) / 1024, "pyspark" in sys.modules]))
+"""
+FILE_BYTES = 16_384
+
+
+def offsets(log: CommitLog, **chosen: object) -> list[int]:
+    """Where the rows stand."""
+    table = log.to_table(columns=["physicalOffset"], **chosen)  # type: ignore[arg-type]
+    found: list[int] = table.column("physicalOffset").to_pylist()
+    return found
+
+
+def moment(one: Record) -> datetime:
+    """When a record was stored."""
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=one.store_timestamp)
+
+
+def damage(root: Path, one: Record) -> None:
+    """Turn the bits of a record's magic."""
+    path = root / "commitlog" / f"{one.physical_offset // FILE_BYTES * FILE_BYTES:020d}"
+    data = bytearray(path.read_bytes())
+    data[one.physical_offset % FILE_BYTES + 5] ^= 0x55
+    path.write_bytes(data)
+
+
+async def test_table_when_read_then_the_rows_that_tasks_of_spark_read(tmp_path: Path) -> None:
+    """All columns with the body, and all but the body when none are named."""
+    await written(tmp_path, messages(120))
+    parts = plan(open_replica(str(tmp_path)))
+    expected = pa.Table.from_batches(
+        [batch for part in parts for batch in read_part(part, Wanted())], SCHEMA
+    )
+    log = read(tmp_path)
+    assert log.to_table(columns=SCHEMA.names).equals(expected)
+    assert log.to_table().equals(expected.drop_columns("body"))
+    assert log.schema.names == [name for name in SCHEMA.names if name != "body"]
+    assert log.to_reader(columns=["keys", "topic"]).schema.names == ["keys", "topic"]
+
+
+async def test_rows_when_chosen_then_only_these(tmp_path: Path) -> None:
+    """Topics and times, by ``read`` and by each query, of both what both allow."""
+    records = await written(tmp_path, messages(100))
+    since, until = records[30], records[70]
+    between = [r for r in records if since.store_timestamp <= r.store_timestamp]
+    between = [r for r in between if r.store_timestamp < until.store_timestamp]
+    assert 0 < len(between) < len(records)
+    expected = [one.physical_offset for one in between]
+    log = read(tmp_path, since=moment(since), until=until.store_timestamp)
+    assert offsets(log) == expected
+    assert offsets(read(tmp_path), since=since.store_timestamp, until=moment(until)) == expected
+    naive = moment(since).replace(tzinfo=None) - timedelta(microseconds=999)
+    assert offsets(read(tmp_path), since=naive, until=moment(until)) == expected
+    assert offsets(log, since=moment(until)) == []
+    named = [one.physical_offset for one in between if one.topic in TOPICS[:2]]
+    assert offsets(log, topic=f"{TOPICS[0]},{TOPICS[1]}") == named
+    assert (
+        offsets(read(tmp_path, topic=TOPICS[:2]), since=moment(since), until=moment(until)) == named
+    )
+    assert offsets(read(tmp_path, topic=TOPICS[0]), topic=TOPICS[1]) == []
+
+
+async def test_duckdb_when_it_queries_then_as_the_store_says(tmp_path: Path) -> None:
+    """As a variable in SQL, more than once, and as a stream of chosen rows."""
+    records = await written(tmp_path, messages(90))
+    log = read(tmp_path)
+    for _ in range(2):
+        found = duckdb.sql(
+            "SELECT topic, count(*), max(queueOffset) FROM log GROUP BY 1"
+        ).fetchall()
+        assert sorted(found) == sorted(
+            (topic, len(of), max(of))
+            for topic in TOPICS
+            if (of := [one.queue_offset for one in records if one.topic == topic])
+        )
+    cities = duckdb.sql(
+        "SELECT DISTINCT properties['city'] FROM log WHERE tags = 'tag1'"
+    ).fetchall()
+    assert cities == [("Köln",)]
+    orders = log.to_reader(columns=["body", "storeTimestamp"], topic=TOPICS[0])  # noqa: F841 - SQL names it
+    bodies = duckdb.sql("SELECT body, epoch_ms(storeTimestamp) FROM orders").fetchall()
+    assert bodies == [(r.body, r.store_timestamp) for r in records if r.topic == TOPICS[0]]
+
+
+async def test_polars_when_it_reads_then_as_the_store_says(tmp_path: Path) -> None:
+    """All columns, maps and times among them."""
+    records = await written(tmp_path, messages(90))
+    frame = pl.DataFrame(read(tmp_path, columns=SCHEMA.names))
+    assert frame["physicalOffset"].to_list() == [one.physical_offset for one in records]
+    assert frame["body"].to_list() == [one.body for one in records]
+    assert frame["storeTimestamp"].dt.epoch("ms").to_list() == [r.store_timestamp for r in records]
+    counts = frame.group_by("topic").len().rows()
+    assert dict(counts) == {t: sum(r.topic == t for r in records) for t in TOPICS}
+    assert frame["properties"].to_list() == [one.property_map() for one in records]
+
+
+async def test_stores_when_several_then_a_column_says_which(tmp_path: Path) -> None:
+    """In Spark's manner, and as a dictionary."""
+    await written(tmp_path / "one", messages(20))
+    await written(tmp_path / "two", messages(10))
+    one, two = tmp_path / "one", tmp_path / "two"
+    for log, second in ((read(f"{one},b={two}"), "b"), (read({"": one, "c": two}), "c")):
+        names = log.to_table(columns=["replica"]).column("replica").to_pylist()
+        assert names == ["one"] * 20 + [second] * 10
+
+
+async def test_damage_when_met_then_as_the_mode_says(tmp_path: Path) -> None:
+    """A row, nothing, or the end with one line; of a broken header and of broken inner lengths."""
+    records = await written(tmp_path, messages(60))
+    hurt = next(r for r in records[20:] if r.physical_offset % FILE_BYTES)
+    damage(tmp_path, hurt)
+    rest = [one.physical_offset for one in records if one is not hurt]
+    table = read(tmp_path).to_table()
+    (row,) = [one for one in table.to_pylist() if one["_corrupt"] is not None]
+    assert (row["physicalOffset"], row["size"]) == (hurt.physical_offset, hurt.size)
+    assert table.num_rows == len(records)
+    assert offsets(read(tmp_path, mode="dropmalformed")) == rest
+    reader = read(tmp_path, mode="FAILFAST").to_reader()
+    with pytest.raises(StoreDamaged, match=f"at offset {hurt.physical_offset}") as caught:
+        reader.read_all()
+    assert "\n" not in str(caught.value)
+    log = read(tmp_path, mode="FAILFAST")
+    with pytest.raises(duckdb.Error, match=f"at offset {hurt.physical_offset}"):
+        duckdb.sql("SELECT count(*) FROM log").fetchall()
+    assert log is not None
+
+
+async def test_log_when_it_grows_then_the_next_query_sees_it(tmp_path: Path) -> None:
+    """A running broker's store: each query plans anew."""
+    await written(tmp_path, messages(20))
+    log = read(tmp_path)
+    assert len(offsets(log)) == 20
+    await written(tmp_path, messages(5))
+    assert len(offsets(log)) == 25
+
+
+async def test_file_when_gone_then_one_line_names_it(tmp_path: Path) -> None:
+    """Between a reader's plan and its reading: retention deletes files of a running store."""
+    await written(tmp_path, messages(60))
+    reader = read(tmp_path).to_reader()
+    path = min((tmp_path / "commitlog").iterdir())
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=path.name) as caught:
+        reader.read_all()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({"columns": ["topic", "city"]}, "no column city"),
+        ({"columns": []}, "columns names none"),
+        ({"topic": " , "}, "topic names none"),
+        ({"topic": []}, "topic names none"),
+        ({"since": "yesterday"}, "since='yesterday'"),
+        ({"until": True}, "until=True"),
+        ({"mode": "strict"}, "mode=strict must be one of PERMISSIVE, DROPMALFORMED, FAILFAST"),
+    ],
+)
+async def test_argument_when_wrong_then_named(
+    tmp_path: Path, arguments: dict[str, object], what: str
+) -> None:
+    """In one line, before anything is read."""
+    await written(tmp_path, messages(1))
+    with pytest.raises(ConfigInvalid, match=what) as caught:
+        read(tmp_path, **arguments)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_path_when_no_store_then_said(tmp_path: Path) -> None:
+    """Where it is named, and not at the first query."""
+    with pytest.raises(RmqhaError, match="no commitlog directory"):
+        read(tmp_path)
+    with pytest.raises(ConfigInvalid, match="needs a path"):
+        read(",")
+
+
+async def test_examples_when_run_then_they_show_what_is_stored(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of docs/pipeline.md, as they stand there."""
+    records = await written(tmp_path / "store", messages(40))
+    assert SECTION is not None
+    examples = re.findall(r"```python\n(.*?)```", SECTION[0], re.DOTALL)
+    assert len(examples) == 3
+    scope: dict[str, object] = {}
+    for example in examples:
+        here = example.replace('"store"', repr(str(tmp_path / "store")))
+        exec(here.replace('"orders.parquet"', repr(str(tmp_path / "orders.parquet"))), scope)
+    shown = capsys.readouterr().out
+    for topic in TOPICS:
+        assert topic in shown
+    table = pq.read_table(tmp_path / "orders.parquet")
+    orders = [one for one in records if one.topic == "orders"]
+    assert table.column("body").to_pylist() == [one.body for one in orders]
+    sums = scope["sums"]
+    assert isinstance(sums, pl.DataFrame)
+    assert sums["bytes"].sum() == sum(len(one.body) for one in orders)
+
+
+def test_log_when_large_then_memory_and_imports_stay_small(tmp_path: Path) -> None:
+    """Batches go as they come, without Spark."""
+    store = SyntheticStore(tmp_path / "store", 32 << 20)
+    count = (128 << 20) // (4096 + 220)
+    for number in range(count):
+        store.add(f"topic{number % 10}", number // 10 % 4, bytes(4096))
+    store.close()
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, str(tmp_path / "store")],
+        capture_output=True, text=True, timeout=100, check=True,
+    )  # fmt: skip
+    rows, most_mb, has_spark = json.loads(done.stdout)
+    assert rows == count
+    assert most_mb < 100, "the bodies alone are 124 MB"
+    assert not has_spark
