@@ -47,7 +47,8 @@ CASES = (
     "all columns but the body", "four columns", "one topic of ten",
     "one topic of ten, without queues", "audit of two replicas", "export to Parquet",
     "four columns, rows yielded", WHOLE, "four columns, no Spark",
-    "all columns, no Spark",
+    "all columns, no Spark", "four columns, read",
+    "four columns with bodies, read", "four columns, read by DuckDB",
 )  # fmt: skip
 
 

@@ -17,9 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import psutil
 
-from rmqha.pipeline import session
+from rmqha.pipeline import read, session
 from rmqha.pipeline.commitlog.batches import Wanted, read_part
 from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.commitlog.splits import plan
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 KIB = 1024
 HEAP = "3g"
 FOUR_NAMES = tuple(field.split()[0] for field in FOUR.split(", "))
+BODY_NAMES = (*FOUR_NAMES[:3], "body")
 ALL_NAMES = tuple(name for name in SCHEMA.names if name != "body")
 TOPIC = "topic3"
 
@@ -119,6 +121,9 @@ def works(spark: SparkSession, root: Path, other: Path, out: Path) -> dict[str, 
         "four columns, binaryFile": (lambda count: sunk(whole_files(spark, str(root)), count), 1),
         "four columns, no Spark": (lambda _: plain(root, FOUR_NAMES), 1),
         "all columns, no Spark": (lambda _: plain(root, ALL_NAMES), 1),
+        "four columns, read": (lambda _: streamed(root, FOUR_NAMES), 1),
+        "four columns with bodies, read": (lambda _: streamed(root, BODY_NAMES), 1),
+        "four columns, read by DuckDB": (lambda _: queried(root, FOUR_NAMES), 1),
     }
 
 
@@ -142,6 +147,19 @@ def plain(root: Path, names: tuple[str, ...]) -> int:
     wanted = Wanted(names)
     parts = plan(open_replica(str(root)))
     return sum(batch.num_rows for part in parts for batch in read_part(part, wanted))
+
+
+def streamed(root: Path, names: tuple[str, ...]) -> int:
+    """By ``rmqha.pipeline.read``, and dropped."""
+    return sum(batch.num_rows for batch in read(root, columns=names).to_reader())
+
+
+def queried(root: Path, names: tuple[str, ...]) -> int:
+    """The same in SQL that looks at each column."""
+    log = read(root, columns=names)  # noqa: F841 - SQL names it
+    each = ", ".join(f"max({name})" for name in names)
+    ((count, *_),) = duckdb.sql(f"SELECT count(*), {each} FROM log").fetchall()
+    return int(count)
 
 
 def tree_cpu_s() -> dict[int, float]:

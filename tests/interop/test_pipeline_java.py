@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from rmqha.pipeline import read, session
 from rmqha.pipeline.commitlog.batches import Wanted, read_part
+from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.commitlog.splits import plan
 from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.store import consume_queue
@@ -162,6 +164,8 @@ def test_topic_when_read_then_what_a_java_consumer_received(stored: Stored) -> N
     assert sum(bool(row["sysFlag"] & COMPRESSED) for row in scanned) == 5
     assert all(row["properties"] for row in scanned)
     assert rows(stored.root, Wanted(topics=frozenset({TOPIC}))) == scanned
+    log = read(stored.root, columns=SCHEMA.names, topic=TOPIC, mode="FAILFAST")
+    assert log.to_table().to_pylist() == scanned
 
 
 @pytest.mark.parametrize("stored", ["5.5.0"], indirect=True)
@@ -170,7 +174,6 @@ def test_store_when_read_by_spark_then_the_same(stored: Stored) -> None:
     """Through a session, of the topic alone."""
     if os.environ.get("CI") != "true":
         pytest.importorskip("pyspark")
-    from rmqha.pipeline import session
     from tests.pipeline.conftest import SMALL
 
     spark = session("interop", master="local[2]", settings=SMALL)
