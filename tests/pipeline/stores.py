@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+from rmqha.runtime.ports import Clock
 from rmqha.store import properties as props
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.identity import FILE_NAME, Identity, encode_identity
@@ -36,9 +37,11 @@ def messages(count: int, seed: int = 1) -> list[Message]:
     return made
 
 
-async def written(root: Path, made: list[Message], **settings: object) -> list[Record]:
+async def written(
+    root: Path, made: list[Message], clock: Clock | None = None, **settings: object
+) -> list[Record]:
     """Put messages into a store at ``root`` and close it; the records, in the log's order."""
-    store: MessageStore = real_store(root, **settings)
+    store: MessageStore = real_store(root, clock, **settings)
     await store.open()
     for one in made:
         await store.put(one)

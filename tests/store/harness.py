@@ -10,6 +10,7 @@ from typing import Any
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.disk import SystemDisk
 from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock
 from rmqha.sim.clock import SimClock
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import SimLoop
@@ -52,10 +53,10 @@ def sim_store(loop: SimLoop, disk: SimDisk, **settings: Any) -> MessageStore:
     return MessageStore(SimClock(loop), disk, small_settings(**settings), Logger(node="test"))
 
 
-def real_store(root: Path, **settings: Any) -> MessageStore:
-    """A store on real files."""
+def real_store(root: Path, clock: Clock | None = None, **settings: Any) -> MessageStore:
+    """A store on real files; by the machine's clock unless another is given."""
     values = small_settings(str(root), **settings)
-    return MessageStore(SystemClock(), SystemDisk(), values, Logger(node="test"))
+    return MessageStore(clock or SystemClock(), SystemDisk(), values, Logger(node="test"))
 
 
 def simulate(work: Coroutine[Any, Any, Any], loop: SimLoop) -> Any:
