@@ -33,6 +33,7 @@ COMMANDS: dict[str, Place] = {
     "namesrv": Place("rmqha.cli.mqnamesrv", "Run one RocketMQ name server"),
     "mqadmin": Place("rmqha.cli.mqadmin", "Look after RocketMQ clusters"),
     "doctor": Place("rmqha.cli.mqdoctor", "Look at brokers and controllers from outside"),
+    "up": Place("rmqha.cli.up", "Run a cluster on this machine until Ctrl-C"),
     "demo": Place("rmqha.cli.demo", "Show failovers of a RocketMQ broker set"),
     "simulate": Place("rmqha.cli.simulate", "Replay a simulated cluster under faults"),
     "explore": Place(
