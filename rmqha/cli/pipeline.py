@@ -20,14 +20,13 @@ from rmqha.cli.pipeline_lag import lag_command
 from rmqha.cli.pipeline_package import java_home_command, package_command
 from rmqha.cli.version import version_option
 from rmqha.pipeline import session
-from rmqha.pipeline.commitlog.store_folder import open_store
-from rmqha.pipeline.jobs import audit, export
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @version_option("rmqha pipeline")
 def main() -> None:
     """Spark jobs over RocketMQ stores."""
+    # Each command imports its job when it runs: help needs none of the libraries.
 
 
 for command in (
@@ -59,6 +58,8 @@ def export_command(
     controller) is given as set=directory, or cluster/set=directory. What a run reads replaces what
     the lake had of it; everything else stays.
     """
+    from rmqha.pipeline.jobs import export
+
     try:
         export.checked(stores)
         spark = session("rmqha export", master=master)
@@ -90,6 +91,9 @@ def audit_command(
 
     Up to the highest confirm offset that a checkpoint tells, or to where two logs reach.
     """
+    from rmqha.pipeline.commitlog.store_folder import open_store
+    from rmqha.pipeline.jobs import audit
+
     try:
         opened = [open_store(store) for store in stores]
         if len(opened) < 2:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.cli.pipeline_exits import EXIT_FOUND, EXIT_USAGE, usage_errors, write_page
 from rmqha.pipeline import session
-from rmqha.pipeline.jobs import controller_history as job
 from rmqha.pipeline.jobs.report_page import REPORT
+
+if TYPE_CHECKING:
+    from rmqha.pipeline.jobs import controller_history as job
 
 
 @click.command("controller-history")
@@ -36,6 +39,8 @@ def history_command(
     --at shows the state at an index; --from and --to what two states differ in. Nothing is written
     to the stores, and they may be in use.
     """
+    from rmqha.pipeline.jobs import controller_history as job
+
     with usage_errors():
         if (before is None) != (after is None):
             raise ConfigInvalid("--from and --to go together")

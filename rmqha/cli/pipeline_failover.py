@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.cli.pipeline_exits import LINES_MAX, usage_errors, write_page
 from rmqha.pipeline import session
-from rmqha.pipeline.jobs import controller_history
-from rmqha.pipeline.jobs import failover_report as job
 from rmqha.pipeline.jobs.report_page import REPORT
+
+if TYPE_CHECKING:
+    from rmqha.pipeline.jobs import failover_report as job
 
 
 @click.command("failover-report")
@@ -37,6 +39,9 @@ def failover_command(
 
     A stage that no log tells of is left out.
     """
+    from rmqha.pipeline.jobs import controller_history
+    from rmqha.pipeline.jobs import failover_report as job
+
     with usage_errors():
         job.checked_files(logs, histories)
         entries = None
@@ -57,6 +62,8 @@ def failover_command(
 
 
 def _line(one: job.Failover) -> str:
+    from rmqha.pipeline.jobs import failover_report as job
+
     begin = job.begin_ms(one)
     when = "at an unknown time"
     if begin is not None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from rmqha.cli.pipeline_exits import EXIT_FOUND, LINES_MAX, usage_errors, write_page
 from rmqha.pipeline import session
-from rmqha.pipeline.jobs import history_check as job
+from rmqha.pipeline.histories.clients import LONGER_THAN_MS
 from rmqha.pipeline.jobs.report_page import REPORT
+
+if TYPE_CHECKING:
+    from rmqha.pipeline.jobs import history_check as job
 
 
 @click.command("history-check")
@@ -19,7 +23,7 @@ from rmqha.pipeline.jobs.report_page import REPORT
     "--longer-than",
     "longer_than_ms",
     type=click.IntRange(min=0),
-    default=job.LONGER_THAN_MS,
+    default=LONGER_THAN_MS,
     show_default=True,
     help="Tell times without an acknowledgement that are longer, in milliseconds.",
 )
@@ -37,6 +41,8 @@ def history_check_command(
 
     Exits with 1 when an acknowledged message was not read.
     """
+    from rmqha.pipeline.jobs import history_check as job
+
     with usage_errors():
         job.checked_files(files)
         spark = session("rmqha history-check", master=master)

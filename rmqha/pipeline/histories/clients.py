@@ -20,6 +20,8 @@ from rmqha.verify.client_history import (
     decode_line,
 )
 
+LONGER_THAN_MS = 1000
+"""A time without an acknowledgement that is worth telling, where nobody says another."""
 OPEN_ATTEMPTS_MAX = 1_000_000
 """Attempts of one topic under way at a time; more means that the history is none."""
 

@@ -27,6 +27,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from rmqha.pipeline.histories.clients import (
+    LONGER_THAN_MS,
     Attempt,
     check_history,
     read_history,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 EVENTS, FINDINGS, DAMAGE = "events", "findings", "_corrupt"
-LONGER_THAN_MS = 1000
 ROWS = (
     "history string, line bigint, op string, client string, n bigint, topic string, key string,"
     " attempt bigint, broker string, queue bigint, offset bigint, startMs bigint, endMs bigint,"
