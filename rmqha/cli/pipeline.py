@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -22,11 +23,29 @@ from rmqha.cli.version import version_option
 from rmqha.pipeline import session
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Jobs(click.Group):
+    """A group whose commands import their libraries when they run; help needs none of them."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a job.
+
+        Raises:
+            click.UsageError: a library that it needs is not installed.
+        """
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as missing:
+            if missing.name is None or missing.name.partition(".")[0] == "rmqha":
+                raise
+            raise click.UsageError(
+                f"{missing.name} is not installed; rmqha with its extra spark brings it"
+            ) from missing
+
+
+@click.group(cls=Jobs, context_settings={"help_option_names": ["-h", "--help"]})
 @version_option("rmqha pipeline")
 def main() -> None:
     """Spark jobs over RocketMQ stores."""
-    # Each command imports its job when it runs: help needs none of the libraries.
 
 
 for command in (

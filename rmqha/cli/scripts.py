@@ -51,19 +51,8 @@ COMMANDS: dict[str, Place] = {
 
 
 def load(name: str) -> click.Command:
-    """The command of a subcommand's name.
-
-    Raises:
-        click.UsageError: a library that it needs is not installed.
-    """
-    try:
-        command = importlib.import_module(COMMANDS[name].module).main
-    except ModuleNotFoundError as missing:
-        if name != "pipeline" or str(missing.name).startswith("rmqha"):
-            raise
-        raise click.UsageError(
-            f"{missing.name} is not installed; rmqha with its extra spark brings it"
-        ) from missing
+    """The command of a subcommand's name."""
+    command = importlib.import_module(COMMANDS[name].module).main
     assert isinstance(command, click.Command)
     return command
 

@@ -112,6 +112,17 @@ def test_help_of_every_job_needs_none_of_the_libraries_that_the_job_needs(job: s
     assert "--help" in done.stdout
 
 
+def test_job_without_its_libraries_says_in_one_line_what_brings_them(tmp_path: Path) -> None:
+    """An installation without the extra has the command all the same."""
+    done = subprocess.run(
+        [sys.executable, "-c", NO_LIBRARIES, "lag-latency", str(tmp_path), "-o", "out"],
+        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "Error: pyarrow is not installed; rmqha with its extra spark brings it" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_installation_when_the_project_has_changed_then_it_is_done_again(checkout: Path) -> None:
     """A requirement that came with an update is missing otherwise."""
     _run(checkout, "mqadmin", "--version")
