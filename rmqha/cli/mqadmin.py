@@ -93,7 +93,12 @@ async def _carry_out(
         report = await client.run(exchange)
         # One line of JSON: that of the last report, which has what stood in those before.
         if style is not Style.JSON or report.then is None:
-            print_report(report, style, console)
+            try:
+                print_report(report, style, console)
+            except BrokenPipeError:  # who reads has seen enough; main ends quietly
+                raise
+            except OSError as error:
+                raise DiskFailed(f"cannot write the answer: {error.strerror}") from error
         wanted = style is not Style.JSON or report.then is not None
         unwritten = _write_files(report.files) if wanted else []
         status = _report_failures([*report.failures, *unwritten])

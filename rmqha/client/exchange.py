@@ -158,6 +158,12 @@ def ask_leader(
     raise AssertionError("the last round returns or raises")
 
 
+def _no_leader(error: Unreachable | Refused) -> str:
+    if isinstance(error, Refused) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return f"{error}; a broker or a name server, and no controller?"
+    return str(error)
+
+
 def _find_leader(addresses: tuple[str, ...]) -> Exchange[str]:
     failures: list[str] = []
     for address in addresses:
@@ -165,7 +171,7 @@ def _find_leader(addresses: tuple[str, ...]) -> Exchange[str]:
             request = RemotingCommand(RequestCode.CONTROLLER_GET_METADATA_INFO)
             answer = yield from ask(address, request)
         except (Unreachable, Refused) as error:
-            failures.append(str(error))
+            failures.append(_no_leader(error))
             continue
         fields = answer.ext_fields or {}
         # A leader that was reached need not be reached once more by the name it has for itself.

@@ -99,3 +99,25 @@ def test_dry_run_when_the_controller_is_javas_then_nothing_is_elected() -> None:
     with pytest.raises(Refused):
         run("electMaster -a a:1 -bn broker-a -c C -b 2 --dry-run", java)
     assert asked == [60012]
+
+
+def test_election_when_refused_then_it_is_said_what_speaks_against_the_broker() -> None:
+    """The answer itself says no more than that it failed."""
+    line = "electMaster -a a:1 -bn broker-a -c DefaultCluster -b"
+    with pytest.raises(Refused, match="Failed to elect a new master: broker 1: not alive"):
+        run(f"{line} 1", Controller())
+    with pytest.raises(Refused, match="the set has no broker 98, it has 1, 2"):
+        run(f"{line} 98", Controller())
+
+
+def test_election_when_javas_controller_refuses_then_its_words_stand_alone() -> None:
+    """It knows no question for the reason."""
+
+    def java(call: Call) -> RemotingCommand:
+        if call.command.code == 1005:
+            return call.command.reply(0, None, {"controllerLeaderAddress": "a:1"})
+        code, remark = {1002: (2012, "Failed")}.get(call.command.code, (3, "not supported"))
+        return call.command.reply(code, remark)
+
+    with pytest.raises(Refused, match=r"DESC: Failed \("):
+        run("electMaster -a a:1 -bn broker-a -c C -b 2", java)

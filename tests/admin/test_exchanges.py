@@ -299,3 +299,13 @@ def test_leader_that_died_is_looked_for_again_a_few_times() -> None:
     with pytest.raises(Unreachable):
         drive(clean_broker_metadata.run(("a:1",), "b", None, "c", False), leader_is("b:1", answer))
     assert [1011] * 3 == calls
+
+
+def test_sync_state_set_when_asked_of_a_broker_then_it_is_said_that_it_is_no_controller() -> None:
+    """What the broker answers does not say what to do about it."""
+
+    def broker(call: Call) -> RemotingCommand:
+        return call.command.reply(3, f"request type {call.command.code} not supported")
+
+    with pytest.raises(Unreachable, match=r"1005 not supported.*and no controller\?"):
+        drive(get_sync_state_set.run(("b:1",), "broker-a", None, None), broker)

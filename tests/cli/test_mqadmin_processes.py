@@ -182,3 +182,24 @@ def test_an_independent_client_sees_what_the_tool_says(trio: Group) -> None:
     said = answered("getControllerMetaData", "-a", follower(trio).address)
     answer = wire.invoke(leader.address, wire.GET_METADATA_INFO)
     assert answer.ext["controllerLeaderAddress"] in json.dumps(said)
+
+
+def test_output_when_there_is_no_room_for_it_then_one_line_says_so(trio: Group) -> None:
+    """A traceback of thirty lines stood there."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [ROOT / "bin" / "mqadmin", "getControllerMetaData", "-a", trio.nodes[0].address],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    assert done.returncode == REFUSED
+    assert done.stderr == "mqadmin: cannot write the answer: No space left on device\n"
+
+
+def test_election_when_refused_by_running_controllers_then_the_reason_is_told(trio: Group) -> None:
+    """By the same question as --dry-run's."""
+    with join(trio.wait_leader(), "refusing", 1):
+        done = mqadmin(
+            "electMaster", "-a", addresses(trio), "-bn", "refusing", "-c", CLUSTER, "-b", "99"
+        )
+    assert done.returncode == REFUSED
+    assert "the set has no broker 99, it has 1" in done.stderr

@@ -9,7 +9,7 @@ import click
 from rmqha.admin.commands.election_history import candidate_line, master_change
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import CommandSpec, broker_name_option, cluster_option, controllers_option
-from rmqha.client.exchange import Exchange, ask_leader
+from rmqha.client.exchange import Exchange, Refused, Unreachable, ask_leader
 from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import BrokerMemberGroup, ElectMasterResponseBody
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -31,7 +31,13 @@ def run(
     if dry_run:
         return (yield from _would_elect(controllers, fields))
     request = RemotingCommand(RequestCode.CONTROLLER_ELECT_MASTER, ext_fields=fields)
-    _, answer = yield from ask_leader(controllers, request)
+    try:
+        _, answer = yield from ask_leader(controllers, request)
+    except Refused as refused:
+        if refused.code != ResponseCode.CONTROLLER_ELECT_MASTER_FAILED:
+            raise
+        why = yield from _why_not(controllers, fields, broker_id)
+        raise Refused(refused.address, refused.code, f"{refused.remark}{why}") from None
     elected = answer.ext_fields or {}
     body = ElectMasterResponseBody.decode(answer.body or b"{}")
     group = body.broker_member_group or BrokerMemberGroup(cluster_name, broker_name, {})
@@ -64,6 +70,21 @@ def run(
     ] or [(broker_name, elected.get("masterBrokerId"), master_address, "master", *epochs)]
     columns = ("Broker set", "Broker id", "Address", "Role", "Master epoch", "Set epoch")
     return Report(plain, data, (Table("Elected", columns, rows),))
+
+
+def _why_not(controllers: tuple[str, ...], fields: dict[str, str], broker_id: int) -> Exchange[str]:
+    """What speaks against this broker, to stand behind the refusal; empty when nobody can say."""
+    request = RemotingCommand(RequestCode.EXPLAIN_ELECTION, ext_fields=fields)
+    try:
+        _, answer = yield from ask_leader(controllers, request)
+    except (Refused, Unreachable):  # a Java controller does not know the question
+        return ""
+    candidates: list[dict[str, Any]] = fastjson.loads(answer.body).get("candidates", [])
+    said = {int(one["brokerId"]): str(one["verdict"]) for one in candidates}
+    if broker_id in said:
+        return f": broker {broker_id}: {said[broker_id]}"
+    known = ", ".join(map(str, sorted(said)))
+    return f": the set has no broker {broker_id}, it has {known}" if known else ""
 
 
 def _would_elect(controllers: tuple[str, ...], fields: dict[str, str]) -> Exchange[Report]:
