@@ -28,7 +28,7 @@ from rmqha.runtime.aio.loop import run
 from rmqha.testing.aio_cluster import AioCluster
 from rmqha.testing.nodes import Node, NodeFailed
 from rmqha.testing.processes import PROGRAMS, ProcessNode, launcher
-from rmqha.testing.settings import Place, Plan
+from rmqha.testing.settings import Place, Plan, refuse_misspelt
 
 REMEMBERED = "cluster.json"
 LOOK_S = 0.5
@@ -108,14 +108,16 @@ def main(
     given = {name: value for name, value in asked.items() if value is not None}
     try:
         shape = decided(remembered_in(folder), given)
-        plan = plan_of(folder.absolute(), shape, dict(_pair(one) for one in sets))
+        settings = dict(_pair(one) for one in sets)
+        refuse_misspelt("broker", settings)
+        plan = plan_of(folder.absolute(), shape, settings)
         refused = taken(plan, shape.host)
         if refused is not None:
             complain("rmqha up", refused)
             sys.exit(EXIT_PORT)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / REMEMBERED).write_bytes(msgspec.json.encode(shape))
-    except (ConfigInvalid, OSError) as error:
+    except (ConfigInvalid, ValueError, OSError) as error:
         complain("rmqha up", str(error))
         sys.exit(EXIT_CONFIG)
     sys.exit(run(_stay(plan, folder, opens=opens)))

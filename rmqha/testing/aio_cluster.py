@@ -17,8 +17,8 @@ from rmqha.testing.histories import ClusterHistory
 from rmqha.testing.links import LinkedNetwork, Links
 from rmqha.testing.nodes import Node
 from rmqha.testing.real.wire import Stored
-from rmqha.testing.settings import Plan
-from rmqha.testing.sites import InProcessSite, ProcessSite, Settings, Site
+from rmqha.testing.settings import Plan, refuse_misspelt
+from rmqha.testing.sites import KINDS, InProcessSite, ProcessSite, Settings, Site
 from rmqha.testing.workload import Workload
 
 CLIENT = "client"
@@ -33,6 +33,11 @@ Target = Node | str
 def _tls(plan: Plan) -> Tls | None:
     """The client's certificates: those of the nodes."""
     return Tls(plan.tls, Logger()) if plan.is_tls else None
+
+
+def _refuse_other_than_bytes(body: object) -> None:
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise TypeError(f"a body is bytes, not {body!r}; a text is text.encode()")
 
 
 class AioCluster:
@@ -77,10 +82,12 @@ class AioCluster:
             history: the file that takes what the client sends and reads.
 
         Raises:
-            ValueError: a count that cannot be.
+            ValueError: a count that cannot be, or a key that is misspelt.
         """
         if counts[0] < 1 or counts[1] < 0 or counts[2] < 0:
             raise ValueError(f"controllers, namesrv, replicas = {counts}: too few")
+        for kind, given in zip(KINDS, settings, strict=True):
+            refuse_misspelt(kind, given)
         site: Site = (ProcessSite if processes else InProcessSite)(
             folder, counts, settings, seed, tls or {}
         )
@@ -295,7 +302,13 @@ class AioCluster:
         in_flight: int = 1,
         timeout_s: float = TIMEOUT_S,
     ) -> list[Acked]:
-        """Send until acknowledged."""
+        """Send until acknowledged.
+
+        Raises:
+            TypeError: a body is no bytes.
+            RefusedForGood: no master would ever take one.
+            NotYet: some were not acknowledged in time.
+        """
         if isinstance(messages, int):
             first = len(self.client.acked)
             bodies = [f"{topic} {first + number}".encode() for number in range(messages)]
@@ -303,6 +316,8 @@ class AioCluster:
             bodies = [messages]
         else:
             bodies = list(messages)
+        for body in bodies:
+            _refuse_other_than_bytes(body)
         return await self.client.produce(bodies, topic, timeout_s, in_flight)
 
     async def workload(

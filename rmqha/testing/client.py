@@ -39,6 +39,10 @@ class NotYet(AssertionError):
     """Something did not come true in time."""
 
 
+class RefusedForGood(NotYet):
+    """A request that no master will ever take: a topic's name that cannot be, a body too large."""
+
+
 class Acked(Struct, frozen=True):
     """A message that was acknowledged; times are milliseconds of the cluster's clock.
 
@@ -245,6 +249,7 @@ class ClusterClient:
 
         Raises:
             NotYet: it was not before ``deadline_ms``.
+            RefusedForGood: no master would ever take it.
         """
         self._sent += 1
         number, attempts = self._sent, 0
@@ -296,6 +301,8 @@ class ClusterClient:
         got = answer.ext_fields or {}
         if answer.code != ResponseCode.SUCCESS:
             self._refused(f"{address} answered {answer.code}: {answer.remark}")
+            if answer.code == ResponseCode.MESSAGE_ILLEGAL:
+                raise RefusedForGood(f"message {number} for {topic!r}: {self.last_refusal}")
             return None
         return Acked(
             topic, body, int(got["queueId"]), int(got["queueOffset"]), got["msgId"], address,
@@ -311,6 +318,7 @@ class ClusterClient:
 
         Raises:
             RmqhaError: it did not answer.
+            RefusedForGood: no master makes such a topic.
         """
         known = self._topics.setdefault(address, set())
         if topic in known:
@@ -323,6 +331,8 @@ class ClusterClient:
         answer = await self.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
         if answer.code == ResponseCode.SUCCESS:
             known.add(topic)
+        elif answer.code == ResponseCode.INVALID_PARAMETER:
+            raise RefusedForGood(f"topic {topic!r}: {answer.remark}")
 
     # -- reading -----------------------------------------------------------------------------
 

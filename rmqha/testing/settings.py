@@ -6,6 +6,7 @@ A test that wants production's values gives them; everything here can be overrid
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -15,6 +16,8 @@ from rmqha.testing.sockets import LOOPBACK
 CLUSTER_NAME = "TestCluster"
 BROKER_NAME = "broker-a"
 GROUP = "rmqha-test"
+ALIKE = 0.85
+"""Of 1: two keys of which one is probably a slip of the pen for the other."""
 
 NO_TLS_FILE: Mapping[str, str] = {"tls.config.file": ""}
 """What the machine has under /etc is nothing to a test."""
@@ -59,6 +62,44 @@ FAST_BROKER: Mapping[str, str] = {
     # A test that stops a process wants to see what the others do, and a process costs time.
     "diskStallMs": "0",
 }
+
+
+def refuse_misspelt(kind: str, settings: Mapping[str, object]) -> None:
+    """Refuse a key that no server reads and that looks like one that it reads.
+
+    Other unknown keys pass, as they do in RocketMQ's own files.
+
+    Args:
+        kind: ``controller``, ``namesrv`` or ``broker``.
+
+    Raises:
+        ValueError: names the key, and the one that is probably meant.
+    """
+    if not settings:
+        return
+    known = _known(kind)
+    for key in settings:
+        close = [] if key in known else get_close_matches(key, known, 1, ALIKE)
+        if close:
+            raise ValueError(f"no {kind} has a setting {key!r}; is {close[0]!r} meant?")
+
+
+def _known(kind: str) -> frozenset[str]:
+    # Imported where they are needed: a cluster of controllers alone loads no broker.
+    match kind:
+        case "controller":
+            from rmqha.controller.settings import ALIASES, DEFAULTS
+
+            return frozenset({*DEFAULTS, *ALIASES})
+        case "namesrv":
+            from rmqha.controller.settings import DEFAULTS as EMBEDDED
+            from rmqha.namesrv.settings import DEFAULTS as OWN
+
+            return frozenset({*OWN, *EMBEDDED})
+        case _:
+            from rmqha.broker.common.settings import SETTINGS
+
+            return SETTINGS
 
 
 class Place(Struct, frozen=True):

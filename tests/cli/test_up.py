@@ -110,7 +110,11 @@ def test_a_taken_port_is_named_with_its_owner(tmp_path: Path, port: int) -> None
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["--set", "flushDiskType"], "KEY=VALUE"), (["--controllers", "0"], "0 controllers")],
+    [
+        (["--set", "flushDiskType"], "KEY=VALUE"),
+        (["--set", "flushDiskTyp=x"], "'flushDiskType'"),
+        (["--controllers", "0"], "0 controllers"),
+    ],
 )
 def test_what_cannot_be_is_refused_in_one_line(
     tmp_path: Path, arguments: list[str], words: str

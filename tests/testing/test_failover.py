@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
-from rmqha.testing.client import NotYet
+from rmqha.testing.client import NotYet, RefusedForGood
 from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.plugin import Factory
 
@@ -145,3 +146,31 @@ def test_missing_finds_a_message_that_is_not_there(rmq_cluster: RmqCluster) -> N
     assert [message.body for message in lost] == [b"gone"]
     with pytest.raises(AssertionError, match="1 of 2 acknowledged messages lost"):
         rmq_cluster.assert_nothing_lost(timeout_s=0.1)
+
+
+@pytest.mark.parametrize("bodies", ["text", ["text"], [b"first", 7]])
+def test_produce_when_a_body_is_no_bytes_then_it_says_so_at_once(
+    rmq_cluster: RmqCluster, bodies: object
+) -> None:
+    """It failed fourteen frames deep, or sent each letter."""
+    with pytest.raises(TypeError, match="a body is bytes, not"):
+        rmq_cluster.produce(bodies)  # type: ignore[arg-type]  # that is the point
+    assert not rmq_cluster.consume()
+
+
+def test_produce_when_no_master_would_ever_take_it_then_it_is_tried_once(
+    rmq_cluster: RmqCluster,
+) -> None:
+    """It was tried four thousand times, for thirty seconds."""
+    began = time.monotonic()
+    with pytest.raises(RefusedForGood, match="topic 'a b'"):
+        rmq_cluster.produce(b"x", topic="a b")
+    with pytest.raises(RefusedForGood, match=r"message 2 for .Fine.: .* 13: "):
+        rmq_cluster.produce(bytes(5 << 20), topic="Fine")
+    assert time.monotonic() - began < 10
+
+
+def test_cluster_when_a_setting_is_misspelt_then_it_is_not_made(tmp_path: Path) -> None:
+    """No thread is left behind either."""
+    with pytest.raises(ValueError, match="is 'flushDiskType' meant"):
+        RmqCluster(tmp_path, broker_settings={"flushDiskTyp": "SYNC_FLUSH"})

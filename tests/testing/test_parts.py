@@ -13,7 +13,7 @@ from rmqha.testing.disks import NodeDisk, SlowDisk
 from rmqha.testing.life import Life, NodeClock, task_factory
 from rmqha.testing.links import HELD_HIGH_BYTES, LinkedNetwork, Links
 from rmqha.testing.logs import NodeLog, merged_tail
-from rmqha.testing.settings import Place, Plan
+from rmqha.testing.settings import Place, Plan, refuse_misspelt
 from rmqha.testing.sockets import NodeNetwork, Reserved, bind
 
 
@@ -311,3 +311,25 @@ def test_the_authors_settings_win_and_booleans_are_javas(tmp_path: Path) -> None
     got = plan.properties(place)
     assert (got["slaveReadEnable"], got["slaveTimeout"]) == ("true", "7")
     assert (got["listenPort"], got["haListenPort"]) == ("3", "4")
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "meant"),
+    [
+        ("broker", "flushDiskTyp", "flushDiskType"),
+        ("controller", "scanInactiveMasterIntervall", "scanInactiveMasterInterval"),
+        ("namesrv", "scanNotActiveBrokerIntervall", "scanNotActiveBrokerInterval"),
+    ],
+)
+def test_setting_when_misspelt_then_it_is_refused_with_the_one_that_is_meant(
+    kind: str, key: str, meant: str
+) -> None:
+    """It passed, and the test that gave it tested something else."""
+    with pytest.raises(ValueError, match=f"'{key}'; is '{meant}' meant"):
+        refuse_misspelt(kind, {key: 1})
+    refuse_misspelt(kind, {meant: 1})
+
+
+def test_setting_when_unlike_any_other_then_it_passes() -> None:
+    """Java's files have many keys that nothing of ours reads."""
+    refuse_misspelt("broker", {"sendThreadPoolQueueCapacity": 1, "brokerClusterName": "x"})
