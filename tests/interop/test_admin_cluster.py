@@ -127,9 +127,9 @@ _OWN = [
     (re.compile(r"\b[0-9A-F]{32,56}\b"), "ID"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(,\d{3})?"), "TIME"),
     (re.compile(r"(imestamp=|ommitLogOffset=|CommitLog Offset: +|MaxOffset\t)\d+"), r"\1N"),
+    # Each broker names its own release.
+    (re.compile(r"V5_\d_\d|rmqha_\d+\.\d+\.\d+"), "VERSION"),
     (re.compile(r"\d+\.\d+"), "N"),
-    # Our broker names its version as Java's newest.
-    (re.compile(r"V5_\d_\d"), "VERSION"),
     # How many topics the brokers' own are.
     (re.compile(r"OK, \d+"), "OK, N"),
     # Columns follow the width of addresses.
