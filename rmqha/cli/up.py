@@ -26,32 +26,14 @@ from rmqha.cli.up_plan import Shape, UpPlan, all_ports, decided, page_port, plan
 from rmqha.cli.version import version_option
 from rmqha.runtime.aio.loop import run
 from rmqha.testing.aio_cluster import AioCluster
-from rmqha.testing.nodes import Node, NodeFailed
-from rmqha.testing.processes import PROGRAMS, ProcessNode, launcher
-from rmqha.testing.settings import Place, Plan, refuse_misspelt
+from rmqha.testing.nodes import NodeFailed
+from rmqha.testing.settings import refuse_misspelt
+from rmqha.testing.sites import PlannedSite
 
 REMEMBERED = "cluster.json"
 LOOK_S = 0.5
 BAD_KEY = "--set takes KEY=VALUE, not {!r}"
 console = Console(highlight=False, soft_wrap=True)
-
-
-class FixedSite:
-    """Processes on the ports of a plan."""
-
-    def __init__(self, plan: UpPlan) -> None:
-        self.plan: Plan = plan
-
-    def node(self, place: Place) -> Node:
-        """A process that is not started yet."""
-        return ProcessNode(place, self.plan)
-
-    async def load(self, kind: str) -> None:
-        """Have the launcher import it."""
-        await asyncio.to_thread(lambda: launcher().request(do="load", program=PROGRAMS[kind]))
-
-    async def close(self) -> None:
-        """Nothing was borrowed."""
 
 
 def remembered_in(folder: Path) -> Shape | None:
@@ -132,7 +114,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 async def _stay(plan: UpPlan, folder: Path, *, opens: bool) -> int:
     """Start, tell where everything is, wait for Ctrl-C or SIGTERM, end in order; the exit code."""
-    cluster, over = AioCluster(FixedSite(plan)), asyncio.Event()
+    cluster, over = AioCluster(PlannedSite(plan)), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, over.set)

@@ -81,8 +81,26 @@ class InProcessSite:
             one.close()
 
 
-class ProcessSite:
-    """Nodes in processes of their own, on ports that no other test run is given."""
+class PlannedSite:
+    """Nodes in processes of their own, where a plan has them."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def node(self, place: Place) -> Node:
+        """A process that is not started yet."""
+        return ProcessNode(place, self.plan)
+
+    async def load(self, kind: str) -> None:
+        """Have the launcher import it."""
+        await asyncio.to_thread(lambda: launcher().request(do="load", program=PROGRAMS[kind]))
+
+    async def close(self) -> None:
+        """Nothing was borrowed."""
+
+
+class ProcessSite(PlannedSite):
+    """The same on ports that no other test run is given."""
 
     def __init__(
         self,
@@ -96,13 +114,15 @@ class ProcessSite:
         self._blocks: list[range] = []
         self._spare: list[int] = []
         controllers, name_servers, brokers = counts
-        self.plan = Plan(
-            tuple(self._place(folder, "controller", n) for n in range(controllers)),
-            tuple(self._place(folder, "namesrv", n) for n in range(name_servers)),
-            tuple(self._place(folder, "broker", n) for n in range(brokers)),
-            *settings,
-            tls,
-            steady=True,
+        super().__init__(
+            Plan(
+                tuple(self._place(folder, "controller", n) for n in range(controllers)),
+                tuple(self._place(folder, "namesrv", n) for n in range(name_servers)),
+                tuple(self._place(folder, "broker", n) for n in range(brokers)),
+                *settings,
+                tls,
+                steady=True,
+            )
         )
 
     def _place(self, folder: Path, kind: str, number: int) -> Place:
@@ -117,14 +137,6 @@ class ProcessSite:
             fast, ha, port = ports
             return Place(name, kind, folder / name, port, (port, fast, ha))
         return Place(name, kind, folder / name, ports[0], (ports[0],))
-
-    def node(self, place: Place) -> Node:
-        """A process that is not started yet."""
-        return ProcessNode(place, self.plan)
-
-    async def load(self, kind: str) -> None:
-        """Have the launcher import it."""
-        await asyncio.to_thread(lambda: launcher().request(do="load", program=PROGRAMS[kind]))
 
     async def close(self) -> None:
         """Give the ports back."""

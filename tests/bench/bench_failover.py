@@ -137,7 +137,7 @@ def _run_cluster(
         broker_settings=MODES[mode], controller_settings=settings,
     )  # fmt: skip
     if python:
-        cluster.brokers += [PythonBroker(cluster, at, MODES[mode]) for at in (1, 2, 3)]
+        cluster.brokers += [PythonBroker.of(cluster, at, MODES[mode]) for at in (1, 2, 3)]
     try:
         with cluster:
             cluster.start()

@@ -18,10 +18,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +31,17 @@ from rmqha.testing.real.producer import read_back
 from tests.attacks.catalog import ATTACKS
 from tests.bench.attackers import Attackers
 from tests.bench.ending import end_children_when_terminated
-from tests.bench.fortress import CLOSED, HONEST, KINDS, MALLORY, NOBODY, STRANGE, TOPIC, Fortress
+from tests.bench.fortress import (
+    CLOSED,
+    HONEST,
+    KINDS,
+    MALLORY,
+    NOBODY,
+    STRANGE,
+    TOPIC,
+    Fortress,
+    standing,
+)
 from tests.bench.honest import Account, lost
 from tests.bench.observed import Observer
 from tests.bench.siege_verdict import Goal, Spans, judge
@@ -144,25 +152,13 @@ def main() -> int:
     options = _options()
     names = [name for name in ATTACKS if not options.attacks or name in options.attacks.split(",")]
     source = "" if options.same_address else STRANGE
-    if options.folder is not None:
-        Path(options.folder).mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="rmqha-siege-", dir=options.folder))
-    fortress = Fortress(folder, options.kind)
-    try:
-        fortress.start()
+    with standing("siege", options.kind, options.folder, keep=options.keep) as fortress:
         goals, account, seen, tallies = besiege(
             fortress, names, options.idle_s, options.minutes * 60, source
         )
         _print(options, goals, account, tallies)
         if options.json:
             _write(Path(options.json), goals, account, seen, tallies)
-    finally:
-        for child in fortress.children:
-            if not child.alive:
-                print(child.tail())
-        fortress.close()
-        if not options.keep:
-            shutil.rmtree(folder, ignore_errors=True)
     return 0 if all(goal.is_met for goal in goals) else 1
 
 

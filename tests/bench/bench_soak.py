@@ -13,9 +13,7 @@ nobody.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -26,7 +24,7 @@ from rmqha.testing.real.producer import Producer, missing, read_back
 from tests.bench.bench_siege import observer_of
 from tests.bench.churn import Churn
 from tests.bench.ending import end_children_when_terminated
-from tests.bench.fortress import BROKER_NAME, OPEN, Fortress
+from tests.bench.fortress import BROKER_NAME, OPEN, Fortress, standing
 from tests.bench.observed import Observer
 from tests.bench.siege_verdict import Goal, Spans
 from tests.bench.soak_verdict import Outcome, judge
@@ -164,20 +162,8 @@ def main() -> int:
     """Soak a cluster and print the table."""
     end_children_when_terminated()
     options = _options()
-    if options.folder is not None:
-        Path(options.folder).mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="rmqha-soak-", dir=options.folder))
-    fortress = Fortress(folder, OPEN)
-    try:
-        fortress.start()
+    with standing("soak", OPEN, options.folder, keep=options.keep) as fortress:
         goals, churn, seen = soak(fortress, options)
-    finally:
-        for child in fortress.children:
-            if not child.alive:
-                print(child.tail())
-        fortress.close()
-        if not options.keep:
-            shutil.rmtree(folder, ignore_errors=True)
     print(f"\n{machine()}; {options.minutes:g} minutes, 3 controllers, 3 replicas\n")
     rows = [[one.what, one.wanted, one.found, "yes" if one.is_met else "**no**"] for one in goals]
     print(markdown(["what", "goal", "found", "met?"], rows))

@@ -46,7 +46,9 @@ def make_cluster(which: str, folder: Path) -> Cluster:
         cluster.name_server = name_server  # type: ignore[assignment]  # same interface
     for _ in range(java):
         cluster.add_broker()
-    cluster.brokers += [PythonBroker(cluster, number, **SETTINGS) for number in range(java + 1, 4)]
+    cluster.brokers += [
+        PythonBroker.of(cluster, number, **SETTINGS) for number in range(java + 1, 4)
+    ]
     return cluster
 
 

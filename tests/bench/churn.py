@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Self
 
+from rmqha.remoting.address import parse_address
+
 PATIENCE_S = 0.5
 ANSWERED = "answered"
 HEADER = b'{"code":1005,"flag":0,"language":"JAVA","opaque":1,"version":477,"serializeTypeCurrentRPC":"JSON"}'  # fmt: skip
@@ -47,7 +49,7 @@ class Churn:
 
     def __init__(self, addresses: Sequence[str], per_s: float, seed: int = 1) -> None:
         self.done: Counter[str] = Counter()
-        self._addresses = [host_and_port(one) for one in addresses]
+        self._addresses = [parse_address(one) for one in addresses]
         self._period_s = 1 / per_s
         self._random = random.Random(seed)
         self._stopping = threading.Event()
@@ -83,9 +85,3 @@ class Churn:
             # A server that is down is part of the soak; one that hangs up on rubbish as well.
             return "good, refused" if what == "good" else what
         return "good, silent" if what == "good" else what
-
-
-def host_and_port(text: str) -> tuple[str, int]:
-    """Host and port."""
-    host, port = text.rsplit(":", 1)
-    return host, int(port)

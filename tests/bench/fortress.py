@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -23,6 +24,7 @@ from rmqha.testing.real.controllers import Controllers, ReplicaInfo
 from rmqha.testing.real.java import CLUSTER_NAME, JavaBroker, NameServer
 from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import Child, allocate_ports, wait_until
+from rmqha.testing.real.python import PythonBroker
 from tests.attacks.attacker import Target
 
 JAVA, OPEN, CLOSED = "java", "open", "closed"
@@ -60,14 +62,28 @@ BROKER: dict[str, object] = {
 """Production's periods but for those that a test of minutes would wait for."""
 
 
-class PythonBroker(JavaBroker):
-    """``bin/mqbroker`` with the properties that a Java broker gets."""
+@contextlib.contextmanager
+def standing(what: str, kind: str, folder: str | None, *, keep: bool) -> Iterator[Fortress]:
+    """A started cluster of three replicas in a new folder; what is no more alive is shown at the end.
 
-    def __init__(self, *args: object, **named: object) -> None:
-        super().__init__(*args, **named)  # type: ignore[arg-type]  # they are the same
-        config = self.home / "broker.properties"
-        command = [sys.executable, "-m", "rmqha.cli.mqbroker", "-c", str(config)]
-        self.child = Child(f"broker{self.number}", command, self.home / "out.log")
+    Args:
+        what: is to be done with it; the folder's name begins with it.
+        folder: where the new one is made; None for where temporary ones are.
+        keep: leave its files.
+    """
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix=f"rmqha-{what}-", dir=folder))
+    fortress = Fortress(place, kind)
+    try:
+        yield fortress.start()
+    finally:
+        for child in fortress.children:
+            if not child.alive:
+                print(child.tail())
+        fortress.close()
+        if not keep:
+            shutil.rmtree(place, ignore_errors=True)
 
 
 class Fortress:

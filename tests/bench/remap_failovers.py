@@ -61,7 +61,7 @@ def make_sets(kind: str, replicas: int, folder: Path) -> dict[str, Cluster]:
             one.controllers = found[NAMES[0]].controllers
         for number in range(1, replicas + 1):
             if kind == "rmqha":
-                one.brokers.append(PythonBroker(one, number, **FAST_BROKER))
+                one.brokers.append(PythonBroker.of(one, number, **FAST_BROKER))
             else:
                 one.add_broker()
         found[name] = one

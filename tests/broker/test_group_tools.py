@@ -101,6 +101,23 @@ def test_offsets_when_cloned_then_the_group_is_there_and_begins_where_the_other_
     assert ask(alone, 314, srcGroup="CG", destGroup="no group!").code == 26
 
 
+def test_offsets_when_there_is_no_room_for_all_then_those_that_were_cloned_are_kept(
+    alone: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They count at once; a file without them would take them back at the next start."""
+    offsets = master_of(alone).offsets
+    offsets.table.commit("CG", TOPIC, 1, 2, 0)
+    commit, told = offsets.table.commit, []
+    monkeypatch.setattr(
+        type(offsets.table), "commit",
+        lambda _, group, topic, queue_id, *more: queue_id == 0 and commit(group, topic, 0, *more),
+    )  # fmt: skip
+    monkeypatch.setattr(type(offsets), "changed", lambda _: told.append(1))
+    assert ask(alone, 314, srcGroup="CG", destGroup="Heir").code == 2
+    assert stored(alone, "Heir") == {0: 4}
+    assert told
+
+
 def test_offsets_when_cloned_online_then_only_what_the_group_subscribes_to(
     alone: ReplicaCluster,
 ) -> None:

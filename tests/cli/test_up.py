@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
+import psutil
 import pytest
 
 from rmqha.cli.up import taken
@@ -43,8 +44,11 @@ def command(folder: Path, *arguments: str) -> list[str]:
 
 
 @contextmanager
-def up(folder: Path, out: Path, arguments: Sequence[str]) -> Iterator[str]:
-    """A cluster that is ready, and what it said; it is ended by Ctrl-C, and must end well."""
+def up(
+    folder: Path, out: Path, arguments: Sequence[str], end: signal.Signals = signal.SIGINT,
+    code: int = 0,
+) -> Iterator[str]:  # fmt: skip
+    """A cluster that is ready, and what it said; it is ended by a signal, with an exit code."""
     with out.open("wb") as file:
         process = subprocess.Popen(
             command(folder, *arguments), stdout=file, stderr=subprocess.STDOUT
@@ -57,8 +61,8 @@ def up(folder: Path, out: Path, arguments: Sequence[str]) -> Iterator[str]:
 
         wait_until(ready, READY_S, "the cluster to be ready")
         yield out.read_text()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(END_S) == 0, out.read_text()
+        process.send_signal(end)
+        assert process.wait(END_S) == code, out.read_text()
     finally:
         process.kill()
         process.wait()
@@ -86,6 +90,29 @@ def test_cluster_when_it_is_ended_and_started_again_then_its_messages_are_there(
         wait_until(lambda: not lost(), 10, "what was sent before")
         with Producer(server, "Kept") as more:
             more.wait_for_acks(10)
+
+
+def test_node_when_it_ends_by_itself_then_it_is_said_and_so_does_the_exit_code(
+    tmp_path: Path, port: int
+) -> None:
+    """The others go on, and SIGTERM ends them as Ctrl-C does."""
+    out = tmp_path / "out"
+    with up(tmp_path / "data", out, ["--port", str(port), *SMALL], signal.SIGTERM, code=1):
+        victim = node_at(port + 1045)
+        victim.kill()
+        wait_until(lambda: "ended by itself" in out.read_text(), 10, "its end to be told")
+        assert "broker-1 ended by itself with exit code -9" in out.read_text()
+        with wire.Connection(f"127.0.0.1:{port}") as names:
+            assert wire.broker_addresses(names, "broker-a", "broker-a")
+    assert taken(plan_of(tmp_path, Shape(1, 2, port), {}), "127.0.0.1") is None
+
+
+def node_at(port: int) -> psutil.Process:
+    """Who listens at a port of ours."""
+    for one in psutil.net_connections("tcp"):
+        if one.status == psutil.CONN_LISTEN and one.laddr.port == port and one.pid:
+            return psutil.Process(one.pid)
+    raise AssertionError(f"nobody listens at {port}")
 
 
 def refused(folder: Path, *arguments: str) -> tuple[int, str]:

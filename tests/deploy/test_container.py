@@ -3,7 +3,7 @@
 Checked: its instructions are known, in an order that builds, copy what is there, and start what is
 installed, as nobody special. ``tests/cli/test_wheel.py`` installs the same sources, and
 ``tests/cli/test_environment.py`` starts what its command starts. Not checked: the build itself,
-which needs a container engine and a registry.
+which needs a container engine.
 """
 
 from __future__ import annotations

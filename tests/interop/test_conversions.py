@@ -142,7 +142,7 @@ def controller_mode(folder: Path, stores: Sequence[Path], kinds: str) -> Cluster
         if kind == "j":
             broker = cluster.add_broker()
         else:
-            broker = PythonBroker(cluster, number, **SMALL)
+            broker = PythonBroker.of(cluster, number, **SMALL)
             cluster.brokers.append(broker)
         broker.home.mkdir(parents=True, exist_ok=True)
         store.rename(broker.store)

@@ -96,7 +96,7 @@ def shared_cluster(folder: Path) -> Iterator[Cluster]:
     with Cluster(folder, "rmqha", brokers=0, broker_settings=settings) as cluster:
         cluster.name_server = PythonNameServer(folder / "namesrv", allocate_ports()[0])  # type: ignore[assignment]  # same interface
         cluster.add_broker()
-        cluster.brokers += [PythonBroker(cluster, number, **settings) for number in (2, 3)]
+        cluster.brokers += [PythonBroker.of(cluster, number, **settings) for number in (2, 3)]
         cluster.start()
         yield cluster
 

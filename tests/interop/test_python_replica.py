@@ -33,7 +33,7 @@ def shared_cluster(folder: Path, kind: str) -> Iterator[Cluster]:
     with Cluster(folder, kind, brokers=1, broker_settings=settings) as cluster:
         cluster.start_base()
         cluster.join_all()
-        python = PythonBroker(cluster, 2, **settings, syncSlaveMetadataPeriod=100)
+        python = PythonBroker.of(cluster, 2, **settings, syncSlaveMetadataPeriod=100)
         cluster.brokers.append(python)
         python.start()
         cluster.wait_in_sync()

@@ -237,9 +237,9 @@ def test_set_of_python_and_java_brokers_when_the_controllers_are_replaced_then_n
     required.require_classpath()
     file = tmp_path / "state.json"
     with Cluster(tmp_path, "dledger", brokers=0) as cluster:
-        cluster.brokers.append(PythonBroker(cluster, 1))
+        cluster.brokers.append(PythonBroker.of(cluster, 1))
         cluster.add_broker()
-        cluster.brokers.append(PythonBroker(cluster, 3))
+        cluster.brokers.append(PythonBroker.of(cluster, 3))
         cluster.start()
         before = cluster.wait_in_sync()
         assert cluster.master() is cluster.brokers[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from typing import Any, Self
 
 from rmqha.testing.real.cluster import FAST_BROKER, Cluster
 from rmqha.testing.real.java import JavaBroker
@@ -11,23 +12,31 @@ from rmqha.testing.real.processes import Child, allocate_ports
 
 
 class PythonBroker(JavaBroker):
-    """``bin/mqbroker`` with the very properties file that a Java broker gets.
+    """``bin/mqbroker`` with the very properties file that a Java broker gets; made as that is."""
 
-    Args:
-        cluster: the set that it is to join; the caller adds it to ``cluster.brokers``.
-        number: which of the set's brokers it is, from 1.
-        base: properties below ``settings``.
-        settings: properties of this broker.
-    """
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        config = self.home / "broker.properties"
+        command = [sys.executable, "-m", "rmqha.cli.mqbroker", "-c", str(config)]
+        self.child = Child(self.home.name, command, self.home / "out.log")
 
-    def __init__(
-        self,
+    @classmethod
+    def of(
+        cls,
         cluster: Cluster,
         number: int,
         base: Mapping[str, object] = FAST_BROKER,
         **settings: object,
-    ) -> None:
-        super().__init__(
+    ) -> Self:
+        """One that is to join a cluster's set; the caller adds it to ``cluster.brokers``.
+
+        Args:
+            cluster: whose set.
+            number: which of the set's brokers it is, from 1.
+            base: properties below ``settings``.
+            settings: properties of this broker.
+        """
+        return cls(
             cluster.folder / f"python{number}",
             allocate_ports(),
             number,
@@ -36,6 +45,3 @@ class PythonBroker(JavaBroker):
             broker_name=cluster.broker_name,
             settings={**base, **settings},
         )
-        config = self.home / "broker.properties"
-        command = [sys.executable, "-m", "rmqha.cli.mqbroker", "-c", str(config)]
-        self.child = Child(f"python{number}", command, self.home / "out.log")

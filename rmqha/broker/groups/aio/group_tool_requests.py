@@ -120,6 +120,8 @@ class GroupToolProcessor:
                 if not broker.offsets.table.commit(
                     target, topic, queue_id, offset, broker.clock.wall_ms()
                 ):
+                    # What was copied before stays, so it is kept, too.
+                    broker.offsets.changed()
                     return request.reply(
                         ResponseCode.SYSTEM_BUSY, "too many offsets, consumerOffsetsMax"
                     )
