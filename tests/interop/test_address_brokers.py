@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +13,9 @@ import pytest
 
 from rmqha.testing.real import producer as producer_of_tests
 from rmqha.testing.real.cluster import FAST_BROKER, Cluster
-from rmqha.testing.real.java import JavaBroker
+from rmqha.testing.real.java import CLUSTER_NAME, JavaBroker
 from rmqha.testing.real.maven import ADDRESS_VERSIONS
-from rmqha.testing.real.processes import allocate_ports
+from rmqha.testing.real.processes import allocate_ports, wait_until
 from rmqha.testing.real.producer import Producer, assert_nothing_lost
 from tests.interop import required
 
@@ -21,6 +23,7 @@ NAME = "broker-a"
 ACKS = 10
 """A master of these releases looks once a second at what its slaves have, so each takes a second."""
 PATIENCE_S = 3.0
+LOST_TIMEOUT_S = 30.0
 
 
 class AddressBroker(JavaBroker):
@@ -93,3 +96,63 @@ def test_controllers_when_restarted_then_addresses_keep_their_ids(cluster: Clust
     after = cluster.wait_in_sync()
     assert {broker.address: broker.controller_id for broker in cluster.brokers} == ids
     assert (after.master_id, after.master_epoch) == (before.master_id, before.master_epoch)
+
+
+def test_set_when_brought_to_a_later_release_then_it_keeps_its_messages_and_fails_over(
+    cluster: Cluster, topic: str
+) -> None:
+    """The set stops in sync, the controllers forget its ids and keep its epoch, the old master starts
+    first and the others copy everything from it.
+
+    RocketMQ's own way is to remove the epoch files and start all on their stores. A slave of 5.3.3 that
+    has messages but no epochs was seen to lose them here.
+    """
+    with Producer(cluster.name_server.address, topic) as producer:
+        producer.wait_for_acks(ACKS)
+    before = cluster.wait_in_sync()
+    first = cluster.broker(before.master_id)
+    old = [first, *(one for one in cluster.brokers if one is not first)]
+    for broker in reversed(old):
+        # A slave of 5.0.0 does not always end by itself, and is killed then.
+        broker.child.terminate(60.0)
+    wait_until(lambda: _is_masterless(cluster), LOST_TIMEOUT_S, "the set to have no master")
+    _forget_set(cluster)
+    cluster.brokers[:] = [_later(cluster, broker) for broker in old]
+    for number, broker in enumerate(cluster.brokers, 1):
+        if number > 1:
+            shutil.rmtree(broker.store)
+        broker.start()
+        after = cluster.wait_in_sync() if number > 1 else cluster.controllers.wait_for_master(NAME)
+    assert after.master_address == first.address
+    assert after.master_epoch > before.master_epoch
+    assert [broker.controller_id for broker in cluster.brokers] == [1, 2]
+    assert_nothing_lost(cluster, producer, replicas=cluster.brokers)
+    with Producer(cluster.name_server.address, topic) as later:
+        later.wait_for_acks(ACKS)
+        moment = time.monotonic()
+        cluster.master().child.kill()
+        later.wait_for_write_after(moment)
+    for one in (producer, later):
+        assert_nothing_lost(cluster, one)
+
+
+def _is_masterless(cluster: Cluster) -> bool:
+    info = cluster.controllers.replica_info(NAME)
+    return info is not None and info.master_id is None
+
+
+def _forget_set(cluster: Cluster) -> None:
+    """``mqadmin cleanBrokerMetadata`` of all its brokers, as an operator types it."""
+    subprocess.run(
+        [sys.executable, "-m", "rmqha.cli.mqadmin", "cleanBrokerMetadata",
+         "-a", cluster.controllers.address_list, "-bn", NAME, "-c", CLUSTER_NAME, "-l"],
+        check=True, timeout=60,
+    )  # fmt: skip
+
+
+def _later(cluster: Cluster, old: JavaBroker) -> JavaBroker:
+    """The same broker in the default release: its folder, store and ports."""
+    return JavaBroker(
+        old.home, range(old.port - 2, old.port + 2), old.number, cluster.name_server.address,
+        cluster.controllers.address_list, settings=FAST_BROKER,
+    )  # fmt: skip

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Self
@@ -57,6 +58,7 @@ class Producer:
         self.topic = topic
         self.acked: list[Acked] = []
         self.failures = 0
+        self.reasons: Counter[str] = Counter()
         self.unclear = 0
         self._broker_name = broker_name
         self._pause_s = pause_s
@@ -129,8 +131,9 @@ class Producer:
             number += 1
             try:
                 self._send(number, body)
-            except (OSError, ValueError):
+            except (OSError, ValueError) as error:
                 self.failures += 1
+                self.reasons[str(error)] += 1
                 self._forget_broker()
                 self._stopping.wait(RETRY_INTERVAL_S)
             if self._pause_s:
@@ -212,14 +215,14 @@ def assert_nothing_lost(
     master = cluster.master()
     # The consume queues trail the commit log by a moment; and a replica that a busy machine kept
     # out of the SyncStateSet for a while is still catching up.
-    lost = _missing_at_last(acked, lambda: read_back(master.address, producer.topic))
+    lost = missing_at_last(acked, lambda: read_back(master.address, producer.topic))
     assert not lost, f"{len(lost)} of {len(acked)} acked missing on {master.child.name}: {lost[:3]}"
     for replica in replicas:
-        lost = _missing_at_last(acked, partial(read_commit_log, replica, producer.topic))
+        lost = missing_at_last(acked, partial(read_commit_log, replica, producer.topic))
         assert not lost, f"{len(lost)} of {len(acked)} missing on {replica.child.name}: {lost[:3]}"
 
 
-def _missing_at_last(
+def missing_at_last(
     acked: list[Acked], read: Callable[[], dict[tuple[int, int], bytes]]
 ) -> list[Acked]:
     """What is still missing when nothing is, or when ``ARRIVAL_TIMEOUT_S`` has passed."""
@@ -227,7 +230,8 @@ def _missing_at_last(
 
     def all_there() -> bool:
         nonlocal lost
-        with contextlib.suppress(OSError):
+        # A master of a second's age refuses: "system busy, start flow control for a while".
+        with contextlib.suppress(OSError, wire.Refused):
             lost = missing(acked, read())
         return not lost
 
