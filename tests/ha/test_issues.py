@@ -286,13 +286,16 @@ def test_min_in_sync_replicas_refuses_before_anything_is_written() -> None:
 def test_6508_a_replica_without_a_role_takes_no_puts() -> None:
     """#6508: before the role is known, and while it changes, the store is fenced."""
     cluster = Cluster(2)
-    assert cluster[1].put(BODY) is PutStatus.SERVICE_NOT_AVAILABLE
+    before = cluster[1].put(BODY)
+    assert before is PutStatus.SERVICE_NOT_AVAILABLE
     cluster[1].give(ev.ChangedToMaster(1, frozenset({1}), 1))
-    assert cluster[1].put(BODY) is PutStatus.SERVICE_NOT_AVAILABLE
+    meanwhile = cluster[1].put(BODY)
+    assert meanwhile is PutStatus.SERVICE_NOT_AVAILABLE
     cluster.settle()
     assert isinstance(cluster[1].put(BODY), int)
     cluster[1].give(ev.ChangedToSlave(2, 2, None))
-    assert cluster[1].put(BODY) is PutStatus.SERVICE_NOT_AVAILABLE
+    after = cluster[1].put(BODY)
+    assert after is PutStatus.SERVICE_NOT_AVAILABLE
 
 
 def test_an_older_epoch_is_refused_by_both_roles() -> None:

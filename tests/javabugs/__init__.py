@@ -1,8 +1,8 @@
-"""Known bugs of Java's controller, put into ours: ``MUTANTS`` by the numbers of docs/known-java-bugs.md."""
+"""Known bugs of Java's controller and brokers, put into ours: ``MUTANTS`` by the numbers of docs/known-java-bugs.md."""
 
 from __future__ import annotations
 
-from tests.javabugs import elections, group, liveness, sets
+from tests.javabugs import elections, group, liveness, replication, sets
 from tests.javabugs.mutant import Mutant
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -10,6 +10,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *elections.MUTANTS,
     *sets.MUTANTS,
     *group.MUTANTS,
+    *replication.MUTANTS,
 )
 
 __all__ = ["MUTANTS", "Mutant"]
