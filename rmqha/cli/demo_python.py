@@ -13,8 +13,9 @@ from pathlib import Path
 from rmqha.cli.demo_show import TOPIC, ReplicaRow, console, show_state, show_timeline, step
 from rmqha.cli.demo_timeline import Timeline
 from rmqha.testing.client import Acked
-from rmqha.testing.cluster import RmqCluster, RunningWorkload
+from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.nodes import Node
+from rmqha.testing.verbs import RunningWorkload
 from rmqha.testing.workload import Ledger
 
 FIRST_ACKS = 500

@@ -7,25 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from rmqha.remoting.bodies import ReplicasInfo
+from msgspec import structs
+
+from rmqha.remoting.bodies import ReplicaIdentity, ReplicasInfo
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger
-from rmqha.testing.client import QUEUES, Acked, ClusterClient, SetInfo, missing
+from rmqha.testing.client import ClusterClient, SetInfo
 from rmqha.testing.histories import ClusterHistory
 from rmqha.testing.links import LinkedNetwork, Links
-from rmqha.testing.nodes import Node
-from rmqha.testing.real.wire import Stored
-from rmqha.testing.settings import Plan, refuse_misspelt
+from rmqha.testing.messages import TIMEOUT_S, AioMessages
+from rmqha.testing.nodes import Node, tell_roles
+from rmqha.testing.settings import Plan, refuse_misspelt, refuse_strangers
 from rmqha.testing.sites import KINDS, InProcessSite, ProcessSite, Settings, Site
-from rmqha.testing.workload import Workload
 
 CLIENT = "client"
-TIMEOUT_S = 30.0
-TOPIC = "TestTopic"
-READ_AGAIN_S = 0.02
-SETTLE_S = 2.0
 
 Target = Node | str
 
@@ -35,12 +32,7 @@ def _tls(plan: Plan) -> Tls | None:
     return Tls(plan.tls, Logger()) if plan.is_tls else None
 
 
-def _refuse_other_than_bytes(body: object) -> None:
-    if not isinstance(body, bytes | bytearray | memoryview):
-        raise TypeError(f"a body is bytes, not {body!r}; a text is text.encode()")
-
-
-class AioCluster:
+class AioCluster(AioMessages):
     """Nodes, links between them, and a client.
 
     Args:
@@ -54,9 +46,8 @@ class AioCluster:
         self.nodes: dict[str, Node] = {one.name: site.node(one) for one in site.plan.places}
         self._client_links = Links()
         network = LinkedNetwork(TcpNetwork(_tls(site.plan)), self._client_links)
-        self.client = ClusterClient(site.plan, network, SystemClock(), history)
+        super().__init__(ClusterClient(site.plan, network, SystemClock(), history))
         self._cut: set[frozenset[str]] = set()
-        self._workloads: list[Workload] = []
 
     @classmethod
     async def make(
@@ -67,6 +58,7 @@ class AioCluster:
         processes: bool,
         seed: int,
         settings: Settings,
+        node_settings: Mapping[str, Mapping[str, object]] | None = None,
         tls: Mapping[str, str] | None = None,
         history: Path | None = None,
     ) -> Self:
@@ -78,6 +70,7 @@ class AioCluster:
             processes: whether each node has a process of its own.
             seed: for random choices.
             settings: for controllers, name servers and brokers.
+            node_settings: for single nodes, by their names.
             tls: keys about TLS, of everybody.
             history: the file that takes what the client sends and reads.
 
@@ -88,9 +81,12 @@ class AioCluster:
             raise ValueError(f"controllers, namesrv, replicas = {counts}: too few")
         for kind, given in zip(KINDS, settings, strict=True):
             refuse_misspelt(kind, given)
+        single = node_settings or {}
+        refuse_strangers(single, dict(zip(KINDS, counts, strict=True)))
         site: Site = (ProcessSite if processes else InProcessSite)(
             folder, counts, settings, seed, tls or {}
         )
+        site.plan = structs.replace(site.plan, node_settings=single)
         return cls(site, None if history is None else ClusterHistory(history, str(folder)))
 
     def of_kind(self, kind: str) -> list[Node]:
@@ -117,15 +113,27 @@ class AioCluster:
             await self._site.load(kind)
             await asyncio.gather(*(node.start() for node in self.of_kind(kind)))
         await asyncio.gather(self._site.load("broker"), self.wait_for_leader(timeout_s))
-        await asyncio.gather(*(node.start() for node in self.of_kind("broker")))
+        await self._start_brokers(timeout_s)
         if self.of_kind("broker"):
             await self.wait_in_sync(None, timeout_s)
 
+    async def _start_brokers(self, timeout_s: float) -> None:
+        """One after another, so that ``broker-0`` has the id 1: ids go by who asks first."""
+        for number, node in enumerate(self.of_kind("broker")):
+            await node.start()
+
+            async def has_its_id(wanted: int = number + 1) -> bool:
+                return len(await self._known()) >= wanted
+
+            await self.client.until(has_its_id, f"id for {node.name}", timeout_s, self._failures)
+
+    async def _known(self) -> list[ReplicaIdentity]:
+        found = await self.replicas()
+        return [] if found is None else [*found.in_sync_replicas, *found.not_in_sync_replicas]
+
     async def close(self) -> None:
         """End everything that runs."""
-        for workload in self._workloads:
-            await workload.stop(drain_s=0)
-        await self.client.close()
+        await self.close_client()
         for node in self.nodes.values():
             node.is_stopped = False
         await asyncio.gather(*(node.kill() for node in self.nodes.values()))
@@ -233,7 +241,13 @@ class AioCluster:
 
     async def replicas(self) -> ReplicasInfo | None:
         """Every replica by the controllers' word."""
-        return await self.client.replicas()
+        found = await self.client.replicas()
+        tell_roles(self.nodes.values(), await self.client.leader(), found)
+        return found
+
+    async def look(self) -> None:
+        """Ask the controllers once, so that nodes show their roles."""
+        await self.replicas()
 
     def _is_cut_off(self, name: str) -> bool:
         return frozenset((name, CLIENT)) in self._cut
@@ -253,6 +267,7 @@ class AioCluster:
             return not self._is_cut_off(node.name)
 
         await self.client.until(there, "master", timeout_s, self._failures)
+        await self.look()
         return found[-1]
 
     async def wait_for_leader(self, timeout_s: float = TIMEOUT_S) -> Node:
@@ -287,74 +302,9 @@ class AioCluster:
 
         await self.client.until(whole, "whole SyncStateSet", timeout_s, detail)
         assert last[0] is not None
+        await self.look()
         return last[0]
 
     def _failures(self) -> str:
         failed = [f"{one.name}: {one.failure}" for one in self.nodes.values() if one.failure]
         return "; ".join(["", *failed])
-
-    # -- messages ----------------------------------------------------------------------------
-
-    async def produce(
-        self,
-        messages: int | bytes | Iterable[bytes] = 1,
-        topic: str = TOPIC,
-        in_flight: int = 1,
-        timeout_s: float = TIMEOUT_S,
-    ) -> list[Acked]:
-        """Send until acknowledged.
-
-        Raises:
-            TypeError: a body is no bytes.
-            RefusedForGood: no master would ever take one.
-            NotYet: some were not acknowledged in time.
-        """
-        if isinstance(messages, int):
-            first = len(self.client.acked)
-            bodies = [f"{topic} {first + number}".encode() for number in range(messages)]
-        elif isinstance(messages, bytes):
-            bodies = [messages]
-        else:
-            bodies = list(messages)
-        for body in bodies:
-            _refuse_other_than_bytes(body)
-        return await self.client.produce(bodies, topic, timeout_s, in_flight)
-
-    async def workload(
-        self, topic: str = TOPIC, pause_ms: float = 1.0, queues_read_ms: float = 5.0
-    ) -> Workload:
-        """Begin to send and to read without an end."""
-        workload = Workload(self.client, topic, pause_ms, queues_read_ms)
-        self._workloads.append(workload)
-        workload.start()
-        return workload
-
-    async def consume(
-        self, topic: str = TOPIC, settle_s: float = SETTLE_S, timeout_s: float = TIMEOUT_S
-    ) -> list[Stored]:
-        """Read a whole topic."""
-        acked = [one for one in self.client.acked if one.topic == topic]
-        deadline_ms = self.client.clock.now_ms() + settle_s * 1000
-        while True:
-            found = await self.client.consume(topic, timeout_s)
-            if not missing(acked, found) or self.client.clock.now_ms() >= deadline_ms:
-                self._note_reading(topic, found)
-                return found
-            await asyncio.sleep(READ_AGAIN_S)
-
-    def _note_reading(self, topic: str, found: list[Stored]) -> None:
-        """A consumer that began at the beginning and has come to the end."""
-        history = self.client.history
-        if history is None:
-            return
-        reader, now_ms = history.next_reader(), self.client.clock.wall_ms()
-        history.consumed(reader, found, now_ms)
-        ends = dict.fromkeys(range(QUEUES), 0)
-        ends |= {one.queue_id: one.queue_offset + 1 for one in found}
-        if not any(one.is_sending for one in self._workloads):
-            history.ended(reader, topic, ends, now_ms)
-
-    async def missing(self, topic: str = TOPIC, timeout_s: float = 10.0) -> list[Acked]:
-        """Read until nothing is missing, or the time is up."""
-        acked = [one for one in self.client.acked if one.topic == topic]
-        return missing(acked, await self.consume(topic, timeout_s, timeout_s))

@@ -24,7 +24,7 @@ from rmqha.remoting.headers import int_field, text_field
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.ports import Clock, Network
 from rmqha.testing.histories import ClusterHistory
-from rmqha.testing.real.wire import Stored, parse_messages
+from rmqha.testing.real.wire import Stored, parse_messages, shown
 from rmqha.testing.settings import BROKER_NAME, Plan
 
 QUEUES = 4
@@ -62,6 +62,11 @@ class Acked(Struct, frozen=True):
     sent_ms: int
     acked_ms: int
 
+    def __repr__(self) -> str:
+        place = f"{self.topic}/{self.queue_id}/{self.queue_offset}"
+        times = f" in {self.attempts} attempts" if self.attempts > 1 else ""
+        return f"<acked {shown(self.body)} at {place} by {self.address}{times}>"
+
 
 class SetInfo(Struct, frozen=True):
     """A broker set by the controllers' word (1004).
@@ -89,6 +94,7 @@ class ClusterClient:
         self, plan: Plan, network: Network, clock: Clock, history: ClusterHistory | None = None
     ) -> None:
         self._plan = plan
+        self._broker_name = BROKER_NAME
         self.clock = clock
         self.history = history
         self._remoting = RemotingClient(
@@ -107,6 +113,11 @@ class ClusterClient:
         if self.history is not None:
             self.history.close()
             self.history = None
+
+    def queues_of(self, topic: str) -> int:
+        """How many queues a topic has, once it was sent to or read."""
+        del topic
+        return QUEUES
 
     async def ask(
         self,
@@ -128,12 +139,14 @@ class ClusterClient:
 
     async def leader(self) -> str | None:
         """Address of the controller that answers as the leader."""
-        await self._ask_leader(RequestCode.CONTROLLER_GET_REPLICA_INFO, {"brokerName": BROKER_NAME})
+        await self._ask_leader(
+            RequestCode.CONTROLLER_GET_REPLICA_INFO, {"brokerName": self._broker_name}
+        )
         return self._leader
 
     async def set_info(self) -> SetInfo | None:
         """What the controllers' leader says; None without a leader or before a broker joined."""
-        fields = {"brokerName": BROKER_NAME}
+        fields = {"brokerName": self._broker_name}
         answer = await self._ask_leader(RequestCode.CONTROLLER_GET_REPLICA_INFO, fields)
         if answer is None or answer.code != ResponseCode.SUCCESS:
             return None
@@ -150,10 +163,10 @@ class ClusterClient:
     async def replicas(self) -> ReplicasInfo | None:
         """Every replica by the controllers' word (1006); None without a leader or such a set."""
         code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
-        answer = await self._ask_leader(code, {}, encode_names([BROKER_NAME]))
+        answer = await self._ask_leader(code, {}, encode_names([self._broker_name]))
         if answer is None or answer.code != ResponseCode.SUCCESS:
             return None
-        return BrokerReplicasInfo.decode(answer.body).replicas_info_table.get(BROKER_NAME)
+        return BrokerReplicasInfo.decode(answer.body).replicas_info_table.get(self._broker_name)
 
     async def _ask_leader(
         self, code: int, fields: dict[str, str], body: bytes = b""
@@ -189,7 +202,7 @@ class ClusterClient:
             answer = await self.ask(name_server, RequestCode.GET_BROKER_CLUSTER_INFO)
             if answer.code != ResponseCode.SUCCESS:
                 return {}
-            found = ClusterInfo.decode(answer.body).broker_addr_table.get(BROKER_NAME)
+            found = ClusterInfo.decode(answer.body).broker_addr_table.get(self._broker_name)
             return {} if found is None else dict(found.broker_addrs)
         except RmqhaError:
             return {}
@@ -289,9 +302,10 @@ class ClusterClient:
             return None
         self._master = address
         sent_ms = self.clock.now_ms()
-        fields = send_fields(topic, number, self.clock.wall_ms())
         try:
             await self.create_topic(address, topic)
+            place = (self._broker_name, number % self.queues_of(topic))
+            fields = send_fields(topic, number, self.clock.wall_ms(), place)
             answer = await self.ask(
                 address, RequestCode.SEND_MESSAGE_V2, fields, body, SEND_TIMEOUT_MS
             )
@@ -349,7 +363,8 @@ class ClusterClient:
                 if address is not None:
                     # A slave copies topics every so often; its log may know one before it does.
                     await self.create_topic(address, topic)
-                    queues = (self._read(address, topic, queue) for queue in range(QUEUES))
+                    numbers = range(self.queues_of(topic))
+                    queues = (self._read(address, topic, queue) for queue in numbers)
                     found = await asyncio.gather(*queues)
                     return [one for queue in found for one in queue]
             except RmqhaError as error:
@@ -376,7 +391,7 @@ class ClusterClient:
         Raises:
             RmqhaError: no answer, or a refusal.
         """
-        key = QueueKey(topic, BROKER_NAME, queue)
+        key = QueueKey(topic, self._broker_name, queue)
         request = pull_request(GROUP, key, offset, PULL_MESSAGES_MAX)
         answer = await self._remoting.invoke(address, request, SEND_TIMEOUT_MS)
         if not is_pulled(answer):
@@ -385,13 +400,13 @@ class ClusterClient:
         return parse_messages(pulled.body), pulled.next_offset
 
 
-def send_fields(topic: str, number: int, wall_ms: int) -> dict[str, str]:
-    """The fields of 310 as a Java client sends them."""
+def send_fields(topic: str, number: int, wall_ms: int, place: tuple[str, int]) -> dict[str, str]:
+    """The fields of 310 as a Java client sends them, to a broker's name and a queue."""
     return {
-        "a": GROUP, "b": topic, "c": "TBW102", "d": str(QUEUES), "e": str(number % QUEUES),
+        "a": GROUP, "b": topic, "c": "TBW102", "d": str(QUEUES), "e": str(place[1]),
         "f": "0", "g": str(wall_ms), "h": "0",
         "i": f"KEYS\x01{number}\x02UNIQ_KEY\x01rmqha{wall_ms:X}{number:X}\x02WAIT\x01true\x02",
-        "j": "0", "k": "false", "m": "false", "n": BROKER_NAME,
+        "j": "0", "k": "false", "m": "false", "n": place[0],
     }  # fmt: skip
 
 

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from rmqha.remoting.bodies import ReplicasInfo
-from rmqha.testing.aio_cluster import SETTLE_S, TOPIC, AioCluster, Target
-from rmqha.testing.client import Acked, SetInfo
-from rmqha.testing.logs import merged_tail
+from rmqha.testing.aio_cluster import AioCluster, Target
+from rmqha.testing.client import SetInfo
+from rmqha.testing.logs import merged_tail, telling_tail
 from rmqha.testing.loop_thread import LoopThread
+from rmqha.testing.messages import TIMEOUT_S
 from rmqha.testing.nodes import Node
-from rmqha.testing.real.wire import Stored
-from rmqha.testing.workload import Ledger, Workload
+from rmqha.testing.verbs import EXPECTED, MessageVerbs, shortened
 
-T = TypeVar("T")
+__tracebackhide__ = True  # pytest leaves the frames of this file out of its reports
 START_TIMEOUT_S = 30.0
-TIMEOUT_S = 30.0
+LINES_WRITTEN = 100_000
 
 
 def make_certificates(folder: Path) -> dict[str, str]:
@@ -35,7 +35,7 @@ def make_certificates(folder: Path) -> dict[str, str]:
     return tls_properties(Authority(directory), "node", mutual=True)
 
 
-class RmqCluster:
+class RmqCluster(MessageVerbs):
     """One broker set under failover control. Use it as a context manager, or start and close it.
 
     Args:
@@ -45,6 +45,7 @@ class RmqCluster:
         seed: of every random choice of the nodes of this process, and of :attr:`rng`.
         controller_settings, namesrv_settings, broker_settings: Java property keys; they win over
             the fast values of ``rmqha.testing.settings``.
+        node_settings: the same for single nodes, by name: ``{"broker-1": {"slaveReadEnable": True}}``.
         tls: every port speaks TLS alone and asks for certificates, which the cluster makes; they
             lie in ``folder/certificates``.
         history: a file that takes everything its client sends and reads, for
@@ -68,6 +69,7 @@ class RmqCluster:
         controller_settings: Mapping[str, object] | None = None,
         namesrv_settings: Mapping[str, object] | None = None,
         broker_settings: Mapping[str, object] | None = None,
+        node_settings: Mapping[str, Mapping[str, object]] | None = None,
         tls: bool = False,
         history: Path | None = None,
     ) -> None:
@@ -75,11 +77,11 @@ class RmqCluster:
         self.seed = seed
         self.rng = random.Random(seed)
         self.processes = processes
-        self._thread = LoopThread("rmqha cluster")
         self._is_closed = False
         self.tls_keys = make_certificates(folder) if tls else {}
+        thread = LoopThread("rmqha cluster")
         try:
-            self._core = self._thread.call(
+            self._core = thread.call(
                 AioCluster.make(
                     folder,
                     counts=(controllers, namesrv, replicas),
@@ -90,13 +92,18 @@ class RmqCluster:
                         namesrv_settings or {},
                         broker_settings or {},
                     ),
+                    node_settings=node_settings or {},
                     tls=self.tls_keys,
                     history=history,
                 )
             )
+        except EXPECTED as error:
+            thread.close()
+            raise shortened(error) from error.__cause__
         except BaseException:
-            self._thread.close()
+            thread.close()
             raise
+        super().__init__(self._core, thread)
         self.aio = AioVerbs(self._core, self._thread.loop)
 
     @property
@@ -129,11 +136,6 @@ class RmqCluster:
         """What a further broker or mqadmin is given."""
         return ";".join(node.address for node in self.controllers)
 
-    @property
-    def acked(self) -> list[Acked]:
-        """Every message that was acknowledged so far, in that order."""
-        return list(self._core.client.acked)
-
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -162,9 +164,6 @@ class RmqCluster:
             self._thread.call(self._core.close())
         finally:
             self._thread.close()
-
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._thread.call(work)
 
     # -- breaking ----------------------------------------------------------------------------
 
@@ -276,120 +275,32 @@ class RmqCluster:
         """
         return self._call(self._core.wait_in_sync(count, timeout_s))
 
-    # -- messages ----------------------------------------------------------------------------
-
-    def produce(
-        self,
-        messages: int | bytes | Iterable[bytes] = 1,
-        *,
-        topic: str = TOPIC,
-        in_flight: int = 1,
-        timeout_s: float = TIMEOUT_S,
-    ) -> list[Acked]:
-        """Send messages, each until it is acknowledged, by whichever master clients find.
-
-        Args:
-            messages: bodies, one body, or how many bodies to make up.
-            topic: is created when it is missing.
-            in_flight: sends at a time; with one the order is kept.
-            timeout_s: for all of them.
-
-        Returns:
-            Where each was stored, in the order of the bodies.
-
-        Raises:
-            NotYet: some were not acknowledged in time; the last refusal is in the message.
-        """
-        return self._call(self._core.produce(messages, topic, in_flight, timeout_s))
-
-    def consume(
-        self, topic: str = TOPIC, *, settle_s: float = SETTLE_S, timeout_s: float = TIMEOUT_S
-    ) -> list[Stored]:
-        """Read a whole topic back from the master, queue by queue.
-
-        Consume queues trail the log by a moment: what :meth:`produce` was told is safe is waited
-        for, at most ``settle_s``; then what is there is returned.
-
-        Raises:
-            NotYet: there is no master to read from within ``timeout_s``.
-        """
-        return self._call(self._core.consume(topic, settle_s, timeout_s))
-
-    def missing(self, topic: str = TOPIC, *, timeout_s: float = TIMEOUT_S) -> list[Acked]:
-        """Acknowledged messages of a topic that cannot be read back where they were said to be.
-
-        Reads until nothing is missing or ``timeout_s`` has passed.
-        """
-        return self._call(self._core.missing(topic, timeout_s))
-
-    def assert_nothing_lost(self, topic: str = TOPIC, *, timeout_s: float = 10.0) -> None:
-        """Fail when an acknowledged message cannot be read back.
-
-        Raises:
-            AssertionError: names the first that are missing; or nothing was ever acknowledged.
-        """
-        acked = [one for one in self.acked if one.topic == topic]
-        assert acked, f"nothing was ever acknowledged in {topic}"
-        lost = self.missing(topic, timeout_s=timeout_s)
-        assert not lost, f"{len(lost)} of {len(acked)} acknowledged messages lost: {lost[:3]}"
-
-    def workload(self, topic: str = TOPIC, *, pause_ms: float = 1.0) -> RunningWorkload:
-        """A producer and a consumer that go on while the cluster is broken and mended.
-
-        Args:
-            topic: theirs alone.
-            pause_ms: between an acknowledgement and the next send.
-        """
-        return RunningWorkload(self._call(self._core.workload(topic, pause_ms)), self._thread)
-
     # -- telling -----------------------------------------------------------------------------
 
     def logs(self, lines: int = 200) -> str:
         """The last lines of all nodes, by time."""
         return merged_tail({node.name: node.log for node in self.nodes}, lines)
 
-    def report(self, lines: int = 200) -> str:
-        """What a failed test shows: how to run it again, who is in which state, and the logs."""
-        kind = "processes" if self.processes else "in process"
-        states = "\n".join(f"  {node!r} {node.failure}".rstrip() for node in self.nodes)
-        return (
-            f"seed {self.seed} ({kind}); run it again with --rmq-seed={self.seed}\n"
-            f"files: {self.folder}\n{states}\n{self.logs(lines)}"
-        )
+    def report(self, lines: int = 200, *, all_lines: bool = True) -> str:
+        """What a failed test shows: how to run it again, who is in which state, and the logs.
 
-
-class RunningWorkload:
-    """A workload, seen from the test's thread. Figures may be read at any time.
-
-    Attributes:
-        ledger: what was sent, acknowledged, read, read twice and lost so far.
-    """
-
-    def __init__(self, workload: Workload, thread: LoopThread) -> None:
-        self._workload = workload
-        self._thread = thread
-        self.ledger = workload.ledger
-
-    def stop(self, drain_s: float = TIMEOUT_S) -> Ledger:
-        """Stop sending, read what was acknowledged, at most for ``drain_s``, and stop reading."""
-        self._thread.call(self._workload.stop(drain_s))
-        return self.ledger
-
-    def first_ack_after(self, moment_ms: int, *, not_by: str = "") -> Acked | None:
-        """The first message sent after a moment of the clock that another than ``not_by`` took."""
-        return self._workload.first_ack_after(moment_ms, not_by)
-
-    def now_ms(self) -> int:
-        """The clock of the workload's times."""
-        return self._workload.now_ms()
-
-    def wait_for_acks(self, more: int, timeout_s: float = TIMEOUT_S) -> None:
-        """Wait until so many more are acknowledged.
-
-        Raises:
-            NotYet: they were not.
+        Args:
+            lines: of the logs, at most.
+            all_lines: what happened every moment as well, else only what tells a story: changes of
+                roles, elections, warnings. All of it is then in a file that the report names.
         """
-        self._thread.call(self._workload.wait_for_acks(more, timeout_s))
+        kind = "processes" if self.processes else "in process"
+        if not self._is_closed:
+            self._thread.call(self._core.look())
+        states = "\n".join(f"  {node!r} {node.failure}".rstrip() for node in self.nodes)
+        head = f"seed {self.seed} ({kind}); run it again with --rmq-seed={self.seed}"
+        logs = {node.name: node.log for node in self.nodes}
+        if all_lines:
+            return f"{head}\nfiles: {self.folder}\n{states}\n{merged_tail(logs, lines)}"
+        whole = self.folder / "all.log"
+        if self.folder.is_dir():
+            whole.write_text(merged_tail(logs, LINES_WRITTEN))
+        return f"{head}\nfiles: {self.folder}\n{states}\n{telling_tail(logs, lines)}\nall: {whole}"
 
 
 class AioVerbs:

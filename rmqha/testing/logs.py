@@ -15,6 +15,17 @@ from rmqha.base.machine import Note
 from rmqha.runtime.logs import LEVELS, Logger
 
 LINES_KEPT = 200
+LINES_READ = 10_000
+WIDTH = 140
+STORY = frozenset(
+    (
+        "controller_role_changed", "master_elected", "node_continued", "node_ended", "node_killed",
+        "node_stopped", "role_taken_up", "sync_state_set_changed",
+    )
+)  # fmt: skip
+"""What is no warning, and yet what the author of a test asks about first."""
+CHATTER = frozenset(("raft_slow",))
+"""Warnings that a busy machine gives by itself."""
 
 
 class NodeLog(Logger):
@@ -61,6 +72,25 @@ def merged_tail(logs: dict[str, Path], lines: int = LINES_KEPT) -> str:
         for number, text in enumerate(path.read_text(errors="replace").splitlines()[-lines:]):
             found.append((_stamp(text), number, f"{name:<{width}}  {_readable(text)}"))
     return "\n".join(text for *_, text in sorted(found)[-lines:])
+
+
+def telling_tail(logs: dict[str, Path], lines: int) -> str:
+    """The last lines of all logs that tell what became of a cluster, each on one line of a screen.
+
+    Those are roles and who is in sync, what a test did to a node, warnings, errors, and what is no
+    log line at all, such as a traceback.
+    """
+    telling = [line for line in merged_tail(logs, LINES_READ).splitlines() if _is_telling(line)]
+    return "\n".join(
+        line[: WIDTH - 1] + "…" if len(line) > WIDTH else line for line in telling[-lines:]
+    )
+
+
+def _is_telling(line: str) -> bool:
+    words = line.split(maxsplit=4)
+    if len(words) < 4 or words[2] not in LEVELS:
+        return True
+    return words[3] in STORY or (words[2] in ("warning", "error") and words[3] not in CHATTER)
 
 
 def _parsed(text: str) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ Nothing heavy is imported here: every pytest run of an environment that has rmqh
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +15,13 @@ import pytest
 
 if TYPE_CHECKING:
     from rmqha.testing.cluster import RmqCluster
+    from rmqha.testing.external import ExternalCluster
 
 SEED_BITS = 31
-REPORT_LINES = 120
-CLUSTERS: pytest.StashKey[list[RmqCluster]] = pytest.StashKey()
+REPORT_LINES = 20
+"""With the states of the nodes, what a screen shows; the rest is in a file that the report names."""
+EXTERNAL = "RMQHA_TEST_NAMESRV"
+CLUSTERS: pytest.StashKey[list[RmqCluster | ExternalCluster]] = pytest.StashKey()
 """The clusters that a test has had, for the report of its failure."""
 SEED: pytest.StashKey[int] = pytest.StashKey()
 
@@ -34,6 +38,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--rmq-processes", action="store_true", default=False,
         help="run each node of the clusters in a process of its own, unless a test says otherwise",
+    )  # fmt: skip
+    group.addoption(
+        "--rmq-namesrv", default=None, metavar="HOST:PORT;...",
+        help="name servers of a cluster that runs already, for rmq_shared_cluster and"
+        f" rmq_session_cluster; else the environment's {EXTERNAL}, else they start one",
+    )  # fmt: skip
+    group.addoption(
+        "--rmq-broker-name", default=None, metavar="NAME",
+        help="the broker set to use of that cluster; its first by default",
     )  # fmt: skip
 
 
@@ -65,13 +78,15 @@ def rmq_cluster_factory(request: pytest.FixtureRequest, tmp_path: Path) -> Itera
     from rmqha.testing.cluster import RmqCluster
 
     config = request.config
-    made: list[RmqCluster] = request.node.stash.setdefault(CLUSTERS, [])
+    known = request.node.stash.setdefault(CLUSTERS, [])
+    made: list[RmqCluster] = []
 
     def make(*, start: bool = True, **more: Any) -> RmqCluster:
         more.setdefault("seed", config.stash[SEED])
         more.setdefault("processes", config.getoption("--rmq-processes"))
         cluster = RmqCluster(tmp_path / f"rmq-cluster-{len(made)}", **more)
         made.append(cluster)
+        known.append(cluster)
         return cluster.start() if start else cluster
 
     yield make
@@ -85,12 +100,66 @@ def rmq_cluster(rmq_cluster_factory: Factory) -> RmqCluster:
     return rmq_cluster_factory()
 
 
+@pytest.fixture(scope="session")
+def rmq_session_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RmqCluster | ExternalCluster]:
+    """One cluster for the whole run (of a worker), for fixtures that live as long.
+
+    With ``--rmq-namesrv``, or ``RMQHA_TEST_NAMESRV`` in the environment, it is the cluster there.
+    Tests take ``rmq_shared_cluster``, which is this one, and whole.
+    """
+    from rmqha.testing.cluster import RmqCluster
+    from rmqha.testing.external import ExternalCluster
+
+    config = request.config
+    address = config.getoption("--rmq-namesrv") or os.environ.get(EXTERNAL)
+    cluster: RmqCluster | ExternalCluster
+    if address:
+        cluster = ExternalCluster(address, config.getoption("--rmq-broker-name"))
+    else:
+        cluster = RmqCluster(
+            tmp_path_factory.mktemp("rmq-session-cluster"),
+            seed=config.stash[SEED],
+            processes=config.getoption("--rmq-processes"),
+        )
+    try:
+        if isinstance(cluster, RmqCluster):
+            cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture
+def rmq_shared_cluster(
+    request: pytest.FixtureRequest, rmq_session_cluster: RmqCluster | ExternalCluster
+) -> RmqCluster | ExternalCluster:
+    """The run's one cluster; what the test before broke of it is mended first."""
+    from rmqha.testing.cluster import RmqCluster
+
+    request.node.stash.setdefault(CLUSTERS, []).append(rmq_session_cluster)
+    if isinstance(rmq_session_cluster, RmqCluster):
+        rmq_session_cluster.heal()
+    return rmq_session_cluster
+
+
+@pytest.fixture
+def rmq_topic(request: pytest.FixtureRequest) -> str:
+    """A topic's name that no other test has; the first message creates the topic."""
+    from rmqha.testing.verbs import new_topic
+
+    return new_topic(request.node.name)
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Show the seed and what the nodes said when a test with clusters fails."""
     outcome = yield
     report = outcome.get_result()  # type: ignore[attr-defined]  # pluggy's Result
     if report.failed:
-        clusters: list[RmqCluster] = item.stash.get(CLUSTERS, [])
+        clusters = item.stash.get(CLUSTERS, [])
         for number, cluster in enumerate(clusters):
-            report.sections.append((f"rmq cluster {number}", cluster.report(REPORT_LINES)))
+            report.sections.append(
+                (f"rmq cluster {number}", cluster.report(REPORT_LINES, all_lines=False))
+            )

@@ -84,6 +84,25 @@ def refuse_misspelt(kind: str, settings: Mapping[str, object]) -> None:
             raise ValueError(f"no {kind} has a setting {key!r}; is {close[0]!r} meant?")
 
 
+def refuse_strangers(
+    settings: Mapping[str, Mapping[str, object]], counts: Mapping[str, int]
+) -> None:
+    """Refuse settings for a node that the cluster will not have, and misspelt keys of one.
+
+    Args:
+        settings: by the names of nodes.
+        counts: how many nodes of each kind there are.
+
+    Raises:
+        ValueError: names the node, or the key.
+    """
+    names = {f"{kind}-{number}": kind for kind, count in counts.items() for number in range(count)}
+    for name, given in settings.items():
+        if name not in names:
+            raise ValueError(f"settings for {name!r}; there are {', '.join(names)}")
+        refuse_misspelt(names[name], given)
+
+
 def _known(kind: str) -> frozenset[str]:
     # Imported where they are needed: a cluster of controllers alone loads no broker.
     match kind:
@@ -132,6 +151,7 @@ class Plan(Struct, frozen=True):
 
     Attributes:
         controller_settings, namesrv_settings, broker_settings: Java property keys.
+        node_settings: the same for single nodes, by name; they win over those of their kind.
         tls: keys about TLS of all nodes; none for a cluster in plain text.
         steady: production's Raft periods, for processes that wait for each other's processor time.
     """
@@ -144,6 +164,7 @@ class Plan(Struct, frozen=True):
     broker_settings: Mapping[str, object] = field(default_factory=dict)
     tls: Mapping[str, str] = field(default_factory=dict)
     steady: bool = False
+    node_settings: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     @property
     def is_tls(self) -> bool:
@@ -179,6 +200,7 @@ class Plan(Struct, frozen=True):
             **NO_TLS_FILE,
             **self.tls,
             **_texts(self.controller_settings),
+            **_texts(self.node_settings.get(place.name, {})),
         }
 
     def _namesrv(self, place: Place) -> dict[str, str]:
@@ -190,6 +212,7 @@ class Plan(Struct, frozen=True):
             **NO_TLS_FILE,
             **self.tls,
             **_texts(self.namesrv_settings),
+            **_texts(self.node_settings.get(place.name, {})),
         }
 
     def _broker(self, place: Place) -> dict[str, str]:
@@ -208,6 +231,7 @@ class Plan(Struct, frozen=True):
             **NO_TLS_FILE,
             **self.tls,
             **_texts(self.broker_settings),
+            **_texts(self.node_settings.get(place.name, {})),
         }
 
 

@@ -44,6 +44,12 @@ class Ledger:
         self._positions = [0] * QUEUES
         self._newest = [-1] * QUEUES
 
+    def __repr__(self) -> str:
+        return (
+            f"<{self.acknowledged} acknowledged, {self.consumed} read, {self.duplicates} twice,"
+            f" {self.refused} refused, {self.out_of_order} out of order, {len(self.lost)} lost>"
+        )
+
     @property
     def pending(self) -> int:
         """Acknowledged and not read yet."""

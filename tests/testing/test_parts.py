@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
 
 from rmqha.base.errors import ConnectFailed
+from rmqha.remoting.bodies import ReplicaIdentity, ReplicasInfo
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.testing.disks import NodeDisk, SlowDisk
 from rmqha.testing.life import Life, NodeClock, task_factory
 from rmqha.testing.links import HELD_HIGH_BYTES, LinkedNetwork, Links
-from rmqha.testing.logs import NodeLog, merged_tail
+from rmqha.testing.logs import NodeLog, merged_tail, telling_tail
+from rmqha.testing.nodes import Node, tell_roles
 from rmqha.testing.settings import Place, Plan, refuse_misspelt
 from rmqha.testing.sockets import NodeNetwork, Reserved, bind
+from rmqha.testing.verbs import new_topic
 
 
 def test_two_reservations_never_share_a_port() -> None:
@@ -333,3 +337,55 @@ def test_setting_when_misspelt_then_it_is_refused_with_the_one_that_is_meant(
 def test_setting_when_unlike_any_other_then_it_passes() -> None:
     """Java's files have many keys that nothing of ours reads."""
     refuse_misspelt("broker", {"sendThreadPoolQueueCapacity": 1, "brokerClusterName": "x"})
+
+
+def test_the_tail_that_tells_keeps_the_story_and_cuts_it_to_a_screen(tmp_path: Path) -> None:
+    """Elections and tracebacks between hundreds of lines about peers that connected."""
+    log = NodeLog(tmp_path / "one", lambda: 1000)
+    log.log("info", "raft_peer_connected", peer="n1")
+    log.log("info", "master_elected", reason="x" * 300)
+    log.log("warning", "raft_slow", silent_ms=3)
+    log.log("warning", "broker_inactive", broker_id=1)
+    log.close()
+    with (tmp_path / "one").open("a") as file:
+        file.write("Traceback (most recent call last):\n")
+    got = telling_tail({"one": tmp_path / "one"}, 9).splitlines()
+    assert [line.split()[3] for line in got] == ["master_elected", "broker_inactive", "recent"]
+    assert len(got[0]) == 140
+    assert telling_tail({"one": tmp_path / "one"}, 2).splitlines() == got[1:]
+
+
+def test_roles_are_the_controllers_word_and_a_dead_node_has_none(tmp_path: Path) -> None:
+    """A node that shows a role which it lost sends its reader astray."""
+
+    class Seen(Node):
+        """A node that is only looked at."""
+
+        is_alive = True
+        start = kill = shut_down = stop = cont = slow_disk = cut = None
+
+    Seen.__abstractmethods__ = frozenset()
+    kinds = ("controller", "namesrv", "broker", "broker")
+    nodes = [
+        Seen(Place(f"{kind}-{port}", kind, tmp_path, port, (port,)))
+        for port, kind in enumerate(kinds)
+    ]
+    replica = ReplicaIdentity("broker-a", 7, nodes[3].address, True)
+    replicas = ReplicasInfo(7, nodes[3].address, 1, 1, (replica,), ())
+    tell_roles(nodes, nodes[0].address, replicas)
+    assert [node.role for node in nodes] == ["leader", "", "", "master"]
+    assert repr(nodes[3]) == "<broker-3 127.0.0.1:3 id 7 master alive>"
+    tell_roles(nodes, None, None)
+    assert [node.role for node in nodes] == ["", "", "", ""]
+    nodes[3].is_alive = False
+    tell_roles(nodes, None, replicas)
+    assert repr(nodes[3]) == "<broker-3 127.0.0.1:3 id 7 dead>"
+
+
+def test_new_topics_when_named_after_anything_then_brokers_take_them() -> None:
+    """Names of tests have brackets, spaces and any length."""
+    one, other = new_topic("test_x[ä b]" * 20), new_topic("test_x[ä b]" * 20)
+    assert one != other
+    for name in (one, other):
+        assert len(name) == 127
+        assert re.fullmatch("[A-Za-z0-9_]+", name)

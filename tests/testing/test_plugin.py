@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+
+from rmqha.testing.cluster import RmqCluster
+from rmqha.testing.external import ExternalCluster
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.slow
@@ -139,3 +144,223 @@ def test_the_plugin_imports_nothing_heavy() -> None:
     )
     got = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
     assert set(got.stdout.decode().split()) <= {"rmqha"}
+
+
+def test_the_report_of_a_failure_fits_a_screen(pytester: pytest.Pytester) -> None:
+    """It had 115 lines; what is not shown is in a file that it names."""
+    pytester.makepyfile(
+        """
+        def test_that_fails(rmq_cluster):
+            rmq_cluster.produce([b"x" * 500])
+            rmq_cluster.kill(rmq_cluster.wait_for_master())
+            rmq_cluster.wait_for_master()
+            rmq_cluster.produce(5)
+            assert rmq_cluster.acked == []
+        """
+    )
+    result = run(pytester, "--rmq-seed=1")
+    result.assert_outcomes(failed=1)
+    shown = [line for line in result.outlines if line]
+    assert len(shown) <= 60, len(shown)
+    assert max(map(len, shown)) <= 200, max(shown, key=len)
+    result.stdout.fnmatch_lines(
+        [
+            "*<acked b'x*... (500 bytes) at TestTopic/?/0 by 127.0.0.1:*>*",
+            "  <controller-? 127.0.0.1:* leader alive>",
+            "  <broker-0 127.0.0.1:* id 1 dead>",
+            "  <broker-? 127.0.0.1:* id ? master alive>",
+            "*node_killed*",
+            "*master_elected*",
+            "all: */all.log",
+        ]
+    )
+    whole = next(line for line in shown if line.startswith("all: ")).removeprefix("all: ")
+    assert "raft_store_opened" in Path(whole).read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("produce('a text')", "TypeError: a body is bytes, not 'a text'*"),
+        ("produce(b'x', topic='no/topic')", "*RefusedForGood: topic 'no/topic'*"),
+        ("kill('broker-7')", "KeyError: \"no node 'broker-7'; there are controller-0*"),
+        ("wait_in_sync(9, timeout_s=0.1)", "*NotYet: no whole SyncStateSet within 0.1 s*"),
+        ("assert_nothing_lost('Other')", "AssertionError: nothing was ever acknowledged in Other"),
+    ],
+)
+def test_a_mistake_when_made_in_a_test_then_it_is_shown_at_the_tests_own_line(
+    pytester: pytest.Pytester, line: str, says: str
+) -> None:
+    """It was fourteen frames below it."""
+    pytester.makepyfile(
+        f"""
+        def test_that_fails(rmq_cluster_factory):
+            cluster = rmq_cluster_factory(controllers=1, replicas=1)
+            cluster.{line}
+        """
+    )
+    result = run(pytester)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f">       cluster.{line}", f"E       {says}"])
+    frames = [one for one in result.outlines if re.match(r"\S+\.py:\d+: ", one)]
+    assert len(frames) == 1, frames
+
+
+def test_a_session_has_one_cluster_and_every_test_finds_it_whole(
+    pytester: pytest.Pytester,
+) -> None:
+    """A cluster a test is too dear for a suite of hundreds."""
+    pytester.makepyfile(
+        """
+        import pytest
+
+        seen, topics = set(), set()
+
+        @pytest.fixture(scope="session")
+        def schema(rmq_session_cluster):
+            return rmq_session_cluster.produce(b"first", topic="Schema")
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_breaks_it(rmq_shared_cluster, rmq_topic, schema, number):
+            cluster = rmq_shared_cluster
+            seen.add(id(cluster))
+            topics.add(rmq_topic)
+            assert all(node.is_alive for node in cluster.nodes)
+            assert len(cluster.set_info().sync_state_set) == 3
+            assert cluster.consume(rmq_topic) == []
+            cluster.produce(4, topic=rmq_topic)
+            assert len(cluster.consume(rmq_topic)) == 4
+            assert cluster.consume("Schema")[0].body == b"first"
+            cluster.kill(cluster.wait_for_master())
+
+        def test_it_was_one():
+            assert len(seen) == 1 and len(topics) == 3
+            assert all(topic.startswith("test_breaks_it_") for topic in topics)
+
+        def test_that_fails(rmq_shared_cluster):
+            assert rmq_shared_cluster is None
+        """
+    )
+    result = run(pytester)
+    result.assert_outcomes(passed=4, failed=1)
+    result.stdout.fnmatch_lines(["*rmq cluster 0*", "seed *", "  <broker-0 *"])
+
+
+@pytest.mark.parametrize("way", ["option", "environment"])
+def test_a_session_uses_the_cluster_that_it_is_told_of_and_leaves_it_whole(
+    pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """A team's staging cluster: its topics keep their queues, and are there afterwards."""
+    pytester.makepyfile(
+        """
+        import pytest
+        from rmqha.testing.external import NotOurs
+
+        def test_messages(rmq_shared_cluster, rmq_topic):
+            cluster = rmq_shared_cluster
+            assert cluster.master().name == "broker-a"
+            sent = cluster.produce(10, topic=rmq_topic)
+            assert {one.queue_id for one in sent} == {0, 1, 2, 3}
+            cluster.assert_nothing_lost(rmq_topic)
+            with open("made", "w") as file:
+                file.write(rmq_topic)
+
+        def test_a_topic_that_was_there(rmq_shared_cluster):
+            sent = rmq_shared_cluster.produce(10, topic="Theirs")
+            assert {one.queue_id for one in sent} == {0, 1}
+            assert len(rmq_shared_cluster.consume("Theirs")) == 10
+
+        def test_breaking_it_is_refused(rmq_shared_cluster):
+            with pytest.raises(NotOurs, match="kill: the cluster at .* was not started by"):
+                rmq_shared_cluster.kill("broker-0")
+
+        def test_that_fails(rmq_shared_cluster):
+            assert rmq_shared_cluster is None
+        """
+    )
+    with RmqCluster(tmp_path / "theirs", controllers=1, replicas=1, processes=True) as theirs:
+        master = theirs.wait_for_master()
+        run_mqadmin(f"updateTopic -n {theirs.namesrv_addr} -b {master.address} -t Theirs -r 2 -w 2")
+        options = [f"--rmq-namesrv={theirs.namesrv_addr}", "--rmq-broker-name=broker-a"]
+        if way == "environment":
+            monkeypatch.setenv("RMQHA_TEST_NAMESRV", theirs.namesrv_addr)
+            options = []
+        result = run(pytester, *options)
+        result.assert_outcomes(passed=3, failed=1)
+        result.stdout.fnmatch_lines(
+            [f"external cluster at {theirs.namesrv_addr}: Elsewhere(name='broker-a', *"]
+        )
+        assert master.is_alive
+        with closing(ExternalCluster(theirs.namesrv_addr)) as looking:
+            assert len(looking.consume("Theirs")) == 10
+        made = (pytester.path / "made").read_text()
+        topics = run_mqadmin(f"topicList -n {theirs.namesrv_addr}").split()
+        assert made not in topics
+        assert "Theirs" in topics
+
+
+def run_mqadmin(line: str) -> str:
+    """What mqadmin prints."""
+    command = [sys.executable, "-m", "rmqha.cli.mqadmin", *line.split()]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_an_external_cluster_that_is_not_there_is_named(pytester: pytest.Pytester) -> None:
+    """Not an error of a socket twenty frames deep."""
+    pytester.makepyfile("def test_it(rmq_shared_cluster): pass")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    result = run(pytester, f"--rmq-namesrv={address}")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"*NotYet: no master at {address} within 10 s; *"])
+
+
+def test_one_node_can_have_settings_of_its_own(pytester: pytest.Pytester) -> None:
+    """A broker that is never elected, one slow controller: tests are about such."""
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("processes", [False, True])
+        def test_a_learner(rmq_cluster_factory, processes):
+            cluster = rmq_cluster_factory(
+                controllers=1, replicas=2, processes=processes,
+                broker_settings={"maxMessageSize": 1000},
+                node_settings={"broker-0": {"maxMessageSize": 3000}},
+            )
+            assert repr(cluster.brokers[0]).endswith("id 1 master alive>")
+            assert repr(cluster.brokers[1]).endswith("id 2 slave alive>")
+            cluster.produce([b"x" * 2000])
+            cluster.kill(cluster.brokers[0])
+            assert cluster.wait_for_master() is cluster.brokers[1]
+            with pytest.raises(AssertionError, match="13"):
+                cluster.produce([b"x" * 2000])
+
+        @pytest.mark.parametrize(
+            ("given", "says"),
+            [
+                ({"broker-3": {}}, "settings for 'broker-3'; there are controller-0, .*broker-2"),
+                ({"broker-1": {"flushDiskTyp": 1}}, "no broker has a setting 'flushDiskTyp'"),
+            ],
+        )
+        def test_slips(rmq_cluster_factory, given, says):
+            with pytest.raises(ValueError, match=says):
+                rmq_cluster_factory(node_settings=given)
+        """
+    )
+    run(pytester).assert_outcomes(passed=4)
+
+
+def test_a_message_that_was_read_has_its_properties_by_name(pytester: pytest.Pytester) -> None:
+    """They were bytes with control characters between."""
+    pytester.makepyfile(
+        """
+        def test_properties(rmq_cluster_factory):
+            cluster = rmq_cluster_factory(controllers=1, replicas=1)
+            cluster.produce([b"one"])
+            (one,) = cluster.consume()
+            assert one.texts()["KEYS"] == "1"
+            assert repr(one).startswith("<stored b'one' at TestTopic/")
+        """
+    )
+    run(pytester).assert_outcomes(passed=1)

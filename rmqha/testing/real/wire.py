@@ -36,11 +36,19 @@ TOPIC_NOT_EXIST = 17
 NOT_LEADER = 2007
 
 TIMEOUT_S = 3.0
+BODY_SHOWN = 40
 MESSAGE_MAGIC_V1 = 0xDAA320A7
 MESSAGE_MAGIC_V2 = 0xDAA320AB
 _MESSAGE_HEAD = struct.Struct(">IIIiiqqiq")  # size magic crc queue flag q-offset p-offset sys born
 # fastjson writes maps with Long keys without quotes: {0:"..."}; strings are stepped over.
 _UNQUOTED_KEY = re.compile(r'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)')
+
+
+def shown(body: bytes) -> str:
+    """A body in a line of a report: whole if it is short."""
+    if len(body) <= BODY_SHOWN:
+        return repr(body)
+    return f"{body[:BODY_SHOWN]!r}... ({len(body)} bytes)"
 
 
 class Answer(Struct, frozen=True):
@@ -65,6 +73,15 @@ class Stored(Struct, frozen=True):
     topic: str
     body: bytes
     properties: bytes = b""
+
+    def __repr__(self) -> str:
+        place = f"{self.topic}/{self.queue_id}/{self.queue_offset}"
+        return f"<stored {shown(self.body)} at {place} {self.texts()}>"
+
+    def texts(self) -> dict[str, str]:
+        """The properties by their names, as clients see them: ``KEYS``, ``TAGS``, the sender's own."""
+        pairs = self.properties.decode(errors="replace").split("\x02")
+        return dict(pair.split("\x01", 1) for pair in pairs if "\x01" in pair)
 
 
 class Refused(Exception):

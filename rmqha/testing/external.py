@@ -1,0 +1,241 @@
+"""A cluster that somebody else runs, for tests that leave it whole: it is known by its name servers.
+
+Its messages are looked at as those of a cluster of our own; nothing of it is started, broken or
+mended here. Topics that this run made are deleted at its end; others are left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from msgspec import Struct
+
+from rmqha.base.errors import RmqhaError
+from rmqha.client.routes import TopicRoute
+from rmqha.remoting.bodies import ClusterInfo
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.runtime.aio.clock import SystemClock
+from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.ports import Clock, Network
+from rmqha.testing.client import QUEUES, ClusterClient, NotYet, RefusedForGood
+from rmqha.testing.loop_thread import LoopThread
+from rmqha.testing.messages import AioMessages
+from rmqha.testing.settings import Plan
+from rmqha.testing.verbs import MessageVerbs
+
+__tracebackhide__ = True  # pytest leaves the frames of this file out of its reports
+CONNECT_TIMEOUT_S = 10.0
+VERBS_OF_OURS = frozenset(
+    (
+        "cont", "controllers", "brokers", "heal", "isolate", "kill", "leader", "node", "nodes",
+        "partition", "restart", "shut_down", "slow_disk", "stop", "wait_in_sync",
+    )
+)  # fmt: skip
+
+
+class NotOurs(AttributeError):
+    """A verb for clusters that the test itself has started."""
+
+
+class Elsewhere(Struct, frozen=True):
+    """A broker of a cluster that somebody else runs."""
+
+    name: str
+    address: str
+
+
+class ExternalClient(ClusterClient):
+    """The client of a cluster of which only name servers are known.
+
+    Args:
+        name_servers: their addresses.
+        broker_name: the broker set to use; None for the first by name that has a master.
+        network, clock: the ports.
+    """
+
+    def __init__(
+        self, name_servers: Sequence[str], broker_name: str | None, network: Network, clock: Clock
+    ) -> None:
+        super().__init__(Plan((), (), ()), network, clock)
+        self.name_servers = tuple(name_servers)
+        self._wanted = broker_name
+        self._queues: dict[str, int] = {}
+        self._made: list[str] = []
+
+    @property
+    def broker_name(self) -> str:
+        """The broker set that is used, once its master was found."""
+        return self._broker_name
+
+    def queues_of(self, topic: str) -> int:
+        """As many as the topic's route says, for a topic that was there before."""
+        return self._queues.get(topic, QUEUES)
+
+    async def master(self) -> str | None:
+        """The master that the first name server which answers has for the broker set."""
+        for server in self.name_servers:
+            try:
+                answer = await self.ask(server, RequestCode.GET_BROKER_CLUSTER_INFO)
+            except RmqhaError as error:
+                self.last_refusal = str(error)
+                continue
+            if answer.code == ResponseCode.SUCCESS:
+                return self._choose(ClusterInfo.decode(answer.body))
+        return None
+
+    def _choose(self, info: ClusterInfo) -> str | None:
+        for name, known in sorted(info.broker_addr_table.items()):
+            if self._wanted in (None, name) and 0 in known.broker_addrs:
+                self._wanted = self._broker_name = name
+                return known.broker_addrs[0]
+        names = ", ".join(sorted(info.broker_addr_table)) or "none"
+        self.last_refusal = f"broker sets there: {names}; with a master and wanted: none"
+        return None
+
+    async def create_topic(self, address: str, topic: str, queues: int = QUEUES) -> None:
+        """Create a topic if nobody has it; one that is there keeps its queues."""
+        if topic in self._queues:
+            return
+        found = await self._routed_queues(topic)
+        if found is None:
+            await super().create_topic(address, topic, queues)
+            self._made.append(topic)
+        self._queues[topic] = queues if found is None else found
+
+    async def _routed_queues(self, topic: str) -> int | None:
+        """The queues that the broker set has of a topic; None when there is no such topic.
+
+        Raises:
+            RefusedForGood: the topic is another broker set's, or only to be read.
+            RmqhaError: no name server answered.
+        """
+        for server in self.name_servers:
+            answer = await self.ask(server, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+            if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            if answer.code == ResponseCode.SUCCESS:
+                for one in TopicRoute.decode(answer.body).queues:
+                    if one.broker_name == self._broker_name and one.write_queue_nums > 0:
+                        return one.write_queue_nums
+                raise RefusedForGood(
+                    f"topic {topic!r} has no queue to write to at {self._broker_name}"
+                )
+        raise RmqhaError("no name server knows a route")
+
+    async def delete_what_it_made(self) -> None:
+        """Delete the topics that were not there before, at the master and at the name servers."""
+        address = await self.master() if self._made else None
+        if address is None:
+            return
+        for topic in self._made:
+            await self.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+            for server in self.name_servers:
+                await self.ask(server, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
+        self._made.clear()
+
+
+class AioExternal(AioMessages):
+    """The verbs in the event loop."""
+
+    client: ExternalClient
+
+    @classmethod
+    async def connect(cls, name_servers: Sequence[str], broker_name: str | None) -> Self:
+        """Find the cluster.
+
+        Raises:
+            NotYet: no name server answers, or none knows such a broker set with a master.
+        """
+        client = ExternalClient(name_servers, broker_name, TcpNetwork(None), SystemClock())
+        core = cls(client)
+        try:
+            await core.wait_for_master(CONNECT_TIMEOUT_S)
+        except NotYet:
+            await client.close()
+            raise
+        return core
+
+    async def wait_for_master(self, timeout_s: float) -> Elsewhere:
+        """Wait until name servers list one."""
+        await self.client.until(
+            self.client.master, f"master at {', '.join(self.client.name_servers)}", timeout_s,
+            lambda: f"; {self.client.last_refusal}",
+        )  # fmt: skip
+        found = await self.master()
+        if found is None:
+            raise NotYet(f"the master has gone; {self.client.last_refusal}")
+        return found
+
+    async def master(self) -> Elsewhere | None:
+        """Whom clients find."""
+        address = await self.client.master()
+        return None if address is None else Elsewhere(self.client.broker_name, address)
+
+    async def close(self) -> None:
+        """End what sends, and leave the cluster as it was found."""
+        try:
+            await self.client.delete_what_it_made()
+        finally:
+            await self.close_client()
+
+
+class ExternalCluster(MessageVerbs):
+    """A cluster of somebody else, with the verbs of :class:`RmqCluster` that break nothing.
+
+    Args:
+        namesrv_addr: ``host:port;host:port``, as clients have it.
+        broker_name: the broker set that the cluster's own client uses; by default the first.
+
+    Raises:
+        NotYet: nothing to use was found.
+    """
+
+    def __init__(self, namesrv_addr: str, broker_name: str | None = None) -> None:
+        self.namesrv_addr = namesrv_addr
+        servers = [one.strip() for one in namesrv_addr.split(";") if one.strip()]
+        if not servers:
+            raise ValueError(f"no address of a name server in {namesrv_addr!r}")
+        thread = LoopThread("rmqha external cluster")
+        try:
+            self._core = thread.call(AioExternal.connect(servers, broker_name))
+        except BaseException:
+            thread.close()
+            raise
+        super().__init__(self._core, thread)
+        self._is_closed = False
+
+    def __getattr__(self, verb: str) -> Any:
+        if verb in VERBS_OF_OURS:
+            raise NotOurs(
+                f"{verb}: the cluster at {self.namesrv_addr} was not started by this run, which"
+                " neither breaks nor mends it; a test that does wants rmq_cluster"
+            )
+        raise AttributeError(verb)
+
+    def master(self) -> Elsewhere | None:
+        """The master that clients find at this moment."""
+        return self._call(self._core.master())
+
+    def wait_for_master(self, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Elsewhere:
+        """Wait until clients find a master.
+
+        Raises:
+            NotYet: there is none.
+        """
+        return self._call(self._core.wait_for_master(timeout_s))
+
+    def report(self, lines: int = 0, *, all_lines: bool = False) -> str:
+        """What a failed test shows; its logs are where its owner keeps them."""
+        del lines, all_lines
+        return f"external cluster at {self.namesrv_addr}: {self.master() or 'nobody is master'}"
+
+    def close(self) -> None:
+        """Delete the topics that this run made, and end the connections."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._call(self._core.close())
+        finally:
+            self._thread.close()
