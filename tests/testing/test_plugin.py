@@ -26,11 +26,11 @@ def run(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
 
 
-def test_the_example_of_the_documentation_passes(pytester: pytest.Pytester) -> None:
+def test_the_examples_of_the_documentation_pass(pytester: pytest.Pytester) -> None:
     """It is the first thing that a user copies."""
-    (example,) = EXAMPLE.findall((ROOT / "docs" / "FIXTURE.md").read_text())
-    pytester.makepyfile(example)
-    run(pytester).assert_outcomes(passed=1)
+    example, _, shared = EXAMPLE.findall((ROOT / "docs" / "FIXTURE.md").read_text())
+    pytester.makepyfile(example + shared)
+    run(pytester).assert_outcomes(passed=2)
 
 
 def test_a_failure_shows_the_seed_the_nodes_and_their_logs(pytester: pytest.Pytester) -> None:
