@@ -141,6 +141,29 @@ class StaticTopicView(Struct, frozen=True):
     queues: tuple[LogicalQueueView, ...]
 
 
+class Sentence(Struct, frozen=True):
+    """One thing that is so.
+
+    Attributes:
+        level: ``good``, ``warn`` or ``bad``.
+        text: with ``{since}`` where the page writes since when.
+        key: the same for the same trouble, in every document; empty where nothing is wrong.
+        since_ms: when this node saw it first; None if it was so from the beginning.
+    """
+
+    level: str
+    text: str
+    key: str = ""
+    since_ms: int | None = None
+
+
+class Verdict(Struct, frozen=True):
+    """What it all means; ``level`` is that of the first, worst, sentence."""
+
+    level: str
+    sentences: tuple[Sentence, ...]
+
+
 class StatusDocument(Struct, frozen=True):
     """The whole page; parts that a node knows nothing of are empty.
 
@@ -148,6 +171,7 @@ class StatusDocument(Struct, frozen=True):
         time_ms: when it was made.
         elections: newest first.
         open_doors: what strangers may do, a sentence each.
+        verdict: what it means; added by the server of the page, which knows since when.
     """
 
     time_ms: int
@@ -157,6 +181,7 @@ class StatusDocument(Struct, frozen=True):
     elections: tuple[ElectionView, ...] = ()
     static_topics: tuple[StaticTopicView, ...] = ()
     open_doors: tuple[str, ...] = ()
+    verdict: Verdict | None = None
 
     def encode(self) -> bytes:
         """JSON, member names as above."""

@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,79 @@ def test_controller_when_the_master_dies_then_its_page_tells_without_a_reload(
     assert errors(browser) == []
 
 
+def test_verdict_when_a_replica_is_down_then_it_says_since_when_and_the_charts_show_it(
+    browser: webdriver.Chrome, cluster: RmqCluster
+) -> None:
+    """What somebody who was woken up reads first, and then what was before."""
+    cluster.heal()
+    leader = cluster.wait_for_leader()
+    browser.get(url(cluster, leader.name))
+    well = "All is well: all 3 replicas of broker-a are alive and in sync."
+    wait(browser, lambda _: texts(browser, "#verdict p") == [well])
+    assert browser.execute_script("return document.getElementById('verdict').className") == (
+        "card good"
+    )
+    slave = next(one for one in cluster.brokers if one is not cluster.master())
+    with closing_workload(cluster):
+        cluster.kill(slave)
+        down = r"1 of 3 replicas of broker-a is down since \d\d:\d\d:\d\d; writes go on\."
+        wait(
+            browser,
+            lambda _: re.fullmatch(down, " ".join(texts(browser, "#verdict p"))) is not None,
+        )
+        titles = (
+            "messages written a second",
+            "bytes that the last replica lacks",
+            "replicas in sync",
+        )
+        wait(browser, lambda _: len(texts(browser, ".chart")) == 3)
+        for title, chart in zip(titles, texts(browser, ".chart"), strict=True):
+            assert chart.startswith(title)
+        drawn = "return Array.from(document.querySelectorAll('.chart path'), (p) => p.getAttribute('d'))"
+        # Each line has more than one point, so it was drawn and not only set down.
+        wait(browser, lambda _: all("L" in one for one in browser.execute_script(drawn)))
+        for name, width, scheme in LOOKS:
+            look(browser, width, scheme)
+            wait(browser, lambda _: len(texts(browser, ".chart")) == 3)
+            wide = browser.execute_script("return document.documentElement.scrollWidth")
+            assert wide <= width, f"{name}: {wide} pixels"
+            assert browser.execute_script(OFF_SCREEN) == [], name
+            picture(browser, f"status-{name}")
+        look(browser, 1200, "light")
+    assert errors(browser) == []
+    cluster.heal()
+    wait(browser, lambda _: texts(browser, "#verdict p") == [well])
+
+
+LOOKS = (
+    ("1400-light", 1400, "light"), ("1400-dark", 1400, "dark"),
+    ("390-light", 390, "light"), ("390-dark", 390, "dark"),
+)  # fmt: skip
+OFF_SCREEN = """
+return Array.from(document.querySelectorAll('#sets td'))
+  .filter((one) => one.getBoundingClientRect().right > innerWidth).map((one) => one.dataset.label)
+"""
+"""Cells that somebody would have to scroll sideways for."""
+
+
+def look(browser: webdriver.Chrome, width: int, scheme: str) -> None:
+    """A window of this width, for somebody who has set their machine to light or dark."""
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    feature = {"name": "prefers-color-scheme", "value": scheme}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+
+
+@contextmanager
+def closing_workload(cluster: RmqCluster) -> Iterator[None]:
+    """Messages are written meanwhile."""
+    workload = cluster.workload("Charts", pause_ms=5)
+    try:
+        yield
+    finally:
+        assert workload.stop().lost == []
+
+
 def test_name_server_and_broker_when_opened_then_each_shows_its_own_view(
     browser: webdriver.Chrome, cluster: RmqCluster
 ) -> None:
@@ -135,6 +209,7 @@ def test_name_server_and_broker_when_opened_then_each_shows_its_own_view(
     cluster.wait_in_sync(3)
     browser.get(url(cluster, "namesrv-0"))
     wait(browser, lambda text: text.count("heard") == 3 and "brokers 3" in text)
+    assert "id in routes" in texts(browser, "#sets th")
     picture(browser, "status-namesrv")
     master = cluster.master()
     assert master is not None

@@ -31,10 +31,13 @@ class Source:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.was_asked_thrice = asyncio.Event()
 
     async def __call__(self) -> StatusDocument:
         """The next document; its time is its number."""
         self.asked += 1
+        if self.asked == 3:
+            self.was_asked_thrice.set()
         return StatusDocument(self.asked, NODE)
 
 
@@ -94,7 +97,30 @@ async def test_status_when_asked_for_then_the_document(client: aiohttp.ClientSes
             },
             "controllers": [], "broker_sets": [], "elections": [],
             "static_topics": [], "open_doors": [],
+            "verdict": {
+                "level": "good",
+                "sentences": [
+                    {
+                        "level": "good", "text": "No broker has registered here yet.", "key": "",
+                        "since_ms": None,
+                    }
+                ],
+            },
         }  # fmt: skip
+
+
+async def test_history_when_nobody_watches_then_it_is_kept_all_the_same(source: Source) -> None:
+    """Who opens the page after a failover wants to see what was before."""
+    server = StatusServer(source, history_ms=1)
+    await server.start("127.0.0.1", 0)
+    timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
+    async with aiohttp.ClientSession(timeout=timeout) as client, asyncio.timeout(TIMEOUT_S):
+        await source.was_asked_thrice.wait()
+        async with client.get(f"http://127.0.0.1:{server.port}/history.json") as answer:
+            assert await answer.json() == [{"time_ms": 1, "sets": []}]
+        async with client.post(f"http://127.0.0.1:{server.port}/history.json") as answer:
+            assert answer.status == 405
+    await server.close()
 
 
 async def test_elections_when_asked_for_then_those_of_a_set_or_of_all(source: Source) -> None:

@@ -4,7 +4,8 @@
 election ended as it did, of one set (``?brokerName=``) or of all, ``?count=`` of them.
 
 While anybody watches, one task makes a document every period, and all watchers get the same
-bytes as server-sent events. It only tells: there is no request that changes anything.
+bytes as server-sent events. Another makes one every few seconds for ``/history.json``, watched or
+not. It only tells: there is no request that changes anything.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from collections.abc import Awaitable, Callable
 from importlib import resources
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from rmqha.web.aio.health import NotReady, add_health, always_ready
 from rmqha.web.aio.port import BoundedPort, Hosts
 from rmqha.web.document import StatusDocument
+from rmqha.web.history import SAMPLE_MS, History
+from rmqha.web.verdict import judge
 
 PERIOD_MS = 1000
 WATCHERS_MAX = 64
@@ -50,6 +54,7 @@ class StatusServer:
         not_ready: for ``/readyz``.
         hosts: names under which the page may be asked for; this machine's by default.
         period_ms: between two documents.
+        history_ms: between two documents that are made for the history alone.
         watchers_max: event streams at a time.
         elections: a controller's; others have none.
     """
@@ -60,6 +65,7 @@ class StatusServer:
         *,
         hosts: Hosts | None = None,
         period_ms: int = PERIOD_MS,
+        history_ms: int = SAMPLE_MS,
         watchers_max: int = WATCHERS_MAX,
         rejected: Counter[str] | None = None,
         not_ready: NotReady = always_ready,
@@ -75,6 +81,9 @@ class StatusServer:
         self._watchers: set[asyncio.Queue[bytes | None]] = set()
         self._feeder: asyncio.Task[None] | None = None
         self._newest = b""
+        self._history = History()
+        self._history_ms = history_ms
+        self._sampler: asyncio.Task[None] | None = None
         self._port: BoundedPort | None = None
         self._page = resources.files("rmqha.web").joinpath("page.html").read_bytes()
         self.port = 0
@@ -89,17 +98,32 @@ class StatusServer:
         app.router.add_get("/", self._get_page)
         app.router.add_get("/status.json", self._get_status)
         app.router.add_get("/events", self._get_events)
+        app.router.add_get("/history.json", self._get_history)
         if self._elections is not None:
             app.router.add_get("/elections.json", self._get_elections)
         add_health(app, self._not_ready)
         self._port = BoundedPort(app, self._rejected)
         self.port = await self._port.start(host, port)
+        self._sampler = asyncio.create_task(self._sample(), name="status history")
         return self.port
+
+    async def _document(self) -> StatusDocument:
+        """The node's document, and what it means."""
+        document = await self._source()
+        self._history.add(document)
+        return replace(document, verdict=judge(document, self._history.since))
+
+    async def _sample(self) -> None:
+        while True:
+            await asyncio.sleep(self._history_ms / 1000)
+            if not self._watchers:
+                await self._document()
 
     async def close(self) -> None:
         """Stop serving; open pages try again by themselves."""
-        if self._feeder is not None:
-            self._feeder.cancel()
+        for task in (self._feeder, self._sampler):
+            if task is not None:
+                task.cancel()
         for watcher in self._watchers:
             _replace(watcher, None)
         if self._port is not None:
@@ -111,7 +135,11 @@ class StatusServer:
         )
 
     async def _get_status(self, _: web.Request) -> web.Response:
-        body = (await self._source()).encode()
+        body = (await self._document()).encode()
+        return web.Response(body=body, content_type="application/json", headers=HEADERS)
+
+    async def _get_history(self, _: web.Request) -> web.Response:
+        body = self._history.encode()
         return web.Response(body=body, content_type="application/json", headers=HEADERS)
 
     async def _get_elections(self, request: web.Request) -> web.Response:
@@ -151,7 +179,7 @@ class StatusServer:
 
     async def _feed_watchers(self) -> None:
         while self._watchers:
-            self._newest = (await self._source()).encode()
+            self._newest = (await self._document()).encode()
             for watcher in self._watchers:
                 _replace(watcher, self._newest)
             await asyncio.sleep(self._period_ms / 1000)

@@ -1,0 +1,104 @@
+"""What a status document means, in words: the first thing that somebody who was woken up reads.
+
+Pure. A sentence that knows since when it is so has ``{since}`` where the page writes the time of the
+reader's own clock. Nothing is said that the document does not know: of a replica whose life nobody
+reports here, neither that it is well nor that it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rmqha.web.document import BrokerSetView, ReplicaView, Sentence, StatusDocument, Verdict
+
+LEVELS = ("good", "warn", "bad")
+SENTENCES_MAX = 20
+
+Since = Mapping[str, int]
+"""Since when a trouble has been there, by its key; troubles that were there before are absent."""
+
+
+def judge(document: StatusDocument, since: Since) -> Verdict:
+    """The verdict over a document.
+
+    Args:
+        document: of one moment.
+        since: of :func:`troubles_of` the documents before it.
+    """
+    found = [*_of_controllers(document), *(s for one in document.broker_sets for s in _of_set(one))]
+    found.sort(key=lambda one: -LEVELS.index(one.level))
+    told = tuple(
+        Sentence(one.level, one.text, one.key, since.get(one.key)) for one in found[:SENTENCES_MAX]
+    )
+    if told:
+        return Verdict(told[0].level, told)
+    return Verdict("good", (Sentence("good", _all_well(document)),))
+
+
+def troubles_of(document: StatusDocument) -> frozenset[str]:
+    """The keys of all troubles of a document."""
+    return frozenset(one.key for one in judge(document, {}).sentences if one.key)
+
+
+def _of_controllers(document: StatusDocument) -> list[Sentence]:
+    if not document.controllers or any(one.leads for one in document.controllers):
+        return []
+    text = (
+        "No controller leads{since}, as far as this one knows: a master that dies is not replaced."
+    )
+    return [Sentence("bad", text, "no leader")]
+
+
+def _of_set(one: BrokerSetView) -> list[Sentence]:
+    master = next((r for r in one.replicas if r.role == "master"), None)
+    name = one.broker_name
+    if master is None or master.alive is False:
+        key = f"{one.cluster}/{name}/no master"
+        return [Sentence("bad", f"{name} has no master{{since}}: nobody can write to it.", key)]
+    writes = _writes(master)
+    found: list[Sentence] = []
+    for what, is_so in _TROUBLES.items():
+        troubled = [r for r in one.replicas if is_so(r)]
+        if not troubled:
+            continue
+        ids = ",".join(str(r.broker_id) for r in troubled)
+        key = f"{one.cluster}/{name}/{what}/{ids}"
+        count = f"{len(troubled)} of {len(one.replicas)} replicas of {name}"
+        verb = "is" if len(troubled) == 1 else "are"
+        found.append(Sentence("warn", f"{count} {verb} {what}{{since}}; {writes}.", key))
+    return found + _of_last_copy(one, master)
+
+
+def _of_last_copy(one: BrokerSetView, master: ReplicaView) -> list[Sentence]:
+    """A master that is alone in sync while its set has others."""
+    holding = [r for r in one.replicas if r.in_sync and r.alive is not False]
+    if len(one.replicas) < 2 or holding != [master]:
+        return []
+    text = f"Only the master of {one.broker_name} has its newest messages{{since}}."
+    return [Sentence("warn", text, f"{one.cluster}/{one.broker_name}/last copy")]
+
+
+def _writes(master: ReplicaView) -> str:
+    """What is known of writes: a rate is a fact, a living master only a reason to hope."""
+    if master.put_tps:
+        return "writes go on"
+    return "its master is alive" if master.alive else "what its master does is not known here"
+
+
+_TROUBLES: Mapping[str, Callable[[ReplicaView], bool]] = {
+    "down": lambda one: one.alive is False,
+    "not in sync": lambda one: one.alive is not False and one.in_sync is False,
+}
+
+
+def _all_well(document: StatusDocument) -> str:
+    sets, replicas = document.broker_sets, [r for s in document.broker_sets for r in s.replicas]
+    if not sets:
+        return "No broker has registered here yet."
+    unknown = sum(one.alive is None for one in replicas)
+    if unknown:
+        return f"Nothing is wrong that this node knows of; of {unknown} replicas it knows nothing."
+    named = sets[0].broker_name if len(sets) == 1 else f"{len(sets)} broker sets"
+    alive = f"all {len(replicas)} replicas of {named} are alive"
+    is_known = all(one.in_sync for one in replicas)
+    return f"All is well: {alive}{' and in sync' if is_known else ''}."

@@ -1,0 +1,147 @@
+"""The page's first line, and the ten minutes behind it: each kind of trouble, and no claim too many."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from msgspec.structs import replace
+
+from rmqha.web.document import BrokerSetView, ControllerView, NodeView, ReplicaView, StatusDocument
+from rmqha.web.history import SAMPLE_MS, SAMPLES_MAX, SETS_MAX, History
+from rmqha.web.verdict import SENTENCES_MAX, judge, troubles_of
+
+NODE = NodeView("controller", "here:1", "0", 0)
+MASTER = ReplicaView(1, "a:1", "master", True, True, put_tps=12.0)
+SLAVE = ReplicaView(2, "a:2", "slave", True, True, gap_bytes=7)
+OTHER = ReplicaView(3, "a:3", "slave", True, True, gap_bytes=0)
+LEADS, FOLLOWS = ControllerView("n0", "c:1", True, True), ControllerView("n1", "c:2", False, False)
+
+
+def document(
+    *replicas: ReplicaView, time_ms: int = 0, controllers: object = (LEADS,)
+) -> StatusDocument:
+    """A set of these replicas."""
+    one = BrokerSetView("C", "broker-a", replicas)
+    return StatusDocument(time_ms, NODE, controllers, (one,) if replicas else ())  # type: ignore[arg-type]
+
+
+def said(*replicas: ReplicaView, **more: object) -> tuple[str, list[str]]:
+    """The level and all sentences."""
+    verdict = judge(document(*replicas, **more), {})  # type: ignore[arg-type]
+    assert verdict.level == verdict.sentences[0].level
+    return verdict.level, [one.text for one in verdict.sentences]
+
+
+DEAD = replace(OTHER, alive=False, in_sync=False)
+KINDS = {
+    "well": ((MASTER, SLAVE, OTHER), "good", ["All is well: all 3 replicas of broker-a are alive and in sync."]),
+    "one down": (
+        (MASTER, SLAVE, DEAD), "warn",
+        ["1 of 3 replicas of broker-a is down{since}; writes go on."],
+    ),
+    "two down": (
+        (MASTER, replace(SLAVE, alive=False, in_sync=False), DEAD), "warn",
+        [
+            "2 of 3 replicas of broker-a are down{since}; writes go on.",
+            "Only the master of broker-a has its newest messages{since}.",
+        ],
+    ),
+    "nobody writes": (
+        (replace(MASTER, put_tps=0.0), SLAVE, DEAD), "warn",
+        ["1 of 3 replicas of broker-a is down{since}; its master is alive."],
+    ),
+    "not in sync": (
+        (MASTER, SLAVE, replace(OTHER, in_sync=False)), "warn",
+        ["1 of 3 replicas of broker-a is not in sync{since}; writes go on."],
+    ),
+    "no master": (
+        (SLAVE, OTHER), "bad", ["broker-a has no master{since}: nobody can write to it."],
+    ),
+    "a dead master": (
+        (replace(MASTER, alive=False), SLAVE), "bad",
+        ["broker-a has no master{since}: nobody can write to it."],
+    ),
+    "a slave's page": (
+        (replace(MASTER, alive=None, in_sync=None, put_tps=None), SLAVE), "good",
+        ["Nothing is wrong that this node knows of; of 1 replicas it knows nothing."],
+    ),
+    "a name server's page": (
+        (replace(MASTER, in_sync=None), replace(SLAVE, in_sync=None)), "good",
+        ["All is well: all 2 replicas of broker-a are alive."],
+    ),
+    "a master alone by itself": (
+        (MASTER,), "good", ["All is well: all 1 replicas of broker-a are alive and in sync."],
+    ),
+    "nobody": ((), "good", ["No broker has registered here yet."]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_verdict_when_judged_then_it_says_what_is_so_and_no_more(kind: str) -> None:
+    """A page that says "all is well" over a dead replica is worse than none."""
+    replicas, level, sentences = KINDS[kind]
+    assert said(*replicas) == (level, sentences)
+
+
+def test_verdict_when_no_controller_leads_then_that_is_first() -> None:
+    """The worst of several troubles is the one to read."""
+    level, sentences = said(MASTER, SLAVE, DEAD, controllers=(FOLLOWS,))
+    assert level == "bad"
+    assert sentences[0].startswith("No controller leads{since}")
+    assert sentences[1].startswith("1 of 3 replicas")
+    assert said(MASTER, SLAVE, controllers=())[0] == "good"
+
+
+def test_verdict_when_many_sets_are_in_trouble_then_it_is_bounded() -> None:
+    """A thousand sets of one data centre that is away."""
+    sets = tuple(BrokerSetView("C", f"broker-{n}", (SLAVE,)) for n in range(1000))
+    one = judge(StatusDocument(0, NODE, (), sets), {})
+    assert len(one.sentences) == SENTENCES_MAX
+    assert one.level == "bad"
+
+
+def test_since_when_a_trouble_comes_and_goes_then_it_begins_anew() -> None:
+    """And what was so at the first look has no beginning that anybody knows."""
+    history = History()
+    history.add(document(MASTER, SLAVE, DEAD, time_ms=1))
+    history.add(document(MASTER, SLAVE, DEAD, time_ms=2))
+    assert history.since == {}
+    history.add(document(MASTER, SLAVE, OTHER, time_ms=3))
+    broken = document(MASTER, SLAVE, DEAD, time_ms=4)
+    history.add(broken)
+    history.add(replace(broken, time_ms=9))
+    (key,) = troubles_of(broken)
+    assert history.since == {key: 4}
+    assert judge(broken, history.since).sentences[0].since_ms == 4
+    history.add(document(MASTER, SLAVE, OTHER, time_ms=10))
+    assert history.since == {}
+
+
+def test_history_when_longer_than_ten_minutes_then_the_oldest_go() -> None:
+    """The page draws a line of this, in a process that runs for months."""
+    history = History()
+    for number in range(3 * SAMPLES_MAX):
+        history.add(document(MASTER, SLAVE, DEAD, time_ms=number * SAMPLE_MS // 2))
+    times = [one.time_ms for one in history.samples]
+    assert len(times) == SAMPLES_MAX
+    assert {b - a for a, b in pairwise(times)} == {SAMPLE_MS}
+    assert times[-1] - times[0] == 595_000
+    assert json.loads(history.encode())[-1]["sets"] == [
+        {
+            "name": "C/broker-a", "has_master": True, "alive": 2, "in_sync": 2,
+            "put_tps": 12.0, "gap_bytes": 7, "epoch": None,
+        }
+    ]  # fmt: skip
+
+
+def test_history_when_nothing_is_known_then_nothing_is_drawn() -> None:
+    """A slave knows neither its master's rates nor whether it lives; zero would be a guess."""
+    history = History()
+    history.add(document(replace(MASTER, alive=None, in_sync=None, put_tps=None)))
+    (one,) = history.samples[0].sets
+    assert (one.alive, one.in_sync, one.put_tps, one.gap_bytes) == (None, None, None, None)
+    sets = tuple(BrokerSetView("C", f"broker-{n}", (SLAVE,)) for n in range(2 * SETS_MAX))
+    history.add(StatusDocument(SAMPLE_MS, NODE, (), sets))
+    assert len(history.samples[1].sets) == SETS_MAX
