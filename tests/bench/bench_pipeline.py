@@ -46,6 +46,7 @@ WHOLE = "four columns, binaryFile"
 CASES = (
     "all columns but the body", "four columns", "one topic of ten",
     "one topic of ten, without queues", "audit of two replicas", "export to Parquet",
+    "export to Parquet, by Spark's writer", "export to Parquet, no Spark",
     "four columns, rows yielded", WHOLE, "four columns, no Spark",
     "all columns, no Spark", "four columns, read",
     "four columns with bodies, read", "four columns, read by DuckDB",

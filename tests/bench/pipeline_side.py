@@ -12,10 +12,11 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import duckdb
 import psutil
@@ -23,9 +24,13 @@ import psutil
 from rmqha.pipeline import read, session
 from rmqha.pipeline.commitlog.batches import Wanted, read_part
 from rmqha.pipeline.commitlog.columns import SCHEMA
+from rmqha.pipeline.commitlog.compare import log_end
 from rmqha.pipeline.commitlog.splits import plan
 from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.pipeline.jobs import audit, export
+from rmqha.pipeline.lake.cells import CellWork, write_cell
+from rmqha.pipeline.lake.files import LocalFiles
+from rmqha.pipeline.lake.layout import CELL_BYTES, SetName
 from tests.bench.pipeline_rivals import FOUR, ROWS, RowsSource, whole_files
 
 if TYPE_CHECKING:
@@ -98,6 +103,11 @@ def works(spark: SparkSession, root: Path, other: Path, out: Path) -> dict[str, 
         shutil.rmtree(out, ignore_errors=True)
         return export.run(spark, [f"bench={root}"], str(out)).rows
 
+    def exported_by_spark(_count: bool) -> int:
+        shutil.rmtree(out, ignore_errors=True)
+        with by_sparks_writer():
+            return export.run(spark, [f"bench={root}"], str(out)).rows
+
     def audited(_count: bool) -> int:
         done = audit.run(spark, [f"a={root}", f"b={other}"])
         if done.ranges_different:
@@ -117,6 +127,8 @@ def works(spark: SparkSession, root: Path, other: Path, out: Path) -> dict[str, 
         "one topic of ten, without queues": (scan(FOUR, topic=TOPIC, useConsumeQueues="false"), 1),
         "audit of two replicas": (audited, 2),
         "export to Parquet": (exported, 1),
+        "export to Parquet, by Spark's writer": (exported_by_spark, 1),
+        "export to Parquet, no Spark": (lambda _: cells_written(root, out), 1),
         "four columns, rows yielded": (rows, 1),
         "four columns, binaryFile": (lambda count: sunk(whole_files(spark, str(root)), count), 1),
         "four columns, no Spark": (lambda _: plain(root, FOUR_NAMES), 1),
@@ -147,6 +159,29 @@ def plain(root: Path, names: tuple[str, ...]) -> int:
     wanted = Wanted(names)
     parts = plan(open_replica(str(root)))
     return sum(batch.num_rows for part in parts for batch in read_part(part, wanted))
+
+
+@contextmanager
+def by_sparks_writer() -> Iterator[None]:
+    """Exports as they are into file systems that only Spark can open, and as all were before."""
+    made = LocalFiles.__init__
+
+    def init(files: LocalFiles, root: str) -> None:
+        made(files, root)
+        files.for_workers = None
+
+    with patch.object(LocalFiles, "__init__", init):
+        yield
+
+
+def cells_written(root: Path, out: Path) -> int:
+    """A lake's files, written by this process alone and not published."""
+    shutil.rmtree(out, ignore_errors=True)
+    replica = open_replica(str(root))
+    name = SetName("", "bench")
+    work = CellWork(replica, name, log_end(replica), CELL_BYTES, None, True, str(out))
+    told = [write_cell(work, cell) for cell in work.cells]
+    return sum(sum(filter(None, one.column("messages").to_pylist())) for one in told)
 
 
 def streamed(root: Path, names: tuple[str, ...]) -> int:

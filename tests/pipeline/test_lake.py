@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline.commitlog.store_folder import LogFile, open_replica
-from rmqha.pipeline.lake.files import WORK, LocalFiles
+from rmqha.pipeline.lake.files import WORK, LocalFiles, cell_bytes_of
 from rmqha.pipeline.lake.layout import (
+    CELL_BYTES,
+    EARLIER_CELL_BYTES,
     Found,
     LakeBusy,
     Place,
@@ -22,8 +24,8 @@ from rmqha.pipeline.lake.layout import (
     reach,
     refuse_replicas,
     set_name,
-    shares_cells,
     spans_read,
+    topic_folder,
     topic_of,
 )
 from tests.pipeline.stores import messages, written
@@ -77,12 +79,27 @@ def test_spans_when_read_then_every_byte_of_files_and_none_of_gaps(
         assert found.all == in_one
 
 
-def test_cells_when_two_tasks_read_of_one_then_noticed() -> None:
-    """Each would write a file of it, and there is one name."""
-    assert not shares_cells([(0, 100), (100, 200), (200, 350)], 100)
-    assert shares_cells([(0, 50), (50, 100)], 100)
-    assert shares_cells([(0, 150), (150, 200)], 100)
-    assert not shares_cells([(0, 150), (250, 300)], 100)
+def test_topics_when_they_become_folders_then_come_back() -> None:
+    """Spark reads a folder's name as the topic; what it would escape, it undoes."""
+    assert topic_folder("orders") == "topic=orders"
+    assert topic_folder("%RETRY%g") == "topic=%25RETRY%25g"
+    assert topic_folder("") == "topic=__HIVE_DEFAULT_PARTITION__"
+    for topic in ("a/b", "a=b:c", "{x}[y]^", "q\"#'*?\\", "\x01\x7f", "caf\u00e9 1"):
+        assert "/" not in topic_folder(topic)
+        assert topic_of(topic_folder(topic)) == topic
+
+
+def test_cells_when_a_lake_is_older_than_their_size_then_as_it_was(tmp_path: Path) -> None:
+    """The size is in the names: with another one a second export would double what the first wrote."""
+    new, old = LocalFiles(str(tmp_path / "new")), LocalFiles(str(tmp_path / "old"))
+    folder = tmp_path / "old" / "topic=t" / "day=2026-01-02"
+    folder.mkdir(parents=True)
+    (folder / file_name(SetName("c", "a"), EARLIER_CELL_BYTES)).write_bytes(b"")
+    assert [cell_bytes_of(new, size) for size in (CELL_BYTES, 4096)] == [CELL_BYTES] * 2
+    assert [cell_bytes_of(old, CELL_BYTES) for _ in range(2)] == [EARLIER_CELL_BYTES] * 2
+    old.mark("_layout/cells-1")
+    with pytest.raises(ConfigInvalid, match="must name one size of cells"):
+        cell_bytes_of(old, CELL_BYTES)
 
 
 async def test_replicas_when_of_other_sets_then_taken(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rmqha.ha.epochs import OFFSET_MAX
 from rmqha.pipeline.commitlog.claim_coverage import ClaimCoverage
 from rmqha.pipeline.commitlog.claimed_records import ClaimedRecords, Heads
 from rmqha.pipeline.commitlog.header_walk import End, candidates, is_zeros, walk_headers
@@ -89,16 +90,24 @@ class Rows(Struct, frozen=True):
 
 def plan(replica: StoreFolder, part_bytes: int = PART_BYTES) -> list[Part]:
     """Cut a store's commit log into parts of about the same size, by names and sizes only."""
+    return plan_range(replica, (0, OFFSET_MAX), part_bytes)
+
+
+def plan_range(replica: StoreFolder, span: tuple[int, int], part_bytes: int) -> list[Part]:
+    """As ``plan``, of the records that begin in a range of physical offsets."""
     parts = []
     # A part travels to its task alone: with all files in each, a plan grows with their square.
     owner = replace(replica, files=(), foreign=())
     nexts = [file.base for file in replica.files[1:]]
     for file, following in zip_longest(replica.files, nexts):
-        count = max(1, -(-file.size // part_bytes))
-        edges = [file.size * number // count for number in range(count + 1)]
+        low, high = max(0, span[0] - file.base), min(file.size, span[1] - file.base)
+        if low > high or (low == high and file.size):
+            continue
+        count = max(1, -(-(high - low) // part_bytes))
+        edges = [low + (high - low) * number // count for number in range(count + 1)]
         is_last = following is None
         parts += [Part(owner, file, start, stop, is_last) for start, stop in pairwise(edges)]
-        if not is_last and following > file.base + file.size:
+        if not is_last and high == file.size and following > file.base + file.size:
             parts[-1] = replace(parts[-1], missing=following - file.base - file.size)
     return parts
 

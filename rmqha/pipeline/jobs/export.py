@@ -20,7 +20,7 @@ from rmqha.pipeline.commitlog.store_folder import (
     split_store,
 )
 from rmqha.pipeline.jobs.report_page import REPORT, page, sentence, table
-from rmqha.pipeline.lake.files import open_lake
+from rmqha.pipeline.lake.files import cell_bytes_of, open_lake
 from rmqha.pipeline.lake.layout import CELL_BYTES, SetName, refuse_replicas, set_name
 from rmqha.pipeline.lake.rows import damage, lake
 from rmqha.pipeline.lake.write import DAMAGE, Exporter, SetExported
@@ -88,7 +88,7 @@ def run(
         out: the lake's directory, or whatever Spark can write to.
         topics: only these; all when empty.
         bodies: whether the rows that are written have their bodies.
-        cell_bytes: the same for all exports into a lake.
+        cell_bytes: of a lake that is new; others remember it.
 
     Raises:
         ConfigInvalid, StoreCorrupted: as ``checked``; or the lake has another log under a set's name.
@@ -96,10 +96,11 @@ def run(
     """
     opened = checked(stores)
     files = open_lake(spark, out)
+    cells = cell_bytes_of(files, cell_bytes)
     done = []
     for store, (replica, name) in zip(stores, opened, strict=True):
         with files.alone(name.label):
-            exporter = Exporter(spark, files, replica, name, cell_bytes=cell_bytes)
+            exporter = Exporter(spark, files, replica, name, cell_bytes=cells)
             done.append(exporter.run(store, topics, bodies=bodies))
     return Exported(tuple(done))
 

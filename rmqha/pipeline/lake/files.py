@@ -14,13 +14,23 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rmqha.pipeline.lake.layout import Found, LakeBusy, topic_of
+from rmqha.base.errors import ConfigInvalid
+from rmqha.pipeline.lake.layout import (
+    EARLIER_CELL_BYTES,
+    Found,
+    LakeBusy,
+    place_of,
+    topic_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WORK = "_exports"
 """What is not finished, and locks; Spark passes over names that begin so."""
+LAYOUT = "_layout"
+"""What holds for a lake for good, as names of empty files."""
+_CELLS = "cells-"
 _TOPIC = "topic="
 
 
@@ -29,9 +39,11 @@ class LakeFiles(Protocol):
 
     Attributes:
         root: the lake, as Spark is to be told.
+        for_workers: the lake, as any process on a worker can write to it; None when only Spark can.
     """
 
     root: str
+    for_workers: str | None
 
     def topics(self, topics: Collection[str]) -> list[Found]:
         """Files of these topics, of all when it is empty, in the order of their paths."""
@@ -41,6 +53,9 @@ class LakeFiles(Protocol):
 
     def replace(self, source: str, target: str) -> None:
         """Rename a file over whatever has the new name, at once and for good."""
+
+    def mark(self, path: str) -> None:
+        """Make an empty file, which may be there already."""
 
     def delete(self, path: str) -> None:
         """Delete a file that may be gone already."""
@@ -57,6 +72,25 @@ class LakeFiles(Protocol):
 
     def clear(self, folder: str) -> None:
         """Delete a folder and all in it."""
+
+
+def cell_bytes_of(files: LakeFiles, of_new: int) -> int:
+    """How large a lake's cells are; a new one remembers it.
+
+    Args:
+        of_new: the size for a lake without any messages.
+
+    Raises:
+        ConfigInvalid: the lake says two sizes.
+    """
+    told = {one.name.removeprefix(_CELLS) for one in files.below(LAYOUT)}
+    if not told:
+        is_earlier = any(place_of(one) is not None for one in files.topics(()))
+        told = {str(EARLIER_CELL_BYTES if is_earlier else of_new)}
+        files.mark(f"{LAYOUT}/{_CELLS}{min(told)}")
+    if len(told) > 1 or not min(told).isdecimal():
+        raise ConfigInvalid(f"{files.root}/{LAYOUT} must name one size of cells, not {told}")
+    return int(min(told))
 
 
 def open_lake(spark: SparkSession, out: str) -> LakeFiles:
@@ -82,6 +116,7 @@ class LocalFiles:
     def __init__(self, root: str) -> None:
         self._root = Path(root).absolute()
         self.root = str(self._root)
+        self.for_workers: str | None = self.root
         self._changed: set[Path] = set()
         self._root.mkdir(parents=True, exist_ok=True)
 
@@ -117,6 +152,13 @@ class LocalFiles:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(self._root / source, path)
         self._changed.update((path.parent, path.parent.parent, self._root))
+
+    def mark(self, path: str) -> None:
+        """See the method of ``LakeFiles``."""
+        made = self._root / path
+        made.parent.mkdir(parents=True, exist_ok=True)
+        made.touch()
+        self._changed.update((made.parent, self._root))
 
     def delete(self, path: str) -> None:
         """See the method of ``LakeFiles``."""
@@ -164,6 +206,7 @@ class HadoopFiles:
 
     def __init__(self, jvm: Any, conf: Any, root: str) -> None:
         self.root = root
+        self.for_workers: str | None = None
         self._jvm = jvm
         self._path = jvm.org.apache.hadoop.fs.Path
         self._system = self._path(root).getFileSystem(conf)
@@ -206,6 +249,10 @@ class HadoopFiles:
         """As ``LakeFiles``, as far as the file system renames at once (HDFS does)."""
         self._system.mkdirs(self._at(target).getParent())
         self._context.rename(self._at(source), self._at(target), self._overwrite)
+
+    def mark(self, path: str) -> None:
+        """See the method of ``LakeFiles``."""
+        self._system.create(self._at(path), True).close()
 
     def delete(self, path: str) -> None:
         """See the method of ``LakeFiles``."""

@@ -1,7 +1,7 @@
 """How messages lie in a lake, as names alone; ADR 0020 says why.
 
 ``topic=T/day=D/log-BROKER@CLUSTER-START.parquet`` holds the messages of one broker set, topic and day
-whose records begin in one *cell* of the set's commit log, ``[START, START + CELL_BYTES)``. So an
+whose records begin in one *cell* of the set's commit log, ``[START, START + cell_bytes)``. So an
 export that comes again writes the same names: a file is replaced by renaming, whole, and no other
 set's. Files that Spark named (``part-...``) are of the layout before and are never changed.
 """
@@ -21,13 +21,19 @@ from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder
 from rmqha.store.identity import Identity
 from rmqha.store.record import MAGIC_V1, MAGIC_V2
 
-CELL_BYTES = 128 << 20
-"""Of every lake and for good: the names of its files are made of it."""
+CELL_BYTES = 512 << 20
+"""Of a new lake and for good: the names of its files are made of it."""
+EARLIER_CELL_BYTES = 128 << 20
+"""Of lakes that do not say it (ADR 0045)."""
 PREFIX, SUFFIX = "log-", ".parquet"
 EARLIER = "part-"
 NAME_BYTES_MAX = 255
 FIRST_RECORD_MAX = 1 << 20
 _FILE = re.compile(re.escape(PREFIX) + r"([^@]+@[^@]*)-(\d{20})" + re.escape(SUFFIX))
+
+_ESCAPED = re.compile(r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+"""Spark's ExternalCatalogUtils.escapePathName."""
+NO_NAME = "__HIVE_DEFAULT_PARTITION__"
 
 Span = tuple[int, int]
 """Physical offsets ``[start, stop)``."""
@@ -134,6 +140,15 @@ def topic_of(folder: str) -> str:
     return unquote(folder.split("/")[0].removeprefix("topic="))
 
 
+def topic_folder(topic: str) -> str:
+    """The folder of a topic, as Spark names it."""
+    return f"topic={_ESCAPED.sub(_escape, topic) or NO_NAME}"
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"%{ord(found[0]):02X}"
+
+
 def spans_read(files: Sequence[LogFile], end: int, gaps: Iterable[Span]) -> list[Span]:
     """What of a log was read: its files up to ``end`` without damage, ascending.
 
@@ -219,14 +234,3 @@ def _first_record(path: str) -> bytes | None:
         size = int.from_bytes(head := file.read(4))
         record = head + file.read(min(size, FIRST_RECORD_MAX) - 4) if size > 8 else b""
     return record if int.from_bytes(record[4:8]) in (MAGIC_V1, MAGIC_V2) else None
-
-
-def shares_cells(pieces: Iterable[Span], cell_bytes: int) -> bool:
-    """Whether a cell has bytes of two pieces of a log, which tasks would read apart."""
-    seen: set[int] = set()
-    for start, stop in pieces:
-        for cell in range(start // cell_bytes, -(-stop // cell_bytes)):
-            if cell in seen:
-                return True
-            seen.add(cell)
-    return False

@@ -135,3 +135,14 @@ def days(rows: DataFrame) -> dict[tuple[str, str], tuple[int, int]]:
     sums = (f.count("*").alias("messages"), f.sum("size").alias("bytes"))
     found = rows.groupBy("topic", "day").agg(*sums).collect()
     return {(row.topic, row.day): (row.messages, row.bytes) for row in found}
+
+
+def cell_sums(
+    spark: SparkSession, root: str, paths: Sequence[str]
+) -> list[tuple[str, str, int, int, int]]:
+    """Topic, day, cell, messages and their bytes in the log, of files that are not yet published."""
+    from pyspark.sql import functions as f
+
+    sums = (f.count("*").alias("messages"), f.sum("size").alias("bytes"))
+    rows = read_files(spark, root, paths, alike=True)
+    return [tuple(row) for row in rows.groupBy(*FOLDERS).agg(*sums).collect()]

@@ -10,16 +10,15 @@ from __future__ import annotations
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.base.invariants import invariant
 from rmqha.pipeline.commitlog.compare import log_end
-from rmqha.pipeline.commitlog.splits import plan
 from rmqha.pipeline.commitlog.store_folder import StoreFolder
 from rmqha.pipeline.lake import rows as lake_rows
+from rmqha.pipeline.lake.cells import CellWork
 from rmqha.pipeline.lake.files import WORK, LakeFiles
 from rmqha.pipeline.lake.layout import (
     Found,
@@ -33,17 +32,23 @@ from rmqha.pipeline.lake.layout import (
     own_place,
     place_of,
     reach,
-    shares_cells,
     spans_read,
     told,
     topic_of,
+)
+from rmqha.pipeline.lake.stage import (
+    DAMAGED,
+    Damage,
+    Staged,
+    stage,
+    stage_by_spark,
+    write_by_spark,
 )
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 DAMAGE = "_corrupt"
-DAMAGED = "replica string, physicalOffset bigint, size int, _corrupt string"
 _AT = lake_rows.IDENTITY.index("physicalOffset")
 _DAMAGE_TABLE = DAMAGED + ", cluster string, brokerName string"
 
@@ -147,39 +152,25 @@ class Exporter:
             LakeBusy: the set's files were changed by somebody else meanwhile.
         """
         try:
-            hurt = self._damaged(store)
-            gaps = [(one[1], one[1] + one[2]) for one in hurt]
+            new = self._stage(store, topics, bodies=bodies)
+            gaps = [(one[1], one[1] + one[2]) for one in new.damage]
             spans = spans_read(self._replica.files, self._end, gaps)
             listed = self._list(topics)
             before = listed.own
             touched = {at: one for at, one in before.items() if self._reach(at, spans).any}
-            staged = self._stage(store, topics, bodies=bodies) if spans else {}
-            self._refuse_another_log(touched, staged, spans)
-            self._refuse_another_name(listed, staged)
-            merged = self._merge(touched, listed.earlier, staged, spans)
+            self._refuse_another_log(touched, new.files, spans)
+            self._refuse_another_name(listed, new.files)
+            merged = self._merge(touched, listed.earlier, new, spans)
             replaced = self._count(touched) - merged.carried
             rest = {at: one for at, one in before.items() if at not in touched}
             kept = self._count(rest) + merged.carried + merged.elsewhere
             self._publish(topics, before, touched, merged)
-            self._publish_damage(hurt)
+            self._publish_damage(new.damage)
         finally:
             self._files.clear(self._work)
-        return SetExported(self._name, merged.days, replaced, kept, len(hurt))
+        return SetExported(self._name, merged.days, replaced, kept, len(new.damage))
 
     # -- what there is -----------------------------------------------------------------------------
-
-    def _load(self, store: str, schema: str | None = None, **options: str) -> DataFrame:
-        """The log up to the end that was seen first, however far it grows meanwhile."""
-        reader = self._spark.read.format("rocketmq-commitlog").options(**options)
-        if schema is not None:
-            reader = reader.schema(schema)
-        return reader.option("physicalOffset", f"-{self._end - 1}").load(store)
-
-    def _damaged(self, store: str) -> list[tuple[Any, ...]]:
-        if self._end == 0:
-            return []
-        found = lake_rows.damage(self._load(store, DAMAGED))
-        return [tuple(row) for row in found.where(f"physicalOffset < {self._end}").collect()]
 
     def _list(self, topics: Sequence[str]) -> Listed:
         listed = Listed({}, defaultdict(list), defaultdict(dict))
@@ -204,36 +195,16 @@ class Exporter:
 
     # -- what is read ------------------------------------------------------------------------------
 
-    def _stage(self, store: str, topics: Sequence[str], *, bodies: bool) -> dict[Place, str]:
-        chosen = {"topic": ",".join(topics)} if topics else {}
-        log = self._load(store, includeBody=str(bodies).lower(), **chosen)
-        rows = lake_rows.of_set(lake_rows.whole(log), self._name)
-        rows = lake_rows.in_cells(rows, self._cell_bytes)
-        pieces = [
-            (part.file.base + part.start, part.file.base + part.stop)
-            for part in plan(self._replica)
-            if part.file.base + part.start < self._end
-        ]
-        if shares_cells(pieces, self._cell_bytes):
-            # Small files: several tasks would write rows of one cell, each a file of its own.
-            rows = rows.repartition(len(pieces), "cell")
-        return self._write(rows, "new")
-
-    def _write(self, rows: DataFrame, name: str) -> dict[Place, str]:
-        """Write rows where no reader looks; the files by what they hold."""
-        folder = f"{self._work}/{name}"
-        writer = lake_rows.in_order(rows).write.option("maxRecordsPerFile", 0)
-        writer.partitionBy(*lake_rows.FOLDERS).parquet(self._path(folder))
-        found: dict[Place, str] = {}
-        for one in self._files.below(folder):
-            topic, _, rest = one.path.removeprefix(f"{folder}/").partition("/")
-            day, cell, file = (*rest.split("/"), "", "", "")[:3]
-            if not file.startswith("part-"):
-                continue
-            at = Place(f"{topic}/{day}", int(cell.removeprefix("cell=")))
-            invariant(at not in found, "a cell of an export has two files", place=at)
-            found[at] = one.path
-        return found
+    def _stage(self, store: str, topics: Sequence[str], *, bodies: bool) -> Staged:
+        folder = f"{self._work}/new"
+        root = self._files.for_workers
+        work = CellWork(
+            self._replica, self._name, self._end, self._cell_bytes,
+            frozenset(topics) if topics else None, bodies, f"{root}/{folder}",
+        )  # fmt: skip
+        if root is None:
+            return stage_by_spark(self._spark, store, work, self._files, folder)
+        return stage(self._spark, work, folder)
 
     def _staged(self, paths: Sequence[str]) -> DataFrame:
         root = self._path(f"{self._work}/new")
@@ -293,11 +264,12 @@ class Exporter:
         self,
         touched: dict[Place, Found],
         earlier: Mapping[str, list[str]],
-        staged: dict[Place, str],
+        new: Staged,
         spans: Sequence[Span],
     ) -> Merged:
         """Add to what was read what stays beside it, and leave out what stands elsewhere."""
         carried, stay, carried_count = self._carried(touched, spans)
+        staged = new.files
         mixed = {at for at in staged if at.folder in earlier or at in stay}
         files = {at: path for at, path in staged.items() if at not in mixed}
         fresh = None
@@ -308,19 +280,16 @@ class Exporter:
                 fresh = lake_rows.without(fresh, lake_rows.keys(self._spark, others))
         counts: Counter[tuple[str, str]] = Counter()
         sizes: Counter[tuple[str, str]] = Counter()
-        for part in (self._staged(list(files.values())) if files else None, fresh):
-            for day, (messages, size) in ({} if part is None else lake_rows.days(part)).items():
+        for part in (new.sums(files), {} if fresh is None else lake_rows.days(fresh)):
+            for day, (messages, size) in part.items():
                 counts[day] += messages
                 sizes[day] += size
         both = [one for one in (fresh, carried) if one is not None]
         if both:
             rows = both[0] if len(both) == 1 else both[0].unionByName(both[1], True)
             rows = rows.repartition(len(mixed | stay), *lake_rows.FOLDERS)
-            files = files | self._write(rows, "merged")
-        elsewhere = 0
-        if earlier:
-            read = lake_rows.count(self._spark, [self._path(one) for one in staged.values()])
-            elsewhere = read - sum(counts.values())
+            files = files | write_by_spark(rows, self._files, f"{self._work}/merged")
+        elsewhere = sum(new.messages.values()) - sum(counts.values())
         days = tuple((*day, counts[day], sizes[day]) for day in sorted(counts))
         return Merged(files, days, carried_count, elsewhere)
 
@@ -364,7 +333,7 @@ class Exporter:
             self._files.delete(touched[at].path)
         self._files.settle()
 
-    def _publish_damage(self, hurt: Sequence[tuple[Any, ...]]) -> None:
+    def _publish_damage(self, hurt: Sequence[Damage]) -> None:
         """As with messages: damage at places that were not read this time stays."""
         columns = [one.split()[0] for one in _DAMAGE_TABLE.split(", ")]
         found = self._files.below(DAMAGE)

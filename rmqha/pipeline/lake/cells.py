@@ -1,0 +1,379 @@
+"""Cells of a commit log, read whole by one task each, and written as a Parquet file a topic and day.
+
+A cell's file has its rows in groups: a group holds what stands together in the log, in the order of
+its queues. So the statistics of groups say of times, places and queues where to look, and a task
+needs memory for some groups and not for a file.
+
+Whatever a task writes has a name of its own, and counts only when the task tells of it: of two
+attempts of one task the other's files are nobody's.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import uuid
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rmqha.pipeline.commitlog.batches import Mode, Wanted, read_part
+from rmqha.pipeline.commitlog.columns import SCHEMA
+from rmqha.pipeline.commitlog.splits import PART_BYTES, Part, plan_range
+from rmqha.pipeline.commitlog.store_folder import StoreFolder
+from rmqha.pipeline.lake.layout import SetName, Span, topic_folder
+
+HELD_BYTES = 20 << 20
+"""Rows of a task that wait to be written; their copy in order and its encoding come on top."""
+GROUP_BYTES_MIN = 1 << 20
+"""Of what comes at once for a file; less is set aside until there is more, or the cell ends."""
+DAY_US = 86_400_000_000
+DISTINCT_MAX = 1 << 16
+Ints = npt.NDArray[np.int64]
+Key = tuple[str, int]
+"""Topic and day."""
+CODEC = "zstd"
+_REPEATED = (
+    "replica", "brokerId", "epoch", "queueId", "tags", "bornHost", "storeHost", "flag", "sysFlag",
+    "reconsumeTimes", "preparedTransactionOffset", "bodySize", "cluster", "brokerName",
+    "properties.key_value.key",
+)  # fmt: skip
+"""Columns in which values come again and again."""
+_UNTOLD = {"body", "properties"}
+"""Columns whose least and greatest value nobody asks for."""
+_IN_NAMES = ("topic", "_corrupt")
+"""Columns of the source that a lake's files do not have."""
+_OF_SET = ("cluster", "brokerName")
+_OF_DAMAGE = ("replica", "physicalOffset", "size", "_corrupt")
+MANIFEST = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("day", pa.string()),
+        ("cell", pa.int64()),
+        ("path", pa.string()),
+        ("messages", pa.int64()),
+        ("bytes", pa.int64()),
+        ("replica", pa.string()),
+        ("physicalOffset", pa.int64()),
+        ("size", pa.int32()),
+        ("_corrupt", pa.string()),
+    ]
+)
+"""What a task tells: a row each file with its messages, and a row each damaged range."""
+
+
+class CellWork(Struct, frozen=True):
+    """What the tasks of an export share.
+
+    Attributes:
+        replica: the store.
+        name: its broker set.
+        end: where the log ends, whatever was appended meanwhile.
+        cell_bytes: of the lake.
+        topics: None for all.
+        bodies: whether files have them.
+        folder: an absolute one, where files go by topic, day and cell.
+    """
+
+    replica: StoreFolder
+    name: SetName
+    end: int
+    cell_bytes: int
+    topics: frozenset[str] | None
+    bodies: bool
+    folder: str
+
+    @property
+    def cells(self) -> list[int]:
+        """Where the cells begin that have bytes of the log, ascending."""
+        found: set[int] = set()
+        for file in self.replica.files:
+            stop = min(self.end, file.base + max(1, file.size))
+            found.update(range(file.base // self.cell_bytes, -(-stop // self.cell_bytes)))
+        return [number * self.cell_bytes for number in sorted(found)]
+
+    def parts(self, cell: int) -> list[Part]:
+        """What of the log is read for a cell."""
+        span: Span = (cell, min(cell + self.cell_bytes, self.end))
+        return plan_range(self.replica, span, PART_BYTES)
+
+    @property
+    def wanted(self) -> Wanted:
+        """Rows and columns, damage included."""
+        kept = [one for one in SCHEMA.names if self.bodies or one != "body"]
+        return Wanted(tuple(kept), topics=self.topics)
+
+
+def write_cell(work: CellWork, cell: int, held_bytes: int = HELD_BYTES) -> pa.RecordBatch:
+    """Read a cell and write its files; the rows of ``MANIFEST``.
+
+    Args:
+        held_bytes: as ``HELD_BYTES``.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    files = CellFiles(work, cell, uuid.uuid4().hex)
+    damage: list[dict[str, object]] = []
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for part in work.parts(cell):
+        for batch in _read(part, work):
+            if batch.column("_corrupt").null_count < batch.num_rows:
+                damage += _damage(batch, work.end)
+                continue
+            held.append(batch)
+            size += batch.nbytes
+            if size >= held_bytes:
+                files.add(_taken(held))
+                size = 0
+    if held:
+        files.add(_taken(held))
+    return pa.RecordBatch.from_pylist([*files.close(), *damage], MANIFEST)
+
+
+def _read(part: Part, work: CellWork) -> Iterator[pa.RecordBatch]:
+    """Messages, and all damage: that of other topics stands in the way of none, but is told."""
+    if work.topics is None:
+        yield from read_part(part, work.wanted)
+        return
+    yield from read_part(part, replace(work.wanted, mode=Mode.DROPMALFORMED))
+    for batch in read_part(part, Wanted(_OF_DAMAGE)):
+        if batch.column("_corrupt").null_count < batch.num_rows:
+            yield batch
+
+
+def _taken(held: list[pa.RecordBatch]) -> pa.Table:
+    """What is held, by nobody else any more."""
+    rows = pa.Table.from_batches(held)
+    held.clear()
+    return rows
+
+
+def _damage(batch: pa.RecordBatch, end: int) -> Iterator[dict[str, object]]:
+    """Ranges that begin before the end that was seen."""
+    found = batch.select(_OF_DAMAGE).to_pylist()
+    return (one for one in found if one["physicalOffset"] < end)
+
+
+class Group(NamedTuple):
+    """Rows of one file that stand together."""
+
+    topic: str
+    day: int
+    start: int
+    stop: int
+
+
+class CellFiles:
+    """The files of one attempt at a cell.
+
+    Args:
+        work, cell: what is written.
+        attempt: for the files' names, and nobody else's.
+    """
+
+    def __init__(self, work: CellWork, cell: int, attempt: str) -> None:
+        self._work = work
+        self._cell = cell
+        self._attempt = attempt
+        self._open: dict[Key, ParquetOut] = {}
+        self._few = SetAside(os.path.join(work.folder, f"_few-{attempt}"))
+
+    def add(self, rows: pa.Table) -> None:
+        """Append rows to the files of their topics and days, those of small groups later."""
+        rows, groups = in_groups(rows)
+        rows = self._as_filed(rows)
+        few = []
+        for one in groups:
+            part = rows.slice(one.start, one.stop - one.start)
+            if part.nbytes < GROUP_BYTES_MIN:
+                few.append(((one.topic, one.day), part))
+            else:
+                self._file((one.topic, one.day), rows.schema).write(part)
+        if few:
+            self._few.add(few)
+
+    def _file(self, key: Key, schema: pa.Schema) -> ParquetOut:
+        if key not in self._open:
+            topic, day = key
+            where = f"{topic_folder(topic)}/day={_day(day)}/cell={self._cell}"
+            path = os.path.join(self._work.folder, where, f"part-{self._attempt}.parquet")
+            self._open[key] = ParquetOut(path, schema)
+        return self._open[key]
+
+    def _as_filed(self, rows: pa.Table) -> pa.Table:
+        """With the columns of the set, without those that the folders' names have."""
+        name = self._work.name
+        rows = rows.drop_columns(list(_IN_NAMES))
+        for column, value in zip(_OF_SET, (name.cluster or None, name.broker), strict=True):
+            rows = rows.append_column(column, pa.repeat(pa.scalar(value, pa.string()), len(rows)))
+        return rows
+
+    def close(self) -> Iterator[dict[str, object]]:
+        """Finish the files; what each holds."""
+        for key, rows in self._few.taken():
+            self._file(key, rows.schema).write(rows)
+        for (topic, day), one in self._open.items():
+            one.close()
+            yield {
+                "topic": topic, "day": _day(day), "cell": self._cell,
+                "path": os.path.relpath(one.path, self._work.folder),
+                "messages": one.messages, "bytes": one.log_bytes,
+            }  # fmt: skip
+
+
+def _day(number: int) -> str:
+    return str(np.datetime64(number, "D"))
+
+
+class SetAside:
+    """Small groups, which would cost more to encode than they hold, until all of a file's are there.
+
+    They wait in a file of Arrow's, for memory would not have the room.
+
+    Args:
+        path: of that file; it is deleted when its groups are taken.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._writer: pa.RecordBatchFileWriter | None = None
+        self._where: dict[Key, list[tuple[int, int, int]]] = {}
+        self._batches = 0
+
+    def add(self, groups: list[tuple[Key, pa.Table]]) -> None:
+        """Set groups aside, each of another file."""
+        rows = pa.concat_tables([part for _, part in groups]).combine_chunks()
+        if self._writer is None:
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            self._writer = pa.ipc.new_file(self._path, rows.schema)
+        at = 0
+        for key, part in groups:
+            self._where.setdefault(key, []).append((self._batches, at, len(part)))
+            at += len(part)
+        (batch,) = rows.to_batches()
+        self._writer.write_batch(batch)
+        self._batches += 1
+
+    def taken(self) -> Iterator[tuple[Key, pa.Table]]:
+        """Everything, a file's at a time and in the order of its queues."""
+        if self._writer is None:
+            return
+        self._writer.close()
+        with pa.memory_map(self._path) as pages:
+            # Its name goes at once: what dies now leaves less behind.
+            os.unlink(self._path)
+            found = pa.ipc.open_file(pages)
+            batches = [found.get_batch(number) for number in range(self._batches)]
+            for key, places in self._where.items():
+                parts = [batches[number].slice(at, count) for number, at, count in places]
+                yield key, _by_queue(pa.Table.from_batches(parts))
+
+
+def _by_queue(rows: pa.Table) -> pa.Table:
+    order = np.argsort(_numbers(rows, "queueId"), kind="stable")
+    return rows.combine_chunks().take(pa.array(order))
+
+
+def in_groups(rows: pa.Table) -> tuple[pa.Table, list[Group]]:
+    """Rows by topic and day, each queue by queue in the order of the log, and where each group is."""
+    topics = pc.dictionary_encode(rows.column("topic").combine_chunks())
+    names = topics.dictionary.to_pylist()
+    days = _numbers(rows, "storeTimestamp") // DAY_US
+    first = int(days.min())
+    spread = int(days.max()) - first + 1
+    folders = topics.indices.to_numpy().astype(np.int64) * spread + (days - first)
+    order = _order(folders, _numbers(rows, "queueId"))
+    folders = folders[order]
+    bounds = [0, *(np.flatnonzero(np.diff(folders)) + 1).tolist(), len(order)]
+    codes = folders[bounds[:-1]].tolist()
+    groups = [
+        Group(names[code // spread], first + code % spread, start, stop)
+        for code, (start, stop) in zip(codes, pairwise(bounds), strict=True)
+    ]
+    return rows.combine_chunks().take(pa.array(order)), groups
+
+
+def _order(folders: Ints, queues: Ints) -> Ints:
+    """Where the rows are that come next, of equal ones the first."""
+    low = int(queues.min())
+    width = int(queues.max()) - low + 1
+    if int(folders.max()) >= DISTINCT_MAX // width:
+        return np.lexsort((queues, folders))
+    # Few folders and queues: numpy sorts such numbers without comparing them.
+    return np.argsort((folders * width + (queues - low)).astype(np.uint16), kind="stable")
+
+
+def _numbers(rows: pa.Table, name: str) -> Ints:
+    found: Ints = pc.cast(rows.column(name), pa.int64()).to_numpy()
+    return found
+
+
+class ParquetOut:
+    """A file that grows by groups, and is open only while it does: a cell may have thousands.
+
+    Args:
+        path: the file; its folder is made.
+        schema: of all that is written.
+    """
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self.path = path
+        self.messages = 0
+        self.log_bytes = 0
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._file = _Growing(path)
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(self._file, "w"), schema, compression=CODEC, store_schema=False,
+            use_dictionary=[one for one in _REPEATED if one.split(".")[0] in schema.names],
+            write_statistics=[one for one in schema.names if one not in _UNTOLD],
+        )  # fmt: skip
+        self._file.let_go()
+
+    def write(self, rows: pa.Table) -> None:
+        """Append a group of rows."""
+        self._writer.write_table(rows, row_group_size=max(1, len(rows)))
+        self.messages += len(rows)
+        self.log_bytes += pc.sum(rows.column("size")).as_py()
+        self._file.let_go()
+
+    def close(self) -> None:
+        """Write the end, without which it is no file."""
+        self._writer.close()
+        self._file.let_go()
+
+
+class _Growing(io.RawIOBase):
+    """A file that is appended to, and opened again when it was let go."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+        self._open: io.BufferedWriter | None = None
+        self._at = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def write(self, data: Any) -> int:
+        if self._open is None:
+            self._open = open(self._path, "ab")  # noqa: SIM115 - until it is let go
+        self._at += len(data)
+        return self._open.write(data)
+
+    def let_go(self) -> None:
+        if self._open is not None:
+            self._open.close()
+            self._open = None

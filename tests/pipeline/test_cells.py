@@ -1,0 +1,209 @@
+"""A cell of a log as Parquet files, without Spark: what they hold, in which order, and what is told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rmqha.pipeline.commitlog.arrow_reader import read
+from rmqha.pipeline.commitlog.compare import log_end
+from rmqha.pipeline.commitlog.store_folder import open_replica
+from rmqha.pipeline.lake.cells import CODEC, CellWork, write_cell
+from rmqha.pipeline.lake.layout import SetName, topic_folder
+from tests.pipeline.stores import messages, written
+from tests.pipeline.synthetic import SyntheticStore
+from tests.pipeline.test_reading import FILE_BYTES, flip
+
+NAME = SetName("main", "broker-a")
+LARGE = 1 << 27
+
+
+def work_on(store: Path, out: Path, **changes: object) -> CellWork:
+    """All of a store in one cell, unless that is changed."""
+    replica = open_replica(str(store))
+    asked: dict[str, object] = {
+        "replica": replica, "name": NAME, "cell_bytes": LARGE, "topics": None, "bodies": True,
+        "folder": str(out), **changes,
+    }  # fmt: skip
+    if "end" not in asked:
+        asked["end"] = log_end(replica)
+    return CellWork(**asked)  # type: ignore[arg-type]
+
+
+def written_by(work: CellWork, held_bytes: int = LARGE) -> pa.Table:
+    """What the cells' attempts tell, one attempt each."""
+    return pa.Table.from_batches([write_cell(work, cell, held_bytes) for cell in work.cells])
+
+
+def places(rows: pa.Table) -> Counter[tuple[object, ...]]:
+    """Where each row's message stands."""
+    names = ("queueId", "queueOffset", "physicalOffset", "bodyCrc")
+    return Counter(zip(*(rows.column(name).to_pylist() for name in names), strict=True))
+
+
+@pytest.mark.parametrize("cell_bytes", [LARGE, FILE_BYTES, FILE_BYTES // 2, 3000])
+@pytest.mark.parametrize("held_bytes", [LARGE, 4096])
+async def test_cells_when_written_then_every_message_is_in_the_file_of_its_place(
+    tmp_path: Path, cell_bytes: int, held_bytes: int
+) -> None:
+    """Whatever the size of cells, files and groups: by topic, day and cell, once, with its body."""
+    records = await written(tmp_path / "store", messages(150))
+    work = work_on(tmp_path / "store", tmp_path / "out", cell_bytes=cell_bytes)
+    told = written_by(work, held_bytes).to_pylist()
+    assert sum(one["messages"] for one in told) == len(records)
+    assert sum(one["bytes"] for one in told) == sum(one.size for one in records)
+    found = Counter[tuple[object, ...]]()
+    for one in told:
+        where = f"{topic_folder(one['topic'])}/day={one['day']}/cell={one['cell']}/"
+        assert one["path"].startswith(where)
+        file = pq.ParquetFile(tmp_path / "out" / one["path"])
+        rows = file.read()
+        assert len(rows) == one["messages"]
+        assert set(rows.column("brokerName").to_pylist()) == {"broker-a"}
+        for at, stored in zip(
+            rows.column("physicalOffset").to_pylist(),
+            rows.column("storeTimestamp").to_pylist(),
+            strict=True,
+        ):
+            assert one["cell"] <= at < one["cell"] + cell_bytes
+            assert f"{stored:%Y-%m-%d}" == one["day"]
+        found.update((one["topic"], bytes(body)) for body in rows.column("body").to_pylist())
+        assert file.metadata.row_group(0).column(0).compression == CODEC.upper()
+        for number in range(file.num_row_groups):
+            group = file.read_row_group(number)
+            order = list(
+                zip(
+                    *(group.column(name).to_pylist() for name in ("queueId", "queueOffset")),
+                    strict=True,
+                )
+            )
+            assert order == sorted(order), "a group is in the order of its queues"
+    assert found == Counter((one.topic, one.body) for one in records)
+    assert len({one["path"] for one in told}) == len(told)
+
+
+async def test_columns_when_read_back_then_those_of_the_log(tmp_path: Path) -> None:
+    """All of them, equal in value and type but for the ones that the folders' names have."""
+    await written(tmp_path / "store", messages(60))
+    work = work_on(tmp_path / "store", tmp_path / "out")
+    names = [one for one in work.wanted.columns if one not in ("topic", "_corrupt")]
+    log = read(tmp_path / "store", columns=names, topic="orders").to_table()
+    (path,) = (
+        tmp_path / "out" / one["path"]
+        for one in written_by(work).to_pylist()
+        if one["topic"] == "orders"
+    )
+    lake = pq.ParquetFile(path).read()
+    assert lake.column_names == [*names, "cluster", "brokerName"]
+    by = [("physicalOffset", "ascending")]
+    assert lake.select(names).sort_by(by).to_pylist() == log.sort_by(by).to_pylist()
+    for name in names:
+        assert lake.schema.field(name).type.id == log.schema.field(name).type.id
+
+
+async def test_attempts_when_two_write_one_cell_then_each_has_files_of_its_own(
+    tmp_path: Path,
+) -> None:
+    """A task that is run again, or twice at once, may not write into a file that counts."""
+    await written(tmp_path / "store", messages(90))
+    work = work_on(tmp_path / "store", tmp_path / "out")
+    first = write_cell(work, 0).to_pylist()
+    before = {one["path"]: (tmp_path / "out" / one["path"]).read_bytes() for one in first}
+    second = write_cell(work, 0).to_pylist()
+    assert before.keys().isdisjoint(one["path"] for one in second)
+    assert {path: (tmp_path / "out" / path).read_bytes() for path in before} == before
+    assert [one["messages"] for one in second] == [one["messages"] for one in first]
+
+
+@pytest.mark.parametrize("topics", [None, frozenset(["orders"])])
+async def test_damage_when_in_a_cell_then_told_with_its_place(
+    tmp_path: Path, topics: frozenset[str] | None
+) -> None:
+    """Also of other topics than those that are exported: ``--strict`` asks for it."""
+    records = await written(tmp_path / "store", messages(90))
+    hurt = next(r for r in records[30:] if r.physical_offset % FILE_BYTES and r.topic != "orders")
+    flip(tmp_path / "store", hurt.physical_offset + 5)
+    work = work_on(tmp_path / "store", tmp_path / "out", topics=topics)
+    told = written_by(work).to_pylist()
+    (gap,) = (one for one in told if one["path"] is None)
+    assert (gap["physicalOffset"], gap["size"], gap["replica"]) == (
+        hurt.physical_offset, hurt.size, "store",
+    )  # fmt: skip
+    wanted = [r for r in records if r is not hurt and (topics is None or r.topic in topics)]
+    assert sum(one["messages"] or 0 for one in told) == len(wanted)
+
+
+async def test_log_when_it_has_grown_since_then_read_up_to_where_it_ended(tmp_path: Path) -> None:
+    """Tasks begin at other times: each would see another end, and a second attempt, too."""
+    records = await written(tmp_path / "store", messages(50))
+    work = work_on(tmp_path / "store", tmp_path / "out", cell_bytes=FILE_BYTES)
+    await written(tmp_path / "store", messages(50, seed=2))
+    told = written_by(work).to_pylist()
+    assert sum(one["messages"] for one in told) == len(records)
+    assert all(one["path"] is not None for one in told), "what came later is no damage"
+
+
+@pytest.mark.parametrize("gib", [1, 3])
+def test_files_when_counted_then_two_a_gigabyte(tmp_path: Path, gib: int) -> None:
+    """Of a topic and day: a cell has one, and a GiB two cells."""
+    from rmqha.pipeline.lake.layout import CELL_BYTES
+
+    folder = tmp_path / "store" / "commitlog"
+    folder.mkdir(parents=True)
+    for number in range(gib):
+        with (folder / f"{number << 30:020d}").open("wb") as file:
+            file.truncate(1 << 30)
+    work = work_on(tmp_path / "store", tmp_path, cell_bytes=CELL_BYTES, end=gib << 30)
+    assert len(work.cells) == 2 * gib
+    parts = [part for cell in work.cells for part in work.parts(cell)]
+    assert sum(part.stop - part.start for part in parts) == gib << 30
+
+
+def test_topics_when_there_are_thousands_then_each_file_is_written_in_one_go(
+    tmp_path: Path,
+) -> None:
+    """A group costs milliseconds, however few its rows are, and a process may have 1024 files open."""
+    import resource
+
+    store = SyntheticStore(tmp_path / "store", 1 << 24, queue_units=64)
+    for number in range(18_000):
+        store.add(f"topic{number % 1500}", number % 2, b"x" * 100)
+    store.close()
+    work = work_on(tmp_path / "store", tmp_path / "out")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        told = written_by(work, 1 << 18).to_pylist()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(told) == 1500
+    assert {one["messages"] for one in told} == {12}
+    assert [one.name for one in (tmp_path / "out").iterdir() if not one.is_dir()] == []
+    for one in told[::300]:
+        file = pq.ParquetFile(tmp_path / "out" / one["path"])
+        assert file.num_row_groups == 1
+        rows = file.read(["queueId", "queueOffset"])
+        order = list(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+        assert order == sorted(order)
+
+
+def test_groups_when_large_then_written_as_they_come(tmp_path: Path) -> None:
+    """A file of any size takes the memory of a group."""
+    store = SyntheticStore(tmp_path / "store", 1 << 26)
+    for number in range(80):
+        store.add(f"topic{number % 2}", 0, bytes([number]) * (1 << 19))
+    store.add("small", 0, b"")
+    store.close()
+    told = written_by(work_on(tmp_path / "store", tmp_path / "out"), 4 << 20).to_pylist()
+    sums = Counter[str]()
+    for one in told:
+        sums[one["topic"]] += one["messages"]
+    assert sums == {"topic0": 40, "topic1": 40, "small": 1}
+    files = [pq.ParquetFile(tmp_path / "out" / one["path"]) for one in told]
+    assert max(file.num_row_groups for file in files) > 1
+    for file, one in zip(files, told, strict=True):
+        assert file.metadata.num_rows == one["messages"]
