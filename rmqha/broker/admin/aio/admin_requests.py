@@ -7,9 +7,11 @@ from typing import Protocol
 
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.admin.aio.config_text import ConfigText
+from rmqha.broker.admin.aio.oldest_message import OldestMessage
 from rmqha.broker.admin.config_changes import ConfigRefused, read_update
 from rmqha.broker.admin.runtime_info import Facts, runtime_table
 from rmqha.broker.admin.scrape import Scrape, lags_of
+from rmqha.broker.common.aio.cold_answers import patient
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.pull.aio.ports import Broker
@@ -65,13 +67,14 @@ class AdminProcessor:
         self._held_pulls = held_pulls
         self._waiting_sends = waiting_sends
         self._boot_ms = broker.clock.wall_ms()
+        self._oldest = OldestMessage(broker.store, broker.tasks)
 
     def handlers(self) -> Handlers:
         """By request code."""
         return {
             RequestCode.UPDATE_BROKER_CONFIG: self.update_config,
             RequestCode.GET_BROKER_CONFIG: self.config,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
+            RequestCode.GET_BROKER_RUNTIME_INFO: patient(self._broker, self.runtime_info),
         }
 
     def config(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -135,7 +138,8 @@ class AdminProcessor:
 
     def runtime_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Answer with the runtime figures (28)."""
-        table = runtime_table(self._facts(), self._broker.statistics)
+        facts = self._facts(self._oldest.stored_ms())
+        table = runtime_table(facts, self._broker.statistics)
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps({"table": table}))
 
     def scrape(self) -> Scrape:
@@ -143,17 +147,16 @@ class AdminProcessor:
         broker = self._broker
         lags, left_out = lags_of(broker.offsets.table.each(), broker.store.reader.max_offset)
         return Scrape(
-            self._facts(), broker.config.integer("brokerPermission"),
+            self._facts(self._oldest.last_known_ms()), broker.config.integer("brokerPermission"),
             len(broker.topics.table.topics), len(broker.groups.table.groups),
             broker.statistics.written(), broker.statistics.read(), lags, left_out,
             broker.statistics.records_skipped + broker.store.queues.skipped,
             broker.statistics.planned_switches, broker.statistics.sends_passed_on,
         )  # fmt: skip
 
-    def _facts(self) -> Facts:
+    def _facts(self, earliest_ms: int) -> Facts:
         broker = self._broker
         store = broker.store
-        first = store.reader.look(max(0, store.min_offset))
         waiting, oldest_ms = self._waiting_sends()
         return Facts(
             active=broker.role is Role.MASTER,
@@ -166,7 +169,7 @@ class AdminProcessor:
             confirm_offset=store.confirm_offset,
             used_ratio=-1.0 if self._disk_use is None else self._disk_use(),
             disk_space=None if self._disk_use is None else self._disk_use.space(),
-            earliest_ms=-1 if first is None else first.store_timestamp,
+            earliest_ms=earliest_ms,
             sends_waiting=waiting,
             sends_waiting_max=broker.config.integer("sendsInFlightMax"),
             oldest_send_ms=oldest_ms,
