@@ -17,10 +17,10 @@ from rmqha.runtime.logs import Logger
 from rmqha.testing.client import ClusterClient, SetInfo
 from rmqha.testing.histories import ClusterHistory
 from rmqha.testing.links import LinkedNetwork, Links
-from rmqha.testing.messages import TIMEOUT_S, AioMessages
 from rmqha.testing.nodes import Node, tell_roles
 from rmqha.testing.settings import Plan, refuse_misspelt, refuse_strangers
 from rmqha.testing.sites import KINDS, InProcessSite, ProcessSite, Settings, Site
+from rmqha.testing.traffic import TIMEOUT_S, AioMessages
 
 CLIENT = "client"
 

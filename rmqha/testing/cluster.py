@@ -17,8 +17,8 @@ from rmqha.testing.aio_cluster import AioCluster, Target
 from rmqha.testing.client import SetInfo
 from rmqha.testing.logs import merged_tail, telling_tail
 from rmqha.testing.loop_thread import LoopThread
-from rmqha.testing.messages import TIMEOUT_S
 from rmqha.testing.nodes import Node
+from rmqha.testing.traffic import TIMEOUT_S
 from rmqha.testing.verbs import EXPECTED, MessageVerbs, shortened
 
 __tracebackhide__ = True  # pytest leaves the frames of this file out of its reports

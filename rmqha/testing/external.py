@@ -20,8 +20,8 @@ from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.ports import Clock, Network
 from rmqha.testing.client import QUEUES, ClusterClient, NotYet, RefusedForGood
 from rmqha.testing.loop_thread import LoopThread
-from rmqha.testing.messages import AioMessages
 from rmqha.testing.settings import Plan
+from rmqha.testing.traffic import AioMessages
 from rmqha.testing.verbs import MessageVerbs
 
 __tracebackhide__ = True  # pytest leaves the frames of this file out of its reports

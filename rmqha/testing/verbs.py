@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from rmqha.remoting.topic_names import TOPIC_LENGTH_MAX
 from rmqha.testing.client import Acked
 from rmqha.testing.loop_thread import LoopThread
-from rmqha.testing.messages import SETTLE_S, TIMEOUT_S, TOPIC, AioMessages
 from rmqha.testing.real.wire import Stored
+from rmqha.testing.traffic import SETTLE_S, TIMEOUT_S, TOPIC, AioMessages
 from rmqha.testing.workload import Ledger, Workload
 
 __tracebackhide__ = True  # pytest leaves the frames of this file out of its reports
