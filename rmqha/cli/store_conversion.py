@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from rmqha.base.errors import ConfigInvalid, DiskFailed, StoreDamaged
+from rmqha.base.ids import NEVER_ELECTED
 from rmqha.ha.epochs import EpochEntry, format_epochs
 from rmqha.pipeline.commitlog.store_folder import COMMIT_LOG, EPOCH_FILE
 from rmqha.runtime.aio.disk import lock_first_byte
@@ -30,7 +31,7 @@ from rmqha.store.recovery import Segment, Walk, search_later
 from rmqha.store.scan import Run
 from rmqha.store.segments import file_name, floor, joined, starts_of
 
-EPOCHS = format_epochs([EpochEntry(0, 0)])
+EPOCHS = format_epochs([EpochEntry(NEVER_ELECTED, 0)])
 UNFINISHED = ".unfinished"
 FLUSH_BYTES = 4 << 20
 _COMMITTED = "committedIndex"

@@ -15,10 +15,14 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from rmqha.base.errors import StoreCorrupted
+from rmqha.base.ids import MasterEpoch
 from rmqha.remoting.headers import INT32_MAX
 
 OFFSET_MAX = 2**63 - 1
 """Java's end of the last epoch, where an end has to be shown."""
+
+NO_EPOCH = MasterEpoch(-1)
+"""The last epoch of a log that has none."""
 
 _CRC_MASK = 0x7FFFFFFF
 
@@ -26,14 +30,14 @@ _CRC_MASK = 0x7FFFFFFF
 class EpochEntry(NamedTuple):
     """An epoch's number and its first byte."""
 
-    epoch: int
+    epoch: MasterEpoch
     start: int
 
 
 class EpochSpan(NamedTuple):
     """An epoch's number, first byte, and the byte after its last."""
 
-    epoch: int
+    epoch: MasterEpoch
     start: int
     end: int
 
@@ -68,9 +72,9 @@ class EpochCache:
         return self._entries[-1] if self._entries else None
 
     @property
-    def last_epoch(self) -> int:
+    def last_epoch(self) -> MasterEpoch:
         """The newest epoch's number; -1 when there is none."""
-        return self._entries[-1].epoch if self._entries else -1
+        return self._entries[-1].epoch if self._entries else NO_EPOCH
 
     def spans(self, log_end: int = OFFSET_MAX) -> list[EpochSpan]:
         """Entries with their ends; the last one's is ``log_end``, or its start if that is later."""
@@ -91,11 +95,11 @@ class EpochCache:
         self._entries.append(entry)
         return True
 
-    def get(self, epoch: int) -> EpochEntry | None:
+    def get(self, epoch: MasterEpoch) -> EpochEntry | None:
         """The entry with this number."""
         return next((entry for entry in self._entries if entry.epoch == epoch), None)
 
-    def next(self, epoch: int) -> EpochEntry | None:
+    def next(self, epoch: MasterEpoch) -> EpochEntry | None:
         """The first entry with a larger number."""
         return next((entry for entry in self._entries if entry.epoch > epoch), None)
 
@@ -217,7 +221,7 @@ def _parse_line(line: str) -> EpochEntry:
     # A number that no slave could be sent is none of Java's, or ours.
     if epoch > INT32_MAX or start > OFFSET_MAX:
         raise ValueError(f"{line[:80]} has numbers of more than 32 and 64 bits")
-    return EpochEntry(epoch, start)
+    return EpochEntry(MasterEpoch(epoch), start)
 
 
 class LoadedEpochs(NamedTuple):

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from rmqha.base.ids import MasterEpoch, SyncStateSetEpoch
 from rmqha.base.machine import Note, Ticked
 from rmqha.ha.epochs import EpochEntry
 from rmqha.ha.frames import MasterFrame, SlaveFrame
@@ -77,15 +78,15 @@ _REMARKS = {
 class ChangedToMaster(Struct, frozen=True):
     """The controller elected this replica; ends in ``RoleChanged`` or ``RoleRefused``."""
 
-    epoch: int
+    epoch: MasterEpoch
     sync_state_set: frozenset[int]
-    sync_state_set_epoch: int
+    sync_state_set_epoch: SyncStateSetEpoch
 
 
 class ChangedToSlave(Struct, frozen=True):
     """The controller elected another replica, or none yet (``master_id`` None)."""
 
-    epoch: int
+    epoch: MasterEpoch
     master_id: int | None
     master_address: str | None = None
 
@@ -100,7 +101,7 @@ class SyncStateSetConfirmed(Struct, frozen=True):
     """The controller's set and its epoch: the answer to an alteration, or a poll."""
 
     ids: frozenset[int]
-    epoch: int
+    epoch: SyncStateSetEpoch
 
 
 class AlterRefused(Struct, frozen=True):
@@ -399,7 +400,7 @@ class AlterSyncStateSet(NamedTuple):
     """Ask the controller for this set, given that it still holds the one of ``epoch``."""
 
     ids: frozenset[int]
-    epoch: int
+    epoch: SyncStateSetEpoch
 
 
 class PutCompleted(NamedTuple):
@@ -413,14 +414,14 @@ class RoleChanged(NamedTuple):
     """The change that was asked for is complete."""
 
     role: Role
-    epoch: int
+    epoch: MasterEpoch
 
 
 class RoleRefused(NamedTuple):
     """The epoch is older than one that this log knows."""
 
-    epoch: int
-    last_epoch: int
+    epoch: MasterEpoch
+    last_epoch: MasterEpoch
 
 
 Effect = (

@@ -14,6 +14,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from rmqha.base.errors import FrameTooLarge, HeaderMalformed, RemoteProtocolError
+from rmqha.base.ids import MasterEpoch
 from rmqha.ha.epochs import EpochEntry
 from rmqha.ha.settings import EPOCH_ENTRIES_MAX, RECEIVED_BODY_BYTES_MAX
 
@@ -51,7 +52,7 @@ class HandshakeReply(NamedTuple):
     """A master's epochs, ascending, and the end of its log."""
 
     max_offset: int
-    last_epoch: int
+    last_epoch: MasterEpoch
     entries: tuple[EpochEntry, ...]
 
 
@@ -60,7 +61,7 @@ class TransferHeader(NamedTuple):
 
     body_size: int
     offset: int
-    epoch: int
+    epoch: MasterEpoch
     epoch_start: int
     confirm_offset: int
 

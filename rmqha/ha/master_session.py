@@ -10,6 +10,7 @@ Source: RIP-44, "Replication solution"; AutoSwitchHAConnection of RocketMQ 5.1.1
 
 from __future__ import annotations
 
+from rmqha.base.ids import MasterEpoch
 from rmqha.ha.events import CloseSlave, SendBatch, SendToSlave
 from rmqha.ha.frames import (
     TRANSFER_HEADER_BYTES,
@@ -215,7 +216,7 @@ class MasterSession:
         # A log that ends exactly at a file's end has nothing in the file after it.
         self.next_offset = max(last_file, first) if self._from_last_file else first
 
-    def _send(self, now_ms: int, size: int, epoch: int, epoch_start: int) -> None:
+    def _send(self, now_ms: int, size: int, epoch: MasterEpoch, epoch_start: int) -> None:
         ha, offset = self._ha, self.next_offset or 0
         self._sent_confirm = confirm = ha.log.confirm_offset
         header = TransferHeader(size, offset, epoch, epoch_start, confirm)

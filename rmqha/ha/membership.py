@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from rmqha.base.ids import SyncStateSetEpoch
 from rmqha.ha.confirm_offset import compute_confirm_offset
 from rmqha.ha.events import AlterSyncStateSet, PutCompleted, PutStatus
 from rmqha.ha.master_session import MasterSession
@@ -49,7 +50,7 @@ class Membership:
             and not session.learner
         }
 
-    def confirmed(self, now_ms: int, ids: frozenset[int], epoch: int) -> None:
+    def confirmed(self, now_ms: int, ids: frozenset[int], epoch: SyncStateSetEpoch) -> None:
         """The controller's word."""
         settle_ms = self._ha.settings.alter_settle_ms
         if self.sync_state_set.confirmed(now_ms, ids, epoch, settle_ms):

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
+from rmqha.base.ids import MasterEpoch
 from rmqha.ha.epochs import EpochEntry
 from rmqha.ha.events import (
     ChangedToMaster,
@@ -49,7 +50,7 @@ class RoleHolder(Protocol):
         """Recompute where confirmOffset stands."""
 
 
-def refuses(ha: HaState, epoch: int) -> bool:
+def refuses(ha: HaState, epoch: MasterEpoch) -> bool:
     """Whether an election is older than what this log knows."""
     # RIP-44, Master-slave relationship: epochs only grow, so what is older was overtaken.
     if epoch >= ha.epochs.last_epoch:
@@ -130,7 +131,7 @@ def change_to_slave_when_master_not_change(replica: RoleHolder, command: Changed
     yield from ()
 
 
-def _announce(replica: RoleHolder, role: Role, epoch: int) -> None:
+def _announce(replica: RoleHolder, role: Role, epoch: MasterEpoch) -> None:
     replica.ha.emit(RoleChanged(role, epoch))
     replica.ha.note(
         "ha_role_changed", role=role.value, epoch=epoch, max_offset=replica.ha.log.max_offset

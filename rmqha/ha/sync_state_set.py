@@ -13,6 +13,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
+from rmqha.base.ids import NEVER_ALTERED, SyncStateSetEpoch
+
 ASKED_MAX = 8
 """Different sets that may be asked for before the controller's answer settles one."""
 
@@ -79,7 +81,7 @@ class SyncStateSet:
     def __init__(self, own_id: int) -> None:
         self.own_id = own_id
         self.ids: frozenset[int] = frozenset()
-        self.epoch = 0
+        self.epoch = NEVER_ALTERED
         self.asked: list[frozenset[int]] = []
         self.awaiting = False
         self._asked_ms = 0
@@ -113,7 +115,9 @@ class SyncStateSet:
             return len(self.ids)  # every put asks
         return min(len(ids) for ids in self.possible)
 
-    def confirmed(self, now_ms: int, ids: Iterable[int], epoch: int, settle_ms: int) -> bool:
+    def confirmed(
+        self, now_ms: int, ids: Iterable[int], epoch: SyncStateSetEpoch, settle_ms: int
+    ) -> bool:
         """The controller holds ``ids`` in ``epoch``.
 
         A newer epoch settles every question. The same one settles them once a request that
@@ -166,7 +170,7 @@ class SyncStateSet:
         """No answer: both sets stay possible, and another request may be made."""
         self.awaiting = False
 
-    def adopt(self, ids: Iterable[int], epoch: int) -> None:
+    def adopt(self, ids: Iterable[int], epoch: SyncStateSetEpoch) -> None:
         """A new reign: the controller's set is the only one, whatever was asked before (#6342)."""
         self.ids, self.epoch = frozenset(ids), epoch
         self.asked = []

@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.base.ids import MasterEpoch, SyncStateSetEpoch
 from rmqha.remoting import fastjson
 from rmqha.remoting.values import as_array, as_number, as_object, as_text
 
@@ -24,7 +25,7 @@ class SyncStateSet(Struct, frozen=True):
     """The in-sync broker ids of a set, ascending, and the epoch of that set."""
 
     broker_ids: tuple[int, ...]
-    epoch: int
+    epoch: SyncStateSetEpoch
 
     def encode(self) -> bytes:
         """Write ``{"syncStateSet":[1,2],"syncStateSetEpoch":3}``."""
@@ -39,7 +40,8 @@ class SyncStateSet(Struct, frozen=True):
             RemoteProtocolError: not such a body.
         """
         members = as_object(fastjson.loads(body))
-        return cls(_ids(members.get("syncStateSet")), as_number(members.get("syncStateSetEpoch")))
+        epoch = as_number(members.get("syncStateSetEpoch"))
+        return cls(_ids(members.get("syncStateSet")), SyncStateSetEpoch(epoch))
 
 
 class BrokerMemberGroup(Struct, frozen=True):
@@ -230,7 +232,7 @@ class ClusterInfo(Struct, frozen=True):
 class EpochEntry(Struct, frozen=True):
     """One mastership's stretch of the commit log, in bytes; the end is exclusive."""
 
-    epoch: int
+    epoch: MasterEpoch
     start_offset: int
     end_offset: int
 
@@ -278,7 +280,7 @@ def decode_names(body: bytes) -> tuple[str, ...]:
 def _epoch_entry(value: object) -> EpochEntry:
     members = as_object(value)
     return EpochEntry(
-        as_number(members.get("epoch")),
+        MasterEpoch(as_number(members.get("epoch"))),
         as_number(members.get("startOffset")),
         as_number(members.get("endOffset")),
     )

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from rmqha.auth.aio.guard import Refusals
 from rmqha.base.errors import DiskFailed, RmqhaError
-from rmqha.base.ids import MASTER_ID
+from rmqha.base.ids import MASTER_ID, MasterEpoch, SyncStateSetEpoch
 from rmqha.broker.admin.aio.admin_requests import AdminProcessor
 from rmqha.broker.admin.aio.config_text import ConfigText
 from rmqha.broker.admin.aio.figure_requests import FigureProcessor
@@ -480,7 +480,7 @@ class BrokerReplica:
 
     # -- what the manager asks (membership.aio.manager.ManagedBroker) ----------------------------------------
 
-    async def start_replication(self, broker_id: int) -> int:
+    async def start_replication(self, broker_id: int) -> MasterEpoch:
         """Read the epochs and listen for slaves.
 
         Returns:
@@ -502,7 +502,9 @@ class BrokerReplica:
         self._log.log("info", "broker_identified", broker_id=broker_id)
         return lost_epoch
 
-    async def become_master(self, epoch: int, ids: frozenset[int], set_epoch: int) -> bool:
+    async def become_master(
+        self, epoch: MasterEpoch, ids: frozenset[int], set_epoch: SyncStateSetEpoch
+    ) -> bool:
         """Reign; a master that is elected once more goes on serving meanwhile."""
         if self.ha is None:
             return False
@@ -515,7 +517,7 @@ class BrokerReplica:
             await self.offsets.cut(self.store.queues.next_offsets, self._log)
         return True
 
-    async def become_slave(self, epoch: int, master_id: int, master_address: str) -> bool:
+    async def become_slave(self, epoch: MasterEpoch, master_id: int, master_address: str) -> bool:
         """Follow; its HA address comes by ``follow_master``."""
         if self.ha is None:
             return False
@@ -529,7 +531,7 @@ class BrokerReplica:
         """Connect to a master's HA port, once the tables are those of a moment of the log."""
         self._first_copy.follow(ha_address)
 
-    def serve_as(self, role: Role, epoch: int) -> None:
+    def serve_as(self, role: Role, epoch: MasterEpoch) -> None:
         """The role is complete: serve, and tell the name servers by a newer topic version."""
         if self._fatal is not None:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from rmqha.base.ids import MasterEpoch
 from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.broker.membership.leader_search import backoff_ms
 
@@ -35,7 +36,7 @@ class Agenda:
         self.due: dict[Job, int] = {}
         self.attempts: dict[Job, int] = dict.fromkeys(Job, 0)
         self._settings = settings
-        self._asked: dict[int, tuple[Job, int]] = {}
+        self._asked: dict[int, tuple[Job, MasterEpoch]] = {}
         self._token = 0
 
     @property
@@ -61,7 +62,7 @@ class Agenda:
         """Have a job done at this time, if not before."""
         self.due[job] = min(self.due.get(job, due_ms), due_ms)
 
-    def asked(self, job: Job, master_epoch: int) -> int:
+    def asked(self, job: Job, master_epoch: MasterEpoch) -> int:
         """A request goes out for a job; returns its token."""
         self._token += 1
         self._asked[self._token] = (job, master_epoch)
@@ -71,6 +72,6 @@ class Agenda:
         """A request of the job is out."""
         return any(asked is job for asked, _ in self._asked.values())
 
-    def ended(self, token: int) -> tuple[Job, int] | None:
+    def ended(self, token: int) -> tuple[Job, MasterEpoch] | None:
         """The job of a request that has ended, and the master epoch when it went out."""
         return self._asked.pop(token, None)

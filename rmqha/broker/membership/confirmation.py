@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rmqha.base.ids import MasterEpoch, SyncStateSetEpoch
 from rmqha.broker.membership.controller_requests import master_of
 from rmqha.broker.membership.events import Told
 from rmqha.remoting.bodies import SyncStateSet
@@ -21,7 +22,11 @@ def is_told(code: int) -> bool:
 
 
 def other_master(
-    fields: Mapping[str, str] | None, body: bytes, *, broker_id: int | None, master_epoch: int
+    fields: Mapping[str, str] | None,
+    body: bytes,
+    *,
+    broker_id: int | None,
+    master_epoch: MasterEpoch,
 ) -> Told | None:
     """Who reigns instead, for the core to look at; None when this master does, in this epoch.
 
@@ -35,5 +40,5 @@ def other_master(
     if master_of(fields)[:2] == (broker_id, master_epoch):
         return None
     # An election's body has the set without its epoch; that stands in the header.
-    epoch = int_field(fields, "syncStateSetEpoch", found.epoch)
+    epoch = SyncStateSetEpoch(int_field(fields, "syncStateSetEpoch", found.epoch))
     return Told(fields, SyncStateSet(found.broker_ids, epoch).encode())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rmqha.base.ids import MasterEpoch
 from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import FieldValue, ext_fields, int_field, long_field, text_field
@@ -39,11 +40,11 @@ NEEDS_OPERATOR = frozenset(
 """The controllers do not know an id that this broker holds for good: they have lost their state."""
 
 
-def master_of(fields: Mapping[str, str] | None) -> tuple[int, int, str]:
+def master_of(fields: Mapping[str, str] | None) -> tuple[int, MasterEpoch, str]:
     """Id, epoch and address of the master that an answer or 1008 names; 0, 0 and "" for none."""
     return (
         long_field(fields, "masterBrokerId", 0),
-        int_field(fields, "masterEpoch", 0),
+        MasterEpoch(int_field(fields, "masterEpoch", 0)),
         text_field(fields, "masterAddress", ""),
     )
 
@@ -74,7 +75,7 @@ def heartbeat_fields(settings: ReplicasSettings, broker_id: int | None) -> dict[
 
 
 def alter_fields(
-    settings: ReplicasSettings, broker_id: int | None, master_epoch: int, wall_ms: int
+    settings: ReplicasSettings, broker_id: int | None, master_epoch: MasterEpoch, wall_ms: int
 ) -> dict[str, str]:
     """The fields of 1001; the set is its body."""
     return ext_fields(

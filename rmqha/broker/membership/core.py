@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.base.ids import NEVER_ELECTED, MasterEpoch, SyncStateSetEpoch
 from rmqha.base.machine import Note, Ticked
 from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.broker.membership import events as ev
@@ -58,7 +59,7 @@ class ReplicasCore:
             settings.cluster_name, settings.broker_name, settings.broker_address
         )
         self.search = LeaderSearch(settings.controllers, settings.broker_address)
-        self.master_epoch = 0
+        self.master_epoch = NEVER_ELECTED
         self.master_id: int | None = None
         self.master_address = ""
         self.master_ha_address = ""
@@ -325,7 +326,7 @@ class ReplicasCore:
                 job = Job.POLL
             self._leader_lost(now_ms, job)
 
-    def _decide(self, now_ms: int, job: Job, answer: ev.Answered, epoch: int) -> None:
+    def _decide(self, now_ms: int, job: Job, answer: ev.Answered, epoch: MasterEpoch) -> None:
         match job:
             case Job.IDENTIFY:
                 self._identity_answered(now_ms, answer)
@@ -376,7 +377,7 @@ class ReplicasCore:
         if answer.code in (ResponseCode.SUCCESS, ResponseCode.CONTROLLER_MASTER_STILL_EXIST):
             found = SyncStateSet.decode(answer.body)
             # An election's body has the set without its epoch; that stands in the header.
-            epoch = int_field(answer.fields, "syncStateSetEpoch", found.epoch)
+            epoch = SyncStateSetEpoch(int_field(answer.fields, "syncStateSetEpoch", found.epoch))
             if self._adopt(now_ms, answer.fields, SyncStateSet(found.broker_ids, epoch)):
                 if job not in self._due:
                     self._attempts[job] = 0
@@ -395,14 +396,14 @@ class ReplicasCore:
         elif answer.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST:
             self._due[Job.REGISTER] = now_ms
         elif answer.code == ResponseCode.SUCCESS:
-            epoch = int_field(answer.fields, "masterEpoch", 0)
+            epoch = MasterEpoch(int_field(answer.fields, "masterEpoch", 0))
             found = SyncStateSet.decode(answer.body)
             known = self._adopt(now_ms, answer.fields, found)
             self._tell_set(epoch, found)
             if not known and epoch > self.master_epoch and not self.settings.async_learner:
                 self._due.setdefault(Job.ELECT, now_ms)
 
-    def _tell_set(self, epoch: int, found: SyncStateSet) -> None:
+    def _tell_set(self, epoch: MasterEpoch, found: SyncStateSet) -> None:
         """Only what was asked for just now: a notification may be of another time."""
         follows = self.is_settled and self.master_id not in (None, self.broker_id)
         if self.settings.slave_start_over_enable and follows and epoch == self.master_epoch:
@@ -481,7 +482,7 @@ class ReplicasCore:
             self.master_address = address
             self._due[Job.FIND_MASTER] = now_ms
 
-    def _settled(self, epoch: int, *, accepted: bool) -> None:
+    def _settled(self, epoch: MasterEpoch, *, accepted: bool) -> None:
         if epoch != self.master_epoch:
             return
         self.is_settled = accepted
@@ -501,7 +502,7 @@ class ReplicasCore:
             code = RequestCode.EXCHANGE_BROKER_HA_INFO
             self._ask(Job.FIND_MASTER, code, {}, to=self.master_address)
 
-    def _master_answered(self, now_ms: int, answer: ev.Answered, epoch: int) -> None:
+    def _master_answered(self, now_ms: int, answer: ev.Answered, epoch: MasterEpoch) -> None:
         address = text_field(answer.fields, "masterHaAddress", "")
         if epoch != self.master_epoch:
             self._due[Job.FIND_MASTER] = now_ms
@@ -539,7 +540,7 @@ class ReplicasCore:
             return interval_ms
         return min(interval_ms, max(1, self._promise_ms // BEATS_A_PROMISE))
 
-    def _alter(self, now_ms: int, ids: frozenset[int], set_epoch: int) -> None:
+    def _alter(self, now_ms: int, ids: frozenset[int], set_epoch: SyncStateSetEpoch) -> None:
         if self.search.leader is None or self.role is not Role.MASTER:
             self._effects.append(ev.EndAlter(refused=True))
             return
@@ -549,7 +550,7 @@ class ReplicasCore:
         alter = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET
         self._alter_token = self._ask(Job.ALTER, alter, fields, body)
 
-    def _alter_answered(self, now_ms: int, answer: ev.Answered, epoch: int) -> None:
+    def _alter_answered(self, now_ms: int, answer: ev.Answered, epoch: MasterEpoch) -> None:
         if answer.code == ResponseCode.SUCCESS:
             found = SyncStateSet.decode(answer.body)
             if epoch == self.master_epoch and found.broker_ids:

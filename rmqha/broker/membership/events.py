@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from rmqha.base.ids import NEVER_ELECTED, MasterEpoch, SyncStateSetEpoch
 from rmqha.base.machine import Note, Ticked
 from rmqha.broker.membership.identity import RemoveTemporary, WriteIdentity, WriteTemporary
 from rmqha.ha.events import Role
@@ -99,13 +100,13 @@ class ReplicationStarted(Struct, frozen=True):
         lost_epoch: of which this log may lack what others have; 0 for none.
     """
 
-    lost_epoch: int = 0
+    lost_epoch: MasterEpoch = NEVER_ELECTED
 
 
 class RoleSettled(Struct, frozen=True):
     """A role change has ended; refused when the log knows a newer epoch."""
 
-    epoch: int
+    epoch: MasterEpoch
     accepted: bool
 
 
@@ -113,7 +114,7 @@ class AlterWanted(Struct, frozen=True):
     """Replication wants the controller to hold this set instead of the one of ``set_epoch``."""
 
     ids: frozenset[int]
-    set_epoch: int
+    set_epoch: SyncStateSetEpoch
 
 
 class NameServerAnswered(Struct, frozen=True):
@@ -176,15 +177,15 @@ class StartReplication(NamedTuple):
 class BecomeMaster(NamedTuple):
     """Reign in ``epoch``; ends in ``RoleSettled``."""
 
-    epoch: int
+    epoch: MasterEpoch
     ids: frozenset[int]
-    set_epoch: int
+    set_epoch: SyncStateSetEpoch
 
 
 class BecomeSlave(NamedTuple):
     """Follow a master whose HA address is yet to be found; ends in ``RoleSettled``."""
 
-    epoch: int
+    epoch: MasterEpoch
     master_id: int
     master_address: str
 
@@ -205,7 +206,7 @@ class ConfirmSet(NamedTuple):
     """The controller's SyncStateSet and its epoch, for replication."""
 
     ids: frozenset[int]
-    set_epoch: int
+    set_epoch: SyncStateSetEpoch
 
 
 class EndAlter(NamedTuple):
@@ -224,7 +225,7 @@ class ServeAs(NamedTuple):
     """The role is complete: serve, and tell the name servers."""
 
     role: Role
-    epoch: int
+    epoch: MasterEpoch
 
 
 Effect = (

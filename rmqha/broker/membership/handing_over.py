@@ -7,6 +7,7 @@ so that the controllers miss it and elect anew, perhaps itself in a newer epoch.
 
 from __future__ import annotations
 
+from rmqha.base.ids import MasterEpoch
 from rmqha.base.machine import Note
 from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.broker.membership.agenda import Agenda, Job
@@ -27,7 +28,7 @@ class HandingOver:
         self._heirs: tuple[int, ...] = ()
         self._is_leaving = False
 
-    def is_pending(self, master_epoch: int) -> bool:
+    def is_pending(self, master_epoch: MasterEpoch) -> bool:
         """Whether somebody is to be named, and no newer epoch has begun meanwhile."""
         return bool(self._heirs) and master_epoch <= self.lost_epoch
 

@@ -7,6 +7,7 @@ most every so often.
 
 from __future__ import annotations
 
+from rmqha.base.ids import MasterEpoch
 from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.broker.membership.agenda import Agenda, Job
 
@@ -20,7 +21,7 @@ class Hints:
         self._epoch = 0
         self._check_from_ms = 0
 
-    def heard(self, now_ms: int, epoch: int) -> None:
+    def heard(self, now_ms: int, epoch: MasterEpoch) -> None:
         """Somebody told of this epoch: have it checked."""
         self._epoch = epoch
         self._agenda.due[Job.CHECK] = max(now_ms, self._check_from_ms)
@@ -33,7 +34,7 @@ class Hints:
             return False
         return True
 
-    def checked(self, now_ms: int, master_epoch: int) -> None:
+    def checked(self, now_ms: int, master_epoch: MasterEpoch) -> None:
         """One controller answered or did not. Nobody confirmed the hint: the next poll comes
         sooner, in case the leader was in a hurry."""
         if not self._agenda.is_asking(Job.CHECK) and self._epoch > master_epoch:

@@ -8,6 +8,8 @@ others would stand in the place of the records that it lost: two histories of on
 
 from __future__ import annotations
 
+from rmqha.base.ids import NEVER_ELECTED, MasterEpoch
+
 
 def is_tail_doubtful(boot_before: str, boot_now: str, *, closed_in_order: bool) -> bool:
     """Whether the end of the log may be gone although nothing says so.
@@ -21,7 +23,7 @@ def is_tail_doubtful(boot_before: str, boot_now: str, *, closed_in_order: bool) 
     return not closed_in_order and not same_boot
 
 
-def epoch_given_up(last_epoch: int, *, tail_may_be_lost: bool) -> int:
+def epoch_given_up(last_epoch: MasterEpoch, *, tail_may_be_lost: bool) -> MasterEpoch:
     """The epoch that this replica must not reign in again; 0 for none.
 
     It does not matter what was promised. Where nobody waits for slaves they may hold the more of
@@ -32,4 +34,4 @@ def epoch_given_up(last_epoch: int, *, tail_may_be_lost: bool) -> int:
         last_epoch: the newest that the log knows, negative for none.
         tail_may_be_lost: see :func:`is_tail_doubtful`.
     """
-    return max(last_epoch, 0) if tail_may_be_lost else 0
+    return max(last_epoch, NEVER_ELECTED) if tail_may_be_lost else NEVER_ELECTED

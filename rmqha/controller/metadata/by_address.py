@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 import orjson
 from msgspec.structs import replace
 
-from rmqha.base.ids import BrokerId
+from rmqha.base.ids import BrokerId, SyncStateSetEpoch
 from rmqha.controller.metadata.decide_alter import decide_alter_sync_state_set
 from rmqha.controller.metadata.decide_elect import ElectRequest, elect_master
 from rmqha.controller.metadata.decide_query import METADATA_NOT_EXIST
@@ -139,7 +139,7 @@ def alter(
     ids = {known.get(address, _NO_SUCH_ID) for address in members}
     decision = decide_alter_sync_state_set(
         state, context, {**ext_fields, "masterBrokerId": str(_UNKNOWN if master is None else master)},
-        sync_state_set_body(tuple(sorted(ids)), epoch),
+        sync_state_set_body(tuple(sorted(ids)), SyncStateSetEpoch(epoch)),
     )  # fmt: skip
     if decision.code == ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED:
         return replace(decision, code=ALTER_FAILED)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rmqha.base.ids import BrokerId
+from rmqha.base.ids import NEVER_ALTERED, BrokerId
 from rmqha.controller.metadata.decide_query import master_fields
 from rmqha.controller.metadata.decision import Context, Decision
 from rmqha.controller.metadata.events import BrokerAddressUpdated, BrokerIdTaken, Event
@@ -173,7 +173,7 @@ def _adopted_or_refused(
         return refused
     if broker_set is None:
         answer = {"clusterName": cluster, "brokerName": name}
-        members = sync_state_set_body((), 0)
+        members = sync_state_set_body((), NEVER_ALTERED)
     else:
         cluster = broker_set.cluster_name
         answer = _registered(broker_set, context, ext_fields, broker_id)

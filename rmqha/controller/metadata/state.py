@@ -84,7 +84,7 @@ class BrokerSet:
         return self.cached_body
 
 
-def sync_state_set_body(ids: tuple[BrokerId, ...], epoch: int) -> bytes:
+def sync_state_set_body(ids: tuple[BrokerId, ...], epoch: SyncStateSetEpoch) -> bytes:
     """Encode a SyncStateSet; ``ids`` ascending."""
     return SyncStateSet(ids, epoch).encode()
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from rmqha.base.errors import ConnectFailed
+from rmqha.base.ids import MasterEpoch, SyncStateSetEpoch
 from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note, Ticked
 from rmqha.ha import events as ev
@@ -55,7 +56,7 @@ class Core(Protocol):
 class HaListener(Protocol):
     """The broker around the service. Calls come from the event loop and must not wait."""
 
-    def alter_sync_state_set(self, ids: frozenset[int], epoch: int) -> None:
+    def alter_sync_state_set(self, ids: frozenset[int], epoch: SyncStateSetEpoch) -> None:
         """Send 1001; answer with ``SyncStateSetConfirmed``, ``AlterRefused`` or ``AlterLost``."""
 
     def ha_failed(self, error: Exception) -> None:
@@ -185,14 +186,17 @@ class HaService:
     # -- what the broker calls ---------------------------------------------------------------------
 
     async def change_to_master(
-        self, epoch: int, sync_state_set: frozenset[int], sync_state_set_epoch: int
+        self,
+        epoch: MasterEpoch,
+        sync_state_set: frozenset[int],
+        sync_state_set_epoch: SyncStateSetEpoch,
     ) -> bool:
         """Become the master of ``epoch``; True when it is done, False when it was refused."""
         command = ev.ChangedToMaster(epoch, sync_state_set, sync_state_set_epoch)
         return await self._change_role(command)
 
     async def change_to_slave(
-        self, epoch: int, master_id: int | None, master_ha_address: str | None = None
+        self, epoch: MasterEpoch, master_id: int | None, master_ha_address: str | None = None
     ) -> bool:
         """Follow another master; True when it is begun, False when it was refused."""
         return await self._change_role(ev.ChangedToSlave(epoch, master_id, master_ha_address))

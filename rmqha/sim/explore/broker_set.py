@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from rmqha.base.ids import NEVER_ALTERED, NEVER_ELECTED, MasterEpoch, SyncStateSetEpoch
 from rmqha.base.invariants import invariant
 from rmqha.ha import events as ev
 from rmqha.ha.epochs import EpochEntry
@@ -78,8 +79,8 @@ class Move(NamedTuple):
 class Controller(NamedTuple):
     """What the controller holds."""
 
-    epoch: int = 0
-    set_epoch: int = 0
+    epoch: MasterEpoch = NEVER_ELECTED
+    set_epoch: SyncStateSetEpoch = NEVER_ALTERED
     master: int = 0
     ids: tuple[int, ...] = ()
 
@@ -165,8 +166,9 @@ def altered(
     """The controller's rule: only its master, and only from the set that it holds."""
     if asked.epoch != held.set_epoch or sender != held.master:
         return held, ev.AlterRefused()
-    after = held._replace(set_epoch=held.set_epoch + 1, ids=tuple(sorted(asked.ids)))
-    return after, ev.SyncStateSetConfirmed(asked.ids, after.set_epoch)
+    set_epoch = SyncStateSetEpoch(held.set_epoch + 1)
+    after = held._replace(set_epoch=set_epoch, ids=tuple(sorted(asked.ids)))
+    return after, ev.SyncStateSetConfirmed(asked.ids, set_epoch)
 
 
 # -- one property each ----------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, assert_never
 
 import msgspec
 
+from rmqha.base.ids import MasterEpoch, SyncStateSetEpoch
 from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note, Ticked
 from rmqha.ha import events as ev
@@ -184,7 +185,7 @@ class RunningReplica:
     def _due(self, _: Any) -> None:
         self._events.append(Ticked())
 
-    def _told(self, election: tuple[int, int, frozenset[int], int]) -> None:
+    def _told(self, election: tuple[MasterEpoch, int, frozenset[int], SyncStateSetEpoch]) -> None:
         epoch, master, ids, set_epoch = election
         self.told = epoch
         if master == self.id:
@@ -267,7 +268,7 @@ class RunningReplica:
         stale = isinstance(answer, ev.AlterRefused) and number < self.alters
         self._events.append(ev.AlterLost() if stale else answer)
 
-    def _polled(self, what: tuple[frozenset[int], int]) -> None:
+    def _polled(self, what: tuple[frozenset[int], SyncStateSetEpoch]) -> None:
         self._events.append(ev.SyncStateSetConfirmed(*what))
 
     def _lost(self, _: Any) -> None:

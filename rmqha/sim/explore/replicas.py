@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rmqha.base.errors import RmqhaError
+from rmqha.base.ids import MasterEpoch, SyncStateSetEpoch
 from rmqha.base.invariants import invariant
 from rmqha.sim.explore import broker_set
 from rmqha.sim.explore.broker_set import (
@@ -105,7 +106,7 @@ class Replicas:
         self.records_before = RECORDS_OF_START_MAX
 
     def _in_step(self, state: State) -> State:
-        first = Controller(1, 1, 1, (1,))
+        first = Controller(MasterEpoch(1), SyncStateSetEpoch(1), 1, (1,))
         state = (*state[: self._at], self.words.number(first), *state[self._at + 1 :])
         for kind in ("put", "pass", "pass"):
             state = self.after(self.settled(state), Move(kind, 1))
@@ -264,7 +265,9 @@ class Replicas:
                 self._give(shown, one, "put", self.records_before + used)
             case "elect":
                 epoch, set_epoch, _, _ = self.controller(shown)
-                elected = Controller(epoch + 1, set_epoch + 1, one, (one,))
+                elected = Controller(
+                    MasterEpoch(epoch + 1), SyncStateSetEpoch(set_epoch + 1), one, (one,)
+                )
                 shown[self._at] = self.words.number(elected)
             case "tell":
                 epoch, set_epoch, master, ids = self.controller(shown)

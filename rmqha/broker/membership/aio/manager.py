@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from rmqha.base.errors import RmqhaError
+from rmqha.base.ids import MasterEpoch, SyncStateSetEpoch
 from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note, Ticked
 from rmqha.broker.membership import events as ev
@@ -50,19 +51,21 @@ from rmqha.store.aio.small_files import IdentityFiles
 class ManagedBroker(Protocol):
     """The broker around the manager. Only the ``async`` calls may wait."""
 
-    async def start_replication(self, broker_id: int) -> int:
+    async def start_replication(self, broker_id: int) -> MasterEpoch:
         """Start the HA service under this id; returns ``ReplicationStarted.lost_epoch``."""
 
-    async def become_master(self, epoch: int, ids: frozenset[int], set_epoch: int) -> bool:
+    async def become_master(
+        self, epoch: MasterEpoch, ids: frozenset[int], set_epoch: SyncStateSetEpoch
+    ) -> bool:
         """Reign; False when the log knows a newer epoch."""
 
-    async def become_slave(self, epoch: int, master_id: int, master_address: str) -> bool:
+    async def become_slave(self, epoch: MasterEpoch, master_id: int, master_address: str) -> bool:
         """Follow; False when the log knows a newer epoch."""
 
     def follow_master(self, ha_address: str) -> None:
         """The master's HA address."""
 
-    def serve_as(self, role: Role, epoch: int) -> None:
+    def serve_as(self, role: Role, epoch: MasterEpoch) -> None:
         """The role is complete."""
 
     def log_fields(self) -> dict[str, str]:
@@ -204,7 +207,7 @@ class ReplicasManager:
         """Take an event, and carry out what follows from it."""
         self._driver.give(event)
 
-    def _set_wanted(self, ids: frozenset[int], epoch: int) -> None:
+    def _set_wanted(self, ids: frozenset[int], epoch: SyncStateSetEpoch) -> None:
         self.give(ev.AlterWanted(ids, epoch))
 
     # -- the write lease -----------------------------------------------------------------------------

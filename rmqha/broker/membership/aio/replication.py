@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable
 
+from rmqha.base.ids import MasterEpoch, SyncStateSetEpoch
 from rmqha.broker.common.settings import BrokerConfig
 from rmqha.broker.membership.power_loss import epoch_given_up
 from rmqha.ha import events as ha_ev
@@ -68,12 +69,12 @@ class Replication:
         self._clock = clock
         self._network = network
         self._log = log
-        self.want_set: Callable[[frozenset[int], int], None] = _nobody_is_asked
+        self.want_set: Callable[[frozenset[int], SyncStateSetEpoch], None] = _nobody_is_asked
         self._on_failed = on_failed
         self._trace = trace
         self._epoch_file = EpochFile(disk, config.epoch_path)
 
-    async def load(self, broker_id: int, *, tail_may_be_lost: bool) -> int:
+    async def load(self, broker_id: int, *, tail_may_be_lost: bool) -> MasterEpoch:
         """Read the epochs, and make the service.
 
         Returns:
@@ -137,7 +138,7 @@ class Replication:
 
     # -- what replication asks (ha.aio.service.HaListener) ---------------------------------------------
 
-    def alter_sync_state_set(self, ids: frozenset[int], epoch: int) -> None:
+    def alter_sync_state_set(self, ids: frozenset[int], epoch: SyncStateSetEpoch) -> None:
         """Ask the controllers for a set."""
         self.want_set(ids, epoch)
 

@@ -6,6 +6,7 @@ served: they speak another replication protocol (see ``docs/PARITY.md``).
 
 from __future__ import annotations
 
+from rmqha.base.ids import NEVER_ELECTED, MasterEpoch, SyncStateSetEpoch
 from rmqha.broker.membership.aio.manager import ManagedBroker
 from rmqha.broker.membership.events import Event
 from rmqha.ha.events import Role
@@ -41,11 +42,12 @@ class StandaloneManager:
 
     async def _reign(self) -> None:
         await self._replica.start_replication(OWN_ID)
-        epoch = max(1, int(self._replica.log_fields()["epoch"]))
-        accepted = await self._replica.become_master(epoch, frozenset({OWN_ID}), epoch)
+        epoch = MasterEpoch(max(1, int(self._replica.log_fields()["epoch"])))
+        alone = frozenset({OWN_ID}), SyncStateSetEpoch(epoch)
+        accepted = await self._replica.become_master(epoch, *alone)
         if accepted and not self._closed:
             # Without controllers there is no epoch that name servers could compare.
-            self._replica.serve_as(Role.MASTER, 0)
+            self._replica.serve_as(Role.MASTER, NEVER_ELECTED)
 
     def close(self) -> None:
         """Take up nothing any more."""
