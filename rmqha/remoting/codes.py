@@ -152,6 +152,7 @@ class RequestCode(IntEnum):
     GET_BROKER_SILENCE = 60030
     PROBE_BROKER = 60031
     HAND_OVER = 60041
+    COMPARE_LOG = 60051
 
 
 class ResponseCode(IntEnum):

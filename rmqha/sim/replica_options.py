@@ -61,6 +61,7 @@ class ReplicaOptions(Struct, frozen=True):
         min_in_sync: ``minInSyncReplicas``, beside ``all_ack``.
         watched: each replica has a watcher, which acts while it stands still.
         log: its files and where it begins.
+        scrub_bytes_per_second: of each replica; 0 is off, and nobody asks controllers then either.
     """
 
     replicas: int = 3
@@ -74,6 +75,7 @@ class ReplicaOptions(Struct, frozen=True):
     min_in_sync: int = 1
     watched: bool = False
     log: LogShape = LogShape()
+    scrub_bytes_per_second: int = 0
 
     @property
     def survives(self) -> bool:
@@ -123,6 +125,7 @@ def properties_of(
         "slaveTimeout": "1000",
         "haHousekeepingInterval": "4000",
         "haSendHeartbeatInterval": "1000",
+        "scrubBytesPerSecond": str(kind.scrub_bytes_per_second),
         **wait,
     }
 

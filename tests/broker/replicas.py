@@ -51,6 +51,7 @@ def make_config(host: str, controllers: tuple[str, ...], **keys: object) -> Brok
         "syncBrokerMetadataPeriod": "1000",
         "syncControllerMetadataPeriod": "2000",
         "allAckInSyncStateSet": "true",
+        "scrubBytesPerSecond": "0",
         **{key: str(value) for key, value in keys.items()},
     }
     return load_config(properties, host_name="h", local_address=host, user_home="/home")

@@ -37,6 +37,10 @@ class Facts(NamedTuple):
         lease: whether the write lease is held, and how often it was lost; None without one.
         files_unwritten: files of the configuration that cannot be written now.
         oldest_write_ms: for how long the store's oldest write has waited for the disk.
+        records_damaged: records of the log that are known not to be whole now.
+        records_mended: that were written anew from another replica.
+        records_differing: whole ones that another replica has otherwise; nobody knows who is right.
+        scrubbed_bytes, compared_bytes: of the log, that were read again, and compared with others'.
     """
 
     active: bool
@@ -61,6 +65,11 @@ class Facts(NamedTuple):
     lease: tuple[bool, int] | None = None
     files_unwritten: int = 0
     oldest_write_ms: int = 0
+    records_damaged: int = 0
+    records_mended: int = 0
+    records_differing: int = 0
+    scrubbed_bytes: int = 0
+    compared_bytes: int = 0
 
 
 def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
@@ -107,6 +116,11 @@ def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
         "putMessageSizeTotal": totals.put_bytes,
         "putMessageTimesTotal": totals.put,
         "putTps": statistics.rates("put"),
+        "recordsDamaged": facts.records_damaged,
+        "recordsDiffering": facts.records_differing,
+        "recordsMended": facts.records_mended,
+        "scrubbedBytes": facts.scrubbed_bytes,
+        "scrubComparedBytes": facts.compared_bytes,
         "remainHowManyDataToFlush": readable_bytes(max(0, facts.max_offset - facts.flushed_offset)),
         "remainTransientStoreBufferNumbs": _NO_POOL,
         "runtime": _duration(facts.now_ms - facts.boot_ms),

@@ -42,6 +42,7 @@ class NodeFacts(NamedTuple):
     version: str
     time_ms: int
     started_ms: int
+    records_damaged: int = 0
 
 
 def document(
@@ -62,6 +63,7 @@ def document(
             "first byte": max(0, facts.min_offset),
             "messages put": statistics.totals.put,
             "messages pulled": statistics.totals.got,
+            "damaged records": facts.records_damaged,
         },
     )
     own = _own(facts, core, statistics)

@@ -59,11 +59,13 @@ from rmqha.broker.send.aio.stray_requests import StrayRequests
 from rmqha.broker.send.signed_request import BrokerCheck
 from rmqha.broker.sync.aio.account_migration import AccountMigration
 from rmqha.broker.sync.aio.account_requests import AccountProcessor
+from rmqha.broker.sync.aio.comparing import CompareProcessor
 from rmqha.broker.sync.aio.files import BrokerFiles
 from rmqha.broker.sync.aio.first_copy import FirstCopy
 from rmqha.broker.sync.aio.master_questions import MasterQuestions
 from rmqha.broker.sync.aio.metadata_log import MetadataLog
 from rmqha.broker.sync.aio.positions import PositionSync
+from rmqha.broker.sync.aio.scrubbing import Scrub
 from rmqha.broker.sync.aio.super_only import only_for_super
 from rmqha.broker.sync.aio.tables import SlaveSync
 from rmqha.broker.topics.aio.group_requests import GroupProcessor
@@ -188,6 +190,7 @@ class BrokerReplica:
         self.pop = PopParts(self, self.services, self._client, disk, log)
         self._copy_from_master()
         self.logical = LogicalParts(self, sets, self._registration.told, log)
+        self.scrub = Scrub(self, self._client, log)
         self._strays = StrayRequests(self, sets)
         self._send = SendProcessor(
             self,
@@ -306,10 +309,11 @@ class BrokerReplica:
         accounts = AccountProcessor(self, self._client, self._followed).handlers()
         config = self.admin.handlers()
         handovers = self._send.handovers.handlers()
+        compared = CompareProcessor(self).handlers()
         if not self.config.auth.authentication:
-            accounts, config, handovers = (
+            accounts, config, handovers, compared = (
                 only_for_super(one, self._check, self.accounts, self.refusals)
-                for one in (accounts, config, handovers)
+                for one in (accounts, config, handovers, compared)
             )
         return Router(
             self._log,
@@ -324,6 +328,7 @@ class BrokerReplica:
             FilterProcessor(self.config, self.selectors).handlers(),
             self._send.handlers(),
             handovers,
+            compared,
             ProducerProcessor(self, self.services, self._strays).handlers(),
             ReplyProcessor(self, self.services).handlers(),
             QueryProcessor(self).handlers(),
@@ -373,6 +378,7 @@ class BrokerReplica:
             self.tasks.start(self.guard.run(), name="signs of life")
         self.tasks.start(self._registration.run(), name="name servers")
         self.tasks.start(self._slave_sync.run(), name="slave sync")
+        self.tasks.start(self.scrub.run(), name="scrub")
         self.tasks.start(self._position_sync.run(), name="position sync")
         if self._trace is not None:
             await self._trace.open()

@@ -14,6 +14,8 @@ from typing import TypeVar
 
 from rmqha.runtime.ports import MappedFile
 from rmqha.store.aio.commit_log import CommitLog
+from rmqha.store.aio.mending import Mending
+from rmqha.store.record import Head
 
 T = TypeVar("T")
 Run = Sequence[int]
@@ -44,19 +46,24 @@ class NotInMemory(Exception):
     Attributes:
         runs: where what is missing begins and ends.
         file: in which file; None for the log.
+        damaged: where records begin that are there and not whole: to be mended first.
     """
 
-    def __init__(self, runs: Sequence[Run], file: MappedFile | None = None) -> None:
+    def __init__(
+        self, runs: Sequence[Run], file: MappedFile | None = None, damaged: Sequence[int] = ()
+    ) -> None:
         super().__init__("not in memory")
         self.runs = runs
         self.file = file
+        self.damaged = damaged
 
 
 class ColdReads:
     """Reads of one commit log."""
 
-    def __init__(self, log: CommitLog) -> None:
+    def __init__(self, log: CommitLog, mending: Mending) -> None:
         self._log = log
+        self.mending = mending
         self._reads = asyncio.Semaphore(READS_MAX)
         self._is_watched = False
 
@@ -138,12 +145,24 @@ class ColdReads:
         file = missing.file
         if file is None:
             await self.fetch(missing.runs)
+            for offset in missing.damaged:
+                await self.mending.mend(offset)
             return
         async with self._reads:
             for low, high in missing.runs:
                 # One that was closed meanwhile says that it is.
                 if not file.is_cached(low, high):
                     await file.fetch(low, high)
+
+    def need_whole(self, head: Head) -> None:
+        """Whoever looks has met a record that is not whole; nobody is shown it.
+
+        Raises:
+            NotInMemory: he may wait until it was tried to mend it.
+        """
+        self.mending.met(head.offset, head.reason)
+        if self._is_watched and self.mending.mender is not None:
+            raise NotInMemory([(head.offset, head.offset + 1)], damaged=(head.offset,))
 
     def need_in(self, file: MappedFile, low: int, high: int) -> None:
         """Whoever looks needs some bytes of a file.

@@ -350,13 +350,16 @@ class CommitLog:
         file, within = self.files.at(offset)
         return file.buffer, offset - within
 
-    def check(self, offset: int) -> tuple[memoryview, Head]:
-        """The file's bytes and the record at ``offset`` among the written ones, CRC unchecked."""
+    def check(self, offset: int, *, check_crc: bool = False) -> tuple[memoryview, Head]:
+        """The file's bytes and the record at ``offset`` among the written ones."""
         if not self.files.holds(offset):
             return memoryview(b""), Head(-1, offset, "no file holds it")
         file, within = self.files.at(offset)
         written = min(self.file_size, within + self.max_offset - offset)
-        return file.buffer, check_record(file.buffer, within, written, offset, check_crc=False)
+        head = check_record(
+            file.buffer, within, written, offset, check_crc=check_crc, verify_property_crc=check_crc
+        )
+        return file.buffer, head
 
     def scan(
         self, offset: int, limit: int, *, count_max: int, open_queue_run: OpenQueueRun | None = None

@@ -24,6 +24,7 @@ from rmqha.store.aio.expired import expired_count
 from rmqha.store.aio.flush import Flusher
 from rmqha.store.aio.index_files import IndexFiles
 from rmqha.store.aio.loading import Loaded, Loader
+from rmqha.store.aio.mending import Mending
 from rmqha.store.aio.metadata_reader import dispatched_since
 from rmqha.store.aio.plain_appends import PlainAppends
 from rmqha.store.aio.pulling import Pulling
@@ -52,6 +53,7 @@ class MessageStore:
         commit_log, queues, flusher, dispatcher, plain, reader, pulling: the parts; ``reader`` is
             the way to read, ``pulling`` that of consumers, ``plain`` the quick way to write what
             most messages are.
+        mending: records that are not whole.
         cold: the way to read what may have left the memory.
         writes: what waits for the disk, and for how long.
         loaded: what :meth:`open` found.
@@ -90,7 +92,8 @@ class MessageStore:
         self.writes = Writes(clock)
         self._checkpoint = CheckpointFile(disk, settings, self.writes)
         self.commit_log = CommitLog(disk, clock, settings)
-        self.cold = ColdReads(self.commit_log)
+        self.mending = Mending(clock, log)
+        self.cold = ColdReads(self.commit_log, self.mending)
         self.queues = ConsumeQueues(disk, settings, on_skipped=self._skipped)
         self.flusher = Flusher(
             self.commit_log, self.writes, on_flushed=self._flushed, on_failed=self._fail
@@ -387,6 +390,21 @@ class MessageStore:
         """See ``ReplicatedLog.valid_end``."""
         return self.commit_log.valid_end(start, end)
 
+    async def rewrite(self, offset: int, record: bytes) -> None:
+        """Put a whole record in the place of one that is damaged, durably.
+
+        Raises:
+            DiskFailed: the store has stopped.
+        """
+        self.check_alive()
+        try:
+            with self.writes.under_way():
+                self.commit_log.write(offset, memoryview(record))
+                await self.commit_log.sync(offset, offset + len(record))
+        except DiskFailed as error:
+            self._fail(error)
+            raise
+
     async def wait_dispatched(self, offset: int) -> None:
         """See ``ReplicatedLog.wait_dispatched``."""
         await self.dispatcher.wait(offset)
@@ -424,6 +442,7 @@ class MessageStore:
     async def _truncate(self, offset: int) -> None:
         log = self.commit_log
         self._cuts += 1
+        self.mending.cut(offset)
         self._confirm = min(self._confirm, offset)
         self.flusher.flushed_offset = min(self.flusher.flushed_offset, offset)
         start = await log.record_start(offset, self.dispatcher.offset)

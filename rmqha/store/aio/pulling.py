@@ -25,6 +25,7 @@ from rmqha.store.aio.reader import (
 )
 from rmqha.store.consume_queue import FILLER_SIZE
 from rmqha.store.transfer import Transfer
+from rmqha.store.whole import pass_whole
 
 Placed = tuple[int, int, int, int]
 """Physical offset, size and tags code of a unit, and the queue offset after it."""
@@ -37,6 +38,8 @@ FETCH_BYTES = 1 << 20
 """Of records that a filter wants to look at, fetched at a time."""
 
 NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+MESSAGE_DAMAGED = "MESSAGE_DAMAGED"
+"""The next message is not what was written: nothing is shown from there on. No word of Java's."""
 
 
 class Pulled(NamedTuple):
@@ -50,6 +53,8 @@ class Pulled(NamedTuple):
         min_offset, max_offset: of the queue.
         lag_bytes: from the last record that was found to the log's end; 0 without one.
         runs: where the parts begin and end in the log.
+        starts: for each message, where in its queue to read on in order to get it.
+        damaged: where the message behind them stands in the log that is not whole; -1 for none.
         missing: what the filter would have had to wait for, which ended this read before it had
             found anything: fetch it, and go on at ``next_offset``.
     """
@@ -64,6 +69,8 @@ class Pulled(NamedTuple):
     lag_bytes: int = 0
     runs: Sequence[Sequence[int]] = ()
     missing: Sequence[Sequence[int]] = ()
+    starts: Sequence[int] = ()
+    damaged: int = -1
 
 
 class Pulling:
@@ -142,6 +149,36 @@ class Pulling:
         """
         return await self._cold.fetch(found.missing or found.runs)
 
+    def whole(self, found: Pulled) -> Pulled:
+        """What of it is whole: it ends before the first message that is not.
+
+        To be asked once it is in memory, and before anybody is shown it.
+        """
+        messages = size = 0
+        for number, (begin, end) in enumerate(found.runs):
+            buffer, start = self._log.file_of(begin)
+            whole = pass_whole(buffer, begin - start, end - start, start)
+            messages += whole.records
+            at = start + whole.position
+            size += at - begin
+            if whole.reason:
+                self._cold.mending.met(at, whole.reason)
+                return self._until(found, number, at, messages, size)
+        return found
+
+    def _until(self, found: Pulled, number: int, at: int, messages: int, size: int) -> Pulled:
+        """The same without what stands at ``at`` in the run of a number, and behind it."""
+        runs = [*found.runs[:number], [found.runs[number][0], at]]
+        if runs[-1][0] == at:
+            del runs[-1]
+        parts = [self._slice(begin, end) for begin, end in runs]
+        lag = max(0, self._log.max_offset - runs[-1][1]) if runs else 0
+        return found._replace(
+            status=FOUND if messages else MESSAGE_DAMAGED, parts=parts, messages=messages,
+            size=size, next_offset=found.starts[messages], lag_bytes=lag, runs=runs,
+            starts=found.starts[:messages], damaged=at,
+        )  # fmt: skip
+
     def place(self, topic: str, queue_id: int, offset: int) -> int | None:
         """Where in the log the message at a queue offset is; None when it is not there."""
         queue = self._queues.queues.get((topic.encode(), queue_id))
@@ -167,6 +204,7 @@ class Pulling:
         near_from = self._log.max_offset - bounds.near_bytes
         count_max, bytes_max = bounds.far_count, bounds.far_size
         runs: list[list[int]] = []
+        starts: list[int] = []
         count = size_sum = last_end = 0
         missing: list[list[int]] = []
         units: Iterator[Placed] = islice(_units(queue, offset, self._log.min_offset), scan_max)
@@ -187,12 +225,15 @@ class Pulling:
                         runs[-1][1] += size
                     else:
                         runs.append([physical, physical + size])
+                    starts.append(offset)
                     count, size_sum, last_end = count + 1, size_sum + size, physical + size
             offset = following
         parts = [self._slice(begin, end) for begin, end in runs]
         if count:
             lag = max(0, self._log.max_offset - last_end)
-            return Pulled(FOUND, parts, count, size_sum, offset, low, high, lag, runs)
+            return Pulled(
+                FOUND, parts, count, size_sum, offset, low, high, lag, runs, starts=starts
+            )
         passed = offset > start or missing
         status = NO_MATCHED_MESSAGE if passed else OFFSET_OVERFLOW_ONE
         return Pulled(status, parts, 0, 0, offset, low, high, missing=missing)

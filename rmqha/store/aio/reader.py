@@ -14,7 +14,7 @@ from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.aio.index_files import IndexFiles
 from rmqha.store.aio.queue_files import QueueFiles
 from rmqha.store.consume_queue import FILLER_SIZE, Unit
-from rmqha.store.record import Record, decode
+from rmqha.store.record import Head, Record, decode
 
 FOUND = "FOUND"
 NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
@@ -151,18 +151,29 @@ class Reader:
         return None if unit.size == FILLER_SIZE else unit
 
     def look(self, offset: int) -> Record | None:
-        """The record at a physical offset, below the limit; None when there is none.
+        """The record at a physical offset, below the limit; None when there is no whole one.
 
         Raises:
-            NotInMemory: it is not there, for who looks by ``ColdReads``.
+            NotInMemory: it is not there, or was not tried to mend, for who looks by ``ColdReads``.
         """
+        found = self._record(offset)
+        if found is None:
+            return None
+        _, whole = self._log.check(offset, check_crc=True)
+        if whole.size < 0:
+            self._cold.need_whole(whole)
+            return None
+        return decode(*found)
+
+    def _record(self, offset: int) -> tuple[memoryview, Head] | None:
+        """Where a record is, its CRC unchecked."""
         if offset < 0 or offset >= self._limit() or self._log.min_offset > offset:
             return None
         self._cold.need_record(offset)
         buffer, head = self._log.check(offset)
         if head.size <= 0 or offset + head.size > self._limit():
             return None
-        return decode(buffer, head)
+        return buffer, head
 
     def store_timestamp(self, topic: str, queue_id: int, offset: int) -> int:
         """When the message at a queue offset was stored, ms; -1 when it is not there."""
@@ -172,8 +183,9 @@ class Reader:
         if queue.batch:
             index = queue.batch_index(offset, self._log.min_offset)
             return queue.batch_unit(index).store_timestamp
-        record = self.look(queue.unit(offset).physical_offset)
-        return -1 if record is None else record.store_timestamp
+        # Its body is shown to nobody, and tables ask for many.
+        found = self._record(queue.unit(offset).physical_offset)
+        return -1 if found is None else found[1].store_timestamp
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         """The first queue offset stored at or after ``timestamp`` (ms); the end when none is."""
@@ -203,17 +215,19 @@ class Reader:
         )
         found: list[Record] = []
         missing: list[Run] = []
+        damaged: list[int] = []
         for offset in offsets:
             try:
                 record = self.look(offset)
             except NotInMemory as error:
                 missing += error.runs
+                damaged += error.damaged
                 continue
             if record is not None and _has_key(record, topic, key):
                 found.append(record)
         if missing:
             # All of them in one go.
-            raise NotInMemory(missing)
+            raise NotInMemory(missing, damaged=damaged)
         return [r for r in found if begin_ms <= r.store_timestamp <= end_ms][:limit]
 
 

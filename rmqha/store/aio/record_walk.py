@@ -41,8 +41,6 @@ class RecordWalk:
             NotInMemory: it would have to wait; after :meth:`fetch` it has not to.
         """
         cold, reader = self._store.cold, self._store.reader
-        if offset >= cold.far_to:
-            return reader.look(offset)
         if self._fetches.get(offset, 0) >= FETCHES_MAX:
             record = reader.look(offset)
         else:
@@ -80,6 +78,9 @@ class RecordWalk:
         for offset in missing:
             self._fetches[offset] = self._fetches.get(offset, 0) + 1
         await self._store.cold.fetch([run for runs in missing.values() for run in runs])
+        for offset in missing:
+            if offset in self._store.mending.damaged:
+                await self._store.mending.mend(offset)
         return True
 
 

@@ -15,6 +15,7 @@ from rmqha.broker.common.aio.cold_answers import patient
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.pull.aio.ports import Broker
+from rmqha.broker.sync.aio.scrubbing import Scrub
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
@@ -28,6 +29,8 @@ from rmqha.runtime.properties import format_properties, shown_properties
 
 class Asked(Broker, Protocol):
     """A broker that people ask about itself."""
+
+    scrub: Scrub
 
     @property
     def lease_facts(self) -> tuple[bool, int] | None:
@@ -181,4 +184,9 @@ class AdminProcessor:
             lease=broker.lease_facts,
             files_unwritten=len(broker.troubles.reasons),
             oldest_write_ms=broker.store.writes.oldest_ms,
+            records_damaged=len(store.mending.damaged),
+            records_mended=store.mending.mended,
+            records_differing=len(broker.scrub.differing),
+            scrubbed_bytes=broker.scrub.read_bytes,
+            compared_bytes=broker.scrub.compared_bytes,
         )

@@ -96,6 +96,25 @@ class Collector(Series):
             "rmqha_store_oldest_write", "For how long the oldest write has waited for the disk",
             facts.oldest_write_ms, "milliseconds",
         )  # fmt: skip
+        yield self.gauge(
+            "rmqha_records_damaged", "Records of the log that are not whole now",
+            facts.records_damaged,
+        )  # fmt: skip
+        yield self.gauge(
+            "rmqha_records_differing", "Whole records that another replica has otherwise",
+            facts.records_differing,
+        )  # fmt: skip
+        yield self.counter(
+            "rmqha_records_mended", "Records written anew from another replica",
+            facts.records_mended,
+        )  # fmt: skip
+        yield self.counter(
+            "rmqha_scrubbed_bytes", "Bytes of the log that were read again", facts.scrubbed_bytes
+        )
+        yield self.counter(
+            "rmqha_scrub_compared_bytes", "Bytes of the log compared with another replica's",
+            facts.compared_bytes,
+        )  # fmt: skip
         yield self.counter(
             "rmqha_records_skipped", "Records that could not be acted on", found.records_skipped
         )

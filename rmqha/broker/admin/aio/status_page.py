@@ -49,6 +49,7 @@ class BrokerPage:
             __version__,
             self._clock.wall_ms(),
             self._started_ms,
+            len(store.mending.damaged),
         )
         topics = static_topics(replica.mappings.table.items, self._ends)
         return document(facts, replica.ha_core, replica.statistics, topics)

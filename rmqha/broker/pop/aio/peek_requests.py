@@ -85,7 +85,8 @@ class PeekProcessor:
         rest: int,
     ) -> RemotingCommand | None:
         parts: list[memoryview] = []
-        for topic, found in looked:
+        for topic, shown in looked:
+            found = self._pulling.whole(shown)
             parts += found.parts
             self._broker.statistics.got(topic, pop.consumer_group, found.messages, found.size)
         fields = ext_fields(popTime=0, invisibleTime=0, reviveQid=0, restNum=rest)

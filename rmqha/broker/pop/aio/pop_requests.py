@@ -102,6 +102,7 @@ class PopProcessor:
         self._poll_ms_max = config.integer("heldPullTimeMax")
         self._offsets = PopOffsets()
         self._settling = False
+        self._mended: set[int] = set()
         self._timer = EarliestTimer(broker.clock, self._tick)
         self._turn = 0
 
@@ -282,6 +283,9 @@ class PopProcessor:
         if taken.cold is not None and found.messages:
             # Handed out later; what other queues have given is not held up by it.
             return
+        found = self._pulling.whole(found)
+        if found.damaged >= 0:
+            self._mend(found.damaged, topic, queue_id)
         if found.messages:
             self._hand(asked, taken, topic, queue_id, offset, found)
         elif found.next_offset > offset and found.status not in _MOVED:
@@ -289,6 +293,22 @@ class PopProcessor:
             taken.passed = taken.passed or found.next_offset < found.max_offset
             self._move(key, found.next_offset, 0)
         taken.rest += max(0, found.max_offset - found.next_offset)
+
+    def _mend(self, offset: int, topic: str, queue_id: int) -> None:
+        """Others are handed out meanwhile; who waits for this queue is served once it is whole."""
+        mending = self._broker.store.mending
+        if mending.mender is None or offset in self._mended:
+            return
+
+        async def mend() -> None:
+            try:
+                if await mending.mend(offset):
+                    self._arrived([(topic.encode(), queue_id)])
+            finally:
+                self._mended.discard(offset)
+
+        self._mended.add(offset)
+        self._broker.tasks.start(mend(), name="mending for a pop")
 
     def _read(self, asked: Asked, taken: Taken, topic: str, queue_id: int, offset: int) -> Pulled:
         count = asked.pop.max_msg_nums - taken.count

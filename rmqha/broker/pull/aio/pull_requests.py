@@ -198,8 +198,32 @@ class PullProcessor:
         if self._pulling.is_cold(found):
             work = self._answer_cold(asked, found, may_wait=may_wait)
             self._broker.answers.start(work, asked.connection, asked.request, name="cold pull")
+        else:
+            self._show(asked, found, may_wait=may_wait)
+
+    def _show(self, asked: Asked, found: Pulled, *, may_wait: bool) -> None:
+        """Answer with what was found, which is in memory: with what of it is whole."""
+        found = self._pulling.whole(found)
+        if found.damaged >= 0 and not found.messages:
+            work = self._answer_mended(asked, found, may_wait=may_wait)
+            self._broker.answers.start(work, asked.connection, asked.request, name="damaged pull")
         elif not (may_wait and self._hold(asked, found)):
             self._answer(asked, found)
+
+    async def _answer_mended(self, asked: Asked, found: Pulled, *, may_wait: bool) -> None:
+        """Answer once the next message is whole again; refuse if nobody has a whole copy."""
+        if not await self._broker.store.mending.mend(found.damaged):
+            remark = (
+                f"the next message is damaged on this broker, at {found.damaged} of its log, and no "
+                "other replica that answers has a whole copy"
+            )
+            asked.connection.send(asked.request.reply(ResponseCode.SYSTEM_ERROR, remark))
+            return
+        refusal = self._closed()
+        if refusal is not None:
+            asked.connection.send(asked.request.reply(refusal.code, refusal.remark))
+            return
+        self._serve(asked, self._read(asked, found.next_offset), may_wait=may_wait)
 
     async def _answer_cold(self, asked: Asked, found: Pulled, *, may_wait: bool) -> None:
         """Answer once the messages are in memory; looking into them would wait for the disk."""
@@ -217,8 +241,7 @@ class PullProcessor:
             found = self._read(asked, asked.pull.queue_offset, fetched_to)
             if not found.missing:
                 break
-        if not (may_wait and self._hold(asked, found)):
-            self._answer(asked, found)
+        self._show(asked, found, may_wait=may_wait)
 
     def _take_reset(self, asked: Asked) -> RemotingCommand | None:
         """An operator has moved the group: its consumer is told where to."""

@@ -1,0 +1,84 @@
+"""Records of the log that are not what was written: which are known, and who is asked to mend them.
+
+Readers tell what they meet here, and may wait until it was tried to mend it. Who knows whole copies
+registers as ``mender`` (``broker/sync/aio/scrub.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock
+
+DAMAGED_MAX = 10_000
+"""Places that are remembered; what is met beyond is served to nobody either."""
+
+AGAIN_MS = 1_000
+"""So long after a try that found no whole copy nobody tries that record again."""
+
+
+class Mending:
+    """Of one store.
+
+    Attributes:
+        damaged: why, by the offset of the record.
+        found, mended: how many there were since the start.
+        mender: mends the record at an offset, and says whether it did.
+    """
+
+    def __init__(self, clock: Clock, log: Logger) -> None:
+        self._clock = clock
+        self._log = log
+        self._lock: asyncio.Lock | None = None
+        self._tried: dict[int, int] = {}
+        self.damaged: dict[int, str] = {}
+        self.found = self.mended = 0
+        self.mender: Callable[[int], Awaitable[bool]] | None = None
+
+    def met(self, offset: int, reason: str) -> None:
+        """Somebody has met a damaged record; it is told once."""
+        if offset in self.damaged or len(self.damaged) >= DAMAGED_MAX:
+            return
+        self.damaged[offset] = reason
+        self.found += 1
+        self._log.log("error", "record_damaged", offset=offset, reason=reason)
+
+    def whole(self, offset: int, source: str) -> None:
+        """A record was written anew from a whole copy."""
+        if self.damaged.pop(offset, None) is None:
+            return
+        self._tried.pop(offset, None)
+        self.mended += 1
+        self._log.log("warning", "record_mended", offset=offset, source=source)
+
+    def cut(self, offset: int) -> None:
+        """The log ends at ``offset`` now."""
+        self._drop(lambda at: at >= offset)
+
+    def expired(self, offset: int) -> None:
+        """The log begins at ``offset`` now."""
+        self._drop(lambda at: at < offset)
+
+    def _drop(self, gone: Callable[[int], bool]) -> None:
+        for at in [at for at in self.damaged if gone(at)]:
+            del self.damaged[at]
+            self._tried.pop(at, None)
+
+    async def mend(self, offset: int) -> bool:
+        """Try to mend a record; others who wait for it wait for the same try."""
+        if self.mender is None:
+            return False
+        if self._lock is None:
+            self._lock = asyncio.Lock()
+        async with self._lock:
+            if offset not in self.damaged:
+                return True
+            now_ms = self._clock.now_ms()
+            if now_ms < self._tried.get(offset, 0):
+                return False
+            is_whole = await self.mender(offset)
+            if not is_whole and offset in self.damaged:
+                self._tried[offset] = self._clock.now_ms() + AGAIN_MS
+            return is_whole
