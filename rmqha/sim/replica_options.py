@@ -126,6 +126,7 @@ def properties_of(
         "haHousekeepingInterval": "4000",
         "haSendHeartbeatInterval": "1000",
         "scrubBytesPerSecond": str(kind.scrub_bytes_per_second),
+        "scrubPassIntervalMs": "2000",
         **wait,
     }
 
