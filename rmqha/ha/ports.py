@@ -51,6 +51,16 @@ class ReplicatedLog(Protocol):
             DiskFailed: they cannot be read.
         """
 
+    def is_proven(self, offset: int, length: int) -> bool:
+        """Whether these bytes of one file, which are in memory, are known to be of whole records."""
+
+    async def prove(self, offset: int, length: int) -> bool:
+        """Check their records, and try to mend what is not whole; whether all are whole now.
+
+        Raises:
+            DiskFailed: the store must stop.
+        """
+
     def reserve(self, offset: int, length: int) -> memoryview:
         """Where received bytes of ``[offset, offset + length)`` go; within one file.
 

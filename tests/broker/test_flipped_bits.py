@@ -9,7 +9,9 @@ import pytest
 
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.sync import scrub
+from rmqha.broker.sync.aio import comparing
 from rmqha.remoting.command import RemotingCommand
+from rmqha.sim.pages import SimPages
 from rmqha.store.record import check_record
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 
@@ -203,13 +205,19 @@ def test_scrub_when_a_bit_flips_then_it_is_mended_before_anybody_reads(
     replica = master
     if who == "slave":
         replica = next(one for one in scrubbing.replicas.values() if one is not master)
+    on_disk = scrubbing.disks[replica.config.host]
+    (path,) = [path for path in on_disk.files if "/commitlog/" in path]
+    pages = on_disk.files[path]
+    assert isinstance(pages, SimPages)
+    scrubbing.run_for(1_000)
     flip(replica, place(replica) + at)
+    pages.durable = bytes(pages.cached)
     assert not logs_equal(scrubbing)
     scrubbing.until(lambda: replica.store.mending.mended, "a mended record", 20_000)
     assert logs_equal(scrubbing)
+    assert pages.durable[:1500] == bytes(replica.store.view(0, 1500))
     assert not replica.store.mending.damaged
     assert any("record_mended" in line for line in scrubbing.trace.lines)
-    on_disk = scrubbing.disks[replica.config.host]
     before = bytes(replica.store.view(0, 500))
     scrubbing.kill(replica.config.host, power=True)
     scrubbing.boot(replica.config.host)
@@ -242,12 +250,15 @@ def test_scrub_when_two_of_three_are_damaged_at_one_place_then_the_whole_one_men
     assert logs_equal(scrubbing)
 
 
+@pytest.mark.parametrize("others", ["refuse", "give what they have"])
 def test_scrub_when_no_whole_copy_is_left_then_nothing_is_written(
-    scrubbing: ReplicaCluster,
+    scrubbing: ReplicaCluster, monkeypatch: pytest.MonkeyPatch, others: str
 ) -> None:
     """A repair that guesses is worse than damage that is known."""
-    for bit, replica in enumerate(scrubbing.replicas.values()):
-        flip(replica, place(replica) + BODY_AT + bit)
+    if others != "refuse":
+        monkeypatch.setattr(comparing, "is_whole", lambda *_: True)
+    for number, replica in enumerate(scrubbing.replicas.values()):
+        flip(replica, place(replica) + BODY_AT + number // 2)
     before = {host: bytes(one.store.view(0, 1500)) for host, one in scrubbing.replicas.items()}
     scrubbing.until(
         lambda: all(one.store.mending.damaged for one in scrubbing.replicas.values()),
@@ -277,7 +288,56 @@ def test_scrub_when_it_is_off_then_nobody_is_asked(cluster: ReplicaCluster) -> N
     assert all(not one.scrub.read_bytes for one in cluster.replicas.values())
 
 
-def test_compare_when_the_epoch_is_another_then_it_is_refused(cluster: ReplicaCluster) -> None:
+def _empty_slave(cluster: ReplicaCluster, *, tries_others: bool) -> BrokerReplica:
+    """A slave begins anew, and its master's log has a flipped bit since it was opened."""
+    hosts = list(cluster.broker_hosts)
+    last = next(host for host in hosts if host != master_of(cluster).config.host)
+    cluster.kill(last)
+    cluster.until(lambda: len(cluster.controller_set()) == len(hosts) - 1, "a smaller set")
+    for host in hosts:
+        if host != last:
+            cluster.kill(host)
+    for host in hosts:
+        if host != last:
+            cluster.boot(host)
+    cluster.until(cluster.master, "a master")
+    cluster.run_for(2_000)
+    master = master_of(cluster)
+    flip(master, place(master) + BODY_AT)
+    if not tries_others:
+        master.store.mending.mender = None
+    for path in [path for path in cluster.disks[last].files if path.startswith("/store")]:
+        del cluster.disks[last].files[path]
+    cluster.boot(last)
+    cluster.run_for(15_000)
+    return cluster.replicas[last]
+
+
+def test_replication_when_the_master_has_damage_then_it_is_mended_before_a_slave_gets_it() -> None:
+    """The slave had the same damage, and was one whole copy less."""
+    with _cluster(3) as one:
+        slave = _empty_slave(one, tries_others=True)
+        assert master_of(one).store.mending.mended == 1
+        one.until(one.in_sync, "a whole set")
+        one.run_for(2_000)
+        assert slave.store.limit() > place(slave)
+        assert logs_equal(one)
+
+
+def test_replication_when_nobody_has_a_copy_then_the_slave_gets_nothing_of_it() -> None:
+    """Damage that is copied is on every replica."""
+    with _cluster(2) as one:
+        slave = _empty_slave(one, tries_others=False)
+        master = master_of(one)
+        assert slave.store.max_offset <= place(master)
+        assert list(master.store.mending.damaged) == [place(master)]
+        assert any("ha_batch_damaged" in line for line in one.trace.lines)
+        assert master.role is not None
+
+
+def test_compare_when_it_is_of_another_epoch_or_damaged_then_it_is_refused(
+    cluster: ReplicaCluster,
+) -> None:
     """Bytes of another history mend nothing."""
     master = master_of(cluster)
     fields = {"begin": str(place(master)), "end": "0", "epoch": "9", "digest": ""}
@@ -285,6 +345,11 @@ def test_compare_when_the_epoch_is_another_then_it_is_refused(cluster: ReplicaCl
     assert answer.code == 1
     assert "epoch 1" in (answer.remark or "")
     fields["epoch"] = "1"
+    flip(master, place(master) + BODY_AT)
+    damaged = cluster.ask(master.config.address, 60051, fields)
+    assert damaged.code == 1
+    assert not damaged.body
+    flip(master, place(master) + BODY_AT)
     assert whole_records(cluster.ask(master.config.address, 60051, fields).body) == 1
 
 

@@ -346,16 +346,27 @@ class HaService:
             return
         # A slice stays good when its file goes.
         body = self._log.view(offset, length) if length else None
-        if length and self._log.is_cold(offset, length):
+        if length and (
+            self._log.is_cold(offset, length) or not self._log.is_proven(offset, length)
+        ):
             self._tasks.start(self._send_read(slave, offset, length), name="cold batch")
             slave.hold()
         slave.send_batch(header, body)
 
     async def _send_read(self, slave: SlaveConnection, offset: int, length: int) -> None:
-        """Let a batch go once it is in memory; sending it would wait for the disk."""
-        ahead = self._log.readable(offset, AHEAD_BYTES)
-        await self._log.fetch(offset, max(length, ahead))
-        slave.let_go()
+        """Let a batch go once it is in memory and whole; sending it would wait for the disk.
+
+        A slave gets nothing that is damaged: it would be damaged on both. It comes back and asks
+        again, until the record was mended.
+        """
+        if self._log.is_cold(offset, length):
+            ahead = self._log.readable(offset, AHEAD_BYTES)
+            await self._log.fetch(offset, max(length, ahead))
+        if await self._log.prove(offset, length):
+            slave.let_go()
+            return
+        self._logger.log("error", "ha_batch_damaged", offset=offset, length=length)
+        slave.abort()
 
     def _to_slave(self, effect: ev.SendToSlave | ev.CloseSlave) -> None:
         connection = self._slaves.get(effect.conn)

@@ -27,6 +27,7 @@ from rmqha.store.aio.loading import Loaded, Loader
 from rmqha.store.aio.mending import Mending
 from rmqha.store.aio.metadata_reader import dispatched_since
 from rmqha.store.aio.plain_appends import PlainAppends
+from rmqha.store.aio.proving import Proving
 from rmqha.store.aio.pulling import Pulling
 from rmqha.store.aio.reader import Reader
 from rmqha.store.aio.writes import Writes
@@ -94,6 +95,7 @@ class MessageStore:
         self.commit_log = CommitLog(disk, clock, settings)
         self.mending = Mending(clock, log)
         self.cold = ColdReads(self.commit_log, self.mending)
+        self.proving = Proving(self.commit_log, self.cold)
         self.queues = ConsumeQueues(disk, settings, on_skipped=self._skipped)
         self.flusher = Flusher(
             self.commit_log, self.writes, on_flushed=self._flushed, on_failed=self._fail
@@ -138,6 +140,7 @@ class MessageStore:
         self.commit_log.last_timestamp = max(found.last_timestamp, known.physic_msg_timestamp)
         await self.commit_log.sync(max(0, self.commit_log.min_offset), end)
         self.flusher.flushed_offset = self._checkpoint.durable_end = end
+        self.proving.from_disk_to = end
         self.dispatcher.last_timestamp = known.logics_msg_timestamp
         self.dispatcher.restart_at(min(found.dispatched, end))
         await self.queues.rebuild_in_turns(self.commit_log, self.dispatcher.offset)
@@ -355,6 +358,14 @@ class MessageStore:
         """See ``ReplicatedLog.fetch``; raises DiskFailed."""
         await self.cold.fetch([(offset, offset + length)])
 
+    def is_proven(self, offset: int, length: int) -> bool:
+        """See ``ReplicatedLog.is_proven``."""
+        return self.proving.is_proven(offset, length)
+
+    async def prove(self, offset: int, length: int) -> bool:
+        """See ``ReplicatedLog.prove``; raises DiskFailed."""
+        return await self.proving.prove(offset, length)
+
     def reserve(self, offset: int, length: int) -> memoryview:
         """See ``ReplicatedLog.reserve``.
 
@@ -443,6 +454,7 @@ class MessageStore:
         log = self.commit_log
         self._cuts += 1
         self.mending.cut(offset)
+        self.proving.cut(offset)
         self._confirm = min(self._confirm, offset)
         self.flusher.flushed_offset = min(self.flusher.flushed_offset, offset)
         start = await log.record_start(offset, self.dispatcher.offset)
