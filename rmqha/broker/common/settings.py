@@ -130,7 +130,7 @@ DEFAULTS: dict[str, str] = {
     "popOrderQueuesMax": "200000",
     "queueLocksMax": "1000000",
     "requestModesMax": "100000",
-    "scrubBytesPerSecond": "1048576",
+    "scrubBytesPerSecond": "524288",
     "scrubPassIntervalMs": "3600000",
     "statisticsNamesMax": "100000",
     "sendsInFlightMax": "100000",
