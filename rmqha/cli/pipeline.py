@@ -12,7 +12,8 @@ from typing import Any
 
 import click
 
-from rmqha.base.errors import ConfigInvalid, RmqhaError
+from rmqha.base.errors import RmqhaError
+from rmqha.cli.pipeline_audit import audit_command
 from rmqha.cli.pipeline_controller import history_command
 from rmqha.cli.pipeline_exits import EXIT_FOUND, EXIT_USAGE
 from rmqha.cli.pipeline_failover import failover_command
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 for command in (
-    history_command, lag_command, history_check_command, failover_command, package_command,
+    audit_command, history_command, lag_command, history_check_command, failover_command, package_command,
     java_home_command,
 ):  # fmt: skip
     main.add_command(command)
@@ -78,11 +79,13 @@ def export_command(
     the lake had of it; everything else stays.
     """
     from rmqha.pipeline.jobs import export
+    from rmqha.pipeline.spark.progress import log_bytes, shown
 
     try:
-        export.checked(stores)
+        opened = export.checked(stores)
         spark = session("rmqha export", master=master)
-        done = export.run(spark, stores, out, topics=topics, bodies=bodies)
+        with shown(spark, "export", log_bytes(store for store, _ in opened)):
+            done = export.run(spark, stores, out, topics=topics, bodies=bodies)
     except RmqhaError as error:
         print(f"pipeline: {error}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
@@ -95,43 +98,6 @@ def export_command(
         print(one)
     print(f"{done.rows} messages, {done.damaged} damaged ranges")
     if strict and done.damaged:
-        sys.exit(EXIT_FOUND)
-
-
-@main.command("replica-audit")
-@click.argument("stores", nargs=-1, required=True)
-@click.option("--up-to", type=int, default=None, help="Compare up to this physical offset.")
-@click.option("--report", "page", default=None, help="Write an HTML page here.")
-@click.option("--master", default=None, help="Spark master; local[*] unless submitted.")
-def audit_command(
-    stores: tuple[str, ...], up_to: int | None, page: str | None, master: str | None
-) -> None:
-    """Compare the commit logs of STORES, replicas of one broker set.
-
-    Up to the highest confirm offset that a checkpoint tells, or to where two logs reach.
-    """
-    from rmqha.pipeline.commitlog.store_folder import open_store
-    from rmqha.pipeline.jobs import audit
-
-    try:
-        opened = [open_store(store) for store in stores]
-        if len(opened) < 2:
-            raise ConfigInvalid("an audit compares at least two stores")
-        found = audit.run(session("rmqha replica-audit", master=master), stores, up_to=up_to)
-    except RmqhaError as error:
-        print(f"pipeline: {error}", file=sys.stderr)
-        sys.exit(EXIT_USAGE)
-    if page is not None:
-        with open(page, "w", encoding="utf-8") as file:
-            file.write(audit.report(stores, found))
-    for one in found.differences:
-        queue = "" if one.queue_id is None else f" queue {one.queue_id} offset {one.queue_offset}"
-        epochs = ", ".join(map(str, one.epochs)) or "unknown"
-        print(f"{one.physical_offset}: {one.topic or '?'}{queue} epoch {epochs}: {one.what}")
-    different = len(found.ranges_different)
-    low, high = found.plan.low, found.plan.high
-    print(f"bytes {low} to {high}: {found.ranges_compared} ranges compared, {different} differ")
-    if different:
         sys.exit(EXIT_FOUND)
 
 

@@ -94,7 +94,7 @@ def test_commands_when_run_then_they_do_what_the_page_says(
     for name, node in (*nodes.items(), ("broker-a", "broker-0")):
         (data / name).symlink_to(tmp_path / "cluster" / node)
     commands = COMMAND.findall(PAGE.read_text())
-    assert len(commands) == 7
+    assert len(commands) == 10
     for command in commands:
         words = command.replace("[", "").replace("]", "").replace("/data", str(data))
         words = words.replace("/lake", str(lake)).replace("/tmp/package", str(tmp_path / "package"))

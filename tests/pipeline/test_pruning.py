@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,9 +50,9 @@ def test_hour_when_asked_then_only_files_of_that_hour_are_gone_through(
     opened = []
 
     @contextmanager
-    def seen(path: str, *, scattered: bool = False) -> Iterator[memoryview]:
+    def seen(path: str, **how: Any) -> Iterator[memoryview]:
         opened.append(int(Path(path).name) // FILE_BYTES)
-        with mapped(path, scattered=scattered) as buffer:
+        with mapped(path, **how) as buffer:
             yield buffer
 
     monkeypatch.setattr(batches, "mapped", seen)
@@ -81,9 +82,9 @@ def test_offsets_when_asked_then_no_other_file_is_looked_at(
     looked = []
 
     @contextmanager
-    def seen(path: str, *, scattered: bool = False) -> Iterator[memoryview]:
+    def seen(path: str, **how: Any) -> Iterator[memoryview]:
         looked.append(int(Path(path).name) // FILE_BYTES)
-        with mapped(path, scattered=scattered) as buffer:
+        with mapped(path, **how) as buffer:
             yield buffer
 
     monkeypatch.setattr(pruning, "mapped", seen)

@@ -19,6 +19,7 @@ from rmqha.pipeline.commitlog.claim_coverage import ClaimCoverage
 from rmqha.pipeline.commitlog.claimed_records import ClaimedRecords
 from rmqha.pipeline.commitlog.claims import Claims, Sought, claims
 from rmqha.pipeline.commitlog.columns import SCHEMA, Columns
+from rmqha.pipeline.commitlog.elsewhere import is_elsewhere
 from rmqha.pipeline.commitlog.pages import forget, mapped
 from rmqha.pipeline.commitlog.splits import Gap, Part, Rows, Step, walk
 
@@ -103,7 +104,7 @@ def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
 
     Raises:
         OSError: the file cannot be read.
-        StoreDamaged: it is damaged, and the mode is ``FAILFAST``.
+        StoreDamaged: it is damaged, and the mode is ``FAILFAST``; or it is packed and too short.
     """
     maker, step = _BatchMaker(part, wanted), wanted.step
     named = _claims(part, wanted)
@@ -114,6 +115,7 @@ def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         and named.wanted_bytes < SCATTERED * (part.stop - part.start)
     )
     with mapped(part.file.path, scattered=scattered) as buffer:
+        _need_all(part, buffer)
         coverage = claimed = None
         if named is not None and every:
             claimed = ClaimedRecords(named, buffer, part.file.base)
@@ -126,6 +128,15 @@ def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
             for rows in _portions(buffer, found, step.bytes_max):
                 yield from maker.records(Columns(buffer, rows.positions, rows.heads))
                 forget(buffer, int(rows.positions[0]), int(rows.positions[-1]))
+
+
+def _need_all(part: Part, buffer: memoryview) -> None:
+    """Of a packed file the size is known by the next one's name alone."""
+    if is_elsewhere(part.file.path) and len(buffer) < part.stop:
+        raise StoreDamaged(
+            f"{part.file.path}: {len(buffer)} bytes, and the log's next file begins {part.file.size}"
+            " bytes behind this one"
+        )
 
 
 def _claims(part: Part, wanted: Wanted) -> Claims | None:

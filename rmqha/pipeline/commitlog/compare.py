@@ -94,6 +94,27 @@ def plan_ranges(
     return Plan(low, high, up_to, tuple(ranges))
 
 
+def plan_alone(
+    replica: StoreFolder, *, up_to: int | None = None, range_bytes: int = RANGE_BYTES
+) -> Plan:
+    """As ``plan_ranges``, of one replica: the others are not at hand.
+
+    Its edges are those of its files and epochs, so replicas that are alike have the same.
+    """
+    if up_to is None:
+        up_to = confirm_offset(replica.root)
+    end = log_end(replica)
+    low = replica.files[0].base if replica.files else 0
+    high = end if up_to is None else max(low, min(end, up_to))
+    edges = _edges([replica], [high], low, high, range_bytes)
+    ranges = [
+        one
+        for start, stop in pairwise(edges)
+        if (one := _range_of(replica, 0, start, stop)) is not None
+    ]
+    return Plan(low, high, up_to, tuple(ranges))
+
+
 def log_end(replica: StoreFolder) -> int:
     """Where a log ends: behind its last record, which is looked for in its last file.
 

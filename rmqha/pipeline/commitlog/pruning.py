@@ -14,6 +14,8 @@ from rmqha.pipeline.commitlog.pages import mapped
 from rmqha.pipeline.commitlog.splits import PART_BYTES, Part, plan
 from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder
 
+FIRST_BYTES = 8 << 20
+"""Of a file that has to be copied, to see its first record; a message has 4 MiB at most by default."""
 CLOCK_MS = 10 * 60 * 1000
 """By how much a clock may be set, inside of one file, without that a record is missed."""
 
@@ -66,7 +68,7 @@ def file_times(files: list[LogFile]) -> dict[int, Bounds]:
 
 def _first_ms(file: LogFile) -> int | None:
     """When a file's first record was stored; None when no record stands at its beginning."""
-    with mapped(file.path, scattered=True) as buffer:
+    with mapped(file.path, scattered=True, bytes_max=FIRST_BYTES) as buffer:
         run = walk_headers(buffer, 0, 1, file.base, 1)
         if not run.positions:
             return None

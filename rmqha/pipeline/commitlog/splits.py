@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from rmqha.ha.epochs import OFFSET_MAX
 from rmqha.pipeline.commitlog.claim_coverage import ClaimCoverage
 from rmqha.pipeline.commitlog.claimed_records import ClaimedRecords, Heads
+from rmqha.pipeline.commitlog.elsewhere import is_elsewhere
 from rmqha.pipeline.commitlog.header_walk import End, candidates, is_zeros, walk_headers
 from rmqha.pipeline.commitlog.pages import forget, has_data
 from rmqha.pipeline.commitlog.store_folder import LogFile, Queues, StoreFolder
@@ -103,7 +104,8 @@ def plan_range(replica: StoreFolder, span: tuple[int, int], part_bytes: int) -> 
         low, high = max(0, span[0] - file.base), min(file.size, span[1] - file.base)
         if low > high or (low == high and file.size):
             continue
-        count = max(1, -(-(high - low) // part_bytes))
+        # What has to be copied is copied once.
+        count = 1 if is_elsewhere(file.path) else max(1, -(-(high - low) // part_bytes))
         edges = [low + (high - low) * number // count for number in range(count + 1)]
         is_last = following is None
         parts += [Part(owner, file, start, stop, is_last) for start, stop in pairwise(edges)]

@@ -8,11 +8,24 @@ Source: RocketMQ's protocol as observed.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from itertools import pairwise
 
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.ha.epochs import OFFSET_MAX, EpochCache, load_epochs
+from rmqha.pipeline.commitlog.elsewhere import (
+    PACKED,
+    Entry,
+    base_name,
+    below,
+    entries,
+    has_scheme,
+    is_elsewhere,
+    small_file,
+    unpacked_bytes,
+)
 from rmqha.store import checkpoint
 from rmqha.store.consume_queue import UNIT
 from rmqha.store.identity import FILE_NAME, Identity, decode_identity
@@ -54,8 +67,15 @@ class StoreFolder(Struct, frozen=True):
 
 
 def split_store(text: str) -> tuple[str, str]:
-    """Name (empty when none is given) and directory of ``directory`` or ``name=directory``."""
-    name, _, root = text.strip().rpartition("=")
+    """Name (empty when none is given) and directory of ``directory`` or ``name=directory``.
+
+    A name has no more than one slash (``cluster/broker``), and a path may have signs of equality.
+    """
+    text = text.strip()
+    name, equals, root = text.partition("=")
+    is_path = name.startswith(("/", "./", "../", "~")) or has_scheme(name) or name.count("/") > 1
+    if not equals or is_path or os.path.isdir(text):
+        return "", text
     return name, root
 
 
@@ -77,18 +97,13 @@ def open_replica(root: str, name: str = "") -> StoreFolder:
         ConfigInvalid: there is no commit log in it.
         StoreCorrupted: its identity or epoch file is damaged.
     """
-    folder = os.path.join(root, COMMIT_LOG)
-    if not os.path.isdir(folder):
-        raise ConfigInvalid(f"{root}: no store, for it has no {COMMIT_LOG} directory")
-    files, foreign = [], []
-    for entry in sorted(os.scandir(folder), key=lambda one: one.name):
-        if _is_log_file(entry):
-            files.append(LogFile(entry.path, int(entry.name), entry.stat().st_size))
-        else:
-            foreign.append(entry.name)
+    found = _entries(root)
+    files = _log_files(found)
+    named = {one.path for one in files}
+    foreign = [one.name for one in found if one.path not in named]
     epochs, identity = _epochs(root), read_identity(root)
     return StoreFolder(
-        name or os.path.basename(os.path.abspath(root)),
+        name or base_name(root),
         root,
         None if identity is None else identity.broker_id,
         tuple(files),
@@ -99,18 +114,65 @@ def open_replica(root: str, name: str = "") -> StoreFolder:
 
 def confirm_offset(root: str) -> int | None:
     """The confirm offset of the store's checkpoint; None when it has none."""
-    data = _read(os.path.join(root, CHECKPOINT))
+    data = _read(below(root, CHECKPOINT))
     found = -1 if data is None else checkpoint.read(data).confirm_offset
     return found if found > 0 else None
 
 
-def _is_log_file(entry: os.DirEntry[str]) -> bool:
-    name = entry.name
-    is_number = len(name) == NAME_DIGITS and name.isdecimal() and int(name) <= OFFSET_MAX
-    return is_number and entry.is_file()
+def _entries(root: str) -> list[Entry]:
+    """The files of a log: of a store, or of a directory that has nothing else."""
+    if is_elsewhere(root):
+        inside = entries(below(root, COMMIT_LOG))
+        found = entries(root) if inside is None else inside
+    else:
+        folder = os.path.join(root, COMMIT_LOG)
+        inside = _scanned(folder) if os.path.isdir(folder) else None
+        found = _scanned(root) if inside is None and os.path.isdir(root) else inside
+    if found is None or (inside is None and not any(_base(one.name) is not None for one in found)):
+        raise ConfigInvalid(f"{root}: no store, for it has no {COMMIT_LOG} directory")
+    return found
+
+
+def _scanned(folder: str) -> list[Entry]:
+    with os.scandir(folder) as found:
+        listed = [Entry(one.name, one.path, one.stat().st_size, one.is_file()) for one in found]
+    return sorted(listed, key=lambda one: one.name)
+
+
+def _base(name: str) -> int | None:
+    """The offset in the name of a log's file, which may be packed; None for other files."""
+    plain, dot, ending = name.partition(".")
+    if dot and dot + ending not in PACKED:
+        return None
+    is_number = len(plain) == NAME_DIGITS and plain.isdecimal() and int(plain) <= OFFSET_MAX
+    return int(plain) if is_number else None
+
+
+def _log_files(found: Sequence[Entry]) -> list[LogFile]:
+    """Ascending; of one that is there packed and plain, the plain one."""
+    by_base: dict[int, Entry] = {}
+    for one in found:
+        base = _base(one.name) if one.is_file else None
+        if base is not None and (base not in by_base or not one.name.endswith(PACKED)):
+            by_base[base] = one
+    bases = sorted(by_base)
+    nexts = dict(pairwise(bases))
+    return [
+        LogFile(by_base[base].path, base, _log_bytes(by_base[base], base, nexts.get(base)))
+        for base in bases
+    ]
+
+
+def _log_bytes(one: Entry, base: int, following: int | None) -> int:
+    """A file's bytes; those of a packed one reach to the next, and of the last are counted."""
+    if not one.name.endswith(PACKED):
+        return one.size
+    return unpacked_bytes(one.path) if following is None else following - base
 
 
 def _read(path: str) -> bytes | None:
+    if has_scheme(path):
+        return small_file(path)
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -119,8 +181,8 @@ def _read(path: str) -> bytes | None:
 
 
 def _epochs(root: str) -> EpochCache:
-    path = os.path.join(root, EPOCH_FILE)
-    return load_epochs(_read(path), _read(path + ".bak")).epochs
+    path = below(root, EPOCH_FILE)
+    return load_epochs(_read(path), _read(below(root, EPOCH_FILE + ".bak"))).epochs
 
 
 def read_identity(root: str) -> Identity | None:
@@ -129,7 +191,7 @@ def read_identity(root: str) -> Identity | None:
     Raises:
         StoreCorrupted: the file is damaged.
     """
-    path = os.path.join(root, FILE_NAME)
+    path = below(root, FILE_NAME)
     data = _read(path)
     return None if data is None else decode_identity(data, path, temporary=False)
 

@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid, RmqhaError
+from rmqha.pipeline.commitlog.pages import mapped
 from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder
 from rmqha.store.identity import Identity
 from rmqha.store.record import MAGIC_V1, MAGIC_V2
@@ -230,7 +231,7 @@ def _same_record(one: StoreFolder, other: StoreFolder) -> int | None:
 
 
 def _first_record(path: str) -> bytes | None:
-    with open(path, "rb") as file:
-        size = int.from_bytes(head := file.read(4))
-        record = head + file.read(min(size, FIRST_RECORD_MAX) - 4) if size > 8 else b""
+    with mapped(path, bytes_max=FIRST_RECORD_MAX) as buffer:
+        size = int.from_bytes(buffer[:4])
+        record = bytes(buffer[: min(size, FIRST_RECORD_MAX)]) if size > 8 else b""
     return record if int.from_bytes(record[4:8]) in (MAGIC_V1, MAGIC_V2) else None

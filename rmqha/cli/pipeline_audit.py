@@ -1,0 +1,150 @@
+"""``bin/pipeline replica-audit``: stores that one Spark reaches, or hashes of machines apart."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.cli.pipeline_exits import EXIT_FOUND, usage_errors
+from rmqha.pipeline import session
+
+if TYPE_CHECKING:
+    from rmqha.pipeline.commitlog.compare import Difference
+
+
+@click.command("replica-audit")
+@click.argument("stores", nargs=-1, required=True)
+@click.option("--up-to", type=int, default=None, help="Compare up to this physical offset.")
+@click.option("--report", "page", default=None, help="Write an HTML page here.")
+@click.option("--hash-only", "hashes", default=None, help="Hash one store into this file.")
+@click.option("--seed", default=None, help="With --hash-only: the same words on every machine.")
+@click.option(
+    "--records", "spans", multiple=True, metavar="START-STOP",
+    help="With --hash-only: hash the records of these bytes, too; several times.",
+)  # fmt: skip
+@click.option("--compare", "together", is_flag=True, help="STORES are files of --hash-only.")
+@click.option("--master", default=None, help="Spark master; local[*] unless submitted.")
+def audit_command(
+    stores: tuple[str, ...],
+    up_to: int | None,
+    page: str | None,
+    hashes: str | None,
+    seed: str | None,
+    spans: tuple[str, ...],
+    *,
+    together: bool,
+    master: str | None,
+) -> None:
+    """Compare the commit logs of STORES, replicas of one broker set.
+
+    Up to the highest confirm offset that a checkpoint tells, or to where two logs reach. Machines
+    that share nothing hash their own store (--hash-only FILE --seed WORDS), and the files are
+    compared anywhere (--compare FILE FILE); neither needs Spark.
+    """
+    with usage_errors():
+        _refuse_mixed(hashes, seed, spans, up_to, page, together)
+        if hashes is not None:
+            _hash(stores, hashes, seed or "", spans, up_to)
+        elif together:
+            _compare(stores)
+        else:
+            _audit(stores, up_to, page, master)
+
+
+def _refuse_mixed(
+    hashes: str | None,
+    seed: str | None,
+    spans: tuple[str, ...],
+    up_to: int | None,
+    page: str | None,
+    together: bool,
+) -> None:
+    """See that options are given together that belong together.
+
+    Raises:
+        ConfigInvalid: they are not.
+    """
+    if hashes is None and (seed is not None or spans):
+        raise ConfigInvalid(f"{'--seed' if seed is not None else '--records'} needs --hash-only")
+    if hashes is not None and seed is None:
+        raise ConfigInvalid("--hash-only needs --seed, the same on every machine")
+    if hashes is not None and (together or page is not None):
+        raise ConfigInvalid(f"--hash-only and {'--compare' if together else '--report'} are apart")
+    if together and (up_to is not None or page is not None):
+        raise ConfigInvalid(f"--compare takes no {'--report' if up_to is None else '--up-to'}")
+
+
+def _hash(
+    stores: Sequence[str], target: str, seed: str, spans: Iterable[str], up_to: int | None
+) -> None:
+    from rmqha.pipeline.commitlog.hashed_store import encode, hash_store
+    from rmqha.pipeline.commitlog.store_folder import open_store
+
+    if len(stores) != 1:
+        raise ConfigInvalid("--hash-only takes one store")
+    by_record = [_span(one) for one in spans]
+    found = hash_store(open_store(stores[0]), seed, up_to=up_to, by_record=by_record)
+    Path(target).write_bytes(encode(found))
+    low, high = (found.ranges[0].start, found.ranges[-1].stop) if found.ranges else (0, 0)
+    print(f"{found.store}: bytes {low} to {high}: {len(found.ranges)} ranges hashed into {target}")
+
+
+def _span(text: str) -> tuple[int, int]:
+    start, _, stop = text.partition("-")
+    if not (start.isdecimal() and stop.isdecimal() and int(start) < int(stop)):
+        raise ConfigInvalid(f"--records {text}: must be two offsets like 0-16777216")
+    return int(start), int(stop)
+
+
+def _compare(paths: Sequence[str]) -> None:
+    from rmqha.pipeline.commitlog.hashed_store import compare, decode
+
+    found = compare([decode(_file(path), path) for path in paths])
+    _tell(found.differences)
+    for start, stop in found.unnamed:
+        print(f"bytes {start} to {stop} differ: hash both with --records {start}-{stop}")
+    for start, stop in found.left_out:
+        print(f"bytes {start} to {stop} were not compared: not all stores were hashed so far")
+    print(f"{found.ranges} ranges compared, {len(found.different)} differ")
+    if found.different:
+        sys.exit(EXIT_FOUND)
+
+
+def _file(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigInvalid(f"{path}: {error.strerror}") from error
+
+
+def _audit(stores: Sequence[str], up_to: int | None, page: str | None, master: str | None) -> None:
+    from rmqha.pipeline.commitlog.store_folder import open_store
+    from rmqha.pipeline.jobs import audit
+    from rmqha.pipeline.spark.progress import log_bytes, shown
+
+    opened = [open_store(store) for store in stores]
+    if len(opened) < 2:
+        raise ConfigInvalid("an audit compares at least two stores")
+    spark = session("rmqha replica-audit", master=master)
+    with shown(spark, "replica-audit", log_bytes(opened)):
+        found = audit.run(spark, stores, up_to=up_to)
+    if page is not None:
+        Path(page).write_text(audit.report(stores, found), encoding="utf-8")
+    _tell(found.differences)
+    different = len(found.ranges_different)
+    low, high = found.plan.low, found.plan.high
+    print(f"bytes {low} to {high}: {found.ranges_compared} ranges compared, {different} differ")
+    if different:
+        sys.exit(EXIT_FOUND)
+
+
+def _tell(found: Iterable[Difference]) -> None:
+    for one in found:
+        queue = "" if one.queue_id is None else f" queue {one.queue_id} offset {one.queue_offset}"
+        epochs = ", ".join(map(str, one.epochs)) or "unknown"
+        print(f"{one.physical_offset}: {one.topic or '?'}{queue} epoch {epochs}: {one.what}")

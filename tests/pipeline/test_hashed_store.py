@@ -1,0 +1,146 @@
+"""Audits of machines that share nothing: files of hashes say the same as stores side by side."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rmqha.base.errors import ConfigInvalid
+from rmqha.cli.pipeline import main
+from rmqha.pipeline.commitlog.hashed_store import compare, decode, encode, hash_store
+from rmqha.pipeline.commitlog.store_folder import open_replica
+from rmqha.store.record import Record
+from tests.pipeline.stores import identify, messages, written
+from tests.pipeline.test_reading import body_start, flip
+
+SEED = "correct horse battery staple"
+RANGE_BYTES = 6000
+
+Stores = tuple[Path, Path, list[Record]]
+
+
+@pytest.fixture
+async def stores(tmp_path: Path) -> Stores:
+    """Two equal stores of one set, in two epochs."""
+    records = await written(tmp_path / "a", messages(120))
+    identify(tmp_path / "a", "broker-a", 1)
+    epochs = f"2\n0\n1-0\n2-{records[70].physical_offset}\n"
+    (tmp_path / "a" / "epochFileCheckpoint").write_text(epochs)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    identify(tmp_path / "b", "broker-a", 2)
+    return tmp_path / "a", tmp_path / "b", records
+
+
+def audit(*arguments: str | Path) -> Result:
+    """The command; it may not start Spark."""
+    return CliRunner().invoke(main, ["replica-audit", *map(str, arguments)])
+
+
+def hashed(store: Path, *more: str) -> Path:
+    """A store's file, made by the command."""
+    target = store.with_suffix(".json")
+    done = audit(store, "--hash-only", target, "--seed", SEED, *more)
+    assert done.exit_code == 0, done.output
+    return target
+
+
+def test_stores_when_equal_then_said(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without Spark, which a broker's machine does not have."""
+    monkeypatch.setattr("rmqha.cli.pipeline_audit.session", None)
+    done = audit("--compare", *map(hashed, stores[:2]))
+    count = len(open_replica(str(stores[0])).files) + 1
+    assert (done.exit_code, done.output) == (0, f"{count} ranges compared, 0 differ\n")
+
+
+def test_byte_when_flipped_then_its_range_is_told_and_then_the_message(stores: Stores) -> None:
+    """Two steps, for only hashes travel; what the first says to do is the second."""
+    a, b, records = stores
+    hurt = next(one for one in records[100:] if len(one.body) > 100)
+    flip(b, body_start(hurt) + 50)
+    done = audit("--compare", hashed(a), hashed(b))
+    assert done.exit_code == 1
+    told, last = done.output.splitlines()
+    assert last.endswith(" ranges compared, 1 differ")
+    start, stop = map(int, told.rpartition(" ")[2].split("-"))
+    assert start <= hurt.physical_offset < stop
+    span = ("--records", f"{start}-{stop}")
+    done = audit("--compare", hashed(a, *span), hashed(b, *span))
+    assert done.exit_code == 1
+    assert done.output.startswith(
+        f"{hurt.physical_offset}: {hurt.topic} queue {hurt.queue_id}"
+        f" offset {hurt.queue_offset} epoch 2, 2: a: "
+    )
+    assert len(done.output.splitlines()) == 2
+
+
+def test_store_when_it_has_more_then_only_what_both_have_is_compared(stores: Stores) -> None:
+    """A slave is behind; that is no difference, and what was not compared is told."""
+    a, b, records = stores
+    seen = records[90].physical_offset
+    done = audit("--compare", hashed(a), hashed(b, "--up-to", str(seen)))
+    assert done.exit_code == 0, done.output
+    assert "were not compared" in done.output
+    done = audit("--compare", *(hashed(one, "--up-to", str(seen)) for one in (a, b)))
+    assert (done.exit_code, "not compared" in done.output) == (0, False)
+
+
+def test_epochs_when_unlike_then_a_difference(stores: Stores) -> None:
+    """The same bytes, and an epoch that begins elsewhere."""
+    a, b, records = stores
+    (b / "epochFileCheckpoint").write_text(f"2\n0\n1-0\n2-{records[60].physical_offset}\n")
+    done = audit("--compare", hashed(a), hashed(b))
+    assert done.exit_code == 1
+    assert "differ: hash both" in done.output
+
+
+@pytest.mark.parametrize("changed", [0, 1, 2])
+def test_ranges_when_compared_in_threes_then_the_odd_one_is_found(
+    stores: Stores, tmp_path: Path, changed: int
+) -> None:
+    """Whichever of three it is; by many small ranges, and from a file and back."""
+    a, _, records = stores
+    shutil.copytree(a, tmp_path / "c")
+    names = ("a", "b", "c")
+    hurt = next(one for one in records[20:] if len(one.body) > 100)
+    flip(tmp_path / names[changed], body_start(hurt) + 9)
+    span = (hurt.physical_offset, hurt.physical_offset + 1)
+    found = [
+        hash_store(open_replica(str(tmp_path / name)), SEED, range_bytes=RANGE_BYTES, by_record=[span])
+        for name in names
+    ]  # fmt: skip
+    assert [decode(encode(one), "x") for one in found] == found
+    done = compare(found)
+    assert done.ranges > 20
+    assert [one.physical_offset for one in done.differences] == [hurt.physical_offset]
+    assert all(start < span[1] + hurt.size and stop > span[0] for start, stop in done.different)
+
+
+def test_files_when_they_cannot_be_compared_then_said(stores: Stores, tmp_path: Path) -> None:
+    """In a line: another seed would make everything differ."""
+    a, b, _ = stores
+    mine = hash_store(open_replica(str(a)), SEED)
+    with pytest.raises(ConfigInvalid, match="different seeds"):
+        compare([mine, hash_store(open_replica(str(b)), SEED + "!")])
+    identify(b, "broker-b", 2)
+    with pytest.raises(ConfigInvalid, match="a is of broker set main/broker-a, b of main/broker-b"):
+        compare([mine, hash_store(open_replica(str(b)), SEED)])
+    (tmp_path / "other").write_text("{}")
+    for arguments, line in (
+        (("--compare", tmp_path / "other", tmp_path / "other"), "was not written by --hash-only"),
+        (("--compare", tmp_path / "none", tmp_path / "none"), "No such file"),
+        (("--compare", hashed(a)), "--compare takes at least two files"),
+        ((a, "--hash-only", tmp_path / "x"), "--hash-only needs --seed"),
+        ((a, "--hash-only", tmp_path / "x", "--seed", "short"), "--seed needs at least 16"),
+        ((a, b, "--hash-only", tmp_path / "x", "--seed", SEED), "--hash-only takes one store"),
+        ((a, b, "--seed", SEED), "--seed needs --hash-only"),
+        ((a, "--hash-only", tmp_path / "x", "--seed", SEED, "--records", "7"), "--records 7: must"),
+        ((a, "--hash-only", tmp_path / "x", "--seed", SEED, "--compare"), "--compare are apart"),
+        (("--compare", a, b, "--up-to", "7"), "--compare takes no --up-to"),
+    ):
+        done = audit(*arguments)
+        assert done.exit_code == 2, done.output
+        assert line in done.output
+        assert len(done.output.splitlines()) == 1
