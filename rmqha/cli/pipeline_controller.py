@@ -40,6 +40,7 @@ def history_command(
     to the stores, and they may be in use.
     """
     from rmqha.pipeline.jobs import controller_history as job
+    from rmqha.pipeline.spark.progress import folder_bytes, shown
 
     with usage_errors():
         if (before is None) != (after is None):
@@ -47,7 +48,9 @@ def history_command(
         between = None if before is None or after is None else (before, after)
         job.named_stores(stores)
         spark = session("rmqha controller-history", master=master)
-        found = job.run(spark, stores, out, at=at, between=between)
+        folders = [path for _, path in job.named_stores(stores)]
+        with shown(spark, "controller-history", folder_bytes(folders)):
+            found = job.run(spark, stores, out, at=at, between=between)
     write_page(out, REPORT, job.report(stores, found))
     _show(found)
     _show_unknown(found, at, between)

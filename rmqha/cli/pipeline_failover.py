@@ -41,6 +41,8 @@ def failover_command(
     """
     from rmqha.pipeline.jobs import controller_history
     from rmqha.pipeline.jobs import failover_report as job
+    from rmqha.pipeline.jobs.tables import named_paths
+    from rmqha.pipeline.spark.progress import shown, stored_bytes
 
     with usage_errors():
         job.checked_files(logs, histories)
@@ -50,7 +52,9 @@ def failover_command(
             if not os.path.isdir(entries):
                 raise ConfigInvalid(f"{controllers}: controller-history has not written it")
         spark = session("rmqha failover-report", master=master)
-        found = job.run(spark, logs, out, histories=histories, entries=entries)
+        paths = [path for _, path in named_paths(logs)]
+        with shown(spark, "failover-report", stored_bytes([*paths, *histories])):
+            found = job.run(spark, logs, out, histories=histories, entries=entries)
     write_page(out, REPORT, job.report(logs, found))
     for one in found.failovers:
         print(_line(one))

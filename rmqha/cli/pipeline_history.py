@@ -10,7 +10,7 @@ import click
 from rmqha.cli.pipeline_exits import EXIT_FOUND, LINES_MAX, usage_errors, write_page
 from rmqha.pipeline import session
 from rmqha.pipeline.histories.clients import LONGER_THAN_MS
-from rmqha.pipeline.jobs.report_page import REPORT
+from rmqha.pipeline.jobs.report_page import REPORT, moment
 
 if TYPE_CHECKING:
     from rmqha.pipeline.jobs import history_check as job
@@ -42,11 +42,13 @@ def history_check_command(
     Exits with 1 when an acknowledged message was not read.
     """
     from rmqha.pipeline.jobs import history_check as job
+    from rmqha.pipeline.spark.progress import shown, stored_bytes
 
     with usage_errors():
         job.checked_files(files)
         spark = session("rmqha history-check", master=master)
-        checked = job.run(spark, files, out, longer_than_ms=longer_than_ms)
+        with shown(spark, "history-check", stored_bytes(files)):
+            checked = job.run(spark, files, out, longer_than_ms=longer_than_ms)
     write_page(out, REPORT, job.report(files, checked))
     for one in checked.findings[:LINES_MAX]:
         print(_line(one))
@@ -74,7 +76,7 @@ def _line(one: job.Finding) -> str:
     if one.client is not None:
         parts.append(f"by {one.client}")
     if one.start_ms is not None:
-        parts.append(f"from {one.start_ms}")
+        parts.append(f"from {moment(one.start_ms)}")
     if one.end_ms is not None:
-        parts.append(f"to {one.end_ms}")
+        parts.append(f"to {moment(one.end_ms)}")
     return " ".join(part for part in parts if part) + f": {one.detail}"

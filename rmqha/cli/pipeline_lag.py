@@ -33,11 +33,15 @@ def lag_command(
     STORES are directories, or name=directory. The lag is of config/consumerOffset.json against the
     consume queues of the same store: ask the master's.
     """
+    from rmqha.pipeline.commitlog.store_folder import open_store
     from rmqha.pipeline.jobs import lag_latency as job
+    from rmqha.pipeline.spark.progress import log_bytes, shown
 
     with usage_errors():
         job.checked_stores(stores)
-        found = job.run(session("rmqha lag-latency", master=master), stores, out)
+        spark = session("rmqha lag-latency", master=master)
+        with shown(spark, "lag-latency", log_bytes(map(open_store, stores))):
+            found = job.run(spark, stores, out)
     write_page(out, REPORT, job.report(stores, found))
     for one in found.latencies:
         print(

@@ -19,7 +19,8 @@ from rmqha.pipeline.commitlog.store_folder import (
     read_identity,
     split_store,
 )
-from rmqha.pipeline.jobs.report_page import REPORT, page, sentence, table
+from rmqha.pipeline.jobs import charts
+from rmqha.pipeline.jobs.report_page import REPORT, chart, page, sentence, table
 from rmqha.pipeline.lake.files import cell_bytes_of, open_lake
 from rmqha.pipeline.lake.layout import CELL_BYTES, SetName, refuse_replicas, set_name
 from rmqha.pipeline.lake.rows import damage, lake
@@ -105,12 +106,22 @@ def run(
     return Exported(tuple(done))
 
 
+def _chart(done: Exported) -> list[str]:
+    found = [day for one in done.sets for day in one.days]
+    days = sorted({day for _, day, _, _ in found})
+    sizes = {topic: [0.0] * len(days) for topic, *_ in found}
+    for topic, day, _, size in found:
+        sizes[topic][days.index(day)] += size / 1e6
+    return [chart("Written", charts.stacked(days, sizes, "MB of log"))] if days else []
+
+
 def report(stores: Sequence[str], done: Exported) -> str:
     """A page for people."""
     return page(
         "export",
         sentence(f"{', '.join(stores)}: {done.rows} messages, {done.damaged} damaged ranges."),
         *(sentence(f"{one}, {one.damaged} damaged ranges.") for one in done.sets),
+        *_chart(done),
         table(
             "Topics",
             ("broker set", "topic", "day", "messages", "bytes"),

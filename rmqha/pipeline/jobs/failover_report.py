@@ -32,8 +32,8 @@ from msgspec.structs import astuple
 
 from rmqha.pipeline.histories.clients import check_history
 from rmqha.pipeline.histories.failover_log import check_log, read_log
-from rmqha.pipeline.jobs import history_check
-from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
+from rmqha.pipeline.jobs import charts, history_check
+from rmqha.pipeline.jobs.report_page import SHOWN_MAX, chart, moment, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches, named_paths, write_parts, write_whole
 
 if TYPE_CHECKING:
@@ -325,22 +325,37 @@ def after_ms(one: Failover) -> tuple[int | None, ...]:
     return tuple(None if at is None or begin is None else at - begin for at in one.stages)
 
 
+def _timeline(found: Report, names: Sequence[str]) -> list[str]:
+    """A chart of the newest elections of which some stage is known."""
+    known = [one for one in found.failovers if begin_ms(one) is not None]
+    newest = sorted(known, key=lambda one: -(begin_ms(one) or 0))[: charts.ROWS_MAX]
+    rows = [
+        charts.Stages(
+            f"{one.broker_set} epoch {one.master_epoch}",
+            [(name, at) for name, at in zip(names, after_ms(one), strict=True) if at is not None],
+        )
+        for one in newest
+    ]
+    return [chart("Timeline", charts.timeline(rows))] if rows else []
+
+
 def report(logs: Sequence[str], found: Report) -> str:
     """A page for people."""
     names = tuple(name.removesuffix("Ms") for name in STAGES)
     lines = (
         (
             one.broker_set, one.master_epoch, one.old_master, one.new_master, one.reason,
-            "yes" if one.unclean else "", begin_ms(one), *after_ms(one),
+            "yes" if one.unclean else "", moment(begin_ms(one)), *after_ms(one),
         )
         for one in found.failovers
     )  # fmt: skip
     parts = [
         sentence(f"{', '.join(logs)}: {found.damaged} lines that cannot be read."),
         sentence("Stages in milliseconds since the old master counted as dead (else elected)."),
+        *_timeline(found, names),
         table(
             "Elections",
-            ("set", "epoch", "old", "new", "reason", "unclean", "since 1970", *names),
+            ("set", "epoch", "old", "new", "reason", "unclean", "began (UTC)", *names),
             lines,
         ),
     ]

@@ -33,7 +33,7 @@ from rmqha.pipeline.histories.clients import (
     read_history,
     windows,
 )
-from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
+from rmqha.pipeline.jobs.report_page import SHOWN_MAX, moment, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches, named_paths, write_whole
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ _FOUND = pa.schema(
         ("endMs", _NUMBER), ("detail", _TEXT),
     ]
 )  # fmt: skip
+_HEADS = {"startMs": "from (UTC)", "endMs": "to (UTC)"}
 _PLACE = ("topic", "broker", "queue", "offset")
 _QUEUE = ("topic", "broker", "queue")
 _READER = ("history", "client", *_QUEUE)
@@ -347,8 +348,11 @@ def report(files: Sequence[str], checked: Checked) -> str:
         sentence(f"{', '.join(files)}: {records or 'no records'}."),
         sentence(f"{counts or 'Nothing is wrong'}; {checked.damaged} damaged lines."),
         table(
-            "Findings", [field.name for field in _FOUND],
-            (astuple(one) for one in checked.findings),
+            "Findings", [_HEADS.get(field.name, field.name) for field in _FOUND],
+            (
+                (*astuple(one)[:-3], moment(one.start_ms), moment(one.end_ms), one.detail)
+                for one in checked.findings
+            ),
         ),
     ]  # fmt: skip
     if checked.damaged_lines:

@@ -18,7 +18,8 @@ from msgspec.structs import astuple
 
 from rmqha.pipeline.commitlog.progress import group_offsets, queue_ends
 from rmqha.pipeline.commitlog.store_folder import open_replica
-from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
+from rmqha.pipeline.jobs import charts
+from rmqha.pipeline.jobs.report_page import SHOWN_MAX, chart, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches, named_paths, write_parts, write_whole
 
 if TYPE_CHECKING:
@@ -293,10 +294,27 @@ def _offset_batches(batches_in: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordB
             yield from batches(found, _OFFSETS)
 
 
+def _charts(found: Found) -> list[str]:
+    slow = sorted(found.latencies, key=lambda one: -one.p99_ms)
+    spreads = [
+        charts.Spread(f"{one.topic} {one.day}", one.p50_ms, one.p95_ms, one.p99_ms, one.max_ms)
+        for one in slow
+    ]
+    behind = sorted(
+        ((f"{one.group}: {one.topic}", one.lag) for one in found.lags if one.lag),
+        key=lambda one: -one[1],
+    )
+    parts = [chart("Born to stored, the slowest", charts.spreads(spreads))] if spreads else []
+    if behind:
+        parts.append(chart("Lag, the greatest", charts.bars(behind, "messages")))
+    return parts
+
+
 def report(stores: Sequence[str], found: Found) -> str:
     """A page for people."""
     parts = [
         sentence(f"{', '.join(stores)}: {found.damaged} damaged ranges in the logs."),
+        *_charts(found),
         table(
             "Born to stored",
             (
