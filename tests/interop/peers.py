@@ -58,15 +58,20 @@ class Offsets:
     epochs: tuple[tuple[int, int], ...]
 
 
-def compiled(version: str, source: Path = SOURCE) -> Path:
+def compiled(version: str, source: Path = SOURCE, *artifacts: str) -> Path:
     """The folder of a program's classes for one release; compiled at first use, kept in the cache.
+
+    Args:
+        version: of the release.
+        source: the program.
+        artifacts: see ``maven.classpath``.
 
     Raises:
         JavaUnavailable: there is no javac, or no RocketMQ.
     """
-    class_path = maven.classpath(version)
+    class_path = maven.classpath(version, *artifacts)
     text = source.read_bytes() + class_path.encode()
-    root = maven.cache_root() / version
+    root = maven.cache_root() / "-".join((version, *artifacts))
     folder = root / f"{source.stem.lower()}-{hashlib.sha256(text).hexdigest()[:16]}"
     with (root / f"{source.stem.lower()}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -9,11 +9,11 @@ import pytest
 from rmqha.testing.real.maven import DEFAULT_VERSION, JavaUnavailable, classpath
 
 
-def require_classpath(version: str = DEFAULT_VERSION) -> str:
+def require_classpath(version: str = DEFAULT_VERSION, *artifacts: str) -> str:
     """Return the class path, or skip the test; with ``CI=true`` a missing Java is a failure."""
     try:
-        return classpath(version)
+        return classpath(version, *artifacts)
     except JavaUnavailable as error:
         if os.environ.get("CI") == "true":
-            pytest.fail(f"real RocketMQ {version} is required in CI: {error}")
-        pytest.skip(f"needs real RocketMQ {version}: {error}")
+            pytest.fail(f"real RocketMQ {version} {' '.join(artifacts)} is required in CI: {error}")
+        pytest.skip(f"needs real RocketMQ {version} {' '.join(artifacts)}: {error}")

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 ARTIFACTS = ("broker", "namesrv", "controller", "tools", "client")
@@ -22,6 +23,8 @@ VERSIONS = ("5.1.4", "5.3.3", "5.5.0")
 DEFAULT_VERSION = "5.3.3"
 ADDRESS_VERSIONS = ("5.0.0", "5.1.0")
 """Their brokers have no ids, and their controllers are no peers of those of today."""
+GRPC_CLIENT_VERSION = "5.0.7"
+"""Of ``rocketmq-client-java``, whose numbers are its own."""
 RESOLVE_TIMEOUT_S = 600
 
 _DEPENDENCY = """    <dependency>
@@ -67,25 +70,31 @@ def java() -> str:
     return found
 
 
-def classpath(version: str = DEFAULT_VERSION) -> str:
+def classpath(version: str = DEFAULT_VERSION, *artifacts: str) -> str:
     """Return the class path of one RocketMQ release, resolving it at first use.
+
+    Args:
+        version: of the release.
+        artifacts: names without ``rocketmq-``, such as ``proxy``; by default those that hold the
+            servers, the tools and the client.
 
     Raises:
         JavaUnavailable: java or mvn is missing, or Maven could not resolve the artifacts.
     """
     java()
-    folder = cache_root() / version
+    wanted_artifacts = artifacts or _artifacts(version)
+    folder = cache_root() / "-".join((version, *artifacts))
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         target = folder / "classpath.txt"
         known = target.read_text() if target.exists() else ""
-        wanted = (f"rocketmq-{artifact}-{version}.jar" for artifact in _artifacts(version))
+        wanted = (f"rocketmq-{artifact}-{version}.jar" for artifact in wanted_artifacts)
         if all(jar in known for jar in wanted) and all(
             Path(jar).exists() for jar in known.split(os.pathsep)
         ):
             return known
-        resolved = _resolve(version, folder)
+        resolved = _resolve(version, folder, wanted_artifacts)
         _write_atomically(target, resolved)
         return resolved
 
@@ -94,14 +103,12 @@ def _artifacts(version: str) -> tuple[str, ...]:
     return CLIENT_ARTIFACTS if version.startswith("4.") else ARTIFACTS
 
 
-def _resolve(version: str, folder: Path) -> str:
+def _resolve(version: str, folder: Path, artifacts: Sequence[str]) -> str:
     maven = shutil.which("mvn")
     if maven is None:
         raise JavaUnavailable("no mvn on the PATH")
     pom = folder / "pom.xml"
-    dependencies = "".join(
-        _DEPENDENCY.format(artifact=a, version=version) for a in _artifacts(version)
-    )
+    dependencies = "".join(_DEPENDENCY.format(artifact=a, version=version) for a in artifacts)
     pom.write_text(_POM.format(version=version, dependencies=dependencies))
     fresh = folder / "classpath.resolving"
     command = [maven, "-q", "-B", "-f", str(pom), "dependency:build-classpath"]
@@ -128,9 +135,11 @@ def _write_atomically(target: Path, text: str) -> None:
 
 
 if __name__ == "__main__":
-    for release in (*VERSIONS, *ADDRESS_VERSIONS):
+    releases: list[tuple[str, ...]] = [(one,) for one in (*VERSIONS, *ADDRESS_VERSIONS)]
+    for release in (*releases, (DEFAULT_VERSION, "proxy"), (GRPC_CLIENT_VERSION, "client-java")):
+        name = " ".join(release)
         try:
-            jars = len(classpath(release).split(os.pathsep))
-            print(f"Apache RocketMQ {release}: {jars} jars at hand", flush=True)
+            jars = len(classpath(*release).split(os.pathsep))
+            print(f"Apache RocketMQ {name}: {jars} jars at hand", flush=True)
         except JavaUnavailable as error:
-            print(f"Apache RocketMQ {release} cannot be had: {error}", flush=True)
+            print(f"Apache RocketMQ {name} cannot be had: {error}", flush=True)
