@@ -60,8 +60,7 @@ async def test_oldest_when_it_left_the_memory_then_nobody_waits_for_it(tmp_path:
     assert oldest.last_known_ms() == oldest.last_known_ms() == NEVER_READ
     await asyncio.sleep(0)
     cold.may_read.set()
-    while len(tasks):
-        await asyncio.sleep(0)
+    await asyncio.gather(*tasks._running.values())
     assert cold.fetched == 1
     first = store.reader.look(0)
     assert first is not None
