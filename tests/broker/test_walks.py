@@ -11,7 +11,7 @@ CLIMBS_MAX = {
     "a message with a flag": 10,
     "a delayed message": 13,
     "a timer": 15,
-    "a pull": 36,
+    "a pull": 37,
     "a heartbeat": 5,
     "a 1001 through its broker": 38,
 }
