@@ -216,3 +216,15 @@ def test_java_when_none_fits_then_said(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigInvalid, match="spark-jdk"):
         java.find_java_home(tmp_path)
+
+
+def test_zone_when_the_user_has_set_it_then_kept(spark: SparkSession) -> None:
+    """A job's help must not move the times of everything else that a session shows."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    assert before == "UTC", "a new session's"
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    try:
+        session()
+        assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)

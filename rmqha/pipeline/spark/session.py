@@ -22,9 +22,10 @@ LOCAL: Mapping[str, str] = {
 }
 """For a session in this process alone; nothing listens beyond loopback."""
 
+TIME_ZONE = "spark.sql.session.timeZone"
 ALWAYS: Mapping[str, str] = {
     "spark.sql.python.filterPushdown.enabled": "true",
-    "spark.sql.session.timeZone": "UTC",
+    TIME_ZONE: "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 
@@ -34,7 +35,8 @@ def session(
 ) -> SparkSession:
     """The running session, or a new one, with ``rocketmq-commitlog`` and ``rocketmq``.
 
-    It is then the calling thread's, too: call it in every thread that writes.
+    It is then the calling thread's, too: call it in every thread that writes. A new one shows times
+    in UTC; one that runs keeps its zone.
 
     Args:
         app: the application's name.
@@ -50,8 +52,11 @@ def session(
         raise ConfigInvalid(f"pyspark is needed: pip install 'rmqha[spark]' ({error})") from error
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     builder = SparkSession.builder.appName(app)
+    is_running = _is_running()
     for key, value in ALWAYS.items():
-        builder = builder.config(key, value)
+        # The zone of a session that is somebody's already is theirs.
+        if not (is_running and key == TIME_ZONE):
+            builder = builder.config(key, value)
     if not submitted:
         _prepare_process()
         builder = builder.master(master or "local[*]")
