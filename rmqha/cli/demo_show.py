@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -11,7 +12,15 @@ from rich.table import Table
 from rmqha.cli.demo_timeline import Stage
 
 TOPIC = "DemoTopic"
-console = Console(highlight=False)
+PIPED_WIDTH = 160
+
+
+def console_width(is_terminal: bool) -> int | None:
+    """A terminal's own, which is None; a pipe has none, and a sentence in a file is one line."""
+    return None if is_terminal else PIPED_WIDTH
+
+
+console = Console(highlight=False, width=console_width(sys.stdout.isatty()))
 
 
 class ReplicaRow(NamedTuple):

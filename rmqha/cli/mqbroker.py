@@ -50,6 +50,7 @@ from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.machine import MACHINE
 from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger, configure_logs
+from rmqha.web import settings as status_page_settings
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 BROKER_PORTS = 2
@@ -177,7 +178,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
         where = prometheus.LISTENING_ON.format(**config.values)
         with Opening("mqbroker", where) as ports:
             stop_metrics = await start_metrics(config, replica, tls, log)
-            ports.listening_on = "{statusPageHost}:{statusPagePort}".format(**config.values)
+            ports.listening_on = status_page_settings.LISTENING_ON.format(**config.values)
             stop_page = await start_status_page(
                 "broker",
                 config.values,

@@ -45,6 +45,7 @@ from rmqha.runtime.aio.machine import MACHINE
 from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger, configure_logs
 from rmqha.runtime.ports import Network
+from rmqha.web import settings as status_page_settings
 
 if TYPE_CHECKING:
     from rmqha.controller.aio.prometheus import Collector
@@ -123,7 +124,7 @@ async def serve(config: ControllerConfig, path: str | None = None) -> int:
         await service.start()
         opening.listening_on = prometheus.LISTENING_ON.format(**config.values)
         stop_metrics = await start_metrics(config, service, tls, log)
-        opening.listening_on = "{statusPageHost}:{statusPagePort}".format(**config.values)
+        opening.listening_on = status_page_settings.LISTENING_ON.format(**config.values)
         stop_page = await start_status_page(
             "controller",
             config.values,

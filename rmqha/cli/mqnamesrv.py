@@ -49,6 +49,7 @@ from rmqha.runtime.aio.disk import lock_directory
 from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.machine import MACHINE
 from rmqha.runtime.logs import Logger, configure_logs
+from rmqha.web import settings as status_page_settings
 
 if TYPE_CHECKING:
     from prometheus_client.registry import Collector as PrometheusCollector
@@ -190,7 +191,7 @@ class _Node:
                 self._stop_metrics = await prometheus.serve(
                     values, self._collectors(), self.name_server.rejected, self._not_ready
                 )
-            opening.listening_on = "{statusPageHost}:{statusPagePort}".format(**values)
+            opening.listening_on = status_page_settings.LISTENING_ON.format(**values)
             rejected = self.name_server.rejected
             self._stop_page = await start_status_page(
                 "name server", values, self._page, self._log, rejected, self._not_ready

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
 SCRAPE_TIMEOUT_S = 5.0
-LISTENING_ON = "{metricsPromExporterHost}:{metricsPromExporterPort}"
+LISTENING_ON = "{metricsPromExporterHost}:{metricsPromExporterPort} (metricsPromExporterPort)"
 ResultT = TypeVar("ResultT")
 
 

@@ -10,6 +10,8 @@ DEFAULTS: dict[str, str] = {"statusPageHost": "127.0.0.1", "statusPagePort": ""}
 """Off unless a port is given; 0 takes any free one. The page has no password: whoever opens it
 beyond loopback shows it to everybody who reaches that address."""
 
+LISTENING_ON = "{statusPageHost}:{statusPagePort} (statusPagePort)"
+"""What an operator is told when the port is taken: the address, and the key to change."""
 PORT_MAX = 65535
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqha.cli.demo_python import PythonDemo, tally
+from rmqha.cli.demo_show import console_width
 from rmqha.testing.workload import Ledger
 
 pytestmark = pytest.mark.slow
@@ -20,7 +21,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the demo as bin/demo does."""
     return subprocess.run(
         [sys.executable, "-m", "rmqha.cli.demo", *arguments],
-        capture_output=True, text=True, timeout=90, check=False, env={"COLUMNS": "200"},
+        capture_output=True, text=True, timeout=90, check=False, env={},
     )  # fmt: skip
 
 
@@ -36,6 +37,15 @@ def test_once_shows_a_failover_stage_by_stage_and_ends_with_0() -> None:
     assert lost == 0
     assert "status page http://127.0.0.1:" in done.stdout
     assert "Stores and logs" not in done.stdout
+    # In a pipe, nothing is broken within a sentence.
+    assert re.search(r"elects broker \d.*quorum's disks after \d+ ms\)", done.stdout)
+    assert re.search(r"first message acknowledged after [\d.]+ s; \S+ leads\n", done.stdout)
+
+
+def test_width_when_piped_then_wide_and_on_a_terminal_its_own() -> None:
+    """Rich takes 80 columns where there is no terminal."""
+    assert console_width(is_terminal=True) is None
+    assert console_width(is_terminal=False) == 160
 
 
 def test_a_loss_is_shown_and_ends_with_1(

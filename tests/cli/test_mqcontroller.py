@@ -272,7 +272,18 @@ def test_a_metrics_port_in_use_ends_with_4_and_names_that_port(single: Node) -> 
         }
         single.start()
         assert PORT == ended_with(single)
-    assert f"mqcontroller: cannot listen on 127.0.0.1:{port}: " in single.stderr
+    where = f"127.0.0.1:{port} (metricsPromExporterPort)"
+    assert f"mqcontroller: cannot listen on {where}: " in single.stderr
+
+
+def test_a_taken_status_port_is_named_with_its_key(single: Node) -> None:
+    """Whoever reads it looks for the line of the file to change."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        single.properties |= {"statusPagePort": str(port)}
+        single.start()
+        assert PORT == ended_with(single)
+    assert f"cannot listen on 127.0.0.1:{port} (statusPagePort): " in single.stderr
 
 
 def test_an_address_of_another_machine_ends_with_4(single: Node) -> None:
