@@ -127,6 +127,8 @@ def properties_of(
         "haSendHeartbeatInterval": "1000",
         "scrubBytesPerSecond": str(kind.scrub_bytes_per_second),
         "scrubPassIntervalMs": "2000",
+        # Where bits flip, they do in what was written a moment before.
+        **({"uncheckedTailBytes": "0"} if kind.scrub_bytes_per_second else {}),
         **wait,
     }
 

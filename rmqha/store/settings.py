@@ -28,6 +28,8 @@ class StoreSettings(Struct, frozen=True):
         enable_controller_mode: the confirm offset limits what is dispatched and read.
         dispatch_batch_max: records that are dispatched before other work gets its turn.
         expire_interval_ms: between two looks for expired files.
+        unchecked_tail_bytes: so much of the log's end is shown and sent as it is, if this process
+            wrote it.
     """
 
     store_path_root_dir: str
@@ -55,6 +57,7 @@ class StoreSettings(Struct, frozen=True):
     dispatch_batch_max: int = 256
     client_batch_max: int = 16_384
     expire_interval_ms: int = 10_000
+    unchecked_tail_bytes: int = 64 << 20
 
     @property
     def sync_flush(self) -> bool:
@@ -113,6 +116,7 @@ def load_settings(properties: Mapping[str, str], *, user_home: str) -> StoreSett
         disk_max_used_space_ratio=read.integer("diskMaxUsedSpaceRatio", 75, 1, PERCENT_MAX),
         enable_controller_mode=read.boolean("enableControllerMode", default=False),
         duplication_enable=read.boolean("duplicationEnable", default=False),
+        unchecked_tail_bytes=read.integer("uncheckedTailBytes", 64 << 20, 0),
     )
 
 

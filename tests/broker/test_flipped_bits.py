@@ -21,7 +21,9 @@ RATE = 1 << 20
 
 
 def _cluster(replicas: int, **keys: object) -> ReplicaCluster:
-    one = ReplicaCluster(seed=44, replicas=replicas, slaveReadEnable="true", **keys)
+    one = ReplicaCluster(
+        seed=44, replicas=replicas, slaveReadEnable="true", uncheckedTailBytes=0, **keys
+    )
     one.boot_all()
     one.until(one.in_sync, "a whole set")
     one.send_many(12)

@@ -29,7 +29,8 @@ PULL = {
 def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Alone]:
     """One broker of either kind, with one message."""
     required.require_classpath()
-    with Alone(request.param, tmp_path) as one:
+    # The bit flips in what the broker wrote a moment before; Java knows no such key.
+    with Alone(request.param, tmp_path, uncheckedTailBytes=0) as one:
         yield one
 
 

@@ -249,3 +249,31 @@ def test_walk_when_it_is_far_behind_then_what_comes_next_is_fetched(
 
     monkeypatch.setattr(cold_reads, "COLD_BYTES", 4096)
     asyncio.run(play())
+
+
+async def test_own_when_asked_then_it_is_what_this_process_wrote_within_the_tail(
+    tmp_path: Path,
+) -> None:
+    """What came from a disk may have changed there; what was just written has been on none."""
+    store = real_store(tmp_path)
+    await store.open()
+    for number in range(3):
+        store.append(message(number))
+    assert store.cold.is_own(0)
+    await store.wait_dispatched(store.max_offset)
+    await store.close()
+    again = real_store(tmp_path, unchecked_tail_bytes=400)
+    await again.open()
+    end = again.max_offset
+    assert not again.cold.is_own(end - 1)
+    for number in range(3):
+        again.append(message(number))
+    assert again.max_offset - end > 400
+    assert not again.cold.is_own(end)
+    assert again.cold.is_own(again.max_offset - 400)
+    await again.truncate(end - 158)
+    for number in range(3):
+        again.append(message(number))
+    assert again.cold.is_own(again.max_offset - 400)
+    assert not again.cold.is_own(end - 159)
+    await again.close()

@@ -132,6 +132,7 @@ DEFAULTS: dict[str, str] = {
     "requestModesMax": "100000",
     "scrubBytesPerSecond": "524288",
     "scrubPassIntervalMs": "3600000",
+    "uncheckedTailBytes": "67108864",
     "statisticsNamesMax": "100000",
     "sendsInFlightMax": "100000",
     "slaveStartOverEnable": "false",

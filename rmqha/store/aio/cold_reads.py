@@ -59,13 +59,30 @@ class NotInMemory(Exception):
 
 
 class ColdReads:
-    """Reads of one commit log."""
+    """Reads of one commit log.
 
-    def __init__(self, log: CommitLog, mending: Mending) -> None:
+    Args:
+        unchecked_tail_bytes: see ``StoreSettings``.
+
+    Attributes:
+        from_disk_to: what lies before was read from the disk when the store was opened.
+    """
+
+    def __init__(self, log: CommitLog, mending: Mending, unchecked_tail_bytes: int) -> None:
         self._log = log
         self.mending = mending
         self._reads = asyncio.Semaphore(READS_MAX)
         self._is_watched = False
+        self._unchecked_tail_bytes = unchecked_tail_bytes
+        self.from_disk_to = 0
+
+    def is_own(self, offset: int) -> bool:
+        """Whether this process wrote what lies from a place on, and memory surely still has it.
+
+        It has never been on a disk that could change it, so nobody needs to check it again.
+        """
+        tail_from = self._log.max_offset - self._unchecked_tail_bytes
+        return offset >= self.from_disk_to and offset >= tail_from
 
     @property
     def far_to(self) -> int:

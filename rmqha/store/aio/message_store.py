@@ -94,7 +94,7 @@ class MessageStore:
         self._checkpoint = CheckpointFile(disk, settings, self.writes)
         self.commit_log = CommitLog(disk, clock, settings)
         self.mending = Mending(clock, log)
-        self.cold = ColdReads(self.commit_log, self.mending)
+        self.cold = ColdReads(self.commit_log, self.mending, settings.unchecked_tail_bytes)
         self.proving = Proving(self.commit_log, self.cold)
         self.queues = ConsumeQueues(disk, settings, on_skipped=self._skipped)
         self.flusher = Flusher(
@@ -140,7 +140,7 @@ class MessageStore:
         self.commit_log.last_timestamp = max(found.last_timestamp, known.physic_msg_timestamp)
         await self.commit_log.sync(max(0, self.commit_log.min_offset), end)
         self.flusher.flushed_offset = self._checkpoint.durable_end = end
-        self.proving.from_disk_to = end
+        self.cold.from_disk_to = end
         self.dispatcher.last_timestamp = known.logics_msg_timestamp
         self.dispatcher.restart_at(min(found.dispatched, end))
         await self.queues.rebuild_in_turns(self.commit_log, self.dispatcher.offset)
@@ -455,6 +455,7 @@ class MessageStore:
         self._cuts += 1
         self.mending.cut(offset)
         self.proving.cut(offset)
+        self.cold.from_disk_to = min(self.cold.from_disk_to, offset)
         self._confirm = min(self._confirm, offset)
         self.flusher.flushed_offset = min(self.flusher.flushed_offset, offset)
         start = await log.record_start(offset, self.dispatcher.offset)

@@ -15,26 +15,20 @@ STREAMS_MAX = 16
 
 
 class Proving:
-    """Of one log.
-
-    Attributes:
-        from_disk_to: what lies before was read from the disk when the store was opened.
-    """
+    """Of one log."""
 
     def __init__(self, log: CommitLog, cold: ColdReads) -> None:
         self._log = log
         self._cold = cold
         self._streams: list[tuple[int, int]] = []
-        self.from_disk_to = 0
 
     def cut(self, offset: int) -> None:
         """The log ends at ``offset`` now."""
-        self.from_disk_to = min(self.from_disk_to, offset)
         self._streams = [one for one in self._streams if one[1] <= offset]
 
     def is_proven(self, offset: int, length: int) -> bool:
         """Whether a range may go to a slave at once; it is in memory."""
-        if offset >= max(self.from_disk_to, self._cold.far_to):
+        if self._cold.is_own(offset):
             return True
         start = self._start(offset)
         return start is not None and self._damaged(start, offset, offset + length) is None
