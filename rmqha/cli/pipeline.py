@@ -61,6 +61,10 @@ for command in (
 @click.option("-o", "--out", required=True, help="The lake's directory.")
 @click.option("-t", "--topic", "topics", multiple=True, help="Only this topic; several times.")
 @click.option("--bodies/--no-bodies", default=True, show_default=True)
+@click.option(
+    "--up-to", default=None, metavar="end|confirmed|OFFSET",
+    help="Where logs end; of a running store by default what its set has confirmed.",
+)  # fmt: skip
 @click.option("--strict", is_flag=True, help="Exit with 1 when a damaged range was found.")
 @click.option("--master", default=None, help="Spark master; local[*] unless submitted.")
 def export_command(
@@ -68,6 +72,7 @@ def export_command(
     out: str,
     topics: tuple[str, ...],
     *,
+    up_to: str | None,
     bodies: bool,
     strict: bool,
     master: str | None,
@@ -85,7 +90,7 @@ def export_command(
         opened = export.checked(stores)
         spark = session("rmqha export", master=master)
         with shown(spark, "export", log_bytes(store for store, _ in opened)):
-            done = export.run(spark, stores, out, topics=topics, bodies=bodies)
+            done = export.run(spark, stores, out, topics=topics, bodies=bodies, up_to=up_to)
     except RmqhaError as error:
         print(f"pipeline: {error}", file=sys.stderr)
         sys.exit(EXIT_USAGE)

@@ -19,6 +19,7 @@ from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.commitlog.pruning import plan_wanted
 from rmqha.pipeline.commitlog.splits import Part
 from rmqha.pipeline.commitlog.store_folder import StoreFolder, open_replica, split_stores
+from rmqha.pipeline.commitlog.up_to import UpTo
 
 Path = str | os.PathLike[str]
 Moment = datetime | int
@@ -34,13 +35,15 @@ class CommitLog:
     Args:
         stores: (name or empty, directory) of each.
         wanted: which rows and columns.
+        up_to: where each ends, looked at when it is read.
 
     Attributes:
         schema: of the columns that are given when none are named.
     """
 
-    def __init__(self, stores: list[tuple[str, str]], wanted: Wanted) -> None:
+    def __init__(self, stores: list[tuple[str, str]], wanted: Wanted, up_to: UpTo) -> None:
         self._stores = stores
+        self._up_to = up_to
         self._wanted = wanted
         self.schema = _schema(wanted)
 
@@ -65,7 +68,11 @@ class CommitLog:
             StoreDamaged: from the stream, in the mode ``FAILFAST``.
         """
         wanted = _narrowed(self._wanted, columns, topic, since, until)
-        parts = [part for store in self._open() for part in plan_wanted(store, wanted)]
+        parts = [
+            part
+            for store in self._open()
+            for part in plan_wanted(store, wanted, end=self._up_to.limit(store))
+        ]
         return pa.RecordBatchReader.from_batches(_schema(wanted), _batches(parts, wanted))
 
     def to_table(
@@ -95,6 +102,7 @@ def read(
     since: Moment | None = None,
     until: Moment | None = None,
     mode: str = "PERMISSIVE",
+    up_to: str | int | None = None,
 ) -> CommitLog:
     """Commit logs of stores, running or not, of Java or Python brokers.
 
@@ -107,6 +115,8 @@ def read(
             without a zone in UTC. Files of other times are not gone through.
         mode: ``PERMISSIVE`` gives damage as rows with ``_corrupt``, ``DROPMALFORMED`` leaves it
             out, ``FAILFAST`` ends at it.
+        up_to: ``end``, ``confirmed``, or a physical offset. By default what the set has confirmed,
+            of a running store whose checkpoint tells it, and all of any other.
 
     Raises:
         ConfigInvalid: no store is there, or an argument is wrong.
@@ -117,9 +127,10 @@ def read(
     start = Wanted(_WITHOUT_BODY, mode=Mode[mode.upper()])
     wanted = _narrowed(start, columns, topic, since, until)
     stores = _stores(path)
+    limit = UpTo.parse(None if up_to is None else str(up_to))
     for name, root in stores:
-        open_replica(root, name)
-    return CommitLog(stores, wanted)
+        limit.limit(open_replica(root, name))
+    return CommitLog(stores, wanted, limit)
 
 
 def _stores(path: Path | Mapping[str, Path]) -> list[tuple[str, str]]:

@@ -7,11 +7,12 @@ A broker's clock may be set back meanwhile, so ``CLOCK_MS`` on either side are g
 
 from __future__ import annotations
 
+from rmqha.ha.epochs import OFFSET_MAX
 from rmqha.pipeline.commitlog.batches import INT64_MAX, INT64_MIN, Bounds, Wanted
 from rmqha.pipeline.commitlog.columns import Columns
 from rmqha.pipeline.commitlog.header_walk import walk_headers
 from rmqha.pipeline.commitlog.pages import mapped
-from rmqha.pipeline.commitlog.splits import PART_BYTES, Part, plan
+from rmqha.pipeline.commitlog.splits import PART_BYTES, Part, plan_range
 from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder
 
 FIRST_BYTES = 8 << 20
@@ -20,8 +21,13 @@ CLOCK_MS = 10 * 60 * 1000
 """By how much a clock may be set, inside of one file, without that a record is missed."""
 
 
-def plan_wanted(replica: StoreFolder, wanted: Wanted, part_bytes: int = PART_BYTES) -> list[Part]:
+def plan_wanted(
+    replica: StoreFolder, wanted: Wanted, part_bytes: int = PART_BYTES, end: int = OFFSET_MAX
+) -> list[Part]:
     """``plan`` without the parts that hold nothing wanted; their damage goes with them.
+
+    Args:
+        end: of records that begin there or behind nothing is read.
 
     Raises:
         OSError: times are asked for, and a file cannot be read.
@@ -29,7 +35,7 @@ def plan_wanted(replica: StoreFolder, wanted: Wanted, part_bytes: int = PART_BYT
     low, high = wanted.physical_offset.low, wanted.physical_offset.high
     parts = [
         part
-        for part in plan(replica, part_bytes)
+        for part in plan_range(replica, (0, end), part_bytes)
         if part.file.base + part.stop + part.missing > low and part.file.base + part.start <= high
     ]
     if wanted.store_timestamp == Bounds():

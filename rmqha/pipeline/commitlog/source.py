@@ -7,6 +7,8 @@ that are made at all, which is where the speed is. The options ``topic``, ``queu
 ``queueOffset``, ``physicalOffset`` and ``storeTimestamp`` leave records out at the source; with
 ``topic`` the consume queues say where they are, unless ``useConsumeQueues=false``.
 
+Of a running store what its set has confirmed is read (``upTo``: ``end``, ``confirmed`` or an offset).
+
 Spark's own filters are not pushed down unless ``pushFilters=true``: Spark 4.3 keeps what one query
 pushed with the loaded DataFrame, so that the next query over it silently misses rows.
 """
@@ -48,12 +50,13 @@ from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.commitlog.pruning import plan_wanted
 from rmqha.pipeline.commitlog.splits import PART_BYTES, Part
 from rmqha.pipeline.commitlog.store_folder import open_replica, split_stores
+from rmqha.pipeline.commitlog.up_to import UpTo
 from rmqha.pipeline.spark.worker import freeze_modules
 
 NAME = "rocketmq-commitlog"
 OPTIONS = (
     "path", "includeBody", "partBytes", "useConsumeQueues", "pushFilters", "topic", "queueId",
-    "queueOffset", "physicalOffset", "storeTimestamp", "mode",
+    "queueOffset", "physicalOffset", "storeTimestamp", "mode", "upTo",
 )  # fmt: skip
 PART_BYTES_MIN = 1 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -113,17 +116,21 @@ class CommitLogReader(DataSourceReader):
         self._paths = _paths(options)
         self._part_bytes = _part_bytes(options)
         self._wanted = _wanted(options, columns)
+        self._up_to = UpTo.parse(options.get("upTo"))
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The parts of every store, in the order of the paths.
+        """The parts of every store, in the order of the paths, up to an end that is the same for all
+        tasks and their retries.
 
         Raises:
-            ConfigInvalid: a path is no store.
+            ConfigInvalid: a path is no store, or does not know what is confirmed.
             StoreCorrupted: an identity or epoch file is damaged.
         """
         parts = []
         for name, root in self._paths:
-            parts += plan_wanted(open_replica(root, name), self._wanted, self._part_bytes)
+            store = open_replica(root, name)
+            end = self._up_to.limit(store)
+            parts += plan_wanted(store, self._wanted, self._part_bytes, end)
         return [PartOfLog(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -34,6 +34,7 @@ COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 EPOCH_FILE = "epochFileCheckpoint"
 CHECKPOINT = "checkpoint"
+ABORT = "abort"
 NAME_DIGITS = 20
 """A file's name is the offset of its first byte, in so many digits."""
 
@@ -117,6 +118,11 @@ def confirm_offset(root: str) -> int | None:
     data = _read(below(root, CHECKPOINT))
     found = -1 if data is None else checkpoint.read(data).confirm_offset
     return found if found > 0 else None
+
+
+def is_running(root: str) -> bool:
+    """Whether a broker has the store open, or has left it without closing it."""
+    return _read(below(root, ABORT)) is not None
 
 
 def _entries(root: str) -> list[Entry]:

@@ -19,6 +19,7 @@ from rmqha.pipeline.commitlog.store_folder import (
     read_identity,
     split_store,
 )
+from rmqha.pipeline.commitlog.up_to import UpTo
 from rmqha.pipeline.jobs import charts
 from rmqha.pipeline.jobs.report_page import REPORT, chart, page, sentence, table
 from rmqha.pipeline.lake.files import cell_bytes_of, open_lake
@@ -81,6 +82,7 @@ def run(
     topics: Sequence[str] = (),
     bodies: bool = True,
     cell_bytes: int = CELL_BYTES,
+    up_to: str | None = None,
 ) -> Exported:
     """Read stores, write the lake, set by set.
 
@@ -90,18 +92,19 @@ def run(
         topics: only these; all when empty.
         bodies: whether the rows that are written have their bodies.
         cell_bytes: of a lake that is new; others remember it.
+        up_to: as ``UpTo.parse``.
 
     Raises:
-        ConfigInvalid, StoreCorrupted: as ``checked``; or the lake has another log under a set's name.
+        ConfigInvalid, StoreCorrupted: as ``checked`` and ``UpTo``; or the lake has another log under a set's name.
         LakeBusy: another export of one of the sets is under way.
     """
-    opened = checked(stores)
+    opened, limit = checked(stores), UpTo.parse(up_to)
     files = open_lake(spark, out)
     cells = cell_bytes_of(files, cell_bytes)
     done = []
     for store, (replica, name) in zip(stores, opened, strict=True):
         with files.alone(name.label):
-            exporter = Exporter(spark, files, replica, name, cell_bytes=cells)
+            exporter = Exporter(spark, files, replica, name, cell_bytes=cells, up_to=limit)
             done.append(exporter.run(store, topics, bodies=bodies))
     return Exported(tuple(done))
 

@@ -119,7 +119,7 @@ def stage_by_spark(
     """
     if not work.cells:
         return staged([], folder)
-    chosen = {"physicalOffset": f"-{work.end - 1}"}
+    chosen = {"physicalOffset": f"-{work.end - 1}", "upTo": str(work.end)}
     hurt = lake_rows.damage(_log(spark, chosen).schema(DAMAGED).load(store))
     damage = [tuple(row) for row in hurt.where(f"physicalOffset < {work.end}").collect()]
     if work.topics is not None:

@@ -17,6 +17,7 @@ from msgspec import Struct
 from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline.commitlog.compare import log_end
 from rmqha.pipeline.commitlog.store_folder import StoreFolder
+from rmqha.pipeline.commitlog.up_to import ALL, UpTo
 from rmqha.pipeline.lake import rows as lake_rows
 from rmqha.pipeline.lake.cells import CellWork
 from rmqha.pipeline.lake.files import WORK, LakeFiles
@@ -121,6 +122,7 @@ class Exporter:
         replica: the store.
         name: its broker set.
         cell_bytes: of the lake.
+        up_to: where the log ends.
     """
 
     def __init__(
@@ -131,13 +133,15 @@ class Exporter:
         name: SetName,
         *,
         cell_bytes: int,
+        up_to: UpTo = ALL,
     ) -> None:
         self._spark = spark
         self._files = files
         self._replica = replica
         self._name = name
         self._cell_bytes = cell_bytes
-        self._end = log_end(replica)
+        # Looked at once: whatever is written meanwhile belongs to the next run.
+        self._end = min(log_end(replica), up_to.limit(replica))
         self._work = f"{WORK}/{name.label}@{uuid.uuid4().hex}"
 
     def run(self, store: str, topics: Sequence[str], *, bodies: bool) -> SetExported:
