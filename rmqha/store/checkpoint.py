@@ -15,6 +15,9 @@ import zlib
 
 from msgspec import Struct
 
+ABORT = "abort"
+"""The file beside it that is there while a broker has the store open; also Java's."""
+
 SIZE = 4096
 MARK = b"RHA1"
 SLACK_MS = 3_000

@@ -34,7 +34,6 @@ COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 EPOCH_FILE = "epochFileCheckpoint"
 CHECKPOINT = "checkpoint"
-ABORT = "abort"
 NAME_DIGITS = 20
 """A file's name is the offset of its first byte, in so many digits."""
 
@@ -122,7 +121,7 @@ def confirm_offset(root: str) -> int | None:
 
 def is_running(root: str) -> bool:
     """Whether a broker has the store open, or has left it without closing it."""
-    return _read(below(root, ABORT)) is not None
+    return _read(below(root, checkpoint.ABORT)) is not None
 
 
 def _entries(root: str) -> list[Entry]:

@@ -31,12 +31,11 @@ from rmqha.store.aio.proving import Proving
 from rmqha.store.aio.pulling import Pulling
 from rmqha.store.aio.reader import Reader
 from rmqha.store.aio.writes import Writes
+from rmqha.store.checkpoint import ABORT
 from rmqha.store.consume_queue import topic_key
 from rmqha.store.metadata_records import METADATA_TOPIC
 from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Head, Message
 from rmqha.store.settings import StoreSettings
-
-ABORT = "abort"
 
 
 class MessageStore:
