@@ -57,6 +57,7 @@ RULES: dict[Rule, Severity] = {
     brokers.address_of_another_broker: _ERROR,
     brokers.write_lease_lost: _ERROR,
     brokers.disk_stuck: _ERROR,
+    brokers.records_damaged: _ERROR,
     brokers.controller_mode_mixed: _ERROR,
     brokers.set_unknown_to_controllers: _ERROR,
     brokers.clock_skew: _WARNING,

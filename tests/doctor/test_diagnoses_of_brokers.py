@@ -104,6 +104,16 @@ def test_6468_when_a_write_is_stuck_then_for_how_long_is_told() -> None:
     assert "31000 ms" in only(broker(1, runtime=stuck), "disk-stuck").found.what
 
 
+def test_messages_when_they_are_damaged_or_differ_then_how_many_is_told() -> None:
+    """Bits that flipped are seen by nobody else until a consumer meets them."""
+    damaged = {"commitLogMaxOffset": str(END), "recordsDamaged": "3", "recordsDiffering": "0"}
+    assert "3 messages" in only(broker(2, runtime=damaged), "records-damaged").found.what
+    differing = {"commitLogMaxOffset": str(END), "recordsDamaged": "0", "recordsDiffering": "2"}
+    assert "not the same" in only(broker(2, runtime=differing), "records-damaged").found.what
+    assert codes(broker(2, runtime={**damaged, "recordsDamaged": "0"})) == []
+    assert codes(broker(2, runtime={**damaged, "recordsDamaged": "many"})) == []
+
+
 def test_7017_when_the_lease_is_lost_then_writes_are_refused() -> None:
     lost = {"commitLogMaxOffset": str(END), "writeLeaseHeld": "false"}
     assert only(broker(1, runtime=lost), "write-lease-lost").found.subject == f"{NAME} {MASTER}"

@@ -185,6 +185,36 @@ def disk_stuck(facts: Facts) -> Iterator[Found]:
             )
 
 
+def records_damaged(facts: Facts) -> Iterator[Found]:
+    """A broker's log has messages that are not what was written, and nobody has a whole copy."""
+    for one in facts.brokers:
+        damaged, differing = (
+            int(text) if (text := one.runtime.get(key, "0")).isdigit() else 0
+            for key in ("recordsDamaged", "recordsDiffering")
+        )
+        if damaged:
+            yield Found(
+                f"{one.listed_as} {one.address}",
+                f"{damaged} messages in its commit log are damaged and could not be mended",
+                "Bits have flipped on its disk or in its memory, and no other replica that answers"
+                " has a whole copy. Pulls of their queues are refused there; record_damaged in its"
+                " log names their offsets.",
+                "Bring the other replicas of the set back, so that they can be asked. If none has a"
+                " copy: mqadmin resetOffsetByTime leads a group past them. Then replace the disk"
+                " and empty this replica's store, so that it copies the log.",
+            )
+        if differing:
+            yield Found(
+                f"{one.listed_as} {one.address}",
+                f"{differing} messages are whole on two replicas and not the same",
+                "A bit has flipped where no checksum looks, and no majority tells on which of them;"
+                " record_differs in its log names their offsets.",
+                "Compare them (mqadmin queryMsgByOffset on both), and empty the store of the replica"
+                " that is wrong, so that it copies the log. enabledAppendPropCRC=true lets a"
+                " checksum look everywhere.",
+            )
+
+
 def write_lease_lost(facts: Facts) -> Iterator[Found]:
     """A master refuses writes because no controller has confirmed it lately."""
     for one in facts.brokers:
