@@ -26,6 +26,7 @@ from rmqha.pipeline.commitlog.compare import (
 )
 from rmqha.pipeline.commitlog.store_folder import StoreFolder, open_store
 from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
+from rmqha.pipeline.spark.session import is_connect
 from rmqha.pipeline.spark.worker import freeze_modules
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ RECORDS = (
 )
 SEED_BYTES = 16
 TASKS_PER_CORE = 4
+CORES_UNKNOWN = 8
 
 
 class Hashed(NamedTuple):
@@ -117,7 +119,9 @@ def run(
     if not plan.ranges:
         return Audit(plan, 0, (), ())
     count = len(plan.ranges)
-    tasks = min(count, TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+    # A client of Spark Connect is not told how many cores there are.
+    cores = CORES_UNKNOWN if is_connect(spark) else spark.sparkContext.defaultParallelism
+    tasks = min(count, TASKS_PER_CORE * cores)
     numbers = spark.range(0, count, 1, tasks)
     hashed = hashes(numbers, plan.ranges, secrets.token_bytes(SEED_BYTES)).collect()
     compared, bad = different(Hashed(*row) for row in hashed)

@@ -15,6 +15,7 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.pipeline.commitlog.elsewhere import has_scheme
 from rmqha.pipeline.lake.layout import (
     EARLIER_CELL_BYTES,
     Found,
@@ -22,6 +23,7 @@ from rmqha.pipeline.lake.layout import (
     place_of,
     topic_of,
 )
+from rmqha.pipeline.spark.session import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,7 +96,18 @@ def cell_bytes_of(files: LakeFiles, of_new: int) -> int:
 
 
 def open_lake(spark: SparkSession, out: str) -> LakeFiles:
-    """The files of a lake, by the file system that Spark would use for its path."""
+    """The files of a lake, by the file system that Spark would use for its path.
+
+    Raises:
+        ConfigInvalid: Spark Connect shows no file systems, and the path is none of this machine.
+    """
+    if is_connect(spark):
+        if has_scheme(out) and not out.startswith("file:"):
+            raise ConfigInvalid(
+                f"{out}: by Spark Connect a lake is written below a directory that this machine and "
+                "the workers share; other places need a session of bin/pipeline or spark-submit"
+            )
+        return LocalFiles(out.removeprefix("file://").removeprefix("file:"))
     known: Any = spark
     # Spark has no public way to the file systems that it uses.
     jvm = known._jvm  # noqa: SLF001

@@ -74,6 +74,11 @@ def session(
     return spark
 
 
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session is one of Spark Connect: a client alone, whose Java is elsewhere."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
 def register(spark: SparkSession) -> None:
     """Make the sources known to a session that was made elsewhere."""
     from rmqha.pipeline.commitlog.source import CommitLogSource
