@@ -21,9 +21,8 @@ RATE = 1 << 20
 
 
 def _cluster(replicas: int, **keys: object) -> ReplicaCluster:
-    one = ReplicaCluster(
-        seed=44, replicas=replicas, slaveReadEnable="true", uncheckedTailBytes=0, **keys
-    )
+    settings = {"slaveReadEnable": "true", "uncheckedTailBytes": 0, **keys}
+    one = ReplicaCluster(seed=44, replicas=replicas, **settings)
     one.boot_all()
     one.until(one.in_sync, "a whole set")
     one.send_many(12)
@@ -133,6 +132,17 @@ def test_pull_when_a_body_bit_has_flipped_then_it_waits_for_a_whole_copy(
     assert master.store.mending.mended == 1
     assert not master.store.mending.damaged
     assert logs_equal(cluster)
+
+
+def test_pull_at_the_end_of_the_log_when_damage_is_known_then_it_is_checked_too() -> None:
+    """What a broker wrote itself a moment ago is shown unchecked, until its memory proves untrue."""
+    one = _cluster(1, uncheckedTailBytes=64 << 20)
+    master = master_of(one)
+    flip(master, place(master) + BODY_AT)
+    assert pull(one, master, 1).code == 0
+    assert ask_view(one, master).code == 1
+    assert pull(one, master, 1).code == 1
+    one.close()
 
 
 def test_pull_when_a_slave_is_read_then_it_is_mended_as_well(cluster: ReplicaCluster) -> None:

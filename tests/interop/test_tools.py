@@ -1,8 +1,8 @@
 """What rocketmq-exporter and rocketmq-dashboard ask in one pass, of a Java broker and of ours.
 
-Neither tool can be had as a jar from a package registry. Both are made on RocketMQ's admin client, so
-that client is asked here what they ask, call by call: the exporter's calls after its public source,
-the dashboard's after what its pages show. All outcomes must be alike.
+Maven has no jar of either tool. Both are made on RocketMQ's admin client, so that client is asked here
+what they ask, call by call: the exporter's calls after its public source, the dashboard's after what
+its pages show. All outcomes must be alike.
 """
 
 from __future__ import annotations

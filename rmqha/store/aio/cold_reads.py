@@ -77,9 +77,10 @@ class ColdReads:
         self.from_disk_to = 0
 
     def is_own(self, offset: int) -> bool:
-        """Whether this process wrote what lies from a place on, and memory surely still has it.
+        """Whether this process wrote what lies from a place on, so recently that memory has it still.
 
-        It has never been on a disk that could change it, so nobody needs to check it again.
+        Then nobody has read it from a disk that could have changed it. A machine short of memory may
+        have dropped such pages all the same; until the scrub comes by, those go unchecked.
         """
         tail_from = self._log.max_offset - self._unchecked_tail_bytes
         return offset >= self.from_disk_to and offset >= tail_from

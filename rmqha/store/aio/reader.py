@@ -156,21 +156,19 @@ class Reader:
         Raises:
             NotInMemory: it is not there, or was not tried to mend, for who looks by ``ColdReads``.
         """
-        found = self._record(offset)
-        if found is None:
-            return None
-        _, whole = self._log.check(offset, check_crc=True)
-        if whole.size < 0:
-            self._cold.need_whole(whole)
-            return None
-        return decode(*found)
+        found = self._record(offset, check_crc=True)
+        if found is not None:
+            return decode(*found)
+        if self._record(offset) is not None:
+            self._cold.need_whole(self._log.check(offset, check_crc=True)[1])
+        return None
 
-    def _record(self, offset: int) -> tuple[memoryview, Head] | None:
-        """Where a record is, its CRC unchecked."""
+    def _record(self, offset: int, *, check_crc: bool = False) -> tuple[memoryview, Head] | None:
+        """Where a record is."""
         if offset < 0 or offset >= self._limit() or self._log.min_offset > offset:
             return None
         self._cold.need_record(offset)
-        buffer, head = self._log.check(offset)
+        buffer, head = self._log.check(offset, check_crc=check_crc)
         if head.size <= 0 or offset + head.size > self._limit():
             return None
         return buffer, head
