@@ -56,6 +56,7 @@ class LiveBroker(Struct, eq=False):
         priority: ``electionPriority``, smaller is preferred.
         stalled_ms: for how long its disk has not answered, as it said last.
         learner: it said that it shall never be master.
+        leased: it said that it acknowledges nothing alone for longer than it was promised.
         revived: its last sign of life brought it (back) to life.
         expired: its death was already reported.
         closed: its last connection was closed while it counted as alive: it ended, or knows it.
@@ -77,6 +78,7 @@ class LiveBroker(Struct, eq=False):
     priority: int = DEFAULT_PRIORITY
     stalled_ms: int = 0
     learner: bool = False
+    leased: bool = False
     revived: bool = False
     expired: bool = True
     closed: bool = False
@@ -169,6 +171,7 @@ class Liveness:
         broker.priority = beat.election_priority
         broker.stalled_ms = beat.stalled_ms
         broker.learner = beat.async_learner
+        broker.leased = beat.write_lease
         # A heartbeat still buffered in an older connection must not pull the entry back to it.
         if rebinds:
             self._bind(broker, connection)

@@ -146,7 +146,9 @@ class ControllerMachine:
         self.liveness.close_grace_ms = min(max(settings.close_grace_ms, 0), CLOSE_GRACE_MS_MAX)
         self.liveness.brokers_max = settings.live_brokers_max
         self.liveness.timeout_ms_max = settings.heartbeat_timeout_ms_max
-        self.probing.configure(settings.active_probe_timeout_ms)
+        self.probing.configure(
+            settings.active_probe_timeout_ms, only_leased=settings.active_probe_only_leased
+        )
         self.digests.configure(settings.digest_every, self._applied_index)
 
     def step(  # noqa: C901 - one case an event
@@ -218,11 +220,7 @@ class ControllerMachine:
         """What somebody hears who sends 904 as a request: for how long this node will wait."""
         if beat.broker_id < 1:
             return heartbeat_answer(beat)
-        probing = self.probing
-        if not probing.withheld:
-            return probing.promise
-        identity = (beat.cluster_name, beat.broker_name, BrokerId(beat.broker_id))
-        return probing.answer(now_ms, identity)
+        return self.probing.answer(now_ms, beat)
 
     def read(
         self,

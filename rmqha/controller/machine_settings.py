@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rmqha.controller.metadata.messages import MachineSettings
-from rmqha.controller.settings import ControllerConfig
+from rmqha.controller.settings import PROBE_ALL, ControllerConfig
 
 
 def machine_settings(config: ControllerConfig) -> MachineSettings:
@@ -24,5 +24,6 @@ def machine_settings(config: ControllerConfig) -> MachineSettings:
         elections_per_set=config.integer("electionHistoryPerSet"),
         elections_in_all=config.integer("electionHistoryMax"),
         active_probe_timeout_ms=config.integer("activeProbeTimeoutMillis"),
+        active_probe_only_leased=config.values["activeProbeMasters"] != PROBE_ALL,
         digest_every=config.integer("raftDigestEveryEntries"),
     )

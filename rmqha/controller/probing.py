@@ -3,6 +3,8 @@
 States of a set's watch: quiet (the master is heard) -> probing (it missed a heartbeat and was
 asked) -> asking (it did not answer; the peers are asked) -> given up, or quiet again. Rules:
 - Whatever is heard of the master, by this node or a peer, ends it.
+- Only who said that it holds a write lease is probed, unless the settings say otherwise: any other
+  master goes on acknowledging when it was given up, and an older one of ours believes in its timeout.
 - Nobody is probed for whom nobody could follow: another member of the SyncStateSet must be heard.
 - An answered heartbeat promises the master to wait ``promise_ms`` (ADR 0016). It is given up only
   when a majority of the controllers say that no promise of theirs is left, and none that answers
@@ -20,6 +22,7 @@ from enum import Enum
 
 from msgspec import Struct
 
+from rmqha.base.ids import BrokerId
 from rmqha.base.machine import Note
 from rmqha.controller.liveness import LiveBroker, Liveness
 from rmqha.controller.metadata.answers import HEARTBEAT_OK, broker_facts
@@ -34,6 +37,7 @@ from rmqha.controller.metadata.probe_messages import (
 from rmqha.controller.metadata.registrations import Identity
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
 from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.heartbeat import Heartbeat
 
 QUIET_MS = 600
 """So long a master may be silent before it is asked. Java's beats once a second, and so is asked once
@@ -41,6 +45,8 @@ between two beats: the fresher the last sign of life, the longer a pause may be 
 Ours beats more often where it is told of a promise, and is seldom asked."""
 ASK_MS = 200
 LATE_MS = 100
+UNASKED_MS = 5_000
+"""After so long a set whose master is not probed is looked at again: it may have another by then."""
 WITHHELD_MS = 1_000
 TURN_MAX = 200
 """Sets that are looked at in one turn of the loop."""
@@ -104,6 +110,7 @@ class Probing:
         self._liveness = liveness
         self.counts = ProbeCounts()
         self._timeout_ms = 0
+        self._only_leased = True
         self._leads = False
         self._watches: dict[str, _Watch] = {}
         self._asked: dict[int, _Watch] = {}
@@ -118,8 +125,9 @@ class Probing:
         """How long this node waits for a silent master at least; 0 for the broker's own timeout."""
         return QUIET_MS + self._timeout_ms if self._timeout_ms else 0
 
-    def configure(self, timeout_ms: int) -> None:
-        """Take ``activeProbeTimeoutMillis``; 0 for no probes."""
+    def configure(self, timeout_ms: int, *, only_leased: bool) -> None:
+        """Take ``activeProbeTimeoutMillis``, 0 for no probes, and ``activeProbeMasters``."""
+        self._only_leased = only_leased
         if timeout_ms == self._timeout_ms:
             return
         self._timeout_ms = timeout_ms
@@ -132,20 +140,24 @@ class Probing:
 
     # -- what this node promises -----------------------------------------------------------------
 
-    def answer(self, now_ms: int, identity: Identity) -> Decision:
+    def answer(self, now_ms: int, beat: Heartbeat) -> Decision:
         """What a broker hears upon a heartbeat: how long this node waits from now on."""
-        until_ms = self.withheld.get(identity)
-        if until_ms is None:
-            return self.promise
-        if now_ms < until_ms:
-            return _NO_PROMISE
-        del self.withheld[identity]
-        return self.promise
+        if self.withheld:
+            identity = (beat.cluster_name, beat.broker_name, BrokerId(beat.broker_id))
+            if now_ms < self.withheld.get(identity, 0):
+                return _NO_PROMISE
+            self.withheld.pop(identity, None)
+        return self.promise if beat.write_lease or not self._only_leased else HEARTBEAT_OK
+
+    def _is_probed(self, broker: LiveBroker) -> bool:
+        return broker.leased or not self._only_leased
 
     def report(self, now_ms: int, identity: Identity) -> PeerReport:
         """What a peer that leads is told of a broker; with nothing promised, nothing will be."""
         broker = self._liveness.info(*identity)
-        length_ms = self.promise_ms or (0 if broker is None else broker.timeout_ms)
+        length_ms = self.promise_ms
+        if broker is not None and not (length_ms and self._is_probed(broker)):
+            length_ms = broker.timeout_ms
         # What was promised before a restart is not known here.
         promised_ms = self.born_ms + (length_ms or QUIET_MS) - now_ms
         silent_ms = NEVER_HEARD
@@ -180,9 +192,14 @@ class Probing:
 
     def watch(self, now_ms: int, name: str) -> None:
         """A set has a master, maybe a new one."""
-        if self._leads and self._timeout_ms and name not in self._watches:
+        if not self._leads or not self._timeout_ms:
+            return
+        watch = self._watches.get(name)
+        if watch is None:
             watch = self._watches[name] = _Watch(name, 0)
-            self._wait(watch, now_ms + QUIET_MS)
+        elif watch.due_ms - now_ms <= QUIET_MS:
+            return
+        self._wait(watch, now_ms + QUIET_MS)
 
     def next_deadline_ms(self) -> int | None:
         """When ``due`` has something to look at."""
@@ -252,9 +269,12 @@ class Probing:
         identity = (broker_set.cluster_name, watch.name, broker_set.master_broker_id)
         if identity != watch.identity:
             watch.identity, watch.phase = identity, Phase.QUIET
+        known = self._liveness.info(*identity)
+        if known is not None and not self._is_probed(known):
+            self._begin_anew(now_ms - QUIET_MS + UNASKED_MS, watch)
+            return []
         broker = self._silent(now_ms, watch)
         if broker is None:
-            known = self._liveness.info(*identity)
             heard_ms = now_ms if known is None else known.heard_ms
             self._begin_anew(heard_ms if now_ms - heard_ms < QUIET_MS else now_ms, watch)
             return []

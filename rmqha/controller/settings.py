@@ -59,7 +59,8 @@ DEFAULTS: dict[str, str] = {
     "notifyBrokerRoleChanged": "true",
     "scanInactiveMasterInterval": "5000",
     # our own
-    "activeProbeTimeoutMillis": "0",
+    "activeProbeMasters": "leased",
+    "activeProbeTimeoutMillis": "700",
     "adoptUnknownBrokers": "false",
     "brokerCloseGraceMs": "5",
     "coldStartGraceMs": "10000",
@@ -111,6 +112,8 @@ ALIASES = {"processReadEvent": "isProcessReadEvent"}
 GRACE_MS_MAX = 100
 HEARTBEAT_TIMEOUT_MS_LEAST = 1_000
 PROBE_TIMEOUT_MS_MAX = 60_000
+PROBE_LEASED, PROBE_ALL = "leased", "all"
+"""Which masters are asked when they are silent: those that hold a write lease, or Java's as well."""
 SNAPSHOT_SPREAD = 4
 """A node's snapshots come up to a quarter of the set number of entries later than the others'."""
 _PEERS_FORM = "; the form is n0-10.0.0.1:9878;n1-10.0.0.2:9878"
@@ -256,6 +259,11 @@ def _check_numbers(config: ControllerConfig) -> None:
 def _check_words(config: ControllerConfig) -> None:
     if config.values["logLevel"] not in ("debug", "info", "warning", "error"):
         raise ConfigInvalid(f"logLevel={config.values['logLevel']} is not a level")
+    if (masters := config.values["activeProbeMasters"]) not in (PROBE_LEASED, PROBE_ALL):
+        raise ConfigInvalid(
+            f"activeProbeMasters={masters} must be {PROBE_LEASED} (those with a write lease) "
+            f"or {PROBE_ALL}"
+        )
     if 0 < len(config.values["raftSecret"]) < SECRET_LENGTH_MIN:
         raise ConfigInvalid(f"raftSecret must have {SECRET_LENGTH_MIN} characters or more")
     if config.auth.authentication and len(config.peers) > 1 and not config.values["raftSecret"]:

@@ -41,6 +41,7 @@ class Heartbeat(Struct, rename="camel", gc=False):
         stalled_ms: for how long it has stood still, or waited for its disk; only brokers of this
             kind say it.
         async_learner: it copies the log and shall never be master; as above.
+        write_lease: as master it acknowledges nothing alone for longer than it was promised; as above.
         broker_addr: its address, where it names no id: brokers of 5.0.0 and 5.1.0 do not.
     """
 
@@ -54,6 +55,7 @@ class Heartbeat(Struct, rename="camel", gc=False):
     election_priority: _Int32 = PRIORITY_LAST
     stalled_ms: _Int64 = 0
     async_learner: bool = False
+    write_lease: bool = False
     broker_addr: str = field(default="", name="-")
 
     @classmethod
@@ -72,6 +74,7 @@ class Heartbeat(Struct, rename="camel", gc=False):
             int_field(fields, "electionPriority", PRIORITY_LAST),
             long_field(fields, "stalledMs", 0),
             bool_field(fields, "asyncLearner"),
+            bool_field(fields, "writeLease"),
             fields.get("brokerAddr", "") if broker_id < 1 else "",
         )
 

@@ -19,7 +19,8 @@ from rmqha.sim.replica_swarm import LeaseSwarm
 from rmqha.sim.story import Outcome, Story, plain, tell
 
 PROBE_MS = 700
-PROBED = {"activeProbeTimeoutMillis": str(PROBE_MS)}
+ALL_PROBED = {"activeProbeTimeoutMillis": str(PROBE_MS), "activeProbeMasters": "all"}
+"""The scripted brokers are Java's: they say nothing of a write lease."""
 SLOW_PHASE_MS = 40_000.0
 JAVA_BEAT_MS = 1_000
 SETTLING_MS = 5_000.0
@@ -148,7 +149,7 @@ def run_slow_seed(seed: int) -> Outcome:
         heartbeat_timeout_ms=10_000, poll_ms=5_000, heartbeat_ms=rng.choice((JAVA_BEAT_MS, 2 * JAVA_BEAT_MS)),
     )  # fmt: skip
     cluster = SimCluster(seed, options)
-    cluster.controller_keys = PROBED
+    cluster.controller_keys = ALL_PROBED
     return tell(seed, SlowSwarm(cluster, rng), lambda: (len(cluster.elections), 0))
 
 
@@ -161,5 +162,5 @@ def run_stopped_seed(seed: int) -> Outcome:
     rng = random.Random(f"stopped {seed}")
     kind = ReplicaOptions(replicas=rng.choice((2, 3)), all_ack=False, lease=True)
     cluster = StoppedCluster(seed, kind)
-    cluster.controller_keys = PROBED
+    cluster.controller_keys = {"activeProbeTimeoutMillis": str(PROBE_MS)}
     return tell(seed, StoppedSwarm(cluster, rng), lambda: (cluster.reigns, len(cluster.acked)))

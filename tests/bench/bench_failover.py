@@ -130,7 +130,9 @@ def _run_cluster(
     folder = Path(tempfile.mkdtemp(prefix=f"rmqha-bench-{kind}-", dir=options.folder))
     outcomes = {fault: Outcome() for fault in faults}
     # Java's controllers pass over keys that they do not know.
-    settings = {"activeProbeTimeoutMillis": options.probe} if options.probe else {}
+    settings = {}
+    if options.probe is not None:
+        settings = {"activeProbeTimeoutMillis": options.probe, "activeProbeMasters": "all"}
     python = options.brokers == "py"
     cluster = Cluster(
         folder, kind, brokers=0 if python else 3,
@@ -238,7 +240,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=5, help="of each fault, mode and kind")
     parser.add_argument("--mode", default="", help=f"one of {', '.join(MODES)} (or its start)")
     parser.add_argument("--fault", default="", help=f"one of {', '.join(FAULTS)} (or its start)")
-    parser.add_argument("--probe", type=int, default=0, help="activeProbeTimeoutMillis of ours")
+    parser.add_argument(
+        "--probe", type=int, help="activeProbeTimeoutMillis of ours, for Java brokers too"
+    )
     parser.add_argument(
         "--send-timeout-s", type=float, default=SEND_TIMEOUT_S,
         help="for how long the producer waits for a stopped master's answer",

@@ -15,12 +15,19 @@ TIMEOUT_MS, LEASE_MS, STALL_MS = 10_000, 8_000, 2_000
 """Java's timeout of heartbeats, and what follows from it."""
 
 
-def started(seed: int, all_ack: bool = True, **keys: object) -> ReplicaCluster:
+UNPROBED = {"activeProbeTimeoutMillis": "0"}
+"""Controllers that wait for the timeout: here the watcher is to be seen, not they."""
+
+
+def started(
+    seed: int, all_ack: bool = True, controllers: dict[str, str] = UNPROBED, **keys: object
+) -> ReplicaCluster:
     """Three replicas in sync, whose master has its lease."""
     cluster = ReplicaCluster(
         seed, watched=True, allAckInSyncStateSet=str(all_ack).lower(),
         controllerHeartBeatTimeoutMills=TIMEOUT_MS, brokerHeartbeatInterval=1_000, **keys,
     )  # fmt: skip
+    cluster.controller_keys = controllers
     cluster.boot_all()
     cluster.until(cluster.in_sync, "SyncStateSet of three")
     cluster.until(lambda: held(master_of(cluster)), "write lease")
@@ -81,6 +88,22 @@ def test_master_when_its_disk_hangs_then_another_reigns_before_the_lease_ends(
     cluster.until(cluster.in_sync, "SyncStateSet of three again")
     assert cluster.missing_on(new) == []
     assert cluster.counts["broker_stalled"] == cluster.counts["mastership_handed_over"] == 1
+
+
+def test_master_when_it_hangs_and_controllers_ask_then_they_need_no_watcher() -> None:
+    """By default a master of ours that says nothing is replaced before a stall counts as one."""
+    with started(21, all_ack=False, controllers={}) as cluster:
+        old = master_of(cluster)
+        cluster.send_many(20)
+        stall(cluster, old.config.host, 5_000)
+        cluster.until(
+            lambda: elected(cluster) != old.manager.broker_id, "election", limit_ms=STALL_MS - 400
+        )
+        assert cluster.counts["note: master_given_up"] == 1
+        assert cluster.counts["mastership_handed_over"] == 0
+        cluster.until(lambda: old.role is Role.SLAVE, "slave")
+        cluster.send_many(20)
+        cluster.until(cluster.in_sync, "SyncStateSet of three again")
 
 
 def test_old_master_when_it_goes_on_then_it_acknowledges_nothing_by_itself() -> None:

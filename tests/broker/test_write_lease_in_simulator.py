@@ -19,6 +19,7 @@ def cluster() -> Iterator[ReplicaCluster]:
     """Two replicas that wait for nobody: Java's default."""
     keys = {"allAckInSyncStateSet": "false", "slaveTimeout": "1000"}
     one = ReplicaCluster(seed=11, replicas=2, **keys)
+    one.controller_keys = {"activeProbeTimeoutMillis": "0"}
     one.boot_all()
     one.until(one.in_sync, "SyncStateSet of two")
     one.until(lambda: held(master_of(one)), "write lease")

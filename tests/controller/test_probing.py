@@ -40,12 +40,18 @@ class Probed(Driver):
         self.step(PeersHeard(self.asked[-1].number, reports, 2))
 
 
-def watched(**keys: int) -> Probed:
+LEASED = "true"
+
+
+def watched(*, write_lease: str = LEASED, only_leased: bool = True) -> Probed:
     """A pair with a heartbeat of each at this moment."""
-    driver = Probed(MachineSettings(active_probe_timeout_ms=TIMEOUT_MS, **keys))
+    settings = MachineSettings(
+        active_probe_timeout_ms=TIMEOUT_MS, active_probe_only_leased=only_leased
+    )
+    driver = Probed(settings)
     driver.pair()
-    driver.beat(1, epoch=1)
-    driver.beat(2, epoch=1)
+    for broker_id in (1, 2):
+        driver.beat(broker_id, epoch=1, writeLease=write_lease)
     return driver
 
 
@@ -61,7 +67,7 @@ def test_probe_when_the_master_beats_then_it_is_never_asked() -> None:
     driver = watched()
     for _ in range(30):
         silent(driver, 500)
-        driver.beat(1, epoch=1)
+        driver.beat(1, epoch=1, writeLease=LEASED)
     assert driver.probes == []
 
 
@@ -166,9 +172,57 @@ def test_probe_when_it_is_off_then_nobody_is_asked_and_nothing_promised() -> Non
     assert answer(driver) == {}
 
 
-def answer(driver: Probed) -> dict[str, str]:
+@pytest.mark.parametrize("said", ["false", ""], ids=["says no", "says nothing"])
+def test_probe_when_the_master_holds_no_lease_then_the_timeout_decides(said: str) -> None:
+    """Java's goes on acknowledging what would be lost, and an older one of ours believes in it."""
+    driver = watched(write_lease=said)
+    silent(driver, 9_900)
+    assert driver.probes == []
+    assert driver.master() == (1, 1)
+    assert answer(driver, write_lease=False) == {}
+    silent(driver, 200)
+    assert driver.master() == (2, 2)
+
+
+def test_probe_when_all_masters_are_asked_then_java_s_too() -> None:
+    driver = watched(write_lease="", only_leased=False)
+    silent(driver, LIMIT_MS)
+    assert len(driver.probes) == 1
+    assert answer(driver, write_lease=False) == {"promiseMillis": str(LIMIT_MS)}
+    driver.told_by(SILENT)
+    assert driver.master() == (2, 2)
+
+
+def test_probe_when_a_leased_master_follows_one_without_then_it_is_asked_from_its_election_on() -> (
+    None
+):
+    driver = watched()
+    driver.beat(1, epoch=1)
+    silent(driver, 1_000)
+    assert driver.probes == []
+    driver.beat(1, epoch=1)
+    driver.beat(2, epoch=1, writeLease=LEASED)
+    driver.elect(2, designate=True)
+    assert driver.master() == (2, 2)
+    driver.alter(2, 2, [1, 2], 3)
+    for _ in range(LIMIT_MS // 100):
+        driver.pass_time(100)
+        driver.beat(1, epoch=2)
+    assert [one.address for one in driver.probes] == ["h:2"]
+    driver.told_by(SILENT)
+    assert driver.master() == (1, 3)
+
+
+def test_silence_when_the_broker_holds_no_lease_then_its_own_timeout_was_promised() -> None:
+    driver = watched(write_lease="")
+    driver.pass_time(LIMIT_MS)
+    told = driver.ask(60030, 77, clusterName=CLUSTER, brokerName=NAME, brokerId=1)
+    assert told.ext_fields == {"silentMs": str(LIMIT_MS), "promisedMs": str(10_000 - LIMIT_MS)}
+
+
+def answer(driver: Probed, *, write_lease: bool = True) -> dict[str, str]:
     """What the master hears upon a heartbeat."""
-    beat = Heartbeat(1, CLUSTER, NAME)
+    beat = Heartbeat(1, CLUSTER, NAME, write_lease=write_lease)
     return driver.machine.heartbeat_answer(driver.now_ms, beat).ext_fields
 
 

@@ -71,6 +71,7 @@ def heartbeat_fields(settings: ReplicasSettings, broker_id: int | None) -> dict[
         brokerId=broker_id,
         heartbeatTimeoutMills=settings.controller_heart_beat_timeout_ms,
         electionPriority=settings.broker_election_priority,
+        writeLease=settings.write_lease_ms > 0,
     )
 
 

@@ -47,6 +47,7 @@ class MachineSettings(Struct, frozen=True):
         digest_every: entries between two comparisons of the nodes' states; 0 for none.
         active_probe_timeout_ms: how long a silent master may leave a probe unanswered; 0 for no
             probes.
+        active_probe_only_leased: masters are probed only if they hold a write lease.
     """
 
     enable_elect_unclean_master: bool = False
@@ -70,6 +71,7 @@ class MachineSettings(Struct, frozen=True):
     elections_per_set: int = 0
     elections_in_all: int = 0
     active_probe_timeout_ms: int = 0
+    active_probe_only_leased: bool = True
 
 
 class RequestReceived(Struct, frozen=True):
