@@ -9,6 +9,7 @@ from rmqha.broker.pop.queue_choice import (
     begins_with_oldest,
     known_offset,
     newest_start,
+    points_nowhere,
     queues_in_turn,
 )
 from rmqha.broker.pop.request import FIRST_OF_QUEUE, PopRequest, parse_pop
@@ -89,3 +90,21 @@ def test_group_when_it_wants_the_newest_then_the_last_or_a_fresh_queue_s_first(
 ) -> None:
     """Java's rule; whoever subscribes to a fresh topic wants its first messages."""
     assert newest_start(low, high, lag, 100) == start
+
+
+@pytest.mark.parametrize(
+    ("status", "nowhere"),
+    [
+        ("OFFSET_TOO_SMALL", True),
+        ("OFFSET_OVERFLOW_BADLY", True),
+        ("NO_MATCHED_LOGIC_QUEUE", True),
+        ("OFFSET_OVERFLOW_ONE", False),
+        ("NO_MATCHED_MESSAGE", False),
+        ("FOUND", False),
+    ],
+)
+def test_offset_when_a_read_ends_then_it_points_nowhere_only_outside_the_queue(
+    status: str, nowhere: bool
+) -> None:
+    """At the queue's end a group waits; moved from there it would skip what comes next."""
+    assert points_nowhere(status) is nowhere

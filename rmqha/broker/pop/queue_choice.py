@@ -15,6 +15,8 @@ from rmqha.remoting.topic_names import RETRY_PREFIX
 RETRY_FIRST_EVERY = 5
 """One pop in so many looks for messages to retry before others; Java's 20 %."""
 
+_MOVED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY", "NO_MATCHED_LOGIC_QUEUE")
+
 
 def queues_in_turn(
     pop: PopRequest, topic: TopicConfig | None, retry: TopicConfig | None, turn: int,
@@ -54,6 +56,14 @@ def known_offset(popped: int | None, kept: int | None) -> int | None:
     if popped is None:
         return kept
     return popped if kept is None else max(popped, kept)
+
+
+def points_nowhere(status: str) -> bool:
+    """Whether a read said that the queue has nothing at the offset, for it begins or ends elsewhere.
+
+    Files have expired, or the log was cut.
+    """
+    return status in _MOVED
 
 
 def begins_with_oldest(topic: str, init_mode: int) -> bool:

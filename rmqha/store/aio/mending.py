@@ -7,7 +7,8 @@ registers as ``mender`` (``broker/sync/aio/scrub.py``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock
@@ -33,6 +34,7 @@ class Mending:
         self._log = log
         self._lock: asyncio.Lock | None = None
         self._tried: dict[int, int] = {}
+        self._behind: set[int] = set()
         self.damaged: dict[int, str] = {}
         self.found = self.mended = 0
         self.mender: Callable[[int], Awaitable[bool]] | None = None
@@ -82,3 +84,20 @@ class Mending:
             if not is_whole and offset in self.damaged:
                 self._tried[offset] = self._clock.now_ms() + AGAIN_MS
             return is_whole
+
+    def behind(self, offset: int, on_whole: Callable[[], None]) -> Coroutine[Any, Any, None] | None:
+        """What mends a record while who met it goes on; None where that is on its way already.
+
+        Nobody can mend it before there is a mender, either. ``on_whole`` is told if it succeeds.
+        """
+        if self.mender is None or offset in self._behind:
+            return None
+        self._behind.add(offset)
+        return self._mend_behind(offset, on_whole)
+
+    async def _mend_behind(self, offset: int, on_whole: Callable[[], None]) -> None:
+        try:
+            if await self.mend(offset):
+                on_whole()
+        finally:
+            self._behind.discard(offset)

@@ -10,7 +10,7 @@ from rmqha.broker.pop.offsets import Key
 from rmqha.broker.pop.queue_choice import known_offset, queues_in_turn
 from rmqha.broker.pop.request import COUNT_MAX, PopRequest, check_pop, parse_pop
 from rmqha.broker.pull.aio.ports import Broker
-from rmqha.broker.pull.aio.pull_requests import FENCED, SLAVE_REFUSES
+from rmqha.broker.pull.refusals import read_refusal
 from rmqha.broker.pull.request import BYTES_MAX, SCAN_MAX, transfer_of
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
@@ -96,14 +96,12 @@ class PeekProcessor:
         return None
 
     def _closed(self) -> Refusal | None:
-        config, role = self._broker.config, self._broker.role
-        if not config.integer("brokerPermission") & PERM_READ:
-            return Refusal(ResponseCode.NO_PERMISSION, "the broker peeking message is forbidden")
-        if role is None:
-            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, FENCED)
-        if role is Role.SLAVE and not config.boolean("slaveReadEnable"):
-            return Refusal(ResponseCode.SYSTEM_BUSY, SLAVE_REFUSES)
-        return None
+        broker = self._broker
+        return read_refusal(
+            broker.role, "peeking",
+            may_read=bool(broker.config.integer("brokerPermission") & PERM_READ),
+            slave_reads=broker.config.boolean("slaveReadEnable"),
+        )  # fmt: skip
 
     def _checked(self, pop: PopRequest) -> Refusal | None:
         broker = self._broker

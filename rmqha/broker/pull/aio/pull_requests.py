@@ -16,6 +16,7 @@ from rmqha.broker.pull.aio.logical_pulls import LogicalPulls, Place, answer_fiel
 from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.pull.filters import Matches
 from rmqha.broker.pull.held import Held, HeldPulls, Key
+from rmqha.broker.pull.refusals import read_refusal
 from rmqha.broker.pull.request import (
     SCAN_MAX,
     PullRequest,
@@ -39,10 +40,6 @@ from rmqha.statictopic.translate import PullAnswer, logical_answer
 from rmqha.store.aio.pulling import FETCHES_MAX, Pulled
 
 OFFSET_RESET = "OFFSET_RESET"
-FENCED = "this broker does not know its role yet"
-SLAVE_REFUSES = (
-    "[REJECTREQUEST]system busy, start flow control for a while: slaveReadEnable is false"
-)
 
 
 class Asked(NamedTuple):
@@ -94,10 +91,6 @@ class PullProcessor:
         return self._broker.config.boolean("useServerSideResetOffset")
 
     @property
-    def _may_read(self) -> bool:
-        return bool(self._broker.config.integer("brokerPermission") & PERM_READ)
-
-    @property
     def held_count(self) -> int:
         """Pulls that wait."""
         return len(self._held)
@@ -120,14 +113,12 @@ class PullProcessor:
             self._answer_now(held)
 
     def _closed(self) -> Refusal | None:
-        if not self._may_read:
-            return Refusal(ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden")
         role = self._broker.role
-        if role is None:
-            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, FENCED)
-        if role is Role.SLAVE and not self._slave_reads:
-            return Refusal(ResponseCode.SYSTEM_BUSY, SLAVE_REFUSES)
-        return None
+        return read_refusal(
+            role, "pulling",
+            may_read=bool(self._broker.config.integer("brokerPermission") & PERM_READ),
+            slave_reads=role is not Role.SLAVE or self._slave_reads,
+        )  # fmt: skip
 
     # -- one pull ----------------------------------------------------------------------------------
 

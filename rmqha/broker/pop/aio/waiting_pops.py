@@ -1,0 +1,134 @@
+"""Pops that found nothing: they look again when a queue grows, and are answered when time is over.
+
+Which of them a queue concerns is known by ``broker/pop/held.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from rmqha.base.errors import DiskFailed, MessageIllegal
+from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.pop.aio.pop_answers import (
+    Asked,
+    answer_failure,
+    answer_nothing,
+    answer_refusal,
+)
+from rmqha.broker.pop.held import HeldPops
+from rmqha.broker.pop.request import PopRequest
+from rmqha.broker.pull.aio.ports import Broker
+from rmqha.broker.pull.held import Held, Key
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.topic_names import retry_topic_of
+from rmqha.runtime.aio.earliest import EarliestTimer
+
+
+class WaitingPops:
+    """Those of one broker.
+
+    Args:
+        serve: answers one if there is something, and says whether it did; raises as it does.
+        refusal: why nothing is popped now.
+    """
+
+    def __init__(
+        self, broker: Broker, serve: Callable[[Asked], bool], refusal: Callable[[], Refusal | None]
+    ) -> None:
+        config = broker.config
+        self._broker = broker
+        self._serve = serve
+        self._refusal = refusal
+        self._held: HeldPops[Asked] = HeldPops(
+            config.integer("popPollingMapSize"), config.integer("popPollingSize")
+        )
+        # One object for watching and for ending it.
+        self._told = self.arrived
+        self._timer = EarliestTimer(broker.clock, self._tick)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def count(self, pop: PopRequest) -> int:
+        """How many wait with the same question."""
+        return self._held.count(_held_key(pop))
+
+    def close(self) -> None:
+        """Forget them all; their connections are closing."""
+        for held in self._held.all():
+            self._drop(held)
+        self._timer.cancel()
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended."""
+        for key in self._held.closed(connection.id):
+            self._broker.arrivals.unwatch(key, self._told)
+
+    def ask_again(self) -> None:
+        """A role was taken up: everybody gets what there is, or nothing."""
+        for held in self._held.all():
+            self._answer_now(held)
+
+    def hold(self, asked: Asked, queues: Iterable[tuple[str, int]]) -> None:
+        """Keep a pop until any of these queues has something; answer it if it may not wait."""
+        pop, clock = asked.pop, self._broker.clock
+        key = _held_key(pop)
+        is_over = asked.until_ms <= clock.now_ms()
+        if is_over or self._held.is_full(key):
+            self._nothing(
+                asked, ResponseCode.POLLING_TIMEOUT if is_over else ResponseCode.POLLING_FULL
+            )
+            return
+        watched = [(topic.encode(), number) for topic, number in queues]
+        retry = retry_topic_of(pop.topic, pop.consumer_group)
+        watched.append((retry.encode(), 0))  # it may not be there yet
+        for queue in self._held.hold(asked.connection.id, key, asked, asked.until_ms, watched):
+            self._broker.arrivals.watch(queue, self._told)
+        self._timer.arm(self._held.next_deadline_ms)
+
+    def arrived(self, keys: list[Key]) -> None:
+        """Queues have grown: the oldest who wait get what is there."""
+        for held in self._held.waiting_for(keys):
+            if held.asked.connection.is_write_paused:
+                continue
+            if self._refusal() is None:
+                self._look(held)
+
+    def _look(self, held: Held[Asked]) -> bool:
+        try:
+            served = self._serve(held.asked)
+        except (MessageIllegal, DiskFailed) as error:
+            served = True
+            answer_failure(held.asked, error)
+        if served:
+            self._drop(held)
+        return served
+
+    def _answer_now(self, held: Held[Asked]) -> None:
+        """A held pop's time is over."""
+        refusal = self._refusal()
+        if refusal is not None:
+            self._drop(held)
+            answer_refusal(held.asked, refusal)
+        elif not self._look(held):
+            self._drop(held)
+            self._nothing(held.asked, ResponseCode.POLLING_TIMEOUT)
+
+    def _nothing(self, asked: Asked, code: int) -> None:
+        if not asked.tells:
+            self._broker.statistics.missed()
+        answer_nothing(asked, code, self._broker.clock.wall_ms())
+
+    def _drop(self, held: Held[Asked]) -> None:
+        for key in self._held.drop(held):
+            self._broker.arrivals.unwatch(key, self._told)
+
+    def _tick(self) -> None:
+        for held in self._held.due(self._broker.clock.now_ms()):
+            self._answer_now(held)
+        self._timer.arm(self._held.next_deadline_ms)
+
+
+def _held_key(pop: PopRequest) -> Key:
+    return f"{pop.topic}@{pop.consumer_group}".encode(), pop.queue_id

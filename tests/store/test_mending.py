@@ -1,0 +1,81 @@
+"""Damaged records are mended once, whoever meets them, and nobody who goes on is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rmqha.runtime.aio.clock import SystemClock
+from rmqha.runtime.logs import Logger
+from rmqha.store.aio.mending import Mending
+
+AT, OTHER = 4096, 8192
+
+
+class Mender:
+    """Another replica's whole copy, which comes when the test says so."""
+
+    def __init__(self, mending: Mending) -> None:
+        self._mending = mending
+        self.answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self.asked: list[int] = []
+
+    async def mend(self, offset: int) -> bool:
+        """Answer as the test says."""
+        self.asked.append(offset)
+        if await self.answer:
+            self._mending.whole(offset, "of a test")
+            return True
+        return False
+
+
+def damaged() -> Mending:
+    """A store that has met two damaged records."""
+    mending = Mending(SystemClock(), Logger())
+    mending.met(AT, "of a test")
+    mending.met(OTHER, "of a test")
+    return mending
+
+
+def test_behind_when_one_is_on_its_way_then_no_other_begins() -> None:
+    """Each pop of a busy queue would start a task of its own that waits for the same copy."""
+
+    async def play() -> None:
+        mending, told = damaged(), []
+        mender = Mender(mending)
+        mending.mender = mender.mend
+        first = mending.behind(AT, lambda: told.append("first"))
+        assert first is not None
+        assert mending.behind(AT, lambda: told.append("second")) is None, "before it even runs"
+        other = mending.behind(OTHER, lambda: told.append("other"))
+        assert other is not None, "another record waits for nobody"
+        mender.answer.set_result(True)
+        await asyncio.gather(first, other)
+        assert told == ["first", "other"]
+        assert mender.asked == [AT, OTHER]
+        assert not mending.damaged
+
+    asyncio.run(play())
+
+
+def test_behind_when_it_has_ended_in_vain_then_it_may_begin_again_and_nobody_is_told() -> None:
+    """A copy may come later; whoever was told of a record that is still damaged would read it again."""
+
+    async def play() -> None:
+        mending, told = damaged(), []
+        mender = Mender(mending)
+        mending.mender = mender.mend
+        mender.answer.set_result(False)
+        work = mending.behind(AT, lambda: told.append("whole"))
+        assert work is not None
+        await work
+        assert told == []
+        again = mending.behind(AT, lambda: told.append("whole"))
+        assert again is not None
+        again.close()
+
+    asyncio.run(play())
+
+
+def test_behind_when_nobody_can_mend_then_nothing_begins() -> None:
+    """A broker without other replicas would start tasks that end at once, one for each pop."""
+    assert damaged().behind(AT, lambda: None) is None
