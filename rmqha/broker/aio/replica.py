@@ -137,7 +137,8 @@ class BrokerReplica:
         self._on_fatal = on_fatal
         self._on_role = on_role
         self._fatal: BaseException | None = None
-        self._serving: Role | None = None
+        # A plain attribute, as ha and ha_core are: every request looks at it.
+        self.role: Role | None = None
         self.near_bytes = memory_bytes * config.integer("accessMessageInMemoryMaxRatio") // 100
         self.tasks = Tasks(log, self._failed)
         self._trace = trace_file(config.values, config.store.path(""), disk, clock, log)
@@ -387,13 +388,13 @@ class BrokerReplica:
 
     async def stop(self) -> None:
         """Leave the name servers, stop serving, and flush everything."""
-        self._serving = None
+        self.role = None
         await self._registration.unregister()
         await self.close()
 
     async def close(self) -> None:
         """Stop at once; the store is closed in order if it still can be."""
-        self._serving = None
+        self.role = None
         await self.services.close()
         self.manager.close()
         self._send.close()
@@ -425,7 +426,7 @@ class BrokerReplica:
         if self._fatal is not None:
             return
         self._fatal = error
-        self._serving = None
+        self.role = None
         self.services.stop()
         self._log.log("error", "broker_failed", error=repr(error))
         if self._on_fatal is not None:
@@ -447,11 +448,6 @@ class BrokerReplica:
         self._replication.give(ha_ev.Trimmed(min_offset))
 
     # -- what processors see -------------------------------------------------------------------------
-
-    @property
-    def role(self) -> Role | None:
-        """What this replica serves as; None while it is fenced."""
-        return self._serving
 
     @property
     def broker_id(self) -> int | None:
@@ -514,12 +510,12 @@ class BrokerReplica:
         """Reign; a master that is elected once more goes on serving meanwhile."""
         if self.ha is None:
             return False
-        if self._serving is not Role.MASTER:
-            self._serving = None
+        if self.role is not Role.MASTER:
+            self.role = None
             self.services.stop()
         if not await self.ha.change_to_master(epoch, ids, set_epoch):
             return False
-        if self._serving is None:
+        if self.role is None:
             await self.offsets.cut(self.store.queues.next_offsets, self._log)
         return True
 
@@ -527,8 +523,8 @@ class BrokerReplica:
         """Follow; its HA address comes by ``follow_master``."""
         if self.ha is None:
             return False
-        if self._serving is Role.MASTER:
-            self._serving = None
+        if self.role is Role.MASTER:
+            self.role = None
             self.services.stop()
             self.metadata.resign()
         return await self.ha.change_to_slave(epoch, master_id)
@@ -541,7 +537,7 @@ class BrokerReplica:
         """The role is complete: serve, and tell the name servers by a newer topic version."""
         if self._fatal is not None:
             return
-        self._serving = role
+        self.role = role
         if role is Role.MASTER:
             self.metadata.reign()
             self.services.start()
@@ -565,7 +561,7 @@ class BrokerReplica:
     # -- name servers ----------------------------------------------------------------------------------------
 
     def _registered_as(self) -> Registered | None:
-        role, broker_id = self._serving, self.manager.broker_id
+        role, broker_id = self.role, self.manager.broker_id
         if role is None or broker_id is None:
             return None
         config = self.config
