@@ -195,6 +195,10 @@ def altered() -> Walk:
 WALKS: dict[str, Callable[[], Walk]] = {
     "a message, the quick way": lambda: sent({}),
     "a message with a flag": lambda: sent({"h": "7"}),
+    "a message without a key": lambda: sent({"i": "KEYS\x01k\x02"}),
+    "half of a transaction": lambda: sent(
+        {"i": "UNIQ_KEY\x01U\x02TRAN_MSG\x01true\x02PGROUP\x01p\x02", "f": "4"}
+    ),
     "a delayed message": lambda: sent({"i": "UNIQ_KEY\x01U\x02DELAY\x013\x02"}),
     "a timer": lambda: sent({"i": "UNIQ_KEY\x01U\x02TIMER_DELAY_SEC\x0130\x02"}),
     "a pull": pulled,

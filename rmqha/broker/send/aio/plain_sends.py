@@ -4,7 +4,7 @@ Request 310 for a topic that exists and has nothing special, with plain numbers,
 that means something to the broker but its UNIQ_KEY. What does not depend on the single message is
 worked out once: the topic's bytes, the answer but for its numbers, and whether the other properties
 are harmless. Everything else, and everything that is to be refused, goes the long way
-(``send.py``), which gives the same records and the same answers; a test holds the two equal.
+(``send_requests.py``), which gives the same records and the same answers; a test holds the two equal.
 """
 
 from __future__ import annotations
@@ -184,21 +184,10 @@ class PlainSends:
         sent, body = request.sent, request.body
         if sent is None:
             return None
-        topic, broker = self._topics.get(sent.b), self._broker
-        if (
-            topic is None
-            or topic.config is not broker.topics.table.topics.get(sent.b)
-            or topic.mapping is not broker.mappings.table.items.get(sent.b)
-        ):
-            topic = self._look_at(sent.b)
-            if topic is None:
-                return None
-        queue = topic.queues.get(sent.e) or self._queue(topic, sent.e)
+        # First what the message says of itself: what goes the long way asks for no topic here.
         flags, born = _FLAGS.get(sent.f), sent.g
         plain = sent.h == "0" == sent.j and sent.m == "false" and born.isdigit() and born.isascii()
-        if queue is None or flags is None or not plain or len(born) > BORN_DIGITS_MAX:
-            return None
-        if sent.lo is not None and topic.mapping is not None:
+        if flags is None or not plain or len(born) > BORN_DIGITS_MAX:
             return None
         properties = sent.i.encode("utf-8", "replace")
         at = properties.rfind(_UNIQUE)
@@ -211,6 +200,20 @@ class PlainSends:
             return None
         # The key itself may be of any length.
         if len(properties) > self._properties_max or not 0 < len(body) <= self._body_max:
+            return None
+        topic, broker = self._topics.get(sent.b), self._broker
+        if (
+            topic is None
+            or topic.config is not broker.topics.table.topics.get(sent.b)
+            or topic.mapping is not broker.mappings.table.items.get(sent.b)
+        ):
+            topic = self._look_at(sent.b)
+            if topic is None:
+                return None
+        if sent.lo is not None and topic.mapping is not None:
+            return None
+        queue = topic.queues.get(sent.e) or self._queue(topic, sent.e)
+        if queue is None:
             return None
         stamps = self._stamps.encoded if properties[-1] == _PAIR_END else self._stamps_after
         return Taken(

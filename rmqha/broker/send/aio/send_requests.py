@@ -123,7 +123,10 @@ class SendProcessor:
         parsed = parse_send(request.code, request.ext_fields)
         if isinstance(parsed, Refusal):
             return _refused(request, parsed)
-        mapping = mapping_for(self._broker.mappings.table, parsed.topic, request.ext_fields)
+        mappings = self._broker.mappings.table
+        mapping = None
+        if mappings.items:
+            mapping = mapping_for(mappings, parsed.topic, request.ext_fields)
         if mapping is None:
             return self._send(connection, request, parsed, ha, None)
         self._turn += parsed.queue_id < 0
