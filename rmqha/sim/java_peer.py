@@ -168,8 +168,8 @@ class JavaReplica(BrokerReplica):
         # Each part is put together with the others, so it becomes another one where it stands.
         self.metadata.__dict__.pop("is_known")
         for part, kind in (
-            (self.metadata, JavaMetadata), (self._slave_sync, JavaTables),
-            (self._position_sync, JavaPositions), (self._questions, JavaQuestions),
+            (self.metadata, JavaMetadata), (self._copies.tables, JavaTables),
+            (self._copies.positions, JavaPositions), (self._copies.questions, JavaQuestions),
         ):  # fmt: skip
             part.__class__ = kind
             part.__dict__["count"] = self._count

@@ -63,7 +63,7 @@ def _send_all(*, quick: bool, together: bool, **keys: object) -> tuple[Answers, 
         cluster.boot_all()
         master = cluster.master()
         assert master is not None
-        plain: Any = master._send._plain
+        plain: Any = master._send.sends._plain
         plain._usable = quick
         taken, write = [], plain.write_all
 
@@ -183,23 +183,23 @@ def test_sends_when_they_wait_then_all_are_answered_without_a_task_each(flush: s
         master = cluster.master()
         assert master is not None
         waited, started = [], []
-        add, start = master._send._waiting.add, master.tasks.start
+        add, start = master._send.sends._waiting.add, master.tasks.start
 
         def counted_add(one: Any) -> None:
             add(one)
-            waited.append(len(master._send._waiting))
+            waited.append(len(master._send.sends._waiting))
 
         def counted_start(work: Any, *, name: str) -> Any:
             started.append(name)
             return start(work, name=name)
 
-        master._send._waiting.add = counted_add  # type: ignore[method-assign]
+        master._send.sends._waiting.add = counted_add  # type: ignore[method-assign]
         master.tasks.start = counted_start  # type: ignore[method-assign]
         cluster.send_without_waiting(50)
         cluster.run_for(1_000)
         assert len(waited) == 50
         assert max(waited) > 20
-        assert not master._send.waiting_count
+        assert not master._send.sends.waiting_count
         assert master.store.confirm_offset == master.store.max_offset
         # The others are heartbeats, and questions to a controller.
         sends = [name for name in started if not name.startswith(("beat ", "ask "))]

@@ -116,7 +116,7 @@ def test_slave_when_it_starts_over_then_it_joins_and_reigns_with_all_that_is_kep
         back = cluster.replicas[host]
         if crash:
             # It dies with an empty log, before it has the master's tables.
-            back._slave_sync.copy = never  # type: ignore[method-assign]  # a master that is silent
+            back._copies.tables.copy = never  # type: ignore[method-assign]  # a master that is silent
             cluster.until(lambda: back.store.max_offset == end, "its log")
             cluster.until(lambda: not back.store.max_offset, "an empty log", 120_000)
             cluster.run_for(3_000)

@@ -6,11 +6,10 @@ Everything reaches the machine through ports, so the same replica runs in the si
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 
 from rmqha.auth.aio.guard import Refusals
 from rmqha.base.errors import DiskFailed, RmqhaError
-from rmqha.base.ids import MASTER_ID, MasterEpoch, SyncStateSetEpoch
+from rmqha.base.ids import MasterEpoch, SyncStateSetEpoch
 from rmqha.broker.admin.aio.admin_requests import AdminProcessor
 from rmqha.broker.admin.aio.config_text import ConfigText
 from rmqha.broker.admin.aio.figure_requests import FigureProcessor
@@ -25,6 +24,7 @@ from rmqha.broker.deferred.aio.copy_requests import DeferredProcessor
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.groups.aio.client_connections import ClientConnections
 from rmqha.broker.groups.aio.client_requests import ClientProcessor
+from rmqha.broker.groups.aio.client_watch import watch_clients
 from rmqha.broker.groups.aio.group_tool_requests import GroupToolProcessor
 from rmqha.broker.groups.aio.offset_requests import OffsetProcessor
 from rmqha.broker.groups.consumers import ConsumerTable
@@ -43,31 +43,24 @@ from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.membership.readiness import not_ready
 from rmqha.broker.membership.stall_watch import WatchSettings
 from rmqha.broker.naming.aio.other_sets import OtherSets
-from rmqha.broker.naming.aio.registration import NamesrvRegistration
-from rmqha.broker.naming.messages import MasterKnown, Registered
+from rmqha.broker.naming.aio.own_registration import own_registration
+from rmqha.broker.naming.messages import MasterKnown
 from rmqha.broker.pop.aio.pop_mode import PopParts
 from rmqha.broker.pull.aio.arrivals import Arrivals
 from rmqha.broker.pull.aio.filter_requests import FilterProcessor
 from rmqha.broker.pull.aio.pull_requests import PullProcessor
 from rmqha.broker.pull.aio.query_requests import QueryProcessor
 from rmqha.broker.pull.filters import Selectors
-from rmqha.broker.send.aio.handovers import Handovers
-from rmqha.broker.send.aio.producer_requests import ProducerProcessor
-from rmqha.broker.send.aio.reply_requests import ReplyProcessor
-from rmqha.broker.send.aio.send_requests import SendProcessor
-from rmqha.broker.send.aio.stray_requests import StrayRequests
+from rmqha.broker.send.aio.send_parts import SendParts
 from rmqha.broker.send.signed_request import BrokerCheck
 from rmqha.broker.sync.aio.account_migration import AccountMigration
 from rmqha.broker.sync.aio.account_requests import AccountProcessor
 from rmqha.broker.sync.aio.comparing import CompareProcessor
 from rmqha.broker.sync.aio.files import BrokerFiles
-from rmqha.broker.sync.aio.first_copy import FirstCopy
-from rmqha.broker.sync.aio.master_questions import MasterQuestions
+from rmqha.broker.sync.aio.master_copies import MasterCopies
 from rmqha.broker.sync.aio.metadata_log import MetadataLog
-from rmqha.broker.sync.aio.positions import PositionSync
 from rmqha.broker.sync.aio.scrubbing import Scrub
 from rmqha.broker.sync.aio.super_only import only_for_super
-from rmqha.broker.sync.aio.tables import SlaveSync
 from rmqha.broker.topics.aio.group_requests import GroupProcessor
 from rmqha.broker.topics.aio.topic_requests import TopicProcessor
 from rmqha.ha import events as ha_ev
@@ -77,7 +70,6 @@ from rmqha.ha.events import Role
 from rmqha.ha.ha_core import HaCore
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.server import CONNECTION_IDS
-from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.aio.trace_file import trace_file
@@ -85,9 +77,6 @@ from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, DiskUse, Network, Rng
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.aio.small_files import IdentityFiles
-
-SCAN_CLIENTS_MS = 10_000
-"""Java's period for expired channels, and for statistics."""
 
 
 class BrokerReplica:
@@ -165,17 +154,14 @@ class BrokerReplica:
         self.metadata = MetadataLog(self, log)
         if secret := config.values["haSecret"]:
             ha_network = ProvenNetwork(
-                ha_network or network,
-                secret,
-                config.broker_name,
-                clock,
-                rng,
-                log,
-                self.rejected,
+                ha_network or network, secret, config.broker_name, clock, rng, log, self.rejected
             )
         self._migration = AccountMigration(self, disk, log)
         self._join_set(network, ha_network or network, connection_ids, watch)
-        self._register()
+        self._registration = own_registration(
+            self, self._client, log,
+            broker_id=lambda: self.manager.broker_id, on_master=self._master_known,
+        )  # fmt: skip
         unique_ids = UniqueIds(config.address, clock.wall_ms() + rng.randint(0, 1000))
         memberships_max = config.integer("clientMembershipsMax")
         self.producers = ProducerTable(memberships_max)
@@ -192,23 +178,17 @@ class BrokerReplica:
         self._copy_from_master()
         self.logical = LogicalParts(self, sets, self._registration.told, log)
         self.scrub = Scrub(self, self._client, log)
-        self._strays = StrayRequests(self, sets)
-        self._send = SendProcessor(
-            self,
-            self.services,
-            unique_ids,
-            self.logical.forwarding,
-            self._strays.halves,
-            lambda send, unanswered, kept_max: Handovers(
-                self, self._client, self._followed, log,
-                send=send, unanswered=unanswered, kept_max=kept_max,
-            ),
+        self._send = SendParts(
+            self, self.services, unique_ids, sets, self.logical.forwarding, self._client,
+            self._followed, log,
         )  # fmt: skip
         self._pull = PullProcessor(self, self.logical.segments, self.logical.forwarding)
         self.admin = AdminProcessor(
             self, log, ConfigText(disk, config_path), disk_use=used_ratio, services=self.services,
             held_pulls=lambda: self._pull.held_count,
-            waiting_sends=lambda: (self._send.waiting_count, self._send.oldest_wait_ms),
+            waiting_sends=lambda: (
+                self._send.sends.waiting_count, self._send.sends.oldest_wait_ms,
+            ),
         )  # fmt: skip
         self._doors = Doors(
             config, self._route(), network=network, clock=clock, check=self._check,
@@ -242,15 +222,10 @@ class BrokerReplica:
         self.manager: ReplicasManager | StandaloneManager
         if config.controllers:
             self.manager = ReplicasManager(
-                core=self.replicas,
-                files=IdentityFiles(disk, config.identity_path),
-                client=self._client,
-                clock=clock,
-                log=log,
-                tasks=self.tasks,
-                replica=self,
+                core=self.replicas, files=IdentityFiles(disk, config.identity_path),
+                client=self._client, clock=clock, log=log, tasks=self.tasks, replica=self,
                 replication=self._replication,
-            )
+            )  # fmt: skip
         else:
             self.manager = StandaloneManager(replica=self, tasks=self.tasks)
         self.guard: StallGuard | None = None
@@ -260,44 +235,13 @@ class BrokerReplica:
                 facts=self._log_report.now, on_fence=lambda is_up: self.manager.fence(is_up=is_up),
             )  # fmt: skip
 
-    def _register(self) -> None:
-        """What name servers are told."""
-        config = self.config
-        self._registration = NamesrvRegistration(
-            servers=config.name_servers,
-            client=self._client,
-            clock=self.clock,
-            log=self._log,
-            who=self._registered_as,
-            table=lambda: self.topics.table,
-            mappings=lambda: self.mappings.table,
-            permission=lambda: self.config.integer("brokerPermission"),
-            period_ms=config.register_name_server_period_ms,
-            timeout_ms=config.integer("registerBrokerTimeoutMills"),
-            on_master=self._master_known,
-        )
-
     def _copy_from_master(self) -> None:
         """What a slave takes from its master beside the log."""
-        log = self._log
-        questions = self._questions = MasterQuestions(self._client, log, self._followed)
-        period_ms = self.config.integer("syncSlaveMetadataPeriod")
-        self._slave_sync = SlaveSync(
-            broker=self, metadata=self.metadata, questions=questions, log=log,
-            period_ms=period_ms,
-            more=(
-                (RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, "request modes", self.pop.take_modes),
-            ),
-        )  # fmt: skip
-        self._first_copy = FirstCopy(
-            self, self.metadata, self._slave_sync, tasks=self.tasks,
+        self._copies = MasterCopies(
+            self, self.metadata, self.services, self._client, self._log,
+            followed=self._followed, take_modes=self.pop.take_modes,
             connect=lambda address: self._replication.give(ha_ev.MasterFound(address)),
             save=self.files.save,
-        )  # fmt: skip
-        self.metadata.on_lost = self._first_copy.again
-        self._position_sync = PositionSync(
-            questions=questions, clock=self.clock, log=log, store=self.store, offsets=self.offsets,
-            ended=self.metadata, services=self.services, period_ms=period_ms,
         )  # fmt: skip
 
     def _followed(self) -> str | None:
@@ -318,7 +262,7 @@ class BrokerReplica:
             )
         return Router(
             self._log,
-            self._send.send_all,
+            self._send.sends.send_all,
             config,
             FigureProcessor(self).handlers(),
             UpkeepProcessor(self).handlers(),
@@ -330,8 +274,6 @@ class BrokerReplica:
             self._send.handlers(),
             handovers,
             compared,
-            ProducerProcessor(self, self.services, self._strays).handlers(),
-            ReplyProcessor(self, self.services).handlers(),
             QueryProcessor(self).handlers(),
             self._pull.handlers(),
             self.pop.handlers(),
@@ -342,7 +284,8 @@ class BrokerReplica:
             GroupProcessor(self).handlers(),
             on_response=self.clients.on_response,
             on_closed=(
-                self._clients.closed, self._pull.closed, self.pop.pops.closed, self._send.closed,
+                self._clients.closed, self._pull.closed, self.pop.pops.closed,
+                self._send.sends.closed,
             ),
         )  # fmt: skip
 
@@ -374,13 +317,13 @@ class BrokerReplica:
         self.tasks.start(self.pop.run(), name="files of pop mode")
         self.tasks.start(self.services.keep_files(), name="files of services")
         self.tasks.start(self.logical.cleaning.run(), name="cleaning of mappings")
-        self.tasks.start(self._watch_clients(), name="clients")
+        self.tasks.start(watch_clients(self, self._clients), name="clients")
         if self.guard is not None:
             self.tasks.start(self.guard.run(), name="signs of life")
         self.tasks.start(self._registration.run(), name="name servers")
-        self.tasks.start(self._slave_sync.run(), name="slave sync")
+        self.tasks.start(self._copies.tables.run(), name="slave sync")
         self.tasks.start(self.scrub.run(), name="scrub")
-        self.tasks.start(self._position_sync.run(), name="position sync")
+        self.tasks.start(self._copies.positions.run(), name="position sync")
         if self._trace is not None:
             await self._trace.open()
             self.manager.record(self._trace)
@@ -397,7 +340,7 @@ class BrokerReplica:
         self.role = None
         await self.services.close()
         self.manager.close()
-        self._send.close()
+        self._send.sends.close()
         self._pull.close()
         self.pop.pops.close()
         await self.tasks.close()
@@ -434,15 +377,6 @@ class BrokerReplica:
 
     def _ha_failed(self, error: Exception) -> None:
         self._failed(error if isinstance(error, RmqhaError) else RmqhaError(repr(error)))
-
-    async def _watch_clients(self) -> None:
-        """Look for clients that have fallen silent, for ever."""
-        while True:
-            await self.clock.sleep(SCAN_CLIENTS_MS)
-            self._clients.expire()
-            wall_ms = self.clock.wall_ms()
-            day = datetime.fromtimestamp(wall_ms / 1000, tz=UTC).astimezone().toordinal()
-            self.statistics.sample(self.clock.now_ms(), day)
 
     def _prefix_cut(self, min_offset: int) -> None:
         self._replication.give(ha_ev.Trimmed(min_offset))
@@ -531,7 +465,7 @@ class BrokerReplica:
 
     def follow_master(self, ha_address: str) -> None:
         """Connect to a master's HA port, once the tables are those of a moment of the log."""
-        self._first_copy.follow(ha_address)
+        self._copies.first.follow(ha_address)
 
     def serve_as(self, role: Role, epoch: MasterEpoch) -> None:
         """The role is complete: serve, and tell the name servers by a newer topic version."""
@@ -559,16 +493,6 @@ class BrokerReplica:
         return self._log_report.heartbeat_fields()
 
     # -- name servers ----------------------------------------------------------------------------------------
-
-    def _registered_as(self) -> Registered | None:
-        role, broker_id = self.role, self.manager.broker_id
-        if role is None or broker_id is None:
-            return None
-        config = self.config
-        return Registered(
-            config.cluster_name, config.broker_name, config.address, config.ha_address,
-            MASTER_ID if role is Role.MASTER else broker_id,
-        )  # fmt: skip
 
     def _master_known(self, master: MasterKnown) -> None:
         self.manager.give(ev.NameServerAnswered(master.address, master.ha_address))
