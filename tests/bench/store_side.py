@@ -84,7 +84,7 @@ async def sync(root: Path, properties: bytes, width: int, duration: float) -> di
     async def putter(queue: int, stop: float) -> int:
         done = 0
         while time.perf_counter() < stop:
-            await store.put(message(queue, properties))
+            await store.flush(store.append(message(queue, properties)).end)
             done += 1
         return done
 

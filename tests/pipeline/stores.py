@@ -44,7 +44,7 @@ async def written(
     store: MessageStore = real_store(root, clock, **settings)
     await store.open()
     for one in made:
-        await store.put(one)
+        store.append(one)
     await store.close()
     return _records(root)
 

@@ -59,6 +59,11 @@ def real_store(root: Path, clock: Clock | None = None, **settings: Any) -> Messa
     return MessageStore(clock or SystemClock(), SystemDisk(), values, Logger(node="test"))
 
 
+async def put(store: MessageStore, message: Message) -> None:
+    """Append, and wait until it is durable."""
+    await store.flush(store.append(message).end)
+
+
 def simulate(work: Coroutine[Any, Any, Any], loop: SimLoop) -> Any:
     """Run to the end; what a task left unhandled fails the test."""
     result = loop.run_until_complete(work)

@@ -16,7 +16,7 @@ from rmqha.sim.loop import HOST, SimLoop
 from rmqha.store import consume_queue as cq
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.record import check_record
-from tests.store.harness import TOPIC, bodies, message, new_disk, sim_store, simulate
+from tests.store.harness import TOPIC, bodies, message, new_disk, put, sim_store, simulate
 
 LIVES = 5
 SEEDS = 150
@@ -266,7 +266,7 @@ def test_a_full_disk_refuses_the_append_and_loses_nothing() -> None:
         disk.mood.bytes_free = 16_384 + 20 * 64 * 2
         stored = 0
         for _ in range(103):
-            await store.put(message(stored, body=b"%032d" % stored))
+            await put(store, message(stored, body=b"%032d" % stored))
             stored += 1
             await store.wait_dispatched(store.max_offset)
         end = store.max_offset
@@ -295,11 +295,11 @@ def test_a_failing_disk_stops_the_store_and_keeps_what_was_acknowledged() -> Non
         await store.open()
         acked = 0
         for _ in range(20):
-            await store.put(message(acked))
+            await put(store, message(acked))
             acked += 1
         disk.mood.failing = True
         with pytest.raises(DiskFailed):
-            await store.put(message(acked))
+            await put(store, message(acked))
         await store.close()
         assert len(told) == 1
         disk.mood.failing = False

@@ -25,7 +25,7 @@ from rmqha.runtime.aio.disk import lock_first_byte
 from rmqha.store import properties as props
 from rmqha.store.aio import reader as words
 from rmqha.store.record import INNER_BATCH, MAGIC_BLANK, Message, Plain, topic_field
-from tests.store.harness import BORN, BORN_MS, HOST, TOPIC, bodies, message, real_store
+from tests.store.harness import BORN, BORN_MS, HOST, TOPIC, bodies, message, put, real_store
 
 SIZE = 158
 
@@ -301,8 +301,10 @@ async def test_files_when_two_ask_at_once_then_no_more_go_than_are_over(tmp_path
         store.append(message(number, body=b"%032d" % number))
     await store.wait_dispatched(store.max_offset)
     await store.flush(store.max_offset)
-    assert await store.expire() == 0
-    assert sorted(await asyncio.gather(*(store.expire(is_asked=True) for _ in range(3)))) == [
+    assert await store.expiring.expire() == 0
+    assert sorted(
+        await asyncio.gather(*(store.expiring.expire(is_asked=True) for _ in range(3)))
+    ) == [
         0,
         0,
         3,
@@ -322,8 +324,8 @@ async def test_an_empty_replica_begins_at_a_file_of_its_master(tmp_path: Path) -
     await source.wait_dispatched(source.max_offset)
     await source.flush(source.max_offset)
     cut: list[int] = []
-    source._on_prefix_cut = cut.append
-    assert await source.expire() == 3
+    source.expiring._on_prefix_cut = cut.append
+    assert await source.expiring.expire() == 3
     first = source.min_offset
     assert cut == [first]
     assert first > 0
@@ -416,14 +418,14 @@ async def test_a_failed_sync_stops_the_store(
     told: list[BaseException] = []
     store._on_failed = told.append
     await store.open()
-    await store.put(message(0))
+    await put(store, message(0))
 
     def broken(fd: int) -> None:
         raise OSError(5, "input/output error")
 
     monkeypatch.setattr(os, "fdatasync", broken)
     results = await asyncio.gather(
-        *(store.put(message(n)) for n in range(5)), return_exceptions=True
+        *(put(store, message(n)) for n in range(5)), return_exceptions=True
     )
     assert all(isinstance(result, DiskFailed) for result in results), results
     with pytest.raises(DiskFailed, match="has stopped"):
@@ -443,7 +445,7 @@ async def test_one_sync_serves_all_who_wait(tmp_path: Path) -> None:
     store = real_store(tmp_path, flush_disk_type="SYNC_FLUSH", flush_interval_commit_log=10**8)
     await store.open()
     before = store.flusher.rounds
-    await asyncio.gather(*(store.put(message(n)) for n in range(64)))
+    await asyncio.gather(*(put(store, message(n)) for n in range(64)))
     assert store.flusher.rounds - before <= 3
     assert store.flushed_offset == 64 * SIZE
     store.append(message(64))
@@ -481,9 +483,9 @@ async def test_message_when_its_topic_can_be_no_folder_then_it_is_refused(
     """A record is for ever and on every replica: what cannot be filed is not written."""
     store = real_store(tmp_path)
     await store.open()
-    for put in (store.append, store.append_batch):
+    for write in (store.append, store.append_batch):
         with pytest.raises(MessageIllegal):
-            put(message(topic=topic))
+            write(message(topic=topic))
     assert store.max_offset == 0
     await store.close()
 

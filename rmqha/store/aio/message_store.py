@@ -20,7 +20,7 @@ from rmqha.store.aio.cold_reads import ColdReads
 from rmqha.store.aio.commit_log import AppendResult, CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.aio.dispatcher import Dispatcher
-from rmqha.store.aio.expired import expired_count
+from rmqha.store.aio.expiring import Expiring
 from rmqha.store.aio.flush import Flusher
 from rmqha.store.aio.index_files import IndexFiles
 from rmqha.store.aio.loading import Loaded, Loader
@@ -56,6 +56,7 @@ class MessageStore:
         mending: records that are not whole.
         cold: the way to read what may have left the memory.
         writes: what waits for the disk, and for how long.
+        expiring: deletes what has expired.
         loaded: what :meth:`open` found.
         failed: what stopped the store, or None.
         on_truncated: told where the log ends after a cut, and where it ended before; the cut ends
@@ -80,8 +81,6 @@ class MessageStore:
         self._log = log
         self._process_id = process_id
         self._on_failed = on_failed
-        self._on_prefix_cut = on_prefix_cut
-        self._used_ratio = used_ratio
         self._bounded = settings.confirm_bounded
         self._confirm = 0
         self._cuts = 0
@@ -100,16 +99,16 @@ class MessageStore:
             self.commit_log, self.writes, on_flushed=self._flushed, on_failed=self._fail
         )
         self.dispatcher = Dispatcher(
-            self.commit_log,
-            self.queues,
-            settings,
-            self.cold,
-            limit=self.limit,
-            on_failed=self._fail,
-        )
+            self.commit_log, self.queues, settings, self.cold,
+            limit=self.limit, on_failed=self._fail,
+        )  # fmt: skip
         self.indexes = IndexFiles(
             clock, disk, self.commit_log, settings, self.cold,
             limit=lambda: self.dispatcher.offset, on_full=self._checkpoint.indexed,
+        )  # fmt: skip
+        self.expiring = Expiring(
+            clock, log, settings, self.commit_log, self.queues, self.indexes, self.dispatcher,
+            self.flusher, on_prefix_cut=on_prefix_cut, used_ratio=used_ratio,
         )  # fmt: skip
         self.plain = PlainAppends(
             self.commit_log, self.queues, check_alive=self.check_alive,
@@ -166,7 +165,7 @@ class MessageStore:
             ("flush_queues", settings.flush_interval_consume_queue, self.flush_queues),
             ("prepare_file", settings.flush_interval_commit_log, self.commit_log.prepare),
             ("flush_checkpoint", settings.flush_checkpoint_interval_ms, self._write_checkpoint),
-            ("expire", settings.expire_interval_ms, self.expire),
+            ("expire", settings.expire_interval_ms, self.expiring.expire),
         ):
             self._tasks.start(self._repeat(period_ms, work), name=name)
 
@@ -227,8 +226,7 @@ class MessageStore:
             self._on_failed(error)
 
     def _task_failed(self, error: BaseException) -> None:
-        wrapped = error if isinstance(error, RmqhaError) else RmqhaError(repr(error))
-        self._fail(wrapped)
+        self._fail(error if isinstance(error, RmqhaError) else RmqhaError(repr(error)))
 
     def check_alive(self) -> None:
         """Raise DiskFailed once the store has stopped."""
@@ -280,17 +278,6 @@ class MessageStore:
         if not self._bounded:
             self.dispatcher.wake()
         return results
-
-    async def put(self, message: Message) -> AppendResult:
-        """Append, and with SYNC_FLUSH return when it is durable.
-
-        Raises:
-            MessageIllegal, DiskFailed: as :meth:`append` and :meth:`flush`.
-        """
-        result = self.append(message)
-        if self.settings.sync_flush:
-            await self.flush(result.end)
-        return result
 
     # -- the ReplicatedLog port
 
@@ -504,50 +491,3 @@ class MessageStore:
     async def _sync_checkpoint(self) -> None:
         """Write the checkpoint if it changed; the caller holds the upkeep lock."""
         await self._checkpoint.sync(min(self.limit(), self.flusher.flushed_offset))
-
-    def _expired(self, *, is_asked: bool) -> int:
-        """How many commit-log files may go now."""
-        # What is not yet in a queue or not yet durable is never expired.
-        safe = min(self.dispatcher.offset, self.flusher.flushed_offset)
-        used_ratio = 0.0 if self._used_ratio is None else self._used_ratio()
-        return expired_count(
-            self.commit_log.segments(), self.settings, self._clock.wall_ms(), used_ratio, safe,
-            is_asked=is_asked,
-        )  # fmt: skip
-
-    async def expire_queues(self) -> None:
-        """Delete files of queues of which the log has no record any more.
-
-        Raises:
-            DiskFailed: a file cannot be removed.
-        """
-        async with self.dispatcher.lock, self.queues.upkeep:
-            await self.queues.expire(self.commit_log.files.first)
-
-    async def expire(self, *, is_asked: bool = False) -> int:
-        """Delete commit-log files whose time is over, and what queues and epochs had of them.
-
-        Args:
-            is_asked: somebody has asked for it, whatever the hour.
-
-        Returns:
-            How many commit-log files went.
-
-        Raises:
-            DiskFailed: a file cannot be removed.
-        """
-        if not self._expired(is_asked=is_asked):
-            return 0
-        async with self.dispatcher.lock, self.queues.upkeep, self.flusher.lock:
-            files = self.commit_log.files
-            # Another caller may have been here while this one waited.
-            count = self._expired(is_asked=is_asked)
-            if not count:
-                return 0
-            await files.remove_before(files.first + count * files.size)
-            await self.queues.expire(files.first)
-            await self.indexes.expire(files.first)
-        self._log.log("info", "files_expired", count=count, min_offset=files.first)
-        if self._on_prefix_cut is not None:
-            self._on_prefix_cut(files.first)
-        return count

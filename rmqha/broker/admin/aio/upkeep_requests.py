@@ -23,14 +23,14 @@ class UpkeepProcessor:
         """By request code."""
         return {
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self._when_done(
-                self._broker.store.expire_queues, "expired queues"
+                self._broker.store.expiring.expire_queues, "expired queues"
             ),
             RequestCode.DELETE_EXPIRED_COMMITLOG: self._when_done(self._expire, "expired files"),
         }
 
     async def _expire(self) -> None:
         for _ in range(ROUNDS_MAX):
-            if not await self._broker.store.expire(is_asked=True):
+            if not await self._broker.store.expiring.expire(is_asked=True):
                 return
 
     def _when_done(self, work: Callable[[], Awaitable[None]], name: str) -> Handler:
