@@ -15,6 +15,7 @@ from rmqha.chaos.aio.nodes import Kinds
 from rmqha.chaos.outcome import Cell
 from rmqha.chaos.report import markdown, page, to_json
 from rmqha.chaos.scenarios import ARTICLE, BY_NAME, Scenario
+from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
 from rmqha.testing.client import NotYet
 
@@ -178,4 +179,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command("chaos", main)

@@ -22,6 +22,7 @@ from rmqha.cli.demo_cluster import AgentCluster, DemoCluster, JavaCluster, java_
 from rmqha.cli.demo_python import PythonDemo
 from rmqha.cli.demo_show import console, show_state, show_timeline, step
 from rmqha.cli.demo_timeline import Timeline
+from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
 
 WRITES_BACK_TIMEOUT_S = 60.0
@@ -143,4 +144,4 @@ def stay(cluster: DemoCluster) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command("rmqha-demo", main)

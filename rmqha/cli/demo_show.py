@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ def console_width(is_terminal: bool) -> int | None:
     return None if is_terminal else PIPED_WIDTH
 
 
-console = Console(highlight=False, width=console_width(sys.stdout.isatty()))
+console = Console(highlight=False, width=console_width(os.isatty(1)))
 
 
 class ReplicaRow(NamedTuple):

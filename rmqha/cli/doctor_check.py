@@ -19,7 +19,8 @@ from rmqha.base.errors import ConfigInvalid, RmqhaError
 from rmqha.broker.common.settings import FAST_PORT_DISTANCE, load_config
 from rmqha.cli.mqadmin import client_tls, read_credentials
 from rmqha.cli.mqbroker import local_address
-from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED, complain, read_properties
+from rmqha.cli.output import complain
+from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED, read_properties
 from rmqha.doctor.aio.asking import Asker
 from rmqha.doctor.aio.looking import StorePaths, Target, look
 from rmqha.doctor.diagnosis import Diagnosis, Severity

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from rmqha.cli.explore_walk import explore, limited
+from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
 from rmqha.sim.explore.bounds import Bounds
 from rmqha.sim.explore.group import Group
@@ -52,4 +53,4 @@ main = _counts(_explore)
 
 
 if __name__ == "__main__":
-    main()
+    run_command("explore", main)

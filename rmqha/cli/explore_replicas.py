@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from rmqha.cli.explore_walk import explore, limited
+from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
 from rmqha.sim.explore.broker_set import Move, Scene
 from rmqha.sim.explore.replicas import STARTS, Replicas
@@ -79,4 +80,4 @@ def _what(space: Replicas, state: State, move: Move) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_command("explore-replicas", main)

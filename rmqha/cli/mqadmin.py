@@ -23,6 +23,7 @@ from rmqha.admin.spec import CommandSpec, Here
 from rmqha.auth.signature import Credentials
 from rmqha.base.errors import ConfigInvalid, DiskFailed, RmqhaError
 from rmqha.cli.convert_store import convert_store
+from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
 from rmqha.client.aio.exchanges import ExchangeClient
 from rmqha.client.exchange import Exchange, Unreachable
@@ -93,12 +94,7 @@ async def _carry_out(
         report = await client.run(exchange)
         # One line of JSON: that of the last report, which has what stood in those before.
         if style is not Style.JSON or report.then is None:
-            try:
-                print_report(report, style, console)
-            except BrokenPipeError:  # who reads has seen enough; main ends quietly
-                raise
-            except OSError as error:
-                raise DiskFailed(f"cannot write the answer: {error.strerror}") from error
+            print_report(report, style, console)
         wanted = style is not Style.JSON or report.then is not None
         unwritten = _write_files(report.files) if wanted else []
         status = _report_failures([*report.failures, *unwritten])
@@ -286,4 +282,4 @@ main = version_option("mqadmin")(
 )
 
 if __name__ == "__main__":
-    main(prog_name="mqadmin")
+    run_command("mqadmin", main)

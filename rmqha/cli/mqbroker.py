@@ -25,12 +25,12 @@ from rmqha.broker.admin.config_changes import LIVE
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.common.settings import IMPORTANT, SETTINGS, BrokerConfig, load_config
 from rmqha.cli import prometheus
+from rmqha.cli.output import complain, run_command, say
 from rmqha.cli.process import (
     EXIT_STORE,
     Ending,
     Opening,
     collections_held,
-    complain,
     configured,
     exit_code,
     make_room,
@@ -171,7 +171,10 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
         complain("mqbroker", error)
         return EXIT_STORE
     tls.rejected = replica.rejected
-    with Opening("mqbroker", config.address) as start, collections_held():
+    with (
+        Opening("mqbroker", f"{config.address} (listenPort, haListenPort)") as start,
+        collections_held(),
+    ):
         await replica.start()
     code = start.code
     if code is None:
@@ -192,7 +195,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
             return ports.code
         Reloader(path, [Part(config.values, LIVE, replica.admin.change_config)], log)
         settle_memory()
-        print(boot_line(config), flush=True)
+        say(boot_line(config))
         doors = DoorWatch(tls, [replica.rejected], log)
         code = await ending.wait()
         await doors.stop()
@@ -246,4 +249,4 @@ def broker_page(replica: BrokerReplica) -> Page:
 
 
 if __name__ == "__main__":
-    main()
+    run_command("mqbroker", main)

@@ -19,6 +19,7 @@ from rmqha.base.errors import (
     ConfigInvalid,
 )
 from rmqha.cli import prometheus
+from rmqha.cli.output import run_command, say
 from rmqha.cli.process import (
     EXIT_FAILED,
     EXIT_PORT,
@@ -95,7 +96,7 @@ def read_config(path: str | None) -> ControllerConfig:
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{path or 'environment'}: {error}") from error
     if path is not None:
-        print(f"load config properties file OK, {path}", flush=True)
+        say(f"load config properties file OK, {path}")
     return config
 
 
@@ -119,7 +120,8 @@ async def serve(config: ControllerConfig, path: str | None = None) -> int:
         connections_max=make_room(log, config.integer("connectionsMax")),
     )
     tls.rejected = service.rejected
-    with Opening("mqcontroller", f"{config.values['bindAddress']}:{config.this.port}") as opening:
+    own = f"{config.values['bindAddress']}:{config.this.port} (controllerDLegerPeers)"
+    with Opening("mqcontroller", own) as opening:
         lock_directory(config.store_path)
         await service.start()
         opening.listening_on = prometheus.LISTENING_ON.format(**config.values)
@@ -140,7 +142,7 @@ async def serve(config: ControllerConfig, path: str | None = None) -> int:
         return opening.code
     Reloader(path, [Part(config.values, MUTABLE, service.configuration.change)], log, ALIASES)
     settle_memory()
-    print(BOOT_LINE, flush=True)
+    say(BOOT_LINE)
     log.log("info", "controller_started", address=config.this.address, store=config.store_path)
     watch = DoorWatch(tls, [service.rejected], log)
     code = await ending.wait()
@@ -206,4 +208,4 @@ def disk_usage(directory: str) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    run_command("mqcontroller", main)

@@ -17,7 +17,8 @@ import click
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.cli.doctor_check import OPTIONS, check
-from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED, complain
+from rmqha.cli.output import complain, run_command
+from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED
 from rmqha.cli.version import version_option
 from rmqha.doctor import others, stores
 from rmqha.doctor.kinds import Kind, kind_of
@@ -127,4 +128,4 @@ def _mapped(path: str, stack: ExitStack) -> memoryview:
 
 
 if __name__ == "__main__":
-    main()
+    run_command("mqdoctor", main)

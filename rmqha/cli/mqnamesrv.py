@@ -20,6 +20,7 @@ from rmqha.base.errors import (
 )
 from rmqha.cli import prometheus
 from rmqha.cli.mqcontroller import controller_collector, controller_labels, controller_page
+from rmqha.cli.output import run_command, say
 from rmqha.cli.process import (
     EXIT_FAILED,
     Ending,
@@ -111,7 +112,7 @@ def read_configs(path: str | None) -> Configs:
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{path}: {error}" if path else str(error)) from error
     if path is not None:
-        print(f"load config properties file OK, {path}", flush=True)
+        say(f"load config properties file OK, {path}")
     known = CONTROLLER_DEFAULTS if controller is not None else {}
     unknown = tuple(key for key in namesrv.unknown if key not in known)
     return Configs(namesrv, controller, unknown)
@@ -177,15 +178,18 @@ class _Node:
     async def start(self) -> int | None:
         """Start both, the name server first, as Java does; an exit code when that fails."""
         values = self._configs.namesrv.values
-        with Opening("mqnamesrv", f"{values['bindAddress']}:{values['listenPort']}") as opening:
+        own = f"{values['bindAddress']}:{values['listenPort']} (listenPort)"
+        with Opening("mqnamesrv", own) as opening:
             port = await self.name_server.start()
-            print(BOOT_LINE.format(host=values["bindAddress"], port=port), flush=True)
+            say(BOOT_LINE.format(host=values["bindAddress"], port=port))
             config = self._configs.controller
             if config is not None and self.controller is not None:
-                opening.listening_on = f"{config.values['bindAddress']}:{config.this.port}"
+                opening.listening_on = (
+                    f"{config.values['bindAddress']}:{config.this.port} (controllerDLegerPeers)"
+                )
                 lock_directory(config.store_path)
                 await self.controller.start()
-                print(CONTROLLER_BOOT_LINE, flush=True)
+                say(CONTROLLER_BOOT_LINE)
             opening.listening_on = prometheus.LISTENING_ON.format(**values)
             if prometheus.is_wanted(values, self._log):
                 self._stop_metrics = await prometheus.serve(
@@ -264,4 +268,4 @@ class _Node:
 
 
 if __name__ == "__main__":
-    main()
+    run_command("mqnamesrv", main)

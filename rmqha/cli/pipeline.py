@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from rmqha.base.errors import RmqhaError
+from rmqha.cli.output import run_command
 from rmqha.cli.pipeline_audit import audit_command
 from rmqha.cli.pipeline_controller import history_command
 from rmqha.cli.pipeline_exits import EXIT_FOUND, EXIT_USAGE
@@ -107,4 +108,4 @@ def export_command(
 
 
 if __name__ == "__main__":
-    main()
+    run_command("pipeline", main)

@@ -28,6 +28,7 @@ from rmqha.base.errors import (
     StoreInUse,
     StoreMismatch,
 )
+from rmqha.cli.output import complain
 from rmqha.remoting.settings import CONNECTIONS_MAX
 from rmqha.runtime.aio import descriptors
 from rmqha.runtime.aio.supervisor import Supervisor
@@ -48,12 +49,9 @@ STORE_ERRORS = (StoreCorrupted, StoreMismatch, StoreInUse, DiskFailed)
 """Why a process ends with ``EXIT_STORE``."""
 
 ConfigT = TypeVar("ConfigT")
+_CONTROL = re.compile("[\0-\x1f]")
+"""A store's file given by mistake, or text of two bytes a character, as some editors write it."""
 _UMASK = re.compile(r"0?[0-7]{1,3}")
-
-
-def complain(process: str, reason: object) -> None:
-    """Say on the terminal why a process does not go on."""
-    print(f"{process}: {reason}", file=sys.stderr)
 
 
 class Opening:
@@ -165,11 +163,14 @@ def read_properties(path: str | None, needed: str) -> dict[str, str]:
     if path is None:
         raise ConfigInvalid(f"give a properties file with -c ({needed} is needed)")
     try:
-        return parse_properties(decode_properties(Path(path).read_bytes()))
+        found = parse_properties(decode_properties(Path(path).read_bytes()))
     except OSError as error:
-        raise ConfigInvalid(f"cannot read {path}: {error}") from error
+        raise ConfigInvalid(f"cannot read {path}: {error.strerror}") from error
     except ConfigInvalid as error:
         raise ConfigInvalid(f"{path}: {error}") from error
+    if any(_CONTROL.search(key) for key in found):
+        raise ConfigInvalid(f"{path} is no properties file: it has bytes that are no text")
+    return found
 
 
 def read_settings(path: str | None, needed: str, known: Collection[str]) -> dict[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from rmqha.broker.membership.traced import LEASE_KIND, REPLICAS_KIND
+from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
 from rmqha.controller.traced import CONTROLLER_KIND
 from rmqha.ha.traced import HA_KIND
@@ -59,4 +60,4 @@ def report(played: Replayed) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    run_command("replay", main)

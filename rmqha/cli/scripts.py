@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import click
 
+from rmqha.cli.output import run, run_command
 from rmqha.cli.version import version_line, version_option
 
 
@@ -87,9 +88,14 @@ def rmqha() -> None:
 def _start(name: str, subcommand: str) -> None:
     # Importing the fifty commands of mqadmin takes ten times as long.
     if sys.argv[1:] == ["--version"]:
-        click.echo(version_line(name))
+        run(name, lambda: click.echo(version_line(name)))
         return
-    load(subcommand).main(prog_name=name)
+    run(name, lambda: load(subcommand).main(prog_name=name))
+
+
+def everything() -> None:
+    """Run any of them."""
+    run_command("rmqha", rmqha)
 
 
 def mqcontroller() -> None:

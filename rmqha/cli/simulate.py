@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
 from rmqha.sim.batch import Played, Run, Totals, play_batch
 from rmqha.sim.coverage import missing
@@ -248,4 +249,4 @@ def _failure(seed: int, script: tuple[Fault, ...] | None) -> tuple[tuple[Fault, 
 
 
 if __name__ == "__main__":
-    main()
+    run_command("simulate", main)

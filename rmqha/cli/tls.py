@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.cli.process import EXIT_CONFIG, complain
+from rmqha.cli.output import complain
+from rmqha.cli.process import EXIT_CONFIG
 from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.tls_settings import TLS_DEFAULTS

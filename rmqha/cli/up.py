@@ -21,7 +21,8 @@ import msgspec
 from rich.console import Console
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED, EXIT_PORT, complain
+from rmqha.cli.output import complain, run_command
+from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED, EXIT_PORT
 from rmqha.cli.up_plan import Shape, UpPlan, all_ports, decided, page_port, plan_of
 from rmqha.cli.version import version_option
 from rmqha.runtime.aio.loop import run
@@ -189,4 +190,4 @@ async def _end(cluster: AioCluster) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_command("rmqha up", main)

@@ -12,7 +12,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from rmqha.base.errors import RmqhaError
-from rmqha.remoting.codes import RequestCode, ResponseCode, response_name
+from rmqha.remoting.codes import RequestCode, ResponseCode, asked_kind, response_name
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import FieldValue, ext_fields
 
@@ -38,13 +38,16 @@ class Refused(RmqhaError):
         address: who refused.
         code: the response code.
         remark: the peer's words; may be empty.
+
+    Args:
+        hint: follows the peer's words.
     """
 
-    def __init__(self, address: str, code: int, remark: str) -> None:
+    def __init__(self, address: str, code: int, remark: str, hint: str = "") -> None:
         # "CODE: n  DESC: text" is what scripts around the Java tool look for. A remark may be a
         # text of several lines, or a stack trace; one line must do.
         words = " ".join(remark.split())
-        super().__init__(f"{address}: CODE: {code}  DESC: {words} ({response_name(code)})")
+        super().__init__(f"{address}: CODE: {code}  DESC: {words} ({response_name(code)}){hint}")
         self.address = address
         self.code = code
         self.remark = remark
@@ -78,8 +81,15 @@ def ask(
     """
     answer = yield Call(address, command, timeout_ms)
     if answer.code != ResponseCode.SUCCESS:
-        raise Refused(address, answer.code, answer.remark or "")
+        raise Refused(address, answer.code, answer.remark or "", _hint(address, command, answer))
     return answer
+
+
+def _hint(address: str, asked: RemotingCommand, answer: RemotingCommand) -> str:
+    """Who does not know a request may be no server of the kind that answers it."""
+    if answer.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        return ""
+    return f"; perhaps {address} is no {asked_kind(asked.code)}"
 
 
 def ask_any(
@@ -158,20 +168,16 @@ def ask_leader(
     raise AssertionError("the last round returns or raises")
 
 
-def _no_leader(error: Unreachable | Refused) -> str:
-    if isinstance(error, Refused) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-        return f"{error}; a broker or a name server, and no controller?"
-    return str(error)
-
-
 def _find_leader(addresses: tuple[str, ...]) -> Exchange[str]:
     failures: list[str] = []
+    refused: Refused | None = None
     for address in addresses:
         try:
             request = RemotingCommand(RequestCode.CONTROLLER_GET_METADATA_INFO)
             answer = yield from ask(address, request)
         except (Unreachable, Refused) as error:
-            failures.append(_no_leader(error))
+            refused = error if isinstance(error, Refused) else refused
+            failures.append(str(error))
             continue
         fields = answer.ext_fields or {}
         # A leader that was reached need not be reached once more by the name it has for itself.
@@ -181,4 +187,7 @@ def _find_leader(addresses: tuple[str, ...]) -> Exchange[str]:
         if leader := fields.get("controllerLeaderAddress"):
             return leader
         failures.append(f"{address} knows no leader")
+    # The only one that was asked is there, and is no controller.
+    if refused is not None and len(failures) == 1:
+        raise refused
     raise Unreachable("; ".join(failures) or "no controller address was given")

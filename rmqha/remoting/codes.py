@@ -206,6 +206,28 @@ class ResponseCode(IntEnum):
     CONTROLLER_BROKER_LIVE_INFO_NOT_EXISTS = 2016
 
 
+_OF_NAME_SERVERS = frozenset(
+    {
+        RequestCode.PUT_KV_CONFIG, RequestCode.GET_KV_CONFIG, RequestCode.DELETE_KV_CONFIG,
+        RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER,
+        RequestCode.GET_ROUTEINFO_BY_TOPIC, RequestCode.GET_BROKER_CLUSTER_INFO,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER, RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV, RequestCode.GET_KVLIST_BY_NAMESPACE,
+        RequestCode.GET_TOPICS_BY_CLUSTER, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        RequestCode.GET_UNIT_TOPIC_LIST, RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, RequestCode.UPDATE_NAMESRV_CONFIG,
+        RequestCode.GET_NAMESRV_CONFIG,
+    }
+)  # fmt: skip
+_OF_CONTROLLERS = frozenset(
+    {
+        *range(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.GET_BROKER_EPOCH_CACHE),
+        *range(RequestCode.UPDATE_CONTROLLER_CONFIG, RequestCode.CONTROLLER_APPLY_BROKER_ID + 1),
+        *range(RequestCode.GET_ELECTION_HISTORY, RequestCode.GET_CONTROLLER_VIEW + 1),
+    }
+)
+
 LANGUAGE_CODES: dict[str, int] = {
     "JAVA": 0,
     "CPP": 1,
@@ -251,6 +273,13 @@ VERSION_ORDINALS: dict[str, int] = {
 
 VERSION_CURRENT = VERSION_ORDINALS["5.5.0"]
 """The release whose protocol rmqha speaks."""
+
+
+def asked_kind(code: int) -> str:
+    """Which kind of server a request is for, as ``mqadmin``'s users name it."""
+    if code in _OF_NAME_SERVERS:
+        return "name server"
+    return "controller" if code in _OF_CONTROLLERS else "broker"
 
 
 def request_name(code: int) -> str:

@@ -307,5 +307,5 @@ def test_sync_state_set_when_asked_of_a_broker_then_it_is_said_that_it_is_no_con
     def broker(call: Call) -> RemotingCommand:
         return call.command.reply(3, f"request type {call.command.code} not supported")
 
-    with pytest.raises(Unreachable, match=r"1005 not supported.*and no controller\?"):
+    with pytest.raises(Refused, match=r"1005 not supported.*; perhaps b:1 is no controller$"):
         drive(get_sync_state_set.run(("b:1",), "broker-a", None, None), broker)

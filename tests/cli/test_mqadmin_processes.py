@@ -192,7 +192,7 @@ def test_output_when_there_is_no_room_for_it_then_one_line_says_so(trio: Group) 
             stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
         )  # fmt: skip
     assert done.returncode == REFUSED
-    assert done.stderr == "mqadmin: cannot write the answer: No space left on device\n"
+    assert done.stderr == "mqadmin: cannot write to standard output: No space left on device\n"
 
 
 def test_election_when_refused_by_running_controllers_then_the_reason_is_told(trio: Group) -> None:

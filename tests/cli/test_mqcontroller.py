@@ -223,7 +223,7 @@ def test_bad_usage_ends_with_2_and_a_reason(
     ("content", "message"),
     [
         (b"", "controllerDLegerGroup is missing"),
-        (b"\xff\xfe\x00", "controllerDLegerGroup is missing"),
+        (b"\xff\xfe\x00", "is no properties file"),
         (b"controllerDLegerGroup=\\u12", "broken escape"),
         (b"controllerDLegerGroup=g\ncontrollerDLegerPeers=n0\ncontrollerDLegerSelfId=n0",
          "'n0' is not id-host:port"),
@@ -257,7 +257,7 @@ def test_a_port_in_use_ends_with_4_and_names_it(single: Node) -> None:
     with socket.create_server(("127.0.0.1", single.port)):
         single.start()
         assert PORT == ended_with(single)
-    assert f"mqcontroller: cannot listen on 127.0.0.1:{single.port}: " in single.stderr
+    assert f"cannot listen on 127.0.0.1:{single.port} (controllerDLegerPeers): " in single.stderr
     single.start().wait_boot()
 
 

@@ -202,10 +202,13 @@ def test_port_when_it_is_taken_then_4(server: Server, tmp_path: Path, whose: str
     else:
         other.with_controller()
     done = other.run()
-    taken = server.port if whose == "name server" else server.controller_port
+    taken, key = {
+        "name server": (server.port, "listenPort"),
+        "controller": (server.controller_port, "controllerDLegerPeers"),
+    }[whose]
     assert PORT == done.returncode
     assert "mqnamesrv: cannot listen on " in done.stderr
-    assert f":{taken}: " in done.stderr
+    assert f":{taken} ({key}): " in done.stderr
     assert "Traceback" not in done.stderr
 
 
