@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from rmqha.runtime.properties import format_properties
@@ -35,17 +36,24 @@ STRANGERS = ("NAMESRV_ADDR", "ROCKETMQ_HOME")
 
 
 class LauncherHandle:
-    """This process's launcher; made at the first use, shared by all clusters, ended with us."""
+    """This process's launcher; made at the first use, shared by all clusters, ended with us.
 
-    def __init__(self) -> None:
+    Args:
+        source: a folder with another release's package; None for this release.
+    """
+
+    def __init__(self, source: Path | None = None) -> None:
         self._guard = threading.Lock()
         ours, theirs = socket.socketpair()
         environment = {key: text for key, text in os.environ.items() if key not in STRANGERS}
+        if source is not None:
+            environment["PYTHONPATH"] = str(source)
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "rmqha.testing.launcher"],
                 stdin=theirs.fileno(),
                 env=environment,
+                cwd=source,
                 start_new_session=True,
             )
         self._control = ours
@@ -88,16 +96,16 @@ class LauncherHandle:
         atexit.unregister(self.close)
 
 
-_launchers: list[LauncherHandle] = []
+_launchers: dict[Path | None, LauncherHandle] = {}
 _launchers_guard = threading.Lock()
 
 
-def launcher() -> LauncherHandle:
-    """The launcher of this process."""
+def launcher(source: Path | None = None) -> LauncherHandle:
+    """The launcher of this process, of this release or of the one in a folder."""
     with _launchers_guard:
-        if not _launchers or not _launchers[-1].is_usable:
-            _launchers.append(LauncherHandle())
-        return _launchers[-1]
+        if source not in _launchers or not _launchers[source].is_usable:
+            _launchers[source] = LauncherHandle(source)
+        return _launchers[source]
 
 
 class ProcessNode(Node):
@@ -105,12 +113,15 @@ class ProcessNode(Node):
 
     Attributes:
         pid: of its newest run, 0 before the first.
+        source: the folder of the release that its next start runs; None for this one.
     """
 
     def __init__(self, place: Place, plan: Plan) -> None:
         super().__init__(place)
         self._plan = plan
         self.pid = 0
+        self.source: Path | None = None
+        self._running: Path | None = None
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -157,7 +168,8 @@ class ProcessNode(Node):
         raise NodeFailed(f"{self.name} did not start: {self.failure}\n{self._tail()}")
 
     def _launch(self, channel: socket.socket, config: str) -> int:
-        answer = launcher().request(
+        self._running = self.source
+        answer = launcher(self._running).request(
             channel, do="start", program=PROGRAMS[self.place.kind], arguments=["-c", config],
             log=str(self.log),
         )  # fmt: skip
@@ -181,7 +193,7 @@ class ProcessNode(Node):
 
     async def _ended(self) -> None:
         """The process has closed everything: it has ended, or is about to."""
-        answer = await asyncio.to_thread(launcher().request, do="reap", pid=self.pid)
+        answer = await asyncio.to_thread(launcher(self._running).request, do="reap", pid=self.pid)
         code = answer["code"]
         if not self._expects_end:
             self.failure = f"ended by itself with exit code {code}"
@@ -197,7 +209,9 @@ class ProcessNode(Node):
             self._booted.set_result(False)
 
     async def _signal(self, number: signal.Signals) -> None:
-        await asyncio.to_thread(launcher().request, do="signal", pid=self.pid, number=int(number))
+        await asyncio.to_thread(
+            launcher(self._running).request, do="signal", pid=self.pid, number=int(number)
+        )
 
     async def _end(self, number: signal.Signals) -> None:
         if not self.is_alive or self._ending is None:
