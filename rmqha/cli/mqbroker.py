@@ -50,6 +50,7 @@ from rmqha.runtime.aio.loop import run
 from rmqha.runtime.aio.machine import MACHINE
 from rmqha.runtime.aio.tls import Tls
 from rmqha.runtime.logs import Logger, configure_logs
+from rmqha.runtime.ports import Network
 from rmqha.web import settings as status_page_settings
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -185,10 +186,11 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
             stop_page = await start_status_page(
                 "broker",
                 config.values,
-                lambda: broker_page(replica),
+                lambda: broker_page(replica, MACHINE.network(tls), log),
                 log,
                 replica.rejected,
                 replica.not_ready,
+                told=lambda place: setattr(replica.admin, "status_page", place),
             )
         if ports.code is not None:
             await replica.stop()
@@ -241,11 +243,11 @@ async def start_metrics(
     return await prometheus.serve(config.values, collectors, replica.rejected, replica.not_ready)
 
 
-def broker_page(replica: BrokerReplica) -> Page:
+def broker_page(replica: BrokerReplica, network: Network, log: Logger) -> Page:
     """The status page of a broker."""
     from rmqha.broker.admin.aio.status_page import BrokerPage
 
-    return BrokerPage(replica, clock=SystemClock())
+    return BrokerPage(replica, clock=SystemClock(), network=network, log=log)
 
 
 if __name__ == "__main__":

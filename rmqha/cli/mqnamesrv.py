@@ -198,7 +198,13 @@ class _Node:
             opening.listening_on = status_page_settings.LISTENING_ON.format(**values)
             rejected = self.name_server.rejected
             self._stop_page = await start_status_page(
-                "name server", values, self._page, self._log, rejected, self._not_ready
+                "name server",
+                values,
+                self._page,
+                self._log,
+                rejected,
+                self._not_ready,
+                told=self._page_is_at,
             )
             counts = [rejected] + ([] if self.controller is None else [self.controller.rejected])
             self._watch = DoorWatch(self._tls, counts, self._log)
@@ -237,6 +243,12 @@ class _Node:
             found.append(controller_collector(config, self.controller))
             rejected.append((controller_labels(config), self.controller.rejected))
         return [*found, rejected_collector(rejected)]
+
+    def _page_is_at(self, place: str) -> None:
+        """One page for both."""
+        self.name_server.machine.status_page = place
+        if self.controller is not None:
+            self.controller.status_page = place
 
     def _page(self) -> Page:
         """The page of both: what the controller knows comes first."""

@@ -32,6 +32,7 @@ async def start_status_page(
     rejected: Counter[str],
     not_ready: Callable[[], str | None],
     elections: Callable[[str | None, int], bytes | None] | None = None,
+    told: Callable[[str], None] | None = None,
 ) -> Callable[[], Awaitable[None]]:
     """Serve the page at ``statusPageHost:statusPagePort``; returns how to stop.
 
@@ -42,6 +43,7 @@ async def start_status_page(
         rejected: counts connections that the port did not let in.
         not_ready: what the process lacks, for ``/readyz``; None for nothing.
         elections: a controller's, for ``/elections.json``.
+        told: takes ``host:port`` of the page, for those who ask the node where it is.
 
     Raises:
         OSError: the port cannot be used.
@@ -66,6 +68,8 @@ async def start_status_page(
         elections=elections,
     )
     port = await server.start(*address)
+    if told is not None:
+        told(f"{address[0]}:{port}")
     log.log("info", "status_page_started", url=f"http://{address[0]}:{port}/")
 
     async def stop() -> None:

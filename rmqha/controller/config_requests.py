@@ -77,12 +77,18 @@ def _malformed(key: str, value: str, default: str) -> str | None:
 
 
 def metadata_info(
-    config: ControllerConfig, peers: tuple[Peer, ...], leader_id: str | None, *, is_leader: bool
+    config: ControllerConfig,
+    peers: tuple[Peer, ...],
+    leader_id: str | None,
+    *,
+    is_leader: bool,
+    status_page: str = "",
 ) -> dict[str, str]:
     """The ext fields of 1005, in the spelling of the configured controller type.
 
     Args:
         peers: the group as it is now.
+        status_page: where this node's listens; one more field, where there is one.
     """
     leader = next((peer for peer in peers if peer.id == leader_id), None)
     if config.style.lower() == "jraft":
@@ -102,4 +108,6 @@ def metadata_info(
             fields["controllerLeaderId"] = leader.id
     if leader is not None:
         fields["controllerLeaderAddress"] = leader.address
+    if status_page:
+        fields["statusPage"] = status_page
     return fields

@@ -18,6 +18,7 @@ from rmqha.web.document import (
     StatusDocument,
     gaps,
 )
+from rmqha.web.links import page_link
 
 
 class NodeFacts(NamedTuple):
@@ -55,13 +56,15 @@ def document(
     status: Status,
     elections: Iterable[Election],
     figures: Mapping[str, Figures],
+    pages: Mapping[str, str | None],
 ) -> StatusDocument:
-    """Make it; ``figures`` by broker address."""
+    """Make it; ``figures`` by broker address, ``pages`` of controllers as they say it."""
+    here = config.this.address
     return StatusDocument(
         facts.time_ms,
         NodeView(
             "controller",
-            config.this.address,
+            here,
             facts.version,
             facts.started_ms,
             facts.role,
@@ -75,16 +78,20 @@ def document(
         ),
         tuple(
             ControllerView(
-                peer.id, peer.address, peer.id == facts.leader_id, peer.id == config.self_id
+                peer.id,
+                peer.address,
+                peer.id == facts.leader_id,
+                peer.id == config.self_id,
+                page_link(pages.get(peer.address), peer.address, here),
             )
             for peer in facts.peers
         ),
-        tuple(_set(one, figures) for one in status["broker_sets"]),
+        tuple(_set(one, figures, here) for one in status["broker_sets"]),
         tuple(ElectionView(*one) for one in elections),
     )
 
 
-def _set(status: BrokerSetStatus, figures: Mapping[str, Figures]) -> BrokerSetView:
+def _set(status: BrokerSetStatus, figures: Mapping[str, Figures], here: str) -> BrokerSetView:
     replicas = status["replicas"]
     known = [figures.get(one["address"], UNKNOWN) for one in replicas]
     # Heartbeats and the brokers' own words are both a little old, and nobody knows which is older.
@@ -93,7 +100,11 @@ def _set(status: BrokerSetStatus, figures: Mapping[str, Figures]) -> BrokerSetVi
             default=None)
         for one, mine in zip(replicas, known, strict=True)
     ]  # fmt: skip
-    shown = tuple(map(_replica, replicas, known, ends, gaps(ends)))
+    links = [
+        page_link(mine.status_page, one["address"], here)
+        for one, mine in zip(replicas, known, strict=True)
+    ]
+    shown = tuple(map(_replica, replicas, known, ends, gaps(ends), links))
     return BrokerSetView(
         status["cluster"],
         status["broker_name"],
@@ -105,7 +116,11 @@ def _set(status: BrokerSetStatus, figures: Mapping[str, Figures]) -> BrokerSetVi
 
 
 def _replica(
-    status: ReplicaStatus, figures: Figures, max_offset: int | None, gap: int | None
+    status: ReplicaStatus,
+    figures: Figures,
+    max_offset: int | None,
+    gap: int | None,
+    page: str | None,
 ) -> ReplicaView:
     alive = status["alive"]
     return ReplicaView(
@@ -121,6 +136,7 @@ def _replica(
         figures.put_tps if alive else None,
         figures.pull_tps if alive else None,
         status["heard_ms_ago"],
+        page,
     )
 
 

@@ -85,6 +85,7 @@ class NamesrvMachine:
         self, config: NamesrvConfig, started_ms: int, masters: ElectedMasters | None = None
     ) -> None:
         self.config = config
+        self.status_page = ""
         self.settings = config.route_settings()
         self.table = RouteTable()
         self.kv = KvConfig(self.settings.kv_bytes_max)
@@ -385,7 +386,8 @@ class NamesrvMachine:
         return answer
 
     def _get_config(self, request: Request) -> Answer:
-        return Answer(ResponseCode.SUCCESS, body=config_text(self.config))
+        page = {"statusPage": self.status_page} if self.status_page else None
+        return Answer(ResponseCode.SUCCESS, None, page, config_text(self.config))
 
 
 def _broker_addr(fields: Mapping[str, str]) -> BrokerAddr:

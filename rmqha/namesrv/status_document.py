@@ -18,6 +18,7 @@ from rmqha.web.document import (
     StatusDocument,
     gaps,
 )
+from rmqha.web.links import page_link
 
 LOGICAL_QUEUES_MAX = 1_000
 """Of all topics together: the page is made anew every second."""
@@ -61,7 +62,7 @@ def document(facts: NodeFacts, table: RouteTable, figures: Mapping[str, Figures]
     return StatusDocument(
         facts.time_ms,
         node,
-        broker_sets=tuple(_set(facts.now_ms, table, one, figures) for one in sets),
+        broker_sets=tuple(_set(facts, table, one, figures) for one in sets),
         static_topics=tuple(_static_topics(table)),
     )
 
@@ -82,7 +83,7 @@ def _static_topics(table: RouteTable) -> Iterable[StaticTopicView]:
 
 
 def _set(
-    now_ms: int, table: RouteTable, broker_set: BrokerSet, figures: Mapping[str, Figures]
+    facts: NodeFacts, table: RouteTable, broker_set: BrokerSet, figures: Mapping[str, Figures]
 ) -> BrokerSetView:
     registered = sorted(broker_set.addrs.items())
     known = [figures.get(address, UNKNOWN) for _, address in registered]
@@ -103,7 +104,8 @@ def _set(
                 gap_bytes=gap,
                 put_tps=mine.put_tps,
                 pull_tps=mine.pull_tps,
-                heard_ms_ago=None if live is None else now_ms - live.last_update_ms,
+                heard_ms_ago=None if live is None else facts.now_ms - live.last_update_ms,
+                page=page_link(mine.status_page, address, facts.address),
             )
         )
     return BrokerSetView(broker_set.cluster_name, broker_set.broker_name, tuple(replicas))

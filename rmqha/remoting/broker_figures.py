@@ -17,11 +17,13 @@ class Figures(NamedTuple):
     Attributes:
         put_tps, pull_tps: messages per second over the last ten seconds.
         max_offset: end of its commit log in bytes.
+        status_page: where its status page listens; ours say it.
     """
 
     put_tps: float | None = None
     pull_tps: float | None = None
     max_offset: int | None = None
+    status_page: str | None = None
 
 
 UNKNOWN = Figures()
@@ -42,7 +44,12 @@ def read_figures(body: bytes) -> Figures:
         _number(table.get("putTps")),
         _number(table.get("getTransferredTps")),
         None if end is None else int(end),
+        _text(table.get("statusPage")),
     )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _number(text: object) -> float | None:

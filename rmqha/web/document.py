@@ -28,12 +28,25 @@ class NodeView(Struct, frozen=True):
 
 
 class ControllerView(Struct, frozen=True):
-    """One member of the controller group; ``leads`` as far as this node knows."""
+    """One member of the controller group; ``leads`` as far as this node knows.
+
+    Attributes:
+        page: the link to its status page; None where none is known, here and below.
+    """
 
     id: str
     address: str
     leads: bool
     here: bool
+    page: str | None = None
+
+
+class OtherView(Struct, frozen=True):
+    """A server that this node works with, and knows nothing more of."""
+
+    kind: str
+    address: str
+    page: str | None = None
 
 
 class ReplicaView(Struct, frozen=True):
@@ -56,6 +69,7 @@ class ReplicaView(Struct, frozen=True):
     put_tps: float | None = None
     pull_tps: float | None = None
     heard_ms_ago: int | None = None
+    page: str | None = None
 
 
 class BrokerSetView(Struct, frozen=True):
@@ -171,6 +185,7 @@ class StatusDocument(Struct, frozen=True):
         time_ms: when it was made.
         elections: newest first.
         open_doors: what strangers may do, a sentence each.
+        others: a broker's controllers and name servers.
         verdict: what it means; added by the server of the page, which knows since when.
     """
 
@@ -182,6 +197,7 @@ class StatusDocument(Struct, frozen=True):
     static_topics: tuple[StaticTopicView, ...] = ()
     open_doors: tuple[str, ...] = ()
     verdict: Verdict | None = None
+    others: tuple[OtherView, ...] = ()
 
     def encode(self) -> bytes:
         """JSON, member names as above."""

@@ -96,7 +96,7 @@ async def test_status_when_asked_for_then_the_document(client: aiohttp.ClientSes
                 "started_ms": 1000, "role": "leader", "facts": {"term": 3},
             },
             "controllers": [], "broker_sets": [], "elections": [],
-            "static_topics": [], "open_doors": [],
+            "static_topics": [], "open_doors": [], "others": [],
             "verdict": {
                 "level": "good",
                 "sentences": [

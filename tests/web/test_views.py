@@ -100,13 +100,19 @@ def test_controller_when_shown_then_the_furthest_log_is_the_measure_and_the_dead
     )
     figures = {"h:1": Figures(5.0, 6.0, 120), "h:2": Figures(1.0, 1.0, 30)}
     shown = document(
-        config, NodeFacts("leader", 1, "n0", 9, "v", 10, 1, config.peers), status, (), figures
+        config,
+        NodeFacts("leader", 1, "n0", 9, "v", 10, 1, config.peers),
+        status,
+        (),
+        figures,
+        {"127.0.0.1:1": "0.0.0.0:80"},
     )
     (view,) = shown.broker_sets
     assert [one.max_offset for one in view.replicas] == [120, 40, None]
     assert [one.gap_bytes for one in view.replicas] == [0, 80, None]
     assert [one.put_tps for one in view.replicas] == [5.0, None, None]
     assert [one.epoch for one in view.replicas] == [None, None, None]
+    assert [one.page for one in shown.controllers] == ["http://127.0.0.1:80/", None]
     assert [(one.id, one.leads, one.here) for one in shown.controllers] == [
         ("n0", True, False), ("n1", False, True),
     ]  # fmt: skip

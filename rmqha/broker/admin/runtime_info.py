@@ -40,6 +40,7 @@ class Facts(NamedTuple):
         records_damaged: records of the log that are known not to be whole now.
         records_mended: that were written anew from another replica.
         records_differing: whole ones that another replica has otherwise; nobody knows who is right.
+        status_page: where this node's listens; empty for none.
         scrubbed_bytes, compared_bytes: of the log, that were read again, and compared with others'.
     """
 
@@ -70,6 +71,7 @@ class Facts(NamedTuple):
     records_differing: int = 0
     scrubbed_bytes: int = 0
     compared_bytes: int = 0
+    status_page: str = ""
 
 
 def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
@@ -142,6 +144,8 @@ def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
     if facts.lease is not None:
         table["writeLeaseHeld"] = str(facts.lease[0]).lower()
         table["writeLeaseLosses"] = facts.lease[1]
+    if facts.status_page:
+        table["statusPage"] = facts.status_page
     table["putRate"] = statistics.rate("put", SHORT)
     return {key: str(value) for key, value in sorted(table.items())}
 

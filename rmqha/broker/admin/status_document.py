@@ -13,6 +13,7 @@ from rmqha.ha.ha_core import HaCore
 from rmqha.web.document import (
     BrokerSetView,
     NodeView,
+    OtherView,
     ReplicaView,
     StaticTopicView,
     StatusDocument,
@@ -28,6 +29,8 @@ class NodeFacts(NamedTuple):
         broker_id: the controller's id; None before it is known.
         master: id and address of the current master, if known.
         time_ms, started_ms: since 1970.
+        master_page: the link to the master's page, where the master says that it has one.
+        others: controllers and name servers.
     """
 
     cluster: str
@@ -43,6 +46,8 @@ class NodeFacts(NamedTuple):
     time_ms: int
     started_ms: int
     records_damaged: int = 0
+    master_page: str | None = None
+    others: tuple[OtherView, ...] = ()
 
 
 def document(
@@ -83,8 +88,9 @@ def document(
             tuple(sorted(members.ids)),
         )
     return StatusDocument(
-        facts.time_ms, node, broker_sets=(view,), static_topics=tuple(static_topics)
-    )
+        facts.time_ms, node, broker_sets=(view,), static_topics=tuple(static_topics),
+        others=facts.others,
+    )  # fmt: skip
 
 
 def _own(facts: NodeFacts, core: HaCore | None, statistics: Statistics) -> ReplicaView:
@@ -132,7 +138,7 @@ def _master(facts: NodeFacts) -> list[ReplicaView]:
     if facts.master is None or facts.role is not Role.SLAVE:
         return []
     master_id, address = facts.master
-    return [ReplicaView(master_id, address, "master")]
+    return [ReplicaView(master_id, address, "master", page=facts.master_page)]
 
 
 def _with_gaps(replicas: tuple[ReplicaView, ...]) -> tuple[ReplicaView, ...]:

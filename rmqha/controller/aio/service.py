@@ -134,6 +134,7 @@ class ControllerService:
             config.values, config.values["controllerStorePath"], disk, clock, log
         )
         self.metrics = ControllerMetrics()
+        self.status_page = ""
         self.metrics.probes = self.machine.probing.counts
         self.elections = Elections()
         self._replayed_index = 0
@@ -402,7 +403,11 @@ class ControllerService:
             core = self.raft.core
             leader = core.leader_id if core is not None else None
             fields = metadata_info(
-                self.config, self.raft.member_peers(), leader, is_leader=leader == self.node_id
+                self.config,
+                self.raft.member_peers(),
+                leader,
+                is_leader=leader == self.node_id,
+                status_page=self.status_page,
             )
             connection.send(command.reply(ResponseCode.SUCCESS, None, fields))
         elif code == RequestCode.GET_BROKER_SILENCE:

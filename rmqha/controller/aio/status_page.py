@@ -6,7 +6,8 @@ from rmqha import __version__
 from rmqha.controller.aio.service import ControllerService
 from rmqha.controller.status_document import NodeFacts, addresses, document
 from rmqha.remoting.aio.client import RemotingClient
-from rmqha.remoting.aio.figures_client import BrokerFigures
+from rmqha.remoting.aio.figures_client import figures_of_brokers, pages_of
+from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Network
@@ -23,7 +24,9 @@ class ControllerPage:
         self._clock = clock
         self._started_ms = clock.wall_ms()
         self._client = RemotingClient(network, clock, RemotingSettings())
-        self._figures = BrokerFigures(self._client, clock, log)
+        self._figures = figures_of_brokers(self._client, clock, log)
+        code = RequestCode.CONTROLLER_GET_METADATA_INFO
+        self._pages = pages_of(self._client, clock, log, code)
 
     async def document(self) -> StatusDocument:
         """What this node knows now."""
@@ -41,9 +44,13 @@ class ControllerPage:
             service.raft.member_peers(),
         )
         figures = self._figures.of(addresses(status))
-        return document(service.config, facts, status, service.elections.newest(), figures)
+        others = (p.address for p in facts.peers if p.address != service.config.this.address)
+        pages = self._pages.of(others)
+        newest = service.elections.newest()
+        return document(service.config, facts, status, newest, figures, pages)
 
     async def close(self) -> None:
-        """Stop asking brokers."""
+        """Stop asking brokers and controllers."""
+        await self._pages.close()
         await self._figures.close()
         await self._client.close()

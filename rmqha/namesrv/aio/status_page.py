@@ -10,7 +10,7 @@ from rmqha import __version__
 from rmqha.namesrv.aio.service import NameServer
 from rmqha.namesrv.status_document import NodeFacts, addresses, document
 from rmqha.remoting.aio.client import RemotingClient
-from rmqha.remoting.aio.figures_client import BrokerFigures
+from rmqha.remoting.aio.figures_client import figures_of_brokers
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Network
@@ -49,7 +49,7 @@ class NameServerPage:
         self._embedded = embedded
         self._started_ms = clock.wall_ms()
         self._client = RemotingClient(network, clock, RemotingSettings())
-        self._figures = BrokerFigures(self._client, clock, log)
+        self._figures = figures_of_brokers(self._client, clock, log)
 
     async def document(self) -> StatusDocument:
         """What this node knows now."""

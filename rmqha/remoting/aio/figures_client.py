@@ -1,12 +1,13 @@
-"""What brokers say of themselves (request 28), for pages that people look at.
+"""What servers say of themselves, for pages that people look at.
 
-Nobody waits for a broker: ``of`` gives what was last heard, and asks again in the background when
-that is old. Java's brokers and ours answer alike.
+Nobody waits for them: ``of`` gives what was last heard, and asks again in the background when that
+is old. Java's brokers and ours answer 28 alike; where a status page is, only ours say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
 
 from rmqha.base.errors import RmqhaError
 from rmqha.remoting.aio.client import RemotingClient
@@ -21,30 +22,49 @@ ASK_TIMEOUT_MS = 1000
 FRESH_MS = 900
 OLD_MS = 10_000
 BROKERS_MAX = 1000
+STATUS_PAGE = "statusPage"
+"""The ext field."""
 ASKING_MAX = 50
 
 
-class BrokerFigures:
-    """The last figures of each broker.
+AnswerT = TypeVar("AnswerT")
+
+
+class Asked(Generic[AnswerT]):
+    """The last answer of each server.
 
     Args:
         client: whose connections are used.
-        brokers_max: addresses remembered; more are shown without figures.
+        code: what they are asked.
+        read: takes an answer apart.
+        unknown: stands for no answer.
+        servers_max: addresses remembered; more are shown without what they say.
     """
 
     def __init__(
-        self, client: RemotingClient, clock: Clock, log: Logger, *, brokers_max: int = BROKERS_MAX
+        self,
+        client: RemotingClient,
+        clock: Clock,
+        log: Logger,
+        code: RequestCode,
+        read: Callable[[RemotingCommand], AnswerT],
+        unknown: AnswerT,
+        *,
+        servers_max: int = BROKERS_MAX,
     ) -> None:
         self._client = client
+        self._code = code
+        self._read = read
+        self._unknown = unknown
         self._clock = clock
         self._tasks = Tasks(log)
-        self._max = brokers_max
-        self._heard: dict[str, tuple[int, Figures]] = {}
+        self._max = servers_max
+        self._heard: dict[str, tuple[int, AnswerT]] = {}
         self._asked_ms: dict[str, int] = {}
         self._asking: set[str] = set()
 
-    def of(self, addresses: Iterable[str]) -> dict[str, Figures]:
-        """What is known of these brokers now; the others are forgotten."""
+    def of(self, addresses: Iterable[str]) -> dict[str, AnswerT]:
+        """What is known of these servers now; the others are forgotten."""
         now_ms = self._clock.now_ms()
         wanted = list(dict.fromkeys(addresses))[: self._max]
         self._heard = {one: self._heard[one] for one in wanted if one in self._heard}
@@ -52,10 +72,10 @@ class BrokerFigures:
         for address in wanted:
             self._ask_if_old(now_ms, address)
         fresh = {one: f for one, (at_ms, f) in self._heard.items() if now_ms - at_ms < OLD_MS}
-        return {one: fresh.get(one, UNKNOWN) for one in wanted}
+        return {one: fresh.get(one, self._unknown) for one in wanted}
 
     async def close(self) -> None:
-        """Stop asking for figures."""
+        """Stop asking servers in the background."""
         await self._tasks.close()
 
     def _ask_if_old(self, now_ms: int, address: str) -> None:
@@ -64,15 +84,32 @@ class BrokerFigures:
         if due and address not in self._asking and len(self._asking) < ASKING_MAX:
             self._asked_ms[address] = now_ms
             self._asking.add(address)
-            self._tasks.start(self._ask(address), name=f"figures of {address}")
+            self._tasks.start(self._ask(address), name=f"{self._code.name} of {address}")
 
     async def _ask(self, address: str) -> None:
         try:
-            request = RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)
+            request = RemotingCommand(self._code)
             answer = await self._client.invoke(address, request, ASK_TIMEOUT_MS)
             if answer.code == ResponseCode.SUCCESS:
-                self._heard[address] = self._clock.now_ms(), read_figures(answer.body)
+                self._heard[address] = self._clock.now_ms(), self._read(answer)
         except RmqhaError:
             pass  # shown as a dash
         finally:
             self._asking.discard(address)
+
+
+def figures_of_brokers(client: RemotingClient, clock: Clock, log: Logger) -> Asked[Figures]:
+    """The figures of brokers (28)."""
+    code = RequestCode.GET_BROKER_RUNTIME_INFO
+    return Asked(client, clock, log, code, lambda one: read_figures(one.body), UNKNOWN)
+
+
+def pages_of(
+    client: RemotingClient, clock: Clock, log: Logger, code: RequestCode
+) -> Asked[str | None]:
+    """Where controllers (1005) or name servers (319) have their status pages."""
+    return Asked(client, clock, log, code, _page, None)
+
+
+def _page(answer: RemotingCommand) -> str | None:
+    return (answer.ext_fields or {}).get(STATUS_PAGE)

@@ -70,6 +70,7 @@ class AdminProcessor:
         self._held_pulls = held_pulls
         self._waiting_sends = waiting_sends
         self._boot_ms = broker.clock.wall_ms()
+        self.status_page = ""
         self._oldest = OldestMessage(broker.store, broker.tasks)
 
     def handlers(self) -> Handlers:
@@ -189,4 +190,5 @@ class AdminProcessor:
             records_differing=len(broker.scrub.differing),
             scrubbed_bytes=broker.scrub.read_bytes,
             compared_bytes=broker.scrub.compared_bytes,
+            status_page=self.status_page,
         )

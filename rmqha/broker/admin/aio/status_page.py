@@ -1,7 +1,8 @@
-"""A broker's status page: its own state, asked when somebody looks."""
+"""A broker's status page: its own state, asked when somebody looks, and links to others' pages."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from rmqha import __version__
@@ -9,8 +10,14 @@ from rmqha.broker.admin.static_topics import static_topics
 from rmqha.broker.admin.status_document import NodeFacts, document
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.topics.aio.ports import Broker
-from rmqha.runtime.ports import Clock
-from rmqha.web.document import StatusDocument
+from rmqha.remoting.aio.client import RemotingClient
+from rmqha.remoting.aio.figures_client import figures_of_brokers, pages_of
+from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock, Network
+from rmqha.web.document import OtherView, StatusDocument
+from rmqha.web.links import page_link
 
 
 class Shown(Broker, Protocol):
@@ -26,10 +33,19 @@ class Shown(Broker, Protocol):
 class BrokerPage:
     """Makes the documents of one broker's page."""
 
-    def __init__(self, replica: Shown, *, clock: Clock) -> None:
+    def __init__(self, replica: Shown, *, clock: Clock, network: Network, log: Logger) -> None:
         self._replica = replica
         self._clock = clock
         self._started_ms = clock.wall_ms()
+        self._client = RemotingClient(network, clock, RemotingSettings())
+        self._brokers = figures_of_brokers(self._client, clock, log)
+        asked = {
+            "controller": RequestCode.CONTROLLER_GET_METADATA_INFO,
+            "name server": RequestCode.GET_NAMESRV_CONFIG,
+        }
+        self._pages = {
+            kind: pages_of(self._client, clock, log, code) for kind, code in asked.items()
+        }
 
     async def document(self) -> StatusDocument:
         """What this replica knows now."""
@@ -50,6 +66,8 @@ class BrokerPage:
             self._clock.wall_ms(),
             self._started_ms,
             len(store.mending.damaged),
+            self._page_of(core.master_address),
+            tuple(self._others()),
         )
         topics = static_topics(replica.mappings.table.items, self._ends)
         return document(facts, replica.ha_core, replica.statistics, topics)
@@ -58,5 +76,22 @@ class BrokerPage:
         reader = self._replica.store.reader
         return reader.min_offset(topic, queue_id), reader.max_offset(topic, queue_id)
 
+    def _page_of(self, master: str | None) -> str | None:
+        here = self._replica.config.address
+        if not master or master == here:
+            return None
+        return page_link(self._brokers.of([master])[master].status_page, master, here)
+
+    def _others(self) -> Iterator[OtherView]:
+        config = self._replica.config
+        listed = {"controller": config.controllers, "name server": config.name_servers}
+        for kind, addresses in listed.items():
+            for address, told in self._pages[kind].of(addresses).items():
+                yield OtherView(kind, address, page_link(told, address, config.address))
+
     async def close(self) -> None:
-        """Nothing to stop."""
+        """Stop asking others."""
+        await self._brokers.close()
+        for asked in self._pages.values():
+            await asked.close()
+        await self._client.close()
