@@ -111,6 +111,70 @@ def test_offsets_when_given_then_what_is_between(spark: SparkSession, cluster: R
     assert offsets(endingTimestamp=time_ms) == sorted(set(stamps) - set(expected))
 
 
+def test_queues_when_split_then_more_tasks_and_the_same_messages(
+    spark: SparkSession, cluster: RmqCluster
+) -> None:
+    """One queue is one task only as long as nobody asks for more; some queues alone by assign."""
+    topic = Topic(cluster, "Split")
+    topic.fill(42)
+    for options, tasks in (
+        ({}, 2),
+        ({"minPartitions": "5"}, 6),
+        ({"maxRecordsPerPartition": "7"}, 6),
+        ({"maxRecordsPerPartition": "10", "minPartitions": "3"}, 6),
+    ):
+        found = load(spark, topic, **options)
+        assert found.rdd.getNumPartitions() == tasks, options
+        assert bodies(found) == numbered(topic, range(42))
+    options = topic.options(assign='{"Split":{"broker-a":[1]}}')
+    del options["topic"]
+    rows = spark.read.format("rocketmq").options(**options).load().collect()
+    assert sorted(row.queueOffset for row in rows) == [*range(21)]
+    assert {row.queueId for row in rows} == {1}
+
+
+def test_headers_when_asked_for_then_as_kafka_has_them(
+    spark: SparkSession, cluster: RmqCluster
+) -> None:
+    """A list of names and bytes, behind the other columns; also alone."""
+    topic = Topic(cluster, "Headers", queues=1)
+    topic.send(0, b"a", {"city": "Köln", "KEYS": "k"})
+    topic.send(0, b"b", {})
+    found = load(spark, topic, includeHeaders="true")
+    assert found.columns == [*SCHEMA.names, "headers"]
+    first, second = found.orderBy("queueOffset").collect()
+    assert {one.key: bytes(one.value).decode() for one in first.headers} == first.properties
+    assert {one.key: bytes(one.value).decode() for one in second.headers} == second.properties
+    assert first.properties["city"] == "Köln"
+    (row,) = found.select("headers").where("queueOffset = 0").collect()
+    assert row.headers == first.headers
+
+
+def test_times_when_given_for_queues_then_each_has_its_own(
+    spark: SparkSession, cluster: RmqCluster
+) -> None:
+    """The others begin at their beginning, and end at their end."""
+    topic = Topic(cluster, "Times")
+    topic.fill(12)
+    stamps = {
+        (r.queueId, r.queueOffset): round(r.storeTimestamp.timestamp() * 1000)
+        for r in load(spark, topic).collect()
+    }
+
+    def offsets(**options: str) -> list[tuple[int, int]]:
+        rows = load(spark, topic, **options).collect()
+        return sorted((row.queueId, row.queueOffset) for row in rows)
+
+    moment = stamps[1, 3]
+    each = f'{{"Times":{{"broker-a":{{"1":{moment}}}}}}}'
+    expected = sorted(place for place in stamps if place[0] == 0 or stamps[place] >= moment)
+    assert offsets(startingOffsetsByTimestamp=each) == expected
+    strict = {"startingOffsetsByTimestampStrategy": "error"}
+    assert offsets(startingOffsetsByTimestamp=each, **strict) == expected
+    before = sorted(place for place in stamps if place[0] == 0 or stamps[place] < moment)
+    assert offsets(endingOffsetsByTimestamp=each) == before
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [
@@ -119,6 +183,10 @@ def test_offsets_when_given_then_what_is_between(spark: SparkSession, cluster: R
             "startingOffsets: Wrong.*ends at 2",
         ),
         ({"topic": "NoSuchTopic"}, "topic NoSuchTopic does not exist"),
+        (
+            {"startingTimestamp": "9000000000000", "startingOffsetsByTimestampStrategy": "error"},
+            "Wrong.* has no message since then",
+        ),
         ({"nameServer": "127.0.0.1:1", "failoverTimeoutMs": "100"}, "127.0.0.1:1"),
     ],
 )

@@ -6,9 +6,8 @@ import pytest
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.client.routes import QueueKey
+from rmqha.pipeline.live.bounds import At, Bound
 from rmqha.pipeline.live.options import (
-    At,
-    Bound,
     check_batch,
     check_stream,
     read_options,
@@ -25,6 +24,9 @@ def test_options_when_least_then_defaults() -> None:
     assert (found.fail_on_data_loss, found.include_body, found.tags) == (True, True, None)
     assert (found.starting, found.ending, found.max_offsets_per_trigger) == (None, None, None)
     assert found.consumer_group == "TOOLS_CONSUMER"
+    assert (found.assigned, found.is_start_required, found.include_headers) == (None, False, False)
+    assert (found.min_partitions, found.partition_records_max) == (None, None)
+    assert (found.min_offsets_per_trigger, found.trigger_delay_ms) == (None, 900_000)
 
 
 def test_options_when_all_are_given_then_read() -> None:
@@ -35,6 +37,8 @@ def test_options_when_all_are_given_then_read() -> None:
             "startingOffsets": '{"t":{"broker-a":{"0":12,"1":-2,"2":-1}}}',
             "endingtimestamp": "1700000000000", "subExpression": "b||a", "includeBody": "false",
             "pullBatchSize": "7", "maxOffsetsPerTrigger": "9", "consumerGroup": "mine",
+            "minOffsetsPerTrigger": "8", "maxtriggerdelay": "90s", "minPartitions": "6",
+            "maxRecordsPerPartition": "1000", "includeHeaders": "true",
         }
     )  # fmt: skip
     assert found.name_servers == ("a:1", "b:2")
@@ -44,14 +48,62 @@ def test_options_when_all_are_given_then_read() -> None:
     assert found.ending == Bound(At.TIME, time_ms=1_700_000_000_000)
     assert found.tags == {"a", "b"}
     assert (found.pull_batch_size, found.max_offsets_per_trigger) == (7, 9)
+    assert (found.min_offsets_per_trigger, found.trigger_delay_ms) == (8, 90_000)
+    assert (found.min_partitions, found.partition_records_max) == (6, 1000)
+    assert found.include_headers
     assert not found.fail_on_data_loss
     assert not found.include_body
+
+
+def test_queues_when_assigned_then_these_of_their_topics() -> None:
+    """Times may be said of each, as with Kafka."""
+    found = read_options(
+        {
+            "nameServer": "a:1", "assign": '{"t":{"b":[0,2]},"s":{"b":["1"]}}',
+            "startingOffsetsByTimestamp": '{"t":{"b":{"0":1700000000000}}}',
+            "startingOffsetsByTimestampStrategy": "ERROR",
+        }
+    )  # fmt: skip
+    assert found.topics == ("s", "t")
+    assert found.assigned == {QueueKey("t", "b", 0), QueueKey("t", "b", 2), QueueKey("s", "b", 1)}
+    assert found.starting == Bound(At.EACH_TIME, {QueueKey("t", "b", 0): 1_700_000_000_000})
+    assert found.is_start_required
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [("1500", 1500), ("1500ms", 1500), ("2 s", 2000), ("3m", 180_000), ("1MIN", 60_000)],
+)
+def test_delay_when_it_has_a_unit_then_so_long(text: str, milliseconds: int) -> None:
+    """As Spark writes times."""
+    found = read_options(LEAST | {"minOffsetsPerTrigger": "1", "maxTriggerDelay": text})
+    assert found.trigger_delay_ms == milliseconds
 
 
 @pytest.mark.parametrize(
     ("more", "what"),
     [
-        ({"startingOfsets": "earliest"}, "no option startingofsets"),
+        ({"startingOfsets": "earliest"}, "no option startingofsets; did you mean startingOffsets"),
+        ({"kafka.bootstrap.servers": "a:1"}, "given as nameServer"),
+        ({"kafka.max.poll.records": "5"}, "no option kafka.max.poll.records"),
+        ({"groupIdPrefix": "mine"}, "no option groupIdPrefix: .*consumerGroup"),
+        ({"kafkaConsumer.pollTimeoutMs": "5"}, "pullTimeoutMs"),
+        ({"fetchOffset.numRetries": "5"}, "failoverTimeoutMs"),
+        ({"assign": '{"t":{"b":[0]}}'}, "needs one of"),
+        ({"startingOffsetsByTimestamp": '{"t":{"a":{"0":-1}}}'}, "startingOffsetsByTimestamp="),
+        ({"startingOffsetsByTimestamp": "{}", "startingTimestamp": "5"}, "exclude"),
+        ({"startingOffsetsByTimestampStrategy": "error"}, "needs startingTimestamp"),
+        (
+            {"startingTimestamp": "5", "startingOffsetsByTimestampStrategy": "earliest"},
+            "startingOffsetsByTimestampStrategy=earliest must be latest or error",
+        ),
+        ({"maxTriggerDelay": "5m"}, "maxTriggerDelay needs minOffsetsPerTrigger"),
+        ({"maxTriggerDelay": "5 weeks", "minOffsetsPerTrigger": "1"}, "maxTriggerDelay=5 weeks"),
+        ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "minOffsetsPerTrigger=6"),
+        ({"minPartitions": "0"}, "minPartitions=0"),
+        ({"minPartitions": "100001"}, "minPartitions=100001"),
+        ({"maxRecordsPerPartition": "0"}, "maxRecordsPerPartition=0"),
+        ({"includeHeaders": "yes"}, "includeHeaders=yes"),
         ({"nameServer": " "}, "nameServer is empty"),
         ({"nameServer": "here"}, "here"),
         ({"subscribe": "other"}, "needs one of"),
@@ -82,6 +134,15 @@ def test_option_when_it_misses_then_named(missing: str) -> None:
         read_options({key: text for key, text in LEAST.items() if key != missing})
 
 
+@pytest.mark.parametrize(
+    "text", ["t", "[]", "{}", '{"t":[0]}', '{"t":{"b":0}}', '{"t":{"b":[-1]}}', '{"t":{"b":[]}}']
+)
+def test_assignment_when_it_names_no_queue_then_said(text: str) -> None:
+    """Kafka's form has no broker, and is no assignment here."""
+    with pytest.raises(ConfigInvalid, match="assign="):
+        read_options({"nameServer": "a:1", "assign": text})
+
+
 def test_pattern_when_it_is_none_then_said() -> None:
     """With the regular expression's own words."""
     with pytest.raises(ConfigInvalid, match="no pattern"):
@@ -93,6 +154,7 @@ def test_batch_and_stream_when_asked_for_the_others_then_said() -> None:
     """A batch has no triggers, a stream no end."""
     for more, what in (
         ({"maxOffsetsPerTrigger": "1"}, "maxOffsetsPerTrigger"),
+        ({"minOffsetsPerTrigger": "1"}, "minOffsetsPerTrigger"),
         ({"startingOffsets": "latest"}, "startingOffsets"),
         ({"endingOffsets": "earliest"}, "endingOffsets"),
     ):

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from rmqha.client.routes import QueueKey
+from rmqha.pipeline.live.bounds import At, Bound
 from rmqha.pipeline.live.offsets import DataLost, Progress, QueueRange, ranges
-from rmqha.pipeline.live.options import At, Bound, read_options
+from rmqha.pipeline.live.options import read_options
 from rmqha.pipeline.live.planning import Planner, connect
 from rmqha.pipeline.live.pulling import RangeReader
 from tests.pipeline.static import NAMES, StaticTopics

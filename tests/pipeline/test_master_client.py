@@ -12,8 +12,9 @@ from rmqha.client.aio.master_client import MasterClient
 from rmqha.client.aio.masters import Masters
 from rmqha.client.exchange import Exchange, Refused, Unreachable
 from rmqha.client.routes import QueueKey, TopicRoute
+from rmqha.pipeline.live.bounds import At, Bound
 from rmqha.pipeline.live.offsets import DataLost, Progress, QueueRange, ranges
-from rmqha.pipeline.live.options import At, Bound, ReadOptions, read_options
+from rmqha.pipeline.live.options import ReadOptions, read_options
 from rmqha.pipeline.live.planning import Planner, connect
 from rmqha.pipeline.live.pulling import RangeReader
 from rmqha.remoting.command import RemotingCommand

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from rmqha.auth.signature import Credentials
@@ -46,6 +46,7 @@ NEW_TOPIC_QUEUES = 4
 _CONTROLLERS_ONLY = "controllerMode"
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 def _has_no_epochs(answer: RemotingCommand) -> bool:
@@ -136,6 +137,10 @@ class MasterClient:
         """
         return self.call(self._masters.find_route(topic))
 
+    def routes(self, topics: Iterable[str]) -> dict[str, TopicRoute | None]:
+        """Where topics are, asked for many at a time; raises as ``route``."""
+        return self.call(self._each(topics, self._masters.find_route))
+
     def forget_masters(self) -> None:
         """Ask the name servers again who is master, or leads a logical queue."""
         self._masters.forget()
@@ -155,14 +160,14 @@ class MasterClient:
         high = await self._offset(queue, RequestCode.GET_MAX_OFFSET)
         return Edge(max(0, low), max(0, high))
 
-    def offsets_at(self, queues: Iterable[QueueKey], time_ms: int) -> dict[QueueKey, int]:
-        """The first message of each queue that was stored at or after a moment, else its end."""
+    def offsets_at(self, times_ms: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+        """The first message of each queue that was stored at or after its moment, else its end."""
 
         async def offset(queue: QueueKey) -> int:
             code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-            return max(0, await self._offset(queue, code, time_ms))
+            return max(0, await self._offset(queue, code, times_ms[queue]))
 
-        return self.call(self._each(queues, offset))
+        return self.call(self._each(times_ms, offset))
 
     async def _offset(self, queue: QueueKey, code: RequestCode, time_ms: int | None = None) -> int:
         fields = ext_fields(
@@ -177,22 +182,22 @@ class MasterClient:
         return found
 
     async def _each(
-        self, queues: Iterable[QueueKey], ask: Callable[[QueueKey], Coroutine[Any, Any, T]]
-    ) -> dict[QueueKey, T]:
+        self, subjects: Iterable[K], ask: Callable[[K], Coroutine[Any, Any, T]]
+    ) -> dict[K, T]:
         room = asyncio.Semaphore(ASKED_AT_ONCE)
-        listed = list(queues)
+        listed = list(subjects)
 
-        async def one(queue: QueueKey) -> T:
+        async def one(subject: K) -> T:
             async with room:
-                return await ask(queue)
+                return await ask(subject)
 
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one(queue)) for queue in listed]
+                tasks = [group.create_task(one(subject)) for subject in listed]
         except ExceptionGroup as errors:
             # One reason is enough: the others are mostly the same.
             raise errors.exceptions[0] from errors
-        return {queue: task.result() for queue, task in zip(listed, tasks, strict=True)}
+        return {subject: task.result() for subject, task in zip(listed, tasks, strict=True)}
 
     # -- records -----------------------------------------------------------------------------------
 

@@ -6,19 +6,18 @@ matter, as everywhere in Spark. Nothing here talks to anybody.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
-from enum import Enum
-from typing import Any
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.client.access import Access
 from rmqha.client.routes import QueueKey
+from rmqha.pipeline.live.bounds import At, Bound, assigned_queues, bound
+from rmqha.pipeline.live.said import Said
 from rmqha.remoting.address import parse_address
-from rmqha.remoting.headers import INT64_MAX, parse_number
+from rmqha.remoting.headers import INT64_MAX
 from rmqha.remoting.topic_names import topic_error
 from rmqha.runtime.tls_settings import read_tls
 
@@ -28,10 +27,12 @@ ACCESS_OPTIONS = (
     "tls.client.certPath", "tls.client.keyPath", "tls.client.keyPassword",
 )  # fmt: skip
 READ_OPTIONS = (
-    "nameServer", "topic", "subscribe", "subscribePattern", "startingOffsets", "endingOffsets",
-    "startingTimestamp", "endingTimestamp", "maxOffsetsPerTrigger", "failOnDataLoss",
-    "subExpression", "includeBody", "pullBatchSize", "pullTimeoutMs", "failoverTimeoutMs",
-    "consumerGroup", *ACCESS_OPTIONS,
+    "nameServer", "topic", "subscribe", "subscribePattern", "assign", "startingOffsets",
+    "endingOffsets", "startingTimestamp", "endingTimestamp", "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger", "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition",
+    "failOnDataLoss", "subExpression", "includeBody", "includeHeaders", "pullBatchSize",
+    "pullTimeoutMs", "failoverTimeoutMs", "consumerGroup", *ACCESS_OPTIONS,
 )  # fmt: skip
 WRITE_OPTIONS = (
     "nameServer", "topic", "producerGroup", "batchBytes", "batchMessages", "maxMessageBytes",
@@ -49,30 +50,10 @@ CONSUMER_GROUP = "TOOLS_CONSUMER"
 PRODUCER_GROUP = "rmqha-pipeline"
 TIMEOUT_MS = 3_000
 FAILOVER_TIMEOUT_MS = 60_000
-OFFSET_LATEST, OFFSET_EARLIEST = -1, -2
-"""In JSON, as with Kafka."""
-
-
-class At(Enum):
-    """Where a range begins or ends."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-    EACH = "each"
-    TIME = "time"
-
-
-class Bound(Struct, frozen=True):
-    """An edge of what is read.
-
-    Attributes:
-        each: with ``EACH`` the offsets of queues; the others are taken whole.
-        time_ms: with ``TIME`` the first message stored at or after it.
-    """
-
-    at: At
-    each: Mapping[QueueKey, int] = {}
-    time_ms: int = 0
+PARTITIONS_MAX = 100_000
+"""Tasks of one batch."""
+TRIGGER_DELAY_MS = 900_000
+"""Kafka's, too."""
 
 
 class ReadOptions(Struct, frozen=True):
@@ -81,8 +62,13 @@ class ReadOptions(Struct, frozen=True):
     Attributes:
         topics: named topics; empty with a pattern.
         pattern: matches the whole name of each topic that is read.
+        assigned: the only queues that are read; None for all of the topics.
         expression: tags as a consumer subscribes to them; ``*`` for all.
         starting, ending: None where nothing was said.
+        is_start_required: a queue without a message at or after the starting time is an error.
+        min_offsets_per_trigger: a stream waits for so many, but no longer than
+            ``trigger_delay_ms`` since its last batch.
+        min_partitions, partition_records_max: how finely queues are split.
         failover_timeout_ms: how long a broker set may be without a master, or its new master
             without what was read before.
     """
@@ -90,12 +76,19 @@ class ReadOptions(Struct, frozen=True):
     name_servers: tuple[str, ...]
     topics: tuple[str, ...]
     pattern: str | None
+    assigned: frozenset[QueueKey] | None
     starting: Bound | None
     ending: Bound | None
+    is_start_required: bool
     max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    trigger_delay_ms: int
+    min_partitions: int | None
+    partition_records_max: int | None
     fail_on_data_loss: bool
     expression: str
     include_body: bool
+    include_headers: bool
     pull_batch_size: int
     pull_timeout_ms: int
     failover_timeout_ms: int
@@ -136,18 +129,26 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
     Raises:
         ConfigInvalid: one is unknown, missing, malformed, or contradicts another.
     """
-    said = _Said(given, READ_OPTIONS)
-    topics, pattern = _subscription(said)
+    said = Said(NAME, given, READ_OPTIONS)
+    topics, pattern, assigned = _subscription(said)
+    starting, most, least, delay_ms = bound(said, "starting"), *_trigger(said)
     return ReadOptions(
         name_servers=_name_servers(said),
         topics=topics,
         pattern=pattern,
-        starting=_bound(said, "starting"),
-        ending=_bound(said, "ending"),
-        max_offsets_per_trigger=said.number("maxOffsetsPerTrigger", None, 1, INT64_MAX),
+        assigned=assigned,
+        starting=starting,
+        ending=bound(said, "ending"),
+        is_start_required=_is_start_required(said, starting),
+        max_offsets_per_trigger=most,
+        min_offsets_per_trigger=least,
+        trigger_delay_ms=delay_ms,
+        min_partitions=said.number("minPartitions", None, 1, PARTITIONS_MAX),
+        partition_records_max=said.number("maxRecordsPerPartition", None, 1, INT64_MAX),
         fail_on_data_loss=said.flag("failOnDataLoss", default=True),
         expression=_expression(said.text("subExpression", "*")),
         include_body=said.flag("includeBody", default=True),
+        include_headers=said.flag("includeHeaders", default=False),
         pull_batch_size=said.number("pullBatchSize", 32, 1, PULL_BATCH_MAX),
         pull_timeout_ms=said.number("pullTimeoutMs", TIMEOUT_MS, 1, INT64_MAX),
         failover_timeout_ms=said.number("failoverTimeoutMs", FAILOVER_TIMEOUT_MS, 0, INT64_MAX),
@@ -162,7 +163,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     Raises:
         ConfigInvalid: one is unknown, missing or malformed.
     """
-    said = _Said(given, WRITE_OPTIONS, SPARK_OPTIONS)
+    said = Said(NAME, given, WRITE_OPTIONS, SPARK_OPTIONS)
     topic = said.text("topic", None)
     if topic is not None:
         _check_topic(topic)
@@ -188,6 +189,8 @@ def check_batch(options: ReadOptions) -> None:
     """
     if options.max_offsets_per_trigger is not None:
         raise ConfigInvalid("maxOffsetsPerTrigger is for streams; bound a batch by endingOffsets")
+    if options.min_offsets_per_trigger is not None:
+        raise ConfigInvalid("minOffsetsPerTrigger is for streams: a batch waits for nothing")
     if options.starting is not None and options.starting.at is At.LATEST:
         raise ConfigInvalid("startingOffsets=latest is for streams: a batch would read nothing")
     if options.ending is not None and options.ending.at is At.EARLIEST:
@@ -202,52 +205,12 @@ def check_stream(options: ReadOptions) -> None:
     """
     if options.ending is not None:
         raise ConfigInvalid(
-            "endingOffsets and endingTimestamp are for batches: a stream has no end"
+            "endingOffsets, endingTimestamp and endingOffsetsByTimestamp are for batches:"
+            " a stream has no end"
         )
 
 
-class _Said:
-    """Options by name, with errors that name them."""
-
-    def __init__(
-        self, given: Mapping[str, str], known: Iterable[str], more: frozenset[str] = frozenset()
-    ) -> None:
-        self._texts = {key.lower(): str(value) for key, value in given.items()}
-        names = {name.lower(): name for name in known}
-        unknown = sorted(key for key in self._texts if key not in names and key not in more)
-        if unknown:
-            raise ConfigInvalid(
-                f"{NAME} has no option {', '.join(unknown)}; it has {', '.join(names.values())}"
-            )
-
-    def text(self, name: str, default: Any) -> Any:
-        """Read an option whose text is never blank."""
-        text = self._texts.get(name.lower())
-        if text is None:
-            return default
-        if not text.strip():
-            raise ConfigInvalid(f"{name} is empty")
-        return text.strip()
-
-    def number(self, name: str, default: Any, low: int, high: int) -> Any:
-        """Read a number and hold it within its bounds."""
-        text = self.text(name, None)
-        if text is None:
-            return default
-        value = parse_number(text, INT64_MAX)
-        if value is None or not low <= value <= high:
-            raise ConfigInvalid(f"{name}={text} must be a number from {low} to {high}")
-        return value
-
-    def flag(self, name: str, *, default: bool) -> bool:
-        """True or false, in any case."""
-        text = self.text(name, "true" if default else "false").lower()
-        if text not in ("true", "false"):
-            raise ConfigInvalid(f"{name}={text} must be true or false")
-        return bool(text == "true")
-
-
-def _access(said: _Said) -> Access:
+def _access(said: Said) -> Access:
     """What lets this reader or writer in."""
     tls = {
         name: text
@@ -264,7 +227,7 @@ def _access(said: _Said) -> Access:
     return Access(tls, user, secret)
 
 
-def _name_servers(said: _Said) -> tuple[str, ...]:
+def _name_servers(said: Said) -> tuple[str, ...]:
     text = said.text("nameServer", None)
     if text is None:
         raise ConfigInvalid(f"{NAME} needs nameServer: host:port, several with semicolons")
@@ -274,8 +237,8 @@ def _name_servers(said: _Said) -> tuple[str, ...]:
     return found
 
 
-def _subscription(said: _Said) -> tuple[tuple[str, ...], str | None]:
-    names = ("topic", "subscribe", "subscribePattern")
+def _subscription(said: Said) -> tuple[tuple[str, ...], str | None, frozenset[QueueKey] | None]:
+    names = ("topic", "subscribe", "subscribePattern", "assign")
     chosen = [name for name in names if said.text(name, None) is not None]
     if len(chosen) != 1:
         raise ConfigInvalid(f"{NAME} needs one of {', '.join(names)}, not {len(chosen)} of them")
@@ -285,11 +248,36 @@ def _subscription(said: _Said) -> tuple[tuple[str, ...], str | None]:
             re.compile(text)
         except re.error as error:
             raise ConfigInvalid(f"subscribePattern={text} is no pattern: {error}") from error
-        return (), text
-    topics = tuple(sorted({one.strip() for one in text.split(",")}))
+        return (), text, None
+    queues = assigned_queues(text) if chosen[0] == "assign" else None
+    found = text.split(",") if queues is None else (queue.topic for queue in queues)
+    topics = tuple(sorted({one.strip() for one in found}))
     for topic in topics:
         _check_topic(topic)
-    return topics, None
+    return topics, None, queues
+
+
+def _trigger(said: Said) -> tuple[int | None, int | None, int]:
+    """How much a stream takes at once: at most, at least, and how long it waits for that."""
+    most = said.number("maxOffsetsPerTrigger", None, 1, INT64_MAX)
+    least = said.number("minOffsetsPerTrigger", None, 1, INT64_MAX)
+    if most is not None and least is not None and least > most:
+        raise ConfigInvalid(f"minOffsetsPerTrigger={least} is over maxOffsetsPerTrigger={most}")
+    if least is None and said.text("maxTriggerDelay", None) is not None:
+        raise ConfigInvalid("maxTriggerDelay needs minOffsetsPerTrigger: nothing else waits")
+    return most, least, said.duration_ms("maxTriggerDelay", TRIGGER_DELAY_MS)
+
+
+def _is_start_required(said: Said, starting: Bound | None) -> bool:
+    name = "startingOffsetsByTimestampStrategy"
+    text = said.text(name, None)
+    if text is None:
+        return False
+    if text.lower() not in ("latest", "error"):
+        raise ConfigInvalid(f"{name}={text} must be latest or error")
+    if starting is None or starting.at not in (At.TIME, At.EACH_TIME):
+        raise ConfigInvalid(f"{name} needs startingTimestamp or startingOffsetsByTimestamp")
+    return bool(text.lower() == "error")
 
 
 def _check_topic(topic: str) -> None:
@@ -303,42 +291,3 @@ def _expression(text: str) -> str:
     if not all(tags):
         raise ConfigInvalid(f"subExpression={text} is no list of tags: TagA || TagB, or *")
     return "*" if "*" in tags else " || ".join(sorted(set(tags)))
-
-
-def _bound(said: _Said, which: str) -> Bound | None:
-    offsets, stamp = f"{which}Offsets", f"{which}Timestamp"
-    text = said.text(offsets, None)
-    time_ms = said.number(stamp, None, 0, INT64_MAX)
-    if text is not None and time_ms is not None:
-        raise ConfigInvalid(f"{offsets} and {stamp} exclude each other")
-    if time_ms is not None:
-        return Bound(At.TIME, time_ms=time_ms)
-    if text is None:
-        return None
-    if text.lower() in (At.EARLIEST.value, At.LATEST.value):
-        return Bound(At(text.lower()))
-    return Bound(At.EACH, _offsets(offsets, text))
-
-
-def _offsets(name: str, text: str) -> dict[QueueKey, int]:
-    """``{"topic": {"broker-a": {"0": 12}}}``."""
-    wrong = ConfigInvalid(
-        f'{name}={text} must be earliest, latest, or JSON like {{"topic":{{"broker-a":{{"0":12}}}}}}'
-    )
-    try:
-        topics = json.loads(text)
-        return {
-            QueueKey(topic, broker_name, _natural(queue_id, 0)): _natural(offset, OFFSET_EARLIEST)
-            for topic, brokers in topics.items()
-            for broker_name, queues in brokers.items()
-            for queue_id, offset in queues.items()
-        }
-    except (ValueError, AttributeError, TypeError) as error:
-        raise wrong from error
-
-
-def _natural(value: object, low: int) -> int:
-    number = parse_number(value, INT64_MAX) if isinstance(value, str) else value
-    if not isinstance(number, int) or isinstance(number, bool) or number < low:
-        raise ValueError(f"{value!r} is no number from {low} on")
-    return number

@@ -13,6 +13,8 @@ from rmqha.client.aio.masters import RETRY_MS
 from rmqha.client.logical import Leaders
 from rmqha.client.offsets import Edge
 from rmqha.client.routes import QueueKey
+from rmqha.pipeline.live.bounds import OFFSET_EARLIEST, OFFSET_LATEST, At, Bound
+from rmqha.pipeline.live.clients import Way
 from rmqha.pipeline.live.offsets import (
     Cut,
     DataLost,
@@ -27,7 +29,7 @@ from rmqha.pipeline.live.offsets import (
     place_of,
     told,
 )
-from rmqha.pipeline.live.options import OFFSET_EARLIEST, OFFSET_LATEST, At, Bound, ReadOptions
+from rmqha.pipeline.live.options import ReadOptions
 from rmqha.remoting.topic_names import (
     DLQ_PREFIX,
     PERM_READ,
@@ -46,7 +48,12 @@ Logs = Mapping[str, LogPlace]
 
 def connect(options: ReadOptions) -> MasterClient:
     """A client by a reader's options."""
-    return MasterClient(
+    return way(options).connect()
+
+
+def way(options: ReadOptions) -> Way:
+    """How a reader asks its cluster."""
+    return Way(
         options.name_servers,
         timeout_ms=options.pull_timeout_ms,
         failover_timeout_ms=options.failover_timeout_ms,
@@ -76,6 +83,10 @@ class Planner:
         self._options = options
         self._warn = warn
 
+    def now_ms(self) -> float:
+        """The cluster's clock."""
+        return self._cluster.clock.now_ms()
+
     # -- queues ------------------------------------------------------------------------------------
 
     def queues(self, *, may_miss: bool = False) -> list[QueueKey]:
@@ -85,12 +96,11 @@ class Planner:
             may_miss: a named topic may be nowhere just now.
 
         Raises:
-            ConfigInvalid: a named topic does not exist.
+            ConfigInvalid: a named topic does not exist, or an assigned queue.
             Refused, Unreachable: the name servers do not tell.
         """
         found: list[QueueKey] = []
-        for topic in self._topics():
-            route = self._cluster.route(topic)
+        for topic, route in self._cluster.routes(self._topics()).items():
             if route is None:
                 if self._options.pattern is None and not may_miss:
                     raise ConfigInvalid(f"topic {topic} does not exist")
@@ -104,7 +114,13 @@ class Planner:
                 if one.perm & PERM_READ
                 for queue_id in range(one.read_queue_nums)
             ]
-        return sorted(found)
+        assigned = self._options.assigned
+        if assigned is None:
+            return sorted(found)
+        unknown = sorted(assigned.difference(found))
+        if unknown and not may_miss:
+            raise ConfigInvalid(f"assign names {unknown[0]}, which does not exist")
+        return sorted(assigned.intersection(found))
 
     def _topics(self) -> Iterable[str]:
         if self._options.pattern is None:
@@ -150,18 +166,38 @@ class Planner:
             ConfigInvalid: it names a queue that the subscription does not have.
         """
         if bound.at is At.TIME:
-            return self._cluster.offsets_at(edges, bound.time_ms)
+            return self._cluster.offsets_at(dict.fromkeys(edges, bound.time_ms))
         unknown = sorted(set(bound.each) - set(edges))
         if unknown:
             raise ConfigInvalid(f"offsets are given of {unknown[0]}, which is not subscribed to")
-        usual = others if bound.at is At.EACH else bound.at
+        usual = others if bound.at in (At.EACH, At.EACH_TIME) else bound.at
         default = OFFSET_EARLIEST if usual is At.EARLIEST else OFFSET_LATEST
+        each = bound.each if bound.at is At.EACH else {}
         found = {}
         for queue, edge in edges.items():
-            offset = bound.each.get(queue, default)
+            offset = each.get(queue, default)
             by_name = {OFFSET_EARLIEST: edge.low, OFFSET_LATEST: edge.high}
             found[queue] = by_name.get(offset, offset)
-        return found
+        return found | (self._cluster.offsets_at(bound.each) if bound.at is At.EACH_TIME else {})
+
+    def begun(self, bound: Bound, edges: Edges) -> dict[QueueKey, int]:
+        """Where reading begins; raises as ``bounded`` and ``checked``, and:
+
+        Raises:
+            DataLost: a queue has no message since the time given, and must have one.
+        """
+        found = self.bounded(bound, edges, At.EARLIEST)
+        if self._options.is_start_required:
+            since = found if bound.at is At.TIME else {one: found[one] for one in bound.each}
+            # Asked for now: what came meanwhile is a message since then.
+            ends = self._cluster.edges(since)
+            empty = [queue for queue in sorted(since) if since[queue] >= ends[queue].high]
+            if empty:
+                raise DataLost(
+                    f"{empty[0]} has no message since then"
+                    " (startingOffsetsByTimestampStrategy=latest begins at its end)"
+                )
+        return self.checked(found, edges, "startingOffsets")
 
     def checked(
         self, wanted: Mapping[QueueKey, int], edges: Edges, what: str

@@ -33,6 +33,10 @@ from rmqha.store.record import COMPRESSED, MAGIC_V1, MAGIC_V2, MIN_SIZE
 _STORE_ONLY = frozenset({"replica", "brokerId", "epoch", "_corrupt"})
 BROKER_NAME = pa.field("brokerName", pa.string())
 SCHEMA = pa.schema([BROKER_NAME, *(one for one in LOG_SCHEMA if one.name not in _STORE_ONLY)])
+HEADERS = pa.field(
+    "headers", pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+"""The properties as Kafka's source shows headers; only where they are asked for."""
 BATCH_RECORDS = 16_384
 BATCH_BYTES = 8 << 20
 PULLS_AT_ONCE, AHEAD_BYTES = 32, 8 << 20
@@ -42,6 +46,7 @@ SLOW = 4
 WAS_REMOVING = "MESSAGE_WAS_REMOVING"
 """A Java broker's word for units whose messages have been deleted."""
 
+_STORED_AS = {HEADERS.name: "properties"}
 _PLACE = struct.Struct(">iI")
 
 Warn = Callable[[str], None]
@@ -63,6 +68,7 @@ class RangeReader:
         self._cluster = cluster
         self._options = options
         self._columns = columns
+        self._stored = tuple(dict.fromkeys(_STORED_AS.get(name, name) for name in columns))
         self._warn = warn
 
     def read(self, wanted: QueueRange) -> Iterator[pa.RecordBatch]:
@@ -156,7 +162,9 @@ class RangeReader:
     def _record_batch(
         self, wanted: QueueRange, columns: Columns, offsets: npt.NDArray[np.int64]
     ) -> pa.RecordBatch:
-        arrays = columns.to_arrays(self._columns)
+        arrays = columns.to_arrays(self._stored)
+        if HEADERS.name in self._columns:
+            arrays[HEADERS.name] = _headers(arrays["properties"])
         if is_logical(wanted.queue):
             # A record has its segment's numbers.
             queue_id = pa.scalar(wanted.queue.queue_id, SCHEMA.field("queueId").type)
@@ -165,7 +173,8 @@ class RangeReader:
         arrays["brokerName"] = pa.repeat(wanted.queue.broker_name, len(columns.positions))
         if "body" in arrays or "sysFlag" in arrays:
             _decompress(columns, arrays)
-        fields = [SCHEMA.field(name) for name in self._columns]
+        known = SCHEMA.append(HEADERS)
+        fields = [known.field(name) for name in self._columns]
         return pa.RecordBatch.from_arrays(
             [arrays[name] for name in self._columns], schema=pa.schema(fields)
         )
@@ -274,6 +283,16 @@ def record_positions(data: bytes) -> list[int]:
         positions.append(position)
         position += size
     return positions
+
+
+def _headers(properties: pa.MapArray) -> pa.ListArray:
+    """Maps as lists of names and values; nothing is copied."""
+    pairs = pa.StructArray.from_arrays(
+        [properties.keys, properties.items.cast(pa.binary())], fields=list(HEADERS.type.value_type)
+    )
+    return pa.ListArray.from_arrays(
+        properties.offsets, pairs, type=HEADERS.type, mask=properties.is_null()
+    )
 
 
 def _decompress(columns: Columns, arrays: dict[str, pa.Array]) -> None:

@@ -30,8 +30,10 @@ from pyspark.sql.types import (
 
 from rmqha.base.errors import ConfigInvalid, LocalProtocolError
 from rmqha.client.aio.master_client import MasterClient
+from rmqha.pipeline.live.clients import Way, borrowed
 from rmqha.pipeline.live.messages import Batch, Batcher, Row, RowId, Turns, to_message
 from rmqha.pipeline.live.options import CONSUMER_GROUP, NAME, WriteOptions
+from rmqha.pipeline.spark.worker import freeze_modules
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
@@ -80,13 +82,14 @@ class _Writer:
         context = TaskContext.get()
         assert context is not None, "rows are written in tasks"
         task = (*self._ids(context), context.partitionId())
-        with MasterClient(
+        way = Way(
             options.name_servers,
             timeout_ms=options.send_timeout_ms,
             failover_timeout_ms=options.failover_timeout_ms,
             group=CONSUMER_GROUP,
             access=options.access,
-        ) as cluster:
+        )
+        with borrowed(way) as cluster:
             sender = _Sender(cluster, options, Turns(*task))
             batcher = Batcher(options)
             for row_id, row in self._rows(iterator, task):
@@ -94,6 +97,7 @@ class _Writer:
                 sender.take(batcher.add(message))
             sender.take(batcher.rest())
             sender.flush()
+            freeze_modules()
             return sender.sent
 
     def _ids(self, context: TaskContext) -> tuple[str, str]:

@@ -24,19 +24,22 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.pipeline.live.bounds import At, Bound
+from rmqha.pipeline.live.clients import borrowed
 from rmqha.pipeline.live.offsets import QueueRange, ranges
 from rmqha.pipeline.live.options import (
     NAME,
-    At,
-    Bound,
+    PARTITIONS_MAX,
     ReadOptions,
     check_batch,
     check_stream,
     read_options,
     write_options,
 )
-from rmqha.pipeline.live.planning import Planner, connect
-from rmqha.pipeline.live.pulling import SCHEMA, RangeReader
+from rmqha.pipeline.live.planning import Planner, connect, way
+from rmqha.pipeline.live.pulling import HEADERS, SCHEMA, RangeReader
+from rmqha.pipeline.live.splitting import split
+from rmqha.pipeline.spark.worker import freeze_modules
 
 LOG = logging.getLogger("rmqha.pipeline.live")
 """Spark shows what its workers log."""
@@ -64,9 +67,9 @@ class RocketmqSource(DataSource):
         Raises:
             ConfigInvalid: an option is unknown, missing or malformed.
         """
-        with_body = read_options(self.options).include_body
-        fields = [field for field in SCHEMA if with_body or field.name != "body"]
-        return from_arrow_schema(pa.schema(fields))
+        options = read_options(self.options)
+        fields = [field for field in SCHEMA if options.include_body or field.name != "body"]
+        return from_arrow_schema(pa.schema([*fields, *([HEADERS] * options.include_headers)]))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of a batch.
@@ -127,17 +130,25 @@ class LiveReader(DataSourceReader):
         with connect(options) as cluster:
             planner = Planner(cluster, options, LOG.warning)
             edges = planner.known_and({})
-            starting = options.starting or Bound(At.EARLIEST)
-            ending = options.ending or Bound(At.LATEST)
-            start = planner.bounded(starting, edges, At.EARLIEST)
-            end = planner.bounded(ending, edges, At.LATEST)
-            start = planner.checked(start, edges, "startingOffsets")
+            start = planner.begun(options.starting or Bound(At.EARLIEST), edges)
+            end = planner.bounded(options.ending or Bound(At.LATEST), edges, At.LATEST)
             end = planner.checked(end, edges, "endingOffsets")
-        return [RangeOfQueue(one) for one in ranges(start, end)]
+        return parts(ranges(start, end), options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """One range's messages as Arrow batches; raises as ``RangeReader``."""
         return read_partition(partition, self._options, self._columns)
+
+
+def parts(whole: list[QueueRange], options: ReadOptions) -> list[InputPartition]:
+    """What tasks read of these ranges; raises as ``split``."""
+    found = split(
+        whole,
+        parts_min=options.min_partitions,
+        records_max=options.partition_records_max,
+        parts_max=PARTITIONS_MAX,
+    )
+    return [RangeOfQueue(one) for one in found]
 
 
 def read_partition(
@@ -146,12 +157,13 @@ def read_partition(
     """What a task does. Spark makes an empty partition when nothing is to be read."""
     if not isinstance(partition, RangeOfQueue):
         return
-    with connect(options) as cluster:
+    with borrowed(way(options)) as cluster:
         yield from RangeReader(cluster, options, columns, LOG.warning).read(partition.wanted)
+        freeze_modules()
 
 
 def _columns(schema: StructType) -> tuple[str, ...]:
-    known = {field.name: field.dataType for field in from_arrow_schema(SCHEMA)}
+    known = {field.name: field.dataType for field in from_arrow_schema(SCHEMA.append(HEADERS))}
     for field in schema:
         if field.name not in known:
             raise ConfigInvalid(f"{NAME} has no column {field.name}; it has {', '.join(known)}")

@@ -19,10 +19,11 @@ from pyspark.sql.streaming.datasource import (
 
 from rmqha.client.aio.master_client import MasterClient
 from rmqha.client.routes import QueueKey
+from rmqha.pipeline.live.bounds import At, Bound
 from rmqha.pipeline.live.offsets import Progress, limited, ranges
-from rmqha.pipeline.live.options import At, Bound, ReadOptions
+from rmqha.pipeline.live.options import ReadOptions
 from rmqha.pipeline.live.planning import Planner, Resumed, connect
-from rmqha.pipeline.live.source import LOG, RangeOfQueue, read_partition
+from rmqha.pipeline.live.source import LOG, parts, read_partition
 
 
 class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -35,6 +36,8 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Mapping[QueueKey, int] | None = None
         self._latest: Mapping[QueueKey, int] | None = None
         self._resumed: tuple[dict[str, Any], Resumed] | None = None
+        self._behind: Mapping[QueueKey, int] = {}
+        self._taken_ms: float | None = None
 
     @property
     def _planner(self) -> Planner:
@@ -52,9 +55,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         planner = self._planner
         edges = planner.known_and({})
-        starting = self._options.starting or Bound(At.LATEST)
-        start = planner.bounded(starting, edges, At.EARLIEST)
-        start = planner.checked(start, edges, "startingOffsets")
+        start = planner.begun(self._options.starting or Bound(At.LATEST), edges)
         return planner.placed(start, {}, {}, edges).encode()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
@@ -84,11 +85,27 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             queue: max(begin[queue], self._capped(queue, high))
             for queue, high in self._latest.items()
         }
+        if resumed.progress == before and self._waits(sum(latest.values()) - sum(begin.values())):
+            self._behind = {queue: latest[queue] - begin[queue] for queue in latest}
+            return start
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         ends = limited(begin, latest, most)
+        self._behind = {queue: latest[queue] - ends[queue] for queue in latest}
         found = planner.placed(ends, begin, resumed.progress.logs, resumed.edges)
         is_unchanged = found.queues == before.queues and resumed.progress == before
         return start if is_unchanged else found.encode()
+
+    def _waits(self, backlog: int) -> bool:
+        """Whether a batch is worth waiting for more: never the first one, nor one of a query that ends."""
+        least, now_ms = self._options.min_offsets_per_trigger, self._planner.now_ms()
+        if least is None or self._target is not None or not backlog:
+            return False
+        taken_ms = self._taken_ms
+        is_due = taken_ms is None or now_ms >= taken_ms + self._options.trigger_delay_ms
+        if backlog < least and not is_due:
+            return True
+        self._taken_ms = now_ms
+        return False
 
     def _capped(self, queue: QueueKey, high: int) -> int:
         return high if self._target is None else min(high, self._target.get(queue, 0))
@@ -99,8 +116,18 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return resumed
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        """Where the queues end: with the batch's end it is how far the query is behind."""
-        return None if self._latest is None else Progress(self._latest, {}).encode()
+        """Where the queues end, and how far behind that the batch ends, by Kafka's names.
+
+        Spark (4.3) shows no metrics of a source that is written in Python; this it shows.
+        """
+        if self._latest is None:
+            return None
+        behind = list(self._behind.values()) or [0]
+        return Progress(self._latest, {}).encode() | {
+            "avgOffsetsBehindLatest": round(sum(behind) / len(behind), 1),
+            "maxOffsetsBehindLatest": max(behind),
+            "minOffsetsBehindLatest": min(behind),
+        }
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """A range of each queue that has something to read.
@@ -112,7 +139,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if resumed is None or known != start:
             resumed = self._resume(self._planner, start)
         ends = Progress.decode(end).queues
-        return [RangeOfQueue(one) for one in ranges(resumed.progress.queues, ends)]
+        return parts(ranges(resumed.progress.queues, ends), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """One range's messages as Arrow batches; raises as ``RangeReader``."""

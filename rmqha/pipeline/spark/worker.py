@@ -15,14 +15,15 @@ def freeze_modules() -> None:
     it needs is loaded. Garbage of before goes first, once in a worker's life; what is made later is
     collected as ever, and what nothing refers to goes at once, frozen or not.
     """
-    if _state["frozen"] or not _is_task():
+    if _state["frozen"] or not is_task():
         return
     gc.collect()
     gc.freeze()
     _state["frozen"] = True
 
 
-def _is_task() -> bool:
+def is_task() -> bool:
+    """Whether this is a worker of Spark that runs a task now."""
     from pyspark import TaskContext
 
     return TaskContext.get() is not None
