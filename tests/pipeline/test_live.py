@@ -337,6 +337,38 @@ def test_rows_when_batches_are_small_then_every_queue_has_its_share(
     assert counts == dict.fromkeys(range(4), 500)
 
 
+def test_rows_when_they_have_keys_then_in_order_in_the_queue_of_javas_hash(
+    spark: SparkSession, cluster: RmqCluster
+) -> None:
+    """Also over many small requests of several queues; a row may name its queue instead."""
+    topic = Topic(cluster, "SinkKeys", queues=4)
+    keys = ("a", "b", "c", "Köln")
+    rows = [(f"{n:03}", keys[n % 4], None) for n in range(200)] + [("last", None, 2)]
+    frame = spark.createDataFrame(rows, "body string, shardingKey string, queueId int").coalesce(1)
+    write(frame, cluster, topic="SinkKeys", batchMessages="3")
+    found = load(spark, topic).orderBy("queueId", "queueOffset").collect()
+    (last,) = [row for row in found if bytes(row.body) == b"last"]
+    assert last.queueId == 2
+    for key in keys:
+        own = [row for row in found if row.properties.get("__SHARDINGKEY") == key]
+        # "a", "b" and "c" are 97 to 99 in Java, "Köln" is 2474189.
+        assert {row.queueId for row in own} == {{"a": 1, "b": 2, "c": 3, "Köln": 1}[key]}
+        assert [bytes(row.body).decode() for row in own] == [
+            body for body, its, _ in rows if its == key
+        ]
+
+
+def test_row_when_its_queue_is_none_then_the_write_fails(
+    spark: SparkSession, cluster: RmqCluster
+) -> None:
+    """It says which row."""
+    topic = Topic(cluster, "SinkNoQueue", queues=1)
+    frame = spark.createDataFrame([("x", 7)], "body string, queueId int").coalesce(1)
+    with pytest.raises(FAILED, match=r"(?s)row .*/0/0/0: queueId 7 is not a queue"):
+        write(frame, cluster, topic="SinkNoQueue")
+    assert topic.end(0) == 0
+
+
 def test_row_when_delayed_then_it_comes_later(spark: SparkSession, cluster: RmqCluster) -> None:
     """Level 1 is a second. A body may be text."""
     topic = Topic(cluster, "SinkDelay", queues=1)

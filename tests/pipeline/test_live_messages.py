@@ -49,7 +49,7 @@ def made(row: Row, **options: str) -> Outgoing:
 
 def test_row_when_whole_then_all_of_it_is_in_the_message() -> None:
     """And the id by which a second copy is known."""
-    row = Row("Köln", "orders", "TagA", "k1 k2", {"city": "Köln", "none": None}, 3)
+    row = Row("Köln", "orders", "TagA", "k1 k2", {"city": "Köln", "none": None}, 3, "kind")
     found = made(row)
     assert (found.topic, found.body.decode(), found.is_delayed) == ("orders", "Köln", True)
     pairs = props.decode(found.properties)
@@ -57,6 +57,7 @@ def test_row_when_whole_then_all_of_it_is_in_the_message() -> None:
     assert len(unique) == 32
     assert pairs == {
         "city": "Köln", "TAGS": "TagA", "KEYS": "k1 k2", "DELAY": "3", DEDUP_ID: "q/7/2/41",
+        "__SHARDINGKEY": "kind",
     }  # fmt: skip
     assert made(row) == found, "an attempt that is repeated sends the same"
 
@@ -76,6 +77,7 @@ def test_row_when_it_has_only_a_body_then_the_option_s_topic() -> None:
         (Row(b"x", "or ders"), "or ders"),
         (Row(b"x", "t" * 128), "longer than 127"),
         (Row(b"x", properties={"TAGS": "a"}), "property TAGS"),
+        (Row(b"x", properties={"__SHARDINGKEY": "a"}), "property __SHARDINGKEY"),
         (Row(b"x", properties={DEDUP_ID: "a"}), f"property {DEDUP_ID}"),
         (Row(b"x", properties={"a\x01": "b"}), "separator"),
         (Row(b"x", tags="a\x02b"), "separator"),

@@ -310,14 +310,27 @@ class MasterClient:
 
     # -- sending -----------------------------------------------------------------------------------
 
+    def writable(self, topic: str) -> list[QueueKey]:
+        """The queues of a topic that take messages; empty while none does.
+
+        Raises:
+            Refused, Unreachable: no name server tells.
+        """
+        return self.call(self._writable(topic))
+
     async def send(
-        self, topic: str, turn: int, make: Callable[[QueueKey], RemotingCommand]
+        self,
+        topic: str,
+        turn: int,
+        make: Callable[[QueueKey], RemotingCommand],
+        only: QueueKey | None = None,
     ) -> RemotingCommand:
         """Store a message, or a batch, in some queue of a topic; in another one if that fails.
 
         Args:
             turn: which of the writable queues is the first to be tried.
             make: the request for a queue, anew for each attempt.
+            only: the one queue that it may be stored in.
 
         Raises:
             Refused: a broker will not store it, now or later.
@@ -326,7 +339,7 @@ class MasterClient:
         deadline_ms = self.clock.now_ms() + self.failover_timeout_ms
         while True:
             problem: Exception = Unreachable(f"no broker takes messages of {topic}")
-            queues = await self._writable(topic)
+            queues = await self._writable(topic) if only is None else [only]
             if queues:
                 queue = queues[turn % len(queues)]
                 try:

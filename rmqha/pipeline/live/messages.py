@@ -18,6 +18,7 @@ from msgspec import Struct
 from rmqha.admin.commands.send_message import message_id
 from rmqha.admin.spec import Here
 from rmqha.base.errors import MessageIllegal
+from rmqha.client.routes import QueueKey
 from rmqha.pipeline.live.options import WriteOptions
 from rmqha.remoting.topic_names import topic_error
 from rmqha.store import properties as props
@@ -25,10 +26,14 @@ from rmqha.store.record import PROPERTIES_MAX
 
 DEDUP_ID = "DEDUP_ID"
 """The property that is the same whenever the same row is written again."""
+SHARDING_KEY = "__SHARDINGKEY"
+"""Java's; proxies and consumers read it."""
 DELAY_LEVEL_MAX = 18
 WAITING_FACTOR = 8
 """Messages of all topics together wait for at most so many full requests."""
-_RESERVED = frozenset({props.TAGS, props.KEYS, props.DELAY, props.UNIQ_KEY, "WAIT", DEDUP_ID})
+_RESERVED = frozenset(
+    {props.TAGS, props.KEYS, props.DELAY, props.UNIQ_KEY, "WAIT", DEDUP_ID, SHARDING_KEY}
+)
 _ADDED_MAX = 512
 """Bytes of properties that are left to the broker."""
 _HEAD = struct.Struct(">5i")
@@ -36,12 +41,17 @@ _PROPERTIES_LENGTH = struct.Struct(">h")
 
 
 class Outgoing(NamedTuple):
-    """A message as it will be sent: encoded properties, and whether it must go alone."""
+    """A message as it will be sent: encoded properties, and whether it must go alone.
+
+    Attributes:
+        queue: the only one that it may be stored in; None for any.
+    """
 
     topic: str
     body: bytes
     properties: bytes
     is_delayed: bool
+    queue: QueueKey | None = None
 
     @property
     def size(self) -> int:
@@ -92,6 +102,9 @@ class Row(Struct, frozen=True):
     keys: str | None = None
     properties: Mapping[str, str | None] = {}
     delay_level: int | None = None
+    sharding_key: str | None = None
+    broker_name: str | None = None
+    queue_id: int | None = None
 
 
 def to_message(row: Row, row_id: RowId, options: WriteOptions, wall_ms: int) -> Outgoing:
@@ -140,6 +153,7 @@ def _pairs(row: Row, row_id: RowId, wall_ms: int) -> dict[str, str]:
     more = {
         props.TAGS: row.tags, props.KEYS: row.keys, props.DELAY: str(level) if level else None,
         DEDUP_ID: str(row_id), props.UNIQ_KEY: unique_key(row_id, wall_ms),
+        SHARDING_KEY: row.sharding_key,
     }  # fmt: skip
     return pairs | {name: text for name, text in more.items() if text}
 
@@ -151,10 +165,11 @@ def unique_key(row_id: RowId, wall_ms: int) -> str:
 
 
 class Batch(Struct, frozen=True):
-    """What one request carries: messages of one topic."""
+    """What one request carries: messages of one topic, and of one queue if that matters."""
 
     topic: str
     messages: tuple[Outgoing, ...]
+    queue: QueueKey | None = None
 
     @property
     def size(self) -> int:
@@ -179,8 +194,13 @@ class Batch(Struct, frozen=True):
         )
 
 
+class _Heap(NamedTuple):
+    topic: str
+    queue: QueueKey | None
+
+
 class Batcher:
-    """Collects messages by topic until a request is full.
+    """Collects messages by topic, and queue where that matters, until a request is full.
 
     Args:
         options: the limits.
@@ -188,36 +208,36 @@ class Batcher:
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        self._waiting: dict[str, list[Outgoing]] = {}
-        self._sizes: dict[str, int] = {}
+        self._waiting: dict[_Heap, list[Outgoing]] = {}
+        self._sizes: dict[_Heap, int] = {}
         self._size = 0
 
     def add(self, message: Outgoing) -> Iterator[Batch]:
         """Take a message; what is full comes out."""
-        options, topic = self._options, message.topic
+        options, heap = self._options, _Heap(message.topic, message.queue)
         if message.is_delayed or message.size > options.batch_bytes:
             if not message.is_delayed:
-                yield from self._take(topic)
-            yield Batch(topic, (message,))
+                yield from self._take(heap)
+            yield Batch(heap.topic, (message,), heap.queue)
             return
-        if self._sizes.get(topic, 0) + message.size > options.batch_bytes:
-            yield from self._take(topic)
-        self._waiting.setdefault(topic, []).append(message)
-        self._sizes[topic] = self._sizes.get(topic, 0) + message.size
+        if self._sizes.get(heap, 0) + message.size > options.batch_bytes:
+            yield from self._take(heap)
+        self._waiting.setdefault(heap, []).append(message)
+        self._sizes[heap] = self._sizes.get(heap, 0) + message.size
         self._size += message.size
-        if len(self._waiting[topic]) >= options.batch_messages:
-            yield from self._take(topic)
+        if len(self._waiting[heap]) >= options.batch_messages:
+            yield from self._take(heap)
         if self._size > WAITING_FACTOR * options.batch_bytes:
             # Many topics, and none of them full.
             yield from self.rest()
 
     def rest(self) -> Iterator[Batch]:
         """All that waits."""
-        for topic in sorted(self._waiting):
-            yield from self._take(topic)
+        for heap in sorted(self._waiting, key=lambda one: (one.topic, one.queue or ())):
+            yield from self._take(heap)
 
-    def _take(self, topic: str) -> Iterator[Batch]:
-        messages = self._waiting.pop(topic, [])
-        self._size -= self._sizes.pop(topic, 0)
+    def _take(self, heap: _Heap) -> Iterator[Batch]:
+        messages = self._waiting.pop(heap, [])
+        self._size -= self._sizes.pop(heap, 0)
         if messages:
-            yield Batch(topic, tuple(messages))
+            yield Batch(heap.topic, tuple(messages), heap.queue)

@@ -28,10 +28,12 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from rmqha.base.errors import ConfigInvalid, LocalProtocolError
+from rmqha.base.errors import ConfigInvalid, LocalProtocolError, MessageIllegal
 from rmqha.client.aio.master_client import MasterClient
+from rmqha.client.routes import QueueKey
+from rmqha.pipeline.live.aims import aim_of, is_aimed
 from rmqha.pipeline.live.clients import Way, borrowed
-from rmqha.pipeline.live.messages import Batch, Batcher, Row, RowId, Turns, to_message
+from rmqha.pipeline.live.messages import Batch, Batcher, Outgoing, Row, RowId, Turns, to_message
 from rmqha.pipeline.live.options import CONSUMER_GROUP, NAME, WriteOptions
 from rmqha.pipeline.spark.worker import freeze_modules
 from rmqha.remoting.codes import RequestCode
@@ -43,7 +45,9 @@ LOG = logging.getLogger("rmqha.pipeline.live")
 SENDS_AT_ONCE = 4
 _BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 """What Spark calls them among a task's properties."""
-_COLUMNS = ("body", "topic", "tags", "keys", "properties", "delayLevel")
+_COLUMNS = (
+    "body", "topic", "tags", "keys", "properties", "delayLevel", "shardingKey", "brokerName", "queueId",
+)  # fmt: skip
 
 
 class Sent(WriterCommitMessage):
@@ -94,6 +98,8 @@ class _Writer:
             batcher = Batcher(options)
             for row_id, row in self._rows(iterator, task):
                 message = to_message(row, row_id, options, cluster.clock.wall_ms())
+                if is_aimed(row):
+                    message = _aimed(message, row, row_id, cluster.writable(message.topic))
                 sender.take(batcher.add(message))
             sender.take(batcher.rest())
             sender.flush()
@@ -116,9 +122,9 @@ class _Writer:
             given = {name: batch.column(i).to_pylist() for i, name in enumerate(self._names)}
             nothing = [None] * batch.num_rows
             columns = [given.get(name, nothing) for name in _COLUMNS]
-            for body, topic, tags, keys, properties, level in zip(*columns, strict=True):
+            for body, topic, tags, keys, properties, level, *aim in zip(*columns, strict=True):
                 row_id = RowId(*task, number)
-                yield row_id, Row(body, topic, tags, keys, dict(properties or ()), level)
+                yield row_id, Row(body, topic, tags, keys, dict(properties or ()), level, *aim)
                 number += 1
 
 
@@ -188,10 +194,15 @@ class _Sender:
     async def _send_all(self, batches: list[Batch]) -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                for batch in batches:
-                    group.create_task(self._send(batch, self._turns.take(batch.topic)))
+                for some in _in_order(batches):
+                    group.create_task(self._send_each(some))
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from errors
+
+    async def _send_each(self, batches: list[Batch]) -> None:
+        for batch in batches:
+            turn = 0 if batch.queue is not None else self._turns.take(batch.topic)
+            await self._send(batch, turn)
 
     async def _send(self, batch: Batch, turn: int) -> None:
         code = RequestCode.SEND_MESSAGE_V2 if batch.is_single else RequestCode.SEND_BATCH_MESSAGE
@@ -209,17 +220,38 @@ class _Sender:
                 ),
                 body=body,
             ),
+            batch.queue,
         )  # fmt: skip
         self.sent.messages += len(batch.messages)
         self.sent.requests += 1
         self.sent.body_bytes += sum(len(one.body) for one in batch.messages)
 
 
+def _in_order(batches: Iterable[Batch]) -> list[list[Batch]]:
+    """What may be sent at once: batches of one queue go one behind the other."""
+    found: list[list[Batch]] = []
+    of_queue: dict[QueueKey, list[Batch]] = {}
+    for batch in batches:
+        some = [] if batch.queue is None else of_queue.setdefault(batch.queue, [])
+        if not some:
+            found.append(some)
+        some.append(batch)
+    return found
+
+
+def _aimed(message: Outgoing, row: Row, row_id: RowId, queues: list[QueueKey]) -> Outgoing:
+    try:
+        return message._replace(queue=aim_of(row, queues))
+    except MessageIllegal as error:
+        raise MessageIllegal(f"row {row_id}: {error}") from error
+
+
 def _check_schema(schema: StructType, *, has_topic: bool) -> None:
     text: tuple[type[DataType], ...] = (StringType,)
     kinds: dict[str, tuple[type[DataType], ...]] = {
         "body": (BinaryType, StringType), "topic": text, "tags": text, "keys": text,
-        "properties": (MapType,), "delayLevel": (IntegralType,),
+        "properties": (MapType,), "delayLevel": (IntegralType,), "shardingKey": text,
+        "brokerName": text, "queueId": (IntegralType,),
     }  # fmt: skip
     for field in schema:
         if field.name not in kinds:
