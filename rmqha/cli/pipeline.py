@@ -12,11 +12,10 @@ from typing import Any
 
 import click
 
-from rmqha.base.errors import RmqhaError
 from rmqha.cli.output import run_command
 from rmqha.cli.pipeline_audit import audit_command
 from rmqha.cli.pipeline_controller import history_command
-from rmqha.cli.pipeline_exits import EXIT_FOUND, EXIT_USAGE
+from rmqha.cli.pipeline_exits import EXIT_FOUND, usage_errors
 from rmqha.cli.pipeline_failover import failover_command
 from rmqha.cli.pipeline_history import history_check_command
 from rmqha.cli.pipeline_lag import lag_command
@@ -35,7 +34,8 @@ class Jobs(click.Group):
             click.UsageError: a library that it needs is not installed.
         """
         try:
-            return super().invoke(ctx)
+            with usage_errors():
+                return super().invoke(ctx)
         except ModuleNotFoundError as missing:
             if missing.name is None or missing.name.partition(".")[0] == "rmqha":
                 raise
@@ -87,14 +87,10 @@ def export_command(
     from rmqha.pipeline.jobs import export
     from rmqha.pipeline.spark.progress import log_bytes, shown
 
-    try:
-        opened = export.checked(stores)
-        spark = session("rmqha export", master=master)
-        with shown(spark, "export", log_bytes(store for store, _ in opened)):
-            done = export.run(spark, stores, out, topics=topics, bodies=bodies, up_to=up_to)
-    except RmqhaError as error:
-        print(f"pipeline: {error}", file=sys.stderr)
-        sys.exit(EXIT_USAGE)
+    opened = export.checked(stores)
+    spark = session("rmqha export", master=master)
+    with shown(spark, "export", log_bytes(store for store, _ in opened)):
+        done = export.run(spark, stores, out, topics=topics, bodies=bodies, up_to=up_to)
     if os.path.isdir(out):
         with open(os.path.join(out, export.REPORT), "w", encoding="utf-8") as page:
             page.write(export.report(stores, done))

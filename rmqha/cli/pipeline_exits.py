@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rmqha.base.errors import RmqhaError
+from rmqha.pipeline.spark.plain_errors import line_of
 
 EXIT_FOUND = 1
 """Done, and something was found that must not be: damage, a difference, a loss."""
@@ -18,11 +18,17 @@ LINES_MAX = 50
 
 @contextmanager
 def usage_errors() -> Iterator[None]:
-    """Errors of ours end the process with one line and code 2."""
+    """Errors that are meant for users end the process with one line and code 2.
+
+    Also those that a worker of Spark's raised, or Spark's own writer, in the midst of Java's frames.
+    """
     try:
         yield
-    except RmqhaError as error:
-        print(f"pipeline: {error}", file=sys.stderr)
+    except Exception as error:
+        line = line_of(error)
+        if line is None:
+            raise
+        print(f"pipeline: {line}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
 
 

@@ -51,6 +51,7 @@ from rmqha.pipeline.commitlog.pruning import plan_wanted
 from rmqha.pipeline.commitlog.splits import PART_BYTES, Part
 from rmqha.pipeline.commitlog.store_folder import open_replica, split_stores
 from rmqha.pipeline.commitlog.up_to import UpTo
+from rmqha.pipeline.spark.plain_errors import no_option, one_line
 from rmqha.pipeline.spark.worker import freeze_modules
 
 NAME = "rocketmq-commitlog"
@@ -84,6 +85,7 @@ class CommitLogSource(DataSource):
         """The format's name."""
         return NAME
 
+    @one_line()
     def schema(self) -> StructType:
         """All columns; the body when it is asked for.
 
@@ -96,6 +98,7 @@ class CommitLogSource(DataSource):
         fields = [field for field in SCHEMA if with_body or field.name != "body"]
         return from_arrow_schema(pa.schema(fields))
 
+    @one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of the columns of ``schema``.
 
@@ -118,6 +121,7 @@ class CommitLogReader(DataSourceReader):
         self._wanted = _wanted(options, columns)
         self._up_to = UpTo.parse(options.get("upTo"))
 
+    @one_line()
     def partitions(self) -> Sequence[InputPartition]:
         """The parts of every store, in the order of the paths, up to an end that is the same for all
         tasks and their retries.
@@ -140,7 +144,8 @@ class CommitLogReader(DataSourceReader):
             OSError: its file cannot be read.
         """
         assert isinstance(partition, PartOfLog)
-        yield from read_part(partition.part, self._wanted)
+        with one_line():
+            yield from read_part(partition.part, self._wanted)
         freeze_modules()
 
 
@@ -194,9 +199,7 @@ def _check_options(options: Any) -> None:
     known = {name.lower() for name in OPTIONS}
     unknown = sorted(key for key in options if key.lower() not in known)
     if unknown:
-        raise ConfigInvalid(
-            f"{NAME} has no option {', '.join(unknown)}; it has {', '.join(OPTIONS)}"
-        )
+        raise ConfigInvalid(no_option(NAME, unknown[0], OPTIONS))
 
 
 def _check_schema(schema: StructType) -> None:

@@ -6,12 +6,12 @@ Kafka source that have another one here are answered with that. Nothing here tal
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.pipeline.spark.plain_errors import no_option
 from rmqha.remoting.headers import INT64_MAX, parse_number
 
 _ELSEWHERE: Mapping[str, str] = {
@@ -105,6 +105,4 @@ def _no_option(format_name: str, key: str, names: Mapping[str, str]) -> str:
         return (
             f"{format_name} has no option {key}: options of Kafka's client mean nothing to RocketMQ"
         )
-    near = difflib.get_close_matches(key, names, n=1, cutoff=0.8)
-    hint = f"did you mean {names[near[0]]}? " if near else ""
-    return f"{format_name} has no option {key}; {hint}It has {', '.join(names.values())}"
+    return no_option(format_name, key, names.values())

@@ -35,6 +35,7 @@ from rmqha.pipeline.live.aims import aim_of, is_aimed
 from rmqha.pipeline.live.clients import Way, borrowed
 from rmqha.pipeline.live.messages import Batch, Batcher, Outgoing, Row, RowId, Turns, to_message
 from rmqha.pipeline.live.options import CONSUMER_GROUP, NAME, WriteOptions
+from rmqha.pipeline.spark.plain_errors import one_line
 from rmqha.pipeline.spark.worker import freeze_modules
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
@@ -75,6 +76,7 @@ class _Writer:
         self._names = schema.fieldNames()
         self._query_id = uuid.uuid4().hex
 
+    @one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
         """Send a task's rows; returns when every one is stored.
 

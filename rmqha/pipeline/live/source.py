@@ -39,6 +39,7 @@ from rmqha.pipeline.live.options import (
 from rmqha.pipeline.live.planning import Planner, connect, way
 from rmqha.pipeline.live.pulling import HEADERS, SCHEMA, RangeReader
 from rmqha.pipeline.live.splitting import split
+from rmqha.pipeline.spark.plain_errors import one_line
 from rmqha.pipeline.spark.worker import freeze_modules
 
 LOG = logging.getLogger("rmqha.pipeline.live")
@@ -61,6 +62,7 @@ class RocketmqSource(DataSource):
         """The format's name."""
         return NAME
 
+    @one_line()
     def schema(self) -> StructType:
         """All columns; the body unless it is not asked for.
 
@@ -71,6 +73,7 @@ class RocketmqSource(DataSource):
         fields = [field for field in SCHEMA if options.include_body or field.name != "body"]
         return from_arrow_schema(pa.schema([*fields, *([HEADERS] * options.include_headers)]))
 
+    @one_line()
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of a batch.
 
@@ -81,6 +84,7 @@ class RocketmqSource(DataSource):
         check_batch(options)
         return LiveReader(options, _columns(schema))
 
+    @one_line()
     def streamReader(  # noqa: N802 - Spark's name
         self, schema: StructType
     ) -> DataSourceStreamReader:
@@ -91,6 +95,7 @@ class RocketmqSource(DataSource):
         check_stream(options)
         return LiveStreamReader(options, _columns(schema))
 
+    @one_line()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of a batch.
 
@@ -102,6 +107,7 @@ class RocketmqSource(DataSource):
 
         return LiveWriter(write_options(self.options), schema, overwrite=overwrite)
 
+    @one_line()
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
@@ -118,6 +124,7 @@ class LiveReader(DataSourceReader):
         self._options = options
         self._columns = columns
 
+    @one_line()
     def partitions(self) -> Sequence[InputPartition]:
         """A range of each queue that has something to read.
 
@@ -157,7 +164,7 @@ def read_partition(
     """What a task does. Spark makes an empty partition when nothing is to be read."""
     if not isinstance(partition, RangeOfQueue):
         return
-    with borrowed(way(options)) as cluster:
+    with one_line(), borrowed(way(options)) as cluster:
         yield from RangeReader(cluster, options, columns, LOG.warning).read(partition.wanted)
         freeze_modules()
 

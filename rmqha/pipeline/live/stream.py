@@ -24,6 +24,7 @@ from rmqha.pipeline.live.offsets import Progress, limited, ranges
 from rmqha.pipeline.live.options import ReadOptions
 from rmqha.pipeline.live.planning import Planner, Resumed, connect
 from rmqha.pipeline.live.source import LOG, parts, read_partition
+from rmqha.pipeline.spark.plain_errors import one_line
 
 
 class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -45,6 +46,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster = connect(self._options)
         return Planner(self._cluster, self._options, LOG.warning)
 
+    @one_line()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a new query begins; by default with what is sent from now on.
 
@@ -63,11 +65,13 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
+    @one_line()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Remember where the queues end now: the query ends there."""
         edges = self._planner.known_and({})
         self._target = {queue: edge.high for queue, edge in edges.items()}
 
+    @one_line()
     def latestOffset(  # noqa: N802 - Spark's name
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
@@ -129,6 +133,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "minOffsetsBehindLatest": min(behind),
         }
 
+    @one_line()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """A range of each queue that has something to read.
 
