@@ -89,7 +89,7 @@ def export_command(
 
     opened = export.checked(stores)
     spark = session("rmqha export", master=master)
-    with shown(spark, "export", log_bytes(store for store, _ in opened)):
+    with shown(spark, "export", log_bytes(store for store, _ in opened), unit=None):
         done = export.run(spark, stores, out, topics=topics, bodies=bodies, up_to=up_to)
     if os.path.isdir(out):
         with open(os.path.join(out, export.REPORT), "w", encoding="utf-8") as page:

@@ -131,7 +131,7 @@ def _audit(stores: Sequence[str], up_to: int | None, page: str | None, master: s
     if len(opened) < 2:
         raise ConfigInvalid("an audit compares at least two stores")
     spark = session("rmqha replica-audit", master=master)
-    with shown(spark, "replica-audit", log_bytes(opened)):
+    with shown(spark, "replica-audit", log_bytes(opened), unit="ranges"):
         found = audit.run(spark, stores, up_to=up_to)
     if page is not None:
         Path(page).write_text(audit.report(stores, found), encoding="utf-8")

@@ -49,7 +49,7 @@ def history_command(
         job.named_stores(stores)
         spark = session("rmqha controller-history", master=master)
         folders = [path for _, path in job.named_stores(stores)]
-        with shown(spark, "controller-history", folder_bytes(folders)):
+        with shown(spark, "controller-history", folder_bytes(folders), unit=None):
             found = job.run(spark, stores, out, at=at, between=between)
     write_page(out, REPORT, job.report(stores, found))
     _show(found)

@@ -53,7 +53,7 @@ def failover_command(
                 raise ConfigInvalid(f"{controllers}: controller-history has not written it")
         spark = session("rmqha failover-report", master=master)
         paths = [path for _, path in named_paths(logs)]
-        with shown(spark, "failover-report", stored_bytes([*paths, *histories])):
+        with shown(spark, "failover-report", stored_bytes([*paths, *histories]), unit=None):
             found = job.run(spark, logs, out, histories=histories, entries=entries)
     write_page(out, REPORT, job.report(logs, found))
     for one in found.failovers:

@@ -47,7 +47,7 @@ def history_check_command(
     with usage_errors():
         job.checked_files(files)
         spark = session("rmqha history-check", master=master)
-        with shown(spark, "history-check", stored_bytes(files)):
+        with shown(spark, "history-check", stored_bytes(files), unit=None):
             checked = job.run(spark, files, out, longer_than_ms=longer_than_ms)
     write_page(out, REPORT, job.report(files, checked))
     for one in checked.findings[:LINES_MAX]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -38,8 +39,9 @@ async def test_bytes_when_the_last_file_was_never_filled_then_not_counted(tmp_pa
     assert used <= log_bytes([open_replica(str(tmp_path / "store"))]) < 1 << 24
 
 
+@pytest.mark.parametrize("unit", [None, "ranges"])
 def test_bar_when_a_job_runs_then_it_moves(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unit: str | None
 ) -> None:
     """Tasks wait for a file each, so the tracker is seen with some done and some not."""
     gates = tmp_path / "gates"
@@ -76,14 +78,18 @@ def test_bar_when_a_job_runs_then_it_moves(
             yield batch
 
     out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=120)
-    with shown(spark, "export", 6_000_000, console):
-        assert spark.range(0, TASKS, 1, TASKS).mapInArrow(wait, "id bigint").count() == TASKS
+    console = Console(file=out, force_terminal=True, width=140)
+    with shown(spark, "export", 6_000_000, console, unit=unit):
+        work = progress.row_count(spark).of(wait)  # type: ignore[arg-type]
+        assert spark.range(0, TASKS, 1, TASKS).mapInArrow(work, "id bigint").count() == TASKS
     assert any(one.all == TASKS and 0 < one.done < TASKS for one in seen)
     text = out.getvalue()
     assert "export" in text
     assert "/6.0 MB" in text
     assert "left" in text
+    # By the job's own count, or by what Spark says that its stages read.
+    assert re.search(rf"[2-{TASKS}] {unit or 'rows'}", text)
+    assert not progress._counts
     assert running(spark.sparkContext.statusTracker()) == Tasks()
 
 

@@ -54,6 +54,29 @@ def test_latency_when_known_then_exact_percentiles(spark: SparkSession) -> None:
     assert (found[3].maxMs, found[3].bornLater) == (-7, 1)
 
 
+def test_histogram_when_topics_are_many_then_the_largest_and_the_others(
+    spark: SparkSession,
+) -> None:
+    """Every message is in one bucket, but those that were born later than they were stored."""
+    rows = [stored(ms) for ms in (0, 1, 1, 19, 20, 499_999, 500_000, 10**9, -3)] * 2
+    rows += [stored(7, topic=f"small{number}") for number in range(9)]
+    rows.append(("a", None, None, None, "damaged"))
+    found = job.histogram(job.latency(spark.createDataFrame(rows, job.LOG)))
+    assert list(found) == ["t", *(f"small{number}" for number in range(7)), "other topics"]
+    names = [*job.BUCKETS_MS, "more"]
+    named = {
+        topic: {n: c for n, c in zip(names, counts, strict=True) if c}
+        for topic, counts in found.items()
+    }
+    assert named["t"] == {1: 2, 2: 4, 20: 2, 50: 2, 500_000: 2, "more": 4}
+    assert named["small0"] == {10: 1}
+    assert named["other topics"] == {10: 2}
+    page = job.report(["a"], job.Found((), (), 0, 0, (), found))
+    assert "Born to stored, in milliseconds" in page
+    assert "other topics" in page
+    assert "≥ 500 s" in page
+
+
 def test_lag_when_known_then_by_queue_and_group(spark: SparkSession) -> None:
     """Behind, level, expired, beyond the end, never heard of, and a queue that is not there."""
     ends = spark.createDataFrame(
@@ -105,6 +128,8 @@ async def test_store_when_read_then_its_lags_and_damage_are_told(
     lines = told.splitlines()
     assert any(f"lag {wanted}," in line for line in lines if line.startswith("good"))
     assert lines[-1] == "1 damaged ranges, 1 entries that cannot be read"
+    assert "Born to stored, in milliseconds" in (out / "_report.html").read_text()
+    assert not {"buckets", "damaged"} & set(spark.read.parquet(str(out / "latency")).columns)
     lags = spark.read.parquet(str(out / "lag")).where("replica = 'good'").collect()
     assert {row.queueId: (row.endOffset, row.lag) for row in lags} == {
         queue: (count, min(2, count)) for queue, count in queues.items()

@@ -21,6 +21,7 @@ from rmqha.pipeline.controller_log.state import Known, facts
 from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches as table_batches
 from rmqha.pipeline.jobs.tables import named_paths, write_parts, write_whole
+from rmqha.pipeline.spark.progress import row_count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,7 +72,7 @@ class History(Struct, frozen=True):
 
 def rows_of(stores: DataFrame) -> DataFrame:
     """Every record and every damaged place of stores (columns ``replica`` and ``path``)."""
-    return stores.mapInArrow(_read_batches, ROWS)
+    return stores.mapInArrow(row_count(stores.sparkSession).of(_read_batches), ROWS)
 
 
 def entries(rows: DataFrame) -> DataFrame:

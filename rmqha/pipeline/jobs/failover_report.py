@@ -35,6 +35,7 @@ from rmqha.pipeline.histories.failover_log import check_log, read_log
 from rmqha.pipeline.jobs import charts, history_check
 from rmqha.pipeline.jobs.report_page import SHOWN_MAX, chart, moment, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches, named_paths, write_parts, write_whole
+from rmqha.pipeline.spark.progress import row_count
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -95,7 +96,7 @@ class Report(Struct, frozen=True):
 
 def marks_of(logs: DataFrame) -> DataFrame:
     """What logs (columns ``source`` and ``path``) tell of failovers."""
-    return logs.mapInArrow(_read_batches, MARKS)
+    return logs.mapInArrow(row_count(logs.sparkSession).of(_read_batches), MARKS)
 
 
 def elections(marks: DataFrame, entries: DataFrame | None = None) -> DataFrame:

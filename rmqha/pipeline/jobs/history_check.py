@@ -35,6 +35,7 @@ from rmqha.pipeline.histories.clients import (
 )
 from rmqha.pipeline.jobs.report_page import SHOWN_MAX, moment, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches, named_paths, write_whole
+from rmqha.pipeline.spark.progress import row_count
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -108,7 +109,7 @@ class Checked(Struct, frozen=True):
 
 def rows_of(files: DataFrame) -> DataFrame:
     """Every line of histories (columns ``history`` and ``path``)."""
-    return files.mapInArrow(_read_batches, ROWS)
+    return files.mapInArrow(row_count(files.sparkSession).of(_read_batches), ROWS)
 
 
 def findings(events: DataFrame, longer_than_ms: int = LONGER_THAN_MS) -> DataFrame:

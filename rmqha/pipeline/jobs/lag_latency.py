@@ -9,7 +9,8 @@ Lag is Java's ``diff``: the queue's end less the group's offset, both of the sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,7 +24,7 @@ from rmqha.pipeline.jobs.report_page import SHOWN_MAX, chart, page, sentence, ta
 from rmqha.pipeline.jobs.tables import batches, named_paths, write_parts, write_whole
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 LATENCY, LAG, DAMAGE = "latency", "lag", "_corrupt"
 LOG = (
@@ -56,6 +57,11 @@ _OFFSETS = pa.schema(
         ("queueId", pa.int64()), ("consumerOffset", pa.int64()), ("_corrupt", pa.string()),
     ]
 )  # fmt: skip
+
+
+BUCKETS_MS = tuple(factor * 10**power for power in range(6) for factor in (1, 2, 5))
+"""Where a histogram's buckets end; the first one is below the first, the last one from the last on."""
+_DAMAGED, _BUCKETS = "damaged", "buckets"
 
 
 class TopicLatency(Struct, frozen=True):
@@ -108,6 +114,8 @@ class Found(Struct, frozen=True):
         lag_max: the greatest lag of a group in a topic; 0 without any.
         damaged: damaged ranges of the logs.
         unreadable: (replica, what): of queues and offsets.
+        histogram: messages in each bucket of ``BUCKETS_MS``, by topic: the topics with most of them,
+            and all others together.
     """
 
     latencies: tuple[TopicLatency, ...]
@@ -115,6 +123,7 @@ class Found(Struct, frozen=True):
     lag_max: int
     damaged: int
     unreadable: tuple[tuple[str, str], ...]
+    histogram: Mapping[str, tuple[int, ...]] = {}
 
 
 def latency(log: DataFrame) -> DataFrame:
@@ -128,14 +137,43 @@ def latency(log: DataFrame) -> DataFrame:
     rows = log.withColumn("ms", ms).withColumn("day", f.date_format("storeTimestamp", "yyyy-MM-dd"))
     found = rows.groupBy("replica", "topic", "day").agg(
         f.count("topic").alias("messages"),
-        f.count("_corrupt").alias("damaged"),
+        f.count("_corrupt").alias(_DAMAGED),
         f.count_if(f.col("ms") < 0).alias("bornLater"),
         f.expr("percentile(ms, array(0.5, 0.95, 0.99))").alias("p"),
         f.max("ms").alias("maxMs"),
+        _buckets().alias(_BUCKETS),
     )
     for number, name in enumerate(("p50Ms", "p95Ms", "p99Ms")):
         found = found.withColumn(name, f.col("p")[number])
     return found.drop("p")
+
+
+def _buckets() -> Column:
+    """How many messages took how long; those born later are in none."""
+    from pyspark.sql import functions as f
+
+    edges = (0, *BUCKETS_MS)
+    within = [
+        (f.col("ms") >= low) & (f.col("ms") < high) for low, high in itertools.pairwise(edges)
+    ]
+    return f.array(*(f.count_if(one) for one in (*within, f.col("ms") >= edges[-1])))
+
+
+def histogram(times: DataFrame) -> dict[str, tuple[int, ...]]:
+    """``Found.histogram`` of what ``latency`` gives."""
+    from pyspark.sql import functions as f
+
+    sums = [f.sum(f.col(_BUCKETS)[number]) for number in range(len(BUCKETS_MS) + 1)]
+    known = times.where("topic IS NOT NULL")
+    largest = known.groupBy("topic").agg(f.sum("messages").alias("n"), *sums)
+    rows = largest.orderBy(f.desc("n"), "topic").limit(charts.SERIES_MAX).collect()
+    found = {row[0]: tuple(row[2:]) for row in rows}
+    total = known.agg(*sums).collect()[0]
+    rest = tuple(
+        (whole or 0) - sum(some)
+        for whole, some in zip(total, zip(*found.values(), strict=True), strict=False)
+    )
+    return {**found, "other topics": rest} if any(rest) else found
 
 
 def ends_of(stores: DataFrame) -> DataFrame:
@@ -220,7 +258,7 @@ def run(spark: SparkSession, stores: Sequence[str], out: str) -> Found:
     paths = ",".join(f"{name}={root}" for name, root in named)
     source = spark.read.format("rocketmq-commitlog")
     times = latency(source.schema(LOG).load(paths)).cache()
-    by_day = times.where("topic IS NOT NULL").drop("damaged")
+    by_day = times.where("topic IS NOT NULL").drop(_DAMAGED, _BUCKETS)
     write_parts(by_day, out, LATENCY, "replica", "day")
     damaged = times.where("topic IS NULL").selectExpr("coalesce(sum(damaged), 0)").collect()[0][0]
     rows = spark.createDataFrame(named, "replica string, path string")
@@ -253,6 +291,7 @@ def run(spark: SparkSession, stores: Sequence[str], out: str) -> Found:
         groups.selectExpr("coalesce(max(lag), 0)").collect()[0][0],
         damaged,
         tuple((row[0], row[1]) for row in hurt.orderBy(*hurt.columns).limit(SHOWN_MAX).collect()),
+        histogram(times),
     )
     for frame in (times, ends, offsets, queues):
         frame.unpersist()
@@ -305,9 +344,24 @@ def _charts(found: Found) -> list[str]:
         key=lambda one: -one[1],
     )
     parts = [chart("Born to stored, the slowest", charts.spreads(spreads))] if spreads else []
+    if found.histogram:
+        series = {
+            topic: [float(one) for one in counts] for topic, counts in found.histogram.items()
+        }
+        parts.append(
+            chart(
+                "Born to stored, in milliseconds",
+                charts.stacked(_bucket_names(), series, "messages"),
+            )
+        )
     if behind:
         parts.append(chart("Lag, the greatest", charts.bars(behind, "messages")))
     return parts
+
+
+def _bucket_names() -> list[str]:
+    ends = [f"{one:,}" if one < 1000 else f"{one // 1000:,} s" for one in BUCKETS_MS]
+    return [*(f"< {end}" for end in ends), f"≥ {ends[-1]}"]
 
 
 def report(stores: Sequence[str], found: Found) -> str:

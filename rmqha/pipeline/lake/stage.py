@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 
 from rmqha.base.invariants import invariant
@@ -21,7 +22,8 @@ from rmqha.pipeline.lake import rows as lake_rows
 from rmqha.pipeline.lake.cells import CODEC, MANIFEST, CellWork, write_cell
 from rmqha.pipeline.lake.files import LakeFiles
 from rmqha.pipeline.lake.layout import Place, topic_folder
-from rmqha.pipeline.spark.worker import freeze_modules
+from rmqha.pipeline.spark.progress import row_count
+from rmqha.pipeline.spark.worker import RowCount, freeze_modules
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
@@ -72,7 +74,8 @@ def stage(spark: SparkSession, work: CellWork, folder: str) -> Staged:
         return staged([], folder)
     # A row for each cell, in a task of its own: the range is cut evenly.
     numbers = spark.range(0, len(cells), 1, len(cells))
-    return staged(numbers.mapInArrow(_task(work, cells), _schema()).collect(), folder)
+    task = _task(work, cells, row_count(spark))
+    return staged(numbers.mapInArrow(task, _schema()).collect(), folder)
 
 
 def staged(rows: Iterable[Row], folder: str) -> Staged:
@@ -92,12 +95,14 @@ def staged(rows: Iterable[Row], folder: str) -> Staged:
 
 
 def _task(
-    work: CellWork, cells: list[int]
+    work: CellWork, cells: list[int], rows: RowCount
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield write_cell(work, cells[number])
+                manifest = write_cell(work, cells[number])
+                rows.add(pc.sum(manifest.column("messages")).as_py() or 0)
+                yield manifest
         freeze_modules()
 
     return run

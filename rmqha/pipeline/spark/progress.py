@@ -1,6 +1,7 @@
 """How far a Spark job is, for the person who waits: a bar in a terminal, one line anywhere else.
 
-Spark tells of tasks; of a log's bytes as many are told to be done as of its tasks.
+Spark tells of tasks; of a log's bytes as many are told to be done as of its tasks. Rows are those that
+Spark's stages have read, or what a job's own tasks have counted.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -25,6 +27,7 @@ from rich.progress import (
 )
 
 from rmqha.pipeline.commitlog.elsewhere import is_elsewhere
+from rmqha.pipeline.spark.worker import RowCount
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,10 +39,11 @@ _BLOCK = 512
 
 
 class Tasks(Struct, frozen=True):
-    """Of the stages that run now: how many tasks they have, and how many are done."""
+    """Of the largest stage that runs now: how many tasks it has, how many are done, and its number."""
 
     all: int = 0
     done: int = 0
+    stage: int | None = None
 
     def of(self, total: int) -> int:
         """As much of something as tasks are done."""
@@ -79,13 +83,51 @@ def log_bytes(stores: Iterable[StoreFolder]) -> int:
 def running(tracker: Any) -> Tasks:
     """What Spark's status tracker says of the largest stage that runs: that one reads the log."""
     infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-    known = [Tasks(one.numTasks, one.numCompletedTasks) for one in infos if one is not None]
+    known = [
+        Tasks(one.numTasks, one.numCompletedTasks, one.stageId) for one in infos if one is not None
+    ]
     return max(known, key=lambda one: one.all, default=Tasks())
+
+
+_counts: list[RowCount] = []
+"""Of the job that is shown."""
+
+
+def row_count(spark: SparkSession) -> RowCount:
+    """A count for a job's own tasks, which the bar shows if there is one."""
+    from pyspark.errors import PySparkException
+
+    try:
+        made = RowCount(spark.sparkContext.accumulator(0))
+    except (PySparkException, AttributeError, NotImplementedError):
+        return RowCount(None)
+    _counts.append(made)
+    return made
+
+
+def rows_read(spark: SparkSession, stage: int | None) -> int:
+    """Rows that a stage has read so far, by the metrics of its tasks."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    if stage is None:
+        return 0
+    try:
+        # Python is told of tasks alone; this is what Spark's own pages show.
+        store: Any = spark.sparkContext._jsc.sc().statusStore()  # noqa: SLF001
+        return int(store.lastStageAttempt(stage).inputRecords())
+    except Py4JError:
+        # The stage is not known yet, or no more.
+        return 0
 
 
 @contextmanager
 def shown(
-    spark: SparkSession, title: str, total: int, console: Console | None = None
+    spark: SparkSession,
+    title: str,
+    total: int,
+    console: Console | None = None,
+    *,
+    unit: str | None = "rows",
 ) -> Iterator[None]:
     """Show how far the jobs of the block are.
 
@@ -93,6 +135,7 @@ def shown(
         title: of the job.
         total: bytes that it reads.
         console: where; standard error when it is not given.
+        unit: what its stages read; None when only its own counters tell.
     """
     console = Console(file=sys.stderr) if console is None else console
     tracker = _tracker(spark)
@@ -102,27 +145,44 @@ def shown(
         return
     bar = Progress(
         TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(),
+        TextColumn("{task.fields[rows]}"),
         TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
         console=console, transient=True,
     )  # fmt: skip
     ended = Event()
     with bar:
-        watcher = Thread(target=_watch, args=(bar, tracker, title, total, ended), daemon=True)
+        task = bar.add_task(title, total=total, rows="")
+        watched = _Watched(spark, tracker, total, unit)
+        watcher = Thread(target=watched.watch, args=(bar, task, ended), daemon=True)
         watcher.start()
         try:
             yield
         finally:
             ended.set()
             watcher.join()
+            _counts.clear()
 
 
-def _watch(bar: Progress, tracker: Any, title: str, total: int, ended: Event) -> None:
-    task = bar.add_task(title, total=total)
-    most = 0
-    while not ended.wait(POLL_S):
-        # Small jobs before and after the large one do not set it back.
-        most = max(most, running(tracker).of(total))
-        bar.update(task, completed=most)
+class _Watched:
+    """What is known of a job that runs; it never goes back, for small jobs follow the large one."""
+
+    def __init__(self, spark: SparkSession, tracker: Any, total: int, unit: str | None) -> None:
+        self._spark = spark
+        self._tracker = tracker
+        self._total = total
+        self._unit = unit
+        self._most = self._rows = 0
+
+    def watch(self, bar: Progress, task: TaskID, ended: Event) -> None:
+        """Look, now and then, until the job has ended."""
+        while not ended.wait(POLL_S):
+            now = running(self._tracker)
+            self._most = max(self._most, now.of(self._total))
+            self._rows = max(self._rows, sum(one.value for one in _counts))
+            if self._unit is not None:
+                self._rows = max(self._rows, rows_read(self._spark, now.stage))
+            rows = f"{self._rows:,} {self._unit or 'rows'}" if self._rows else ""
+            bar.update(task, completed=self._most, rows=rows)
 
 
 def _tracker(spark: SparkSession) -> Any:

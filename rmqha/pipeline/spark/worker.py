@@ -1,8 +1,16 @@
-"""What a Spark worker that runs the project's code does once."""
+"""What a Spark worker does besides its work: once for all its tasks, or to tell how far they are."""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Batches = Callable[["Iterator[pa.RecordBatch]"], "Iterator[pa.RecordBatch]"]
+"""What ``mapInArrow`` runs."""
 
 _state = {"frozen": False}
 
@@ -27,3 +35,41 @@ def is_task() -> bool:
     from pyspark import TaskContext
 
     return TaskContext.get() is not None
+
+
+class RowCount:
+    """Rows that a job's own tasks have made; each task's are known when it has ended.
+
+    Args:
+        accumulator: Spark's; None on Spark Connect, which has none.
+    """
+
+    def __init__(self, accumulator: Any) -> None:
+        self._accumulator = accumulator
+
+    def add(self, rows: int) -> None:
+        """To be called in a task."""
+        if self._accumulator is not None:
+            self._accumulator.add(rows)
+
+    def of(self, work: Batches) -> Batches:
+        """The same work, whose rows are counted."""
+        return _Counted(work, self)
+
+    @property
+    def value(self) -> int:
+        """On the driver."""
+        return 0 if self._accumulator is None else int(self._accumulator.value)
+
+
+class _Counted:
+    """Travels to the workers."""
+
+    def __init__(self, work: Batches, rows: RowCount) -> None:
+        self._work = work
+        self._rows = rows
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in self._work(batches):
+            self._rows.add(batch.num_rows)
+            yield batch
