@@ -6,7 +6,9 @@ is one in the lower half of a word across, and one of those is missed with a cha
 most; a difference in one word alone is never missed. SHA-256 of the sums tells all chunks in one.
 The keys are drawn anew for each audit, so that nobody can write what they are blind to.
 
-Beside it SHA-1 and SHA-256 of all bytes cost two to three times as much.
+Beside it SHA-1 and SHA-256 of all bytes cost two to three times as much, and keyed BLAKE3 a third
+more (2.0 GB a CPU-second beside 2.7). XXH3 is quicker (6.8), but promises nothing of what a writer
+who knows it can do: a seed of 64 bits is no key.
 """
 
 from __future__ import annotations

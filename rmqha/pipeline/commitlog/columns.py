@@ -8,12 +8,12 @@ Source: RocketMQ's protocol as observed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from isal.isal_zlib import crc32
 
 from rmqha.pipeline.commitlog.claim_coverage import gather
 from rmqha.pipeline.commitlog.claimed_records import HEAD, Heads

@@ -10,8 +10,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from zlib import crc32
 
+from isal.isal_zlib import crc32
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid, StoreCorrupted
