@@ -44,7 +44,7 @@ def old_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     if done.returncode != 0:
-        pytest.fail(f"commit {OLD} is not in this clone (git fetch --unshallow): {done.stderr}")
+        pytest.skip(f"commit {OLD} is not in this clone (git fetch --unshallow): {done.stderr}")
     subprocess.run(["tar", "-xf", archive, "-C", folder], timeout=60, check=True)
     imported = subprocess.run(
         [sys.executable, "-c", "import rmqha; print(rmqha.__file__)"], cwd=folder, timeout=60,
