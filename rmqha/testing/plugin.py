@@ -163,3 +163,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
             report.sections.append(
                 (f"rmq cluster {number}", cluster.report(REPORT_LINES, all_lines=False))
             )
+    if report.when == "teardown" and CLUSTERS in item.stash:
+        # pytest keeps every item until the run ends, and a cluster holds megabytes.
+        del item.stash[CLUSTERS]

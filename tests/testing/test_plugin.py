@@ -136,6 +136,30 @@ def test_coroutines_have_the_same_verbs(pytester: pytest.Pytester) -> None:
     run(pytester).assert_outcomes(passed=1)
 
 
+def test_clusters_when_their_tests_have_ended_then_nothing_holds_them(
+    pytester: pytest.Pytester,
+) -> None:
+    """A run of a thousand tests keeps one cluster in memory, not a thousand."""
+    pytester.makepyfile(
+        """
+        import gc
+        import weakref
+
+        import pytest
+
+        seen = []
+
+        @pytest.mark.parametrize("number", range(4))
+        def test_of_many(rmq_cluster_factory, number):
+            gc.collect()
+            assert [one for one in seen if one() is not None] == []
+            assert len(seen) == number
+            seen.append(weakref.ref(rmq_cluster_factory(start=False)))
+        """
+    )
+    pytester.runpytest().assert_outcomes(passed=4)
+
+
 def test_the_plugin_imports_nothing_heavy() -> None:
     """Every pytest run where rmqha is installed loads it."""
     program = (
