@@ -78,7 +78,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="bench-live-", dir=options.folder))
     try:
         with ExitStack() as stack:
-            sides = {kind: stack.enter_context(_side(kind, folder, options)) for kind in KINDS}
+            sides = {kind: stack.enter_context(side(kind, folder, options)) for kind in KINDS}
             spark = session(
                 "bench", master=f"local[{options.cores}]", settings={"spark.driver.memory": HEAP}
             )
@@ -170,7 +170,7 @@ def _plain(servers: str, pulls_at_once: int) -> int:
 
 
 @contextmanager
-def _side(kind: str, folder: Path, options: argparse.Namespace) -> Iterator[Side]:
+def side(kind: str, folder: Path, options: argparse.Namespace) -> Iterator[Side]:
     """A broker on a filled store, and the megabytes in it."""
     root = folder / kind / "store"
     size_mb = _write(root, options.mb, options.body)

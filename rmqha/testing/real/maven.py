@@ -28,15 +28,15 @@ GRPC_CLIENT_VERSION = "5.0.7"
 RESOLVE_TIMEOUT_S = 600
 
 _DEPENDENCY = """    <dependency>
-      <groupId>org.apache.rocketmq</groupId>
-      <artifactId>rocketmq-{artifact}</artifactId>
+      <groupId>{group}</groupId>
+      <artifactId>{artifact}</artifactId>
       <version>{version}</version>
     </dependency>
 """
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>rmqha.interop</groupId>
-  <artifactId>rocketmq-{version}</artifactId>
+  <artifactId>{name}</artifactId>
   <version>1</version>
   <packaging>pom</packaging>
   <dependencies>
@@ -81,20 +81,32 @@ def classpath(version: str = DEFAULT_VERSION, *artifacts: str) -> str:
     Raises:
         JavaUnavailable: java or mvn is missing, or Maven could not resolve the artifacts.
     """
+    named = [
+        ("org.apache.rocketmq", f"rocketmq-{one}", version)
+        for one in artifacts or _artifacts(version)
+    ]
+    return classpath_of("-".join((version, *artifacts)), *named)
+
+
+def classpath_of(name: str, *wanted_artifacts: tuple[str, str, str]) -> str:
+    """Return the class path of artifacts (group, name and version), as ``classpath`` does.
+
+    Args:
+        name: of the folder that it is kept in.
+    """
     java()
-    wanted_artifacts = artifacts or _artifacts(version)
-    folder = cache_root() / "-".join((version, *artifacts))
+    folder = cache_root() / name
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         target = folder / "classpath.txt"
         known = target.read_text() if target.exists() else ""
-        wanted = (f"rocketmq-{artifact}-{version}.jar" for artifact in wanted_artifacts)
+        wanted = (f"{artifact}-{version}.jar" for _, artifact, version in wanted_artifacts)
         if all(jar in known for jar in wanted) and all(
             Path(jar).exists() for jar in known.split(os.pathsep)
         ):
             return known
-        resolved = _resolve(version, folder, wanted_artifacts)
+        resolved = _resolve(name, folder, wanted_artifacts)
         _write_atomically(target, resolved)
         return resolved
 
@@ -103,13 +115,16 @@ def _artifacts(version: str) -> tuple[str, ...]:
     return CLIENT_ARTIFACTS if version.startswith("4.") else ARTIFACTS
 
 
-def _resolve(version: str, folder: Path, artifacts: Sequence[str]) -> str:
+def _resolve(name: str, folder: Path, artifacts: Sequence[tuple[str, str, str]]) -> str:
     maven = shutil.which("mvn")
     if maven is None:
         raise JavaUnavailable("no mvn on the PATH")
     pom = folder / "pom.xml"
-    dependencies = "".join(_DEPENDENCY.format(artifact=a, version=version) for a in artifacts)
-    pom.write_text(_POM.format(version=version, dependencies=dependencies))
+    dependencies = "".join(
+        _DEPENDENCY.format(group=group, artifact=artifact, version=version)
+        for group, artifact, version in artifacts
+    )
+    pom.write_text(_POM.format(name=name, dependencies=dependencies))
     fresh = folder / "classpath.resolving"
     command = [maven, "-q", "-B", "-f", str(pom), "dependency:build-classpath"]
     command.append(f"-Dmdep.outputFile={fresh}")
@@ -121,7 +136,7 @@ def _resolve(version: str, folder: Path, artifacts: Sequence[str]) -> str:
         raise JavaUnavailable(f"mvn took more than {RESOLVE_TIMEOUT_S} s") from error
     if done.returncode != 0 or not fresh.exists():
         raise JavaUnavailable(
-            f"mvn could not resolve {version}: {(done.stdout + done.stderr)[-2000:]}"
+            f"mvn could not resolve {name}: {(done.stdout + done.stderr)[-2000:]}"
         )
     resolved = fresh.read_text().strip()
     fresh.unlink()
