@@ -17,6 +17,7 @@ from rmqha.sim.java_peer import run_java_peer_seed
 from rmqha.sim.members_swarm import make_members_swarm, missing_happenings, run_members_seed
 from rmqha.sim.probe_swarm import SLOW_WANTED, STOPPED_WANTED, run_slow_seed, run_stopped_seed
 from rmqha.sim.replica_swarm import run_replica_seed
+from rmqha.sim.rot_swarm import ROT_WANTED, run_rot_seed
 from rmqha.sim.service_swarm import SERVED, SERVICE_SETS, run_service_seed
 from rmqha.sim.shrink import same_failure, shrink
 from rmqha.sim.story import Fault, Outcome
@@ -34,6 +35,7 @@ WANTED: dict[Run, tuple[str, ...]] = {
     run_service_seed: (*SERVED, *SERVICE_SETS),
     run_slow_seed: SLOW_WANTED,
     run_stopped_seed: STOPPED_WANTED,
+    run_rot_seed: ROT_WANTED,
 }
 """What a batch of such stories must hold."""
 
@@ -79,6 +81,9 @@ WANTED: dict[Run, tuple[str, ...]] = {
     help="Masters that are asked while they are stopped or cut off, and must not acknowledge.",
 )
 @click.option(
+    "--rot", is_flag=True, help="Real replicas in whose logs bits flip, and which mend each other."
+)
+@click.option(
     "--tail",
     default=0,
     type=click.IntRange(min=0),
@@ -109,6 +114,7 @@ def main(
     members: bool,
     probes: bool,
     stopped: bool,
+    rot: bool,
     shrinking: bool,
 ) -> None:
     """Replay a simulated cluster under faults; the same SEED prints the same bytes."""
@@ -117,11 +123,12 @@ def main(
     runs = [run for run, asked in (
         (run_replica_seed, replicas), (run_service_seed, services), (run_members_seed, members),
         (run_slow_seed, probes), (run_stopped_seed, stopped), (run_java_peer_seed, java_peer),
+        (run_rot_seed, rot),
     ) if asked]  # fmt: skip
     if len(runs) > 1:
         raise click.UsageError(
-            "--replicas, --services, --java-peer, --members, --probes and --stopped are different"
-            " stories"
+            "--replicas, --services, --java-peer, --members, --probes, --stopped and --rot are"
+            " different stories"
         )
     run: Run = runs[0] if runs else run_seed
     if count == 1:

@@ -28,6 +28,11 @@ MENDED_MS_MAX = 120_000
 STEP_MS = 500
 PLACE_AT, PLACE_END = 28, 36
 HEAD = 20
+ROT_WANTED = (
+    "bit flipped on 1 of 3", "bit flipped on 2 of 3", "bit flipped on 1 of 2",
+    "bit flipped outside of the CRC", "bit mended", "record served",
+)  # fmt: skip
+"""What a batch must hold."""
 """Where the queue's offset is in a record: no CRC covers it."""
 
 
