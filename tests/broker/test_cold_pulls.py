@@ -75,10 +75,10 @@ def test_pull_when_the_role_ends_during_its_read_then_it_is_refused(
     """A log may be cut meanwhile: what was found before is not sent any more."""
     master = master_of(cluster)
     cluster.disks[master.config.host].mood.read_ms = READ_MS
-    cluster.loop.call_later(READ_MS / 2000, setattr, master, "_serving", None)
+    cluster.loop.call_later(READ_MS / 2000, setattr, master, "role", None)
     answer = pull(cluster)
     assert answer.code == 14
-    master._serving = Role.MASTER
+    master.role = Role.MASTER
 
 
 def test_pull_when_the_disk_fails_then_the_broker_stops_as_with_any_failed_disk(

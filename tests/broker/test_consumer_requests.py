@@ -718,7 +718,7 @@ def test_offsets_when_the_log_was_cut_then_they_come_back_to_its_end(alone: Repl
     assert client.ask(15, commit | {"commitOffset": 9}).code == 0
     broker = master_of(alone)
     epoch = broker.replicas.master_epoch + 1
-    broker._serving = None
+    broker.role = None
 
     async def elect() -> None:
         assert await broker.become_master(epoch, frozenset({1}), 7)

@@ -132,7 +132,7 @@ def test_slave_when_it_is_elected_while_it_copies_then_it_takes_no_more() -> Non
         def elected_after_one(*args: Any) -> int:
             merged.append(args)
             count = merge(*args)
-            slave._serving = Role.MASTER
+            slave.role = Role.MASTER
             return count
 
         with pytest.MonkeyPatch.context() as patch:
