@@ -64,8 +64,11 @@ class Stored(NamedTuple):
 class PartitionStory(RemapStory):
     """Remaps of an operator who sits at a host of his own."""
 
-    def __init__(self, seed: int, **keys: object) -> None:
+    def __init__(
+        self, seed: int, controllers: Mapping[str, str] | None = None, **keys: object
+    ) -> None:
         super().__init__(seed, **{**PERIODS, **keys})
+        self.controller_keys = dict(controllers or {})
         self._pause_ms = 10
         producers = self._client_context
         self._operator = self._on(OPERATOR, self._make_client)

@@ -32,7 +32,7 @@ def test_modules_when_in_a_task_then_frozen_once(monkeypatch: pytest.MonkeyPatch
         assert frozen > before + 1000
         later: list[list[int]] = [[] for _ in range(1000)]
         worker.freeze_modules()
-        assert gc.get_freeze_count() == frozen
+        assert gc.get_freeze_count() <= frozen  # what was frozen may end; nothing is added
         assert any(one is later[0] for one in gc.get_objects())
     finally:
         gc.unfreeze()
