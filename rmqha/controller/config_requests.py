@@ -19,6 +19,7 @@ from rmqha.controller.settings import (
     Peer,
     is_integer,
 )
+from rmqha.remoting.broker_figures import STATUS_PAGE
 from rmqha.remoting.codes import ResponseCode
 from rmqha.runtime.properties import parse_properties, shown_properties
 
@@ -109,5 +110,5 @@ def metadata_info(
     if leader is not None:
         fields["controllerLeaderAddress"] = leader.address
     if status_page:
-        fields["statusPage"] = status_page
+        fields[STATUS_PAGE] = status_page
     return fields

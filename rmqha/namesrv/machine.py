@@ -35,6 +35,7 @@ from rmqha.namesrv.route_table import BrokerAddr, RouteTable
 from rmqha.namesrv.settings import NamesrvConfig
 from rmqha.namesrv.static_topics import front_of
 from rmqha.remoting import fastjson
+from rmqha.remoting.broker_figures import STATUS_PAGE
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.data_version import DataVersion
 from rmqha.remoting.headers import bool_field, ext_fields, text_field
@@ -386,7 +387,7 @@ class NamesrvMachine:
         return answer
 
     def _get_config(self, request: Request) -> Answer:
-        page = {"statusPage": self.status_page} if self.status_page else None
+        page = {STATUS_PAGE: self.status_page} if self.status_page else None
         return Answer(ResponseCode.SUCCESS, None, page, config_text(self.config))
 
 

@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from rmqha.remoting import fastjson
 
+STATUS_PAGE = "statusPage"
+"""In the table of 28, and an ext field of the answers to 1005 and 319: where a server's page is."""
+
 
 class Figures(NamedTuple):
     """Of one broker; None where it did not say.
@@ -44,7 +47,7 @@ def read_figures(body: bytes) -> Figures:
         _number(table.get("putTps")),
         _number(table.get("getTransferredTps")),
         None if end is None else int(end),
-        _text(table.get("statusPage")),
+        _text(table.get(STATUS_PAGE)),
     )
 
 

@@ -217,7 +217,8 @@ _OF_NAME_SERVERS = frozenset(
         RequestCode.GET_TOPICS_BY_CLUSTER, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
         RequestCode.GET_UNIT_TOPIC_LIST, RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
         RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST, RequestCode.UPDATE_NAMESRV_CONFIG,
-        RequestCode.GET_NAMESRV_CONFIG,
+        RequestCode.GET_NAMESRV_CONFIG, RequestCode.QUERY_DATA_VERSION,
+        RequestCode.GET_BROKER_MEMBER_GROUP,
     }
 )  # fmt: skip
 _OF_CONTROLLERS = frozenset(

@@ -60,6 +60,7 @@ BODY_AT = 88
 WATCH_MS = 200
 SEND_TIMEOUT_MS = 1500
 UNPROBED_SHARE = 0.5
+ASKED, NOT_ASKED = "set whose silent master is asked", "set whose silent master is not asked"
 GIB = 1 << 30
 PLACES = {"2 GiB": 2 * GIB, "4 GiB": 4 * GIB}
 """Where 31 and 32 bits end."""
@@ -94,7 +95,9 @@ class ReplicaCluster(SimCluster):
         # Half of the stories have controllers that wait for the timeout, as an operator may want it.
         if random.Random(f"probes {seed}").random() < UNPROBED_SHARE:
             self.controller_keys["activeProbeTimeoutMillis"] = "0"
-            self.counts["silent masters are not asked"] += 1
+            self.counts[NOT_ASKED] += 1
+        else:
+            self.counts[ASKED] += 1
         self.broker_hosts = [f"10.0.0.{n}" for n in range(1, self.set.replicas + 1)]
         for host in self.broker_hosts:
             self.disks[host] = SimDisk(random.Random(self.rng.random()))

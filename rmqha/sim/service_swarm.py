@@ -20,7 +20,7 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.sim.clock import SimClock
 from rmqha.sim.loop import HOST
-from rmqha.sim.replica_cluster import ReplicaCluster
+from rmqha.sim.replica_cluster import ASKED, NOT_ASKED, ReplicaCluster
 from rmqha.sim.replica_options import NAME, PORT, ReplicaOptions
 from rmqha.sim.replica_swarm import ReplicaSwarm
 from rmqha.sim.service_lives import (
@@ -51,7 +51,7 @@ SERVICE_SETS = (
     "set of 2", "set of 3", "set of 4", "set of 5", "learners", "minInSyncReplicas of 2",
     "set that waits for two", "set with Java's rule", "watched set", "mastership_handed_over",
     "acknowledged and lost by Java's rule", "holders counted", "learners looked for",
-    "fault: stalled master",
+    "fault: stalled master", ASKED, NOT_ASKED,
 )  # fmt: skip
 """And what kinds of sets it is to happen in, and to them."""
 

@@ -16,7 +16,11 @@ from rmqha.admin.commands import (
 )
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.client.exchange import Call, NotFound, Refused, Unreachable
+from rmqha.controller.metadata.decide import READS, WRITES
+from rmqha.namesrv.machine import NamesrvMachine
+from rmqha.namesrv.settings import load_config
 from rmqha.remoting.bodies import ElectMasterResponseBody
+from rmqha.remoting.codes import RequestCode, asked_kind
 from rmqha.remoting.command import RemotingCommand
 from tests.admin.driving import Answer, drive
 from tests.admin.golden import CONTROLLER, NAME_SERVER, last_answer, printed
@@ -299,6 +303,17 @@ def test_leader_that_died_is_looked_for_again_a_few_times() -> None:
     with pytest.raises(Unreachable):
         drive(clean_broker_metadata.run(("a:1",), "b", None, "c", False), leader_is("b:1", answer))
     assert [1011] * 3 == calls
+
+
+def test_kinds_of_servers_when_named_then_those_that_take_the_request() -> None:
+    """A hint that names the wrong kind sends people to the wrong machine."""
+    machine = NamesrvMachine(load_config({}, user_home="/home"), 0)
+    # Both take a heartbeat, and only brokers send one.
+    taken = set(machine._handlers) - {RequestCode.BROKER_HEARTBEAT}
+    assert {asked_kind(code) for code in taken} == {"name server"}
+    assert {asked_kind(code) for code in {*READS, *WRITES}} == {"controller"}
+    asked = (RequestCode.SEND_MESSAGE, RequestCode.GET_BROKER_EPOCH_CACHE, RequestCode.COMPARE_LOG)
+    assert {asked_kind(code) for code in asked} == {"broker"}
 
 
 def test_sync_state_set_when_asked_of_a_broker_then_it_is_said_that_it_is_no_controller() -> None:

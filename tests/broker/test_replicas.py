@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from rmqha.base.machine import Note
 from rmqha.broker.membership import events as ev
+from rmqha.broker.membership.controller_requests import heartbeat_fields
 from rmqha.ha.events import Role
 from rmqha.remoting.bodies import SyncStateSet
 from rmqha.store.identity import Identity
@@ -90,7 +91,17 @@ def test_heartbeats_when_an_id_is_known_then_they_go_to_every_controller_each_in
     assert all(beat.addresses == (LEADER, OTHER) for beat in beats)
     assert {later - earlier for earlier, later in pairwise(moments)} == {1000}
     assert beats[0].fields["heartbeatTimeoutMills"] == "10000"
+    assert beats[0].fields["writeLease"] == "false"
     assert beats[0].fields["brokerAddr"] == ADDRESS
+
+
+@pytest.mark.parametrize(("lease_ms", "said"), [(0, "false"), (8_000, "true")])
+def test_heartbeat_when_masters_have_a_write_lease_then_it_says_so(
+    lease_ms: int, said: str
+) -> None:
+    """Controllers replace by a silence of a second only who acknowledges nothing after it."""
+    fields = heartbeat_fields(replace(SETTINGS, write_lease_ms=lease_ms), 1)
+    assert fields["writeLease"] == said
 
 
 def test_poll_when_the_epoch_is_newer_then_the_role_follows() -> None:

@@ -14,6 +14,7 @@ from rmqha.controller.machine import (
 )
 from rmqha.controller.metadata.messages import Effects
 from rmqha.controller.metadata.probe_messages import NEVER_HEARD, PeerReport
+from rmqha.controller.probing import UNASKED_MS
 from rmqha.remoting.heartbeat import Heartbeat
 from tests.controller.metadata.driving import CLUSTER, NAME, Driver
 
@@ -182,6 +183,15 @@ def test_probe_when_the_master_holds_no_lease_then_the_timeout_decides(said: str
     assert answer(driver, write_lease=False) == {}
     silent(driver, 200)
     assert driver.master() == (2, 2)
+
+
+def test_probe_when_the_master_holds_no_lease_then_its_set_is_looked_at_seldom() -> None:
+    """Ten thousand sets of Java's brokers must not cost a look each every 600 ms."""
+    driver = watched(write_lease="")
+    silent(driver, 700)
+    due_ms = driver.machine.probing.next_deadline_ms()
+    assert due_ms is not None
+    assert due_ms - driver.now_ms > UNASKED_MS - 700
 
 
 def test_probe_when_all_masters_are_asked_then_java_s_too() -> None:

@@ -187,6 +187,7 @@ def test_a_stored_configuration_loads_again_to_the_same_values() -> None:
 
 
 REFUSED = [
+    ({"activeProbeMasters": "java"}, "activeProbeMasters=java must be leased"),
     ({"controllerDLegerGroup": ""}, "controllerDLegerGroup is missing"),
     ({"controllerDLegerPeers": ""}, "controllerDLegerPeers is missing"),
     ({"controllerDLegerSelfId": ""}, "controllerDLegerSelfId is missing"),

@@ -21,10 +21,10 @@ from rmqha.remoting.heartbeat import (
 from rmqha.remoting.repeats import HeaderCache
 
 FIELDS = ("brokerId", "clusterName", "brokerName", "epoch", "maxOffset", "confirmOffset",
-          "heartbeatTimeoutMills", "electionPriority", "brokerAddr")  # fmt: skip
+          "heartbeatTimeoutMills", "electionPriority", "brokerAddr", "writeLease")  # fmt: skip
 SAID = {"clusterName": "c", "brokerName": "a", "brokerId": "2", "epoch": "1", "maxOffset": "70",
         "confirmOffset": "60", "heartbeatTimeoutMills": "10000", "electionPriority": "3",
-        "brokerAddr": "10.0.0.1:10911"}  # fmt: skip
+        "brokerAddr": "10.0.0.1:10911", "writeLease": "true"}  # fmt: skip
 
 # Not "1e2" and "1.0": see decode_heartbeat.
 odd = st.sampled_from(
@@ -68,7 +68,8 @@ def test_what_brokers_write_is_read_the_short_way() -> None:
     assert type(command) is HeartbeatCommand
     assert command.is_oneway
     assert (command.opaque, command.ext_fields) == (77, None)
-    assert command.beat == Heartbeat(2, "c", "a", 1, 70, 60, 10000, 3)
+    assert command.beat == Heartbeat(2, "c", "a", 1, 70, 60, 10000, 3, write_lease=True)
+    assert Heartbeat.of(SAID) == command.beat
 
 
 def test_a_heartbeat_that_says_nothing_names_nobody() -> None:

@@ -12,6 +12,7 @@ from rmqha import __version__
 from rmqha.broker.common.latencies import readable_bytes
 from rmqha.broker.common.statistics import SHORT, Statistics
 from rmqha.broker.deferred.timers import TimerFigures
+from rmqha.remoting.broker_figures import STATUS_PAGE
 from rmqha.remoting.codes import VERSION_CURRENT
 
 BLACK_LIST = frozenset({
@@ -145,7 +146,7 @@ def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
         table["writeLeaseHeld"] = str(facts.lease[0]).lower()
         table["writeLeaseLosses"] = facts.lease[1]
     if facts.status_page:
-        table["statusPage"] = facts.status_page
+        table[STATUS_PAGE] = facts.status_page
     table["putRate"] = statistics.rate("put", SHORT)
     return {key: str(value) for key, value in sorted(table.items())}
 

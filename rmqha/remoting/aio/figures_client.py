@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from rmqha.base.errors import RmqhaError
 from rmqha.remoting.aio.client import RemotingClient
-from rmqha.remoting.broker_figures import UNKNOWN, Figures, read_figures
+from rmqha.remoting.broker_figures import STATUS_PAGE, UNKNOWN, Figures, read_figures
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.aio.tasks import Tasks
@@ -22,8 +22,6 @@ ASK_TIMEOUT_MS = 1000
 FRESH_MS = 900
 OLD_MS = 10_000
 BROKERS_MAX = 1000
-STATUS_PAGE = "statusPage"
-"""The ext field."""
 ASKING_MAX = 50
 
 
