@@ -7,12 +7,14 @@ as soon as a node has loaded one.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from operator import attrgetter
-from typing import Any
+from types import NoneType
+from typing import Any, cast
 
 from msgspec import Struct
-from msgspec.structs import fields
+from msgspec.structs import astuple, fields
 
 from rmqha.base.invariants import invariant
 
@@ -42,13 +44,15 @@ class StateWatch:
             )
 
 
+_PLAIN = frozenset((int, str, bytes, bool, float, NoneType))
 _READERS: dict[type, Callable[[Any], object]] = {}
 
 
 def freeze(value: Any) -> object:
     """Every field of a value, all the way down, as tuples that can be compared.
 
-    A dataclass's fields that take no part in comparisons are caches, and are left out.
+    A dataclass's fields that take no part in comparisons are caches, and are left out. What cannot
+    change, all the way down, stays as it is: it is compared field by field all the same.
     """
     reader = _READERS.get(type(value))
     if reader is None:
@@ -58,23 +62,49 @@ def freeze(value: Any) -> object:
 
 def _reader(kind: type) -> Callable[[Any], object]:
     if issubclass(kind, dict):
-        return lambda value: tuple((key, freeze(value[key])) for key in sorted(value))
+        return _freeze_dict
     if issubclass(kind, list | tuple):
-        return lambda value: tuple(map(freeze, value))
+        return _freeze_all
     if dataclasses.is_dataclass(kind):
         names = [one.name for one in dataclasses.fields(kind) if one.compare]
     elif issubclass(kind, Struct):
         names = [one.name for one in fields(kind)]
+        if kind.__struct_config__.frozen and kind.__struct_config__.eq:
+            return partial(_unless_hashable, _fields_reader(names))
     else:
         return lambda value: value
+    return _fields_reader(names)
+
+
+def _fields_reader(names: list[str]) -> Callable[[Any], object]:
     get = attrgetter(*names)
     if len(names) == 1:
         return lambda value: (freeze(get(value)),)
-    return lambda value: tuple(map(freeze, get(value)))
+    return lambda value: _freeze_all(get(value))
+
+
+def _freeze_dict(value: dict[Any, object]) -> tuple[object, ...]:
+    keys = sorted(value)
+    return tuple(zip(keys, _freeze_all([value[key] for key in keys]), strict=True))
+
+
+def _freeze_all(values: Iterable[object]) -> tuple[object, ...]:
+    return tuple([one if type(one) in _PLAIN else freeze(one) for one in values])
+
+
+def _unless_hashable(read: Callable[[Any], object], value: Any) -> object:
+    """The value itself if nothing in it can change, which is what its hash says."""
+    try:
+        hash(value)
+    except TypeError:
+        return read(value)
+    return value
 
 
 def difference(one: object, other: object) -> tuple[object, object]:
     """The first place, going down, where two frozen values differ."""
+    if isinstance(one, Struct) and type(one) is type(other):
+        one, other = astuple(one), astuple(cast(Struct, other))
     if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
         for left, right in zip(one, other, strict=True):
             if left != right:
