@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tests.share import left_out, turn_of
 
 # Hypothesis ends an example that takes over 0.2 s, which on a busy machine says nothing about it.
 # Where CI is set it knows that itself.
@@ -22,8 +25,68 @@ SIM_TIMEOUT_S = 600
 other processes passed the two minutes that other tests have."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give batches of seeds a limit of their own, where they name none."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What .ci/run asks for, which has had the fast tests run in a fresh clone of the same commit."""
+    group = parser.getgroup("rmqha's own tests")
+    group.addoption("--note-passed", metavar="FILE", help="write there which tests passed")
+    group.addoption("--passed-before", metavar="FILE", help="leave out what passed there")
+    group.addoption("--share", metavar="N", type=int, default=1, help="see tests/share.py")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One process notes what passed, also for its workers."""
+    path = config.getoption("--note-passed")
+    if path and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Passed(Path(path)))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give batches of seeds a limit of their own, where they name none; leave out what passed."""
     for item in items:
         if item.get_closest_marker("sim") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SIM_TIMEOUT_S))
+    path = config.getoption("--passed-before")
+    if path:
+        passed = frozenset(Path(path).read_text().splitlines())
+        _leave_out(
+            config, items, [one for one in items if one.nodeid in passed and not _is_property(one)]
+        )
+    share = config.getoption("--share")
+    if share > 1:
+        slow = [
+            one
+            for one in items
+            if one.get_closest_marker("slow") or one.get_closest_marker("interop")
+        ]
+        _leave_out(config, items, left_out(slow, share, turn_of(config.rootpath)))
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], gone: list[pytest.Item]) -> None:
+    config.hook.pytest_deselected(items=gone)
+    known = set(gone)
+    items[:] = [item for item in items if item not in known]
+
+
+def _is_property(item: pytest.Item) -> bool:
+    """Whether a run of bin/test tries more examples than one of bin/test --fast."""
+    return bool(getattr(getattr(item, "obj", None), "is_hypothesis_test", False))
+
+
+class _Passed:
+    """Which tests passed in all their phases; a skipped one did not."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._passed: set[str] = set()
+        self._not: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """One phase has ended."""
+        if report.outcome != "passed":
+            self._not.add(report.nodeid)
+        elif report.when == "call":
+            self._passed.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        """All have."""
+        self._path.write_text("".join(f"{one}\n" for one in sorted(self._passed - self._not)))

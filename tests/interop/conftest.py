@@ -22,9 +22,7 @@ from tests.interop import required
 
 HERE = Path(__file__).parent
 ALONE = {
-    "test_address_brokers", "test_controllers", "test_conversions", "test_embedded_controllers", "test_failover", "test_grpc_clients", "test_join",
-    "test_live_topics", "test_mixed_set", "test_namesrv", "test_python_replica", "test_reproduce",
-    "test_takeover", "test_versions",
+    "test_controllers", "test_failover", "test_mixed_set", "test_python_replica", "test_reproduce", "test_takeover",
 }  # fmt: skip
 """Modules that look at seconds, or whose clusters need both cores: never beside another."""
 
