@@ -56,7 +56,10 @@ class Cell(Struct):
         controllers, brokers: ``py``, ``java``, ``jraft`` or ``mixed``.
         seed: with the scenario's name it gives the same faults again.
         links_by: what cuts links.
-        lost: numbers of messages that were acknowledged and not found.
+        lost: numbers of messages that were acknowledged and not found, by the consumer that reads
+            along, or in the end at the master.
+        flipped_bits: in brokers' logs.
+        damaged: messages that the master gave out in the end, and not as they were sent.
         bytes_equal: of the logs, compared byte by byte; None when they were not.
         services: what clients of services came to, counted; empty where none were used.
         broken: rules that did not hold, in words; empty for a good cell.
@@ -74,6 +77,8 @@ class Cell(Struct):
     duplicates: int = 0
     consumed: int = 0
     lost: list[str] = field(default_factory=list)
+    flipped_bits: int = 0
+    damaged: int = 0
     bytes_equal: int | None = None
     elections: int = 0
     took_s: float = 0.0
@@ -88,7 +93,8 @@ class Cell(Struct):
     @property
     def is_good(self) -> bool:
         """Whether nothing was lost and no rule broken, in at least one round."""
-        return bool(self.rounds) and self.acknowledged > 0 and not self.lost and not self.broken
+        played = bool(self.rounds) and self.acknowledged > 0
+        return played and not self.lost and not self.damaged and not self.broken
 
     def times(self, name: str) -> list[int]:
         """One kind of time of all rounds that have it."""

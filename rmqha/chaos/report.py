@@ -17,6 +17,10 @@ COLUMNS = (
     ("routed", "routed_ms"), ("first acknowledged", "first_ack_ms"),
     ("writes out", "out_ms"), ("back after healing", "back_ms"), ("in sync after healing", "whole_ms"),
 )  # fmt: skip
+HEAD = (
+    "scenario", "controllers", "brokers", "faults", "bits", "acknowledged", "lost", "damaged",
+    *(name for name, _ in COLUMNS), "verdict",
+)  # fmt: skip
 HEAT_MS_MAX = 30_000
 """As dark as it gets."""
 
@@ -37,9 +41,7 @@ def from_json(data: bytes) -> list[Cell]:
 
 def markdown(cells: Sequence[Cell]) -> str:
     """A sentence, and a table with a line for each cell."""
-    head = ("scenario", "controllers", "brokers", "faults", "acknowledged", "lost",
-            *(name for name, _ in COLUMNS), "verdict")  # fmt: skip
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines = ["| " + " | ".join(HEAD) + " |", "|" + "---|" * len(HEAD)]
     lines += ["| " + " | ".join(_row(cell)) + " |" for cell in cells]
     return "\n".join((summary(cells), "", *lines))
 
@@ -58,7 +60,8 @@ def summary(cells: Sequence[Cell]) -> str:
 def _row(cell: Cell) -> list[str]:
     return [
         cell.scenario, cell.controllers, cell.brokers + (f" ({cell.settings})" if cell.settings else ""),
-        str(cell.faults), str(cell.acknowledged), str(len(cell.lost)),
+        str(cell.faults), str(cell.flipped_bits or "-"), str(cell.acknowledged),
+        str(len(cell.lost)), str(cell.damaged),
         *(_times(cell.times(field)) for _, field in COLUMNS), verdict(cell),
     ]  # fmt: skip
 
@@ -80,6 +83,8 @@ def verdict(cell: Cell) -> str:
     if cell.is_good:
         return "good"
     what = [*(f"lost {one}" for one in cell.lost[:3]), *cell.broken]
+    if cell.damaged:
+        what.insert(0, f"{cell.damaged} given out damaged")
     return "; ".join(what) or "nothing was played"
 
 
@@ -158,9 +163,7 @@ def _after(value_ms: int | None) -> str:
 
 
 def _table(cells: Sequence[Cell]) -> str:
-    head = ("scenario", "controllers", "brokers", "faults", "acknowledged", "lost",
-            *(name for name, _ in COLUMNS), "verdict")  # fmt: skip
-    rows = ["<tr>" + "".join(f"<th>{one}</th>" for one in head) + "</tr>"]
+    rows = ["<tr>" + "".join(f"<th>{one}</th>" for one in HEAD) + "</tr>"]
     for cell in cells:
         name = "" if cell.is_good else ' class="bad"'
         rows.append(f"<tr{name}>" + "".join(f"<td>{escape(o)}</td>" for o in _row(cell)) + "</tr>")

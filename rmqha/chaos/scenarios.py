@@ -18,6 +18,8 @@ from msgspec import Struct
 from rmqha.runtime.ports import Rng
 
 LOSS_PERCENT = 80
+BITS = 16
+"""That flip in the log of each broker that is taken, in one round."""
 RING_MIN = 5
 """In a smaller ring of majorities somebody hears everybody: that is a bridge."""
 
@@ -38,6 +40,7 @@ class Kind(StrEnum):
     FULL_DISK = "full-disk"
     FROZEN_DISK = "frozen-disk"
     SLOW_DISK = "slow-disk"
+    FLIPPED_BITS = "flipped-bits"
 
 
 ENDS = frozenset({Kind.CRASH, Kind.CUT_AND_CRASH, Kind.POWER_CUT})
@@ -86,6 +89,7 @@ class Fault(Struct, frozen=True):
         links: whose packets are dropped, of each direction by itself.
         loss_percent: of the packets of ``links``.
         shape: of a partition.
+        seed: draws which bits flip.
     """
 
     kind: Kind
@@ -93,6 +97,7 @@ class Fault(Struct, frozen=True):
     links: frozenset[Link] = frozenset()
     loss_percent: int = 100
     shape: Shape | None = None
+    seed: int = 0
 
     @property
     def text(self) -> str:
@@ -144,10 +149,11 @@ KNOWN = (
         for kind in (Kind.FULL_DISK, Kind.FROZEN_DISK, Kind.SLOW_DISK)
         for scope in (Scope.BROKERS, Scope.MASTER, Scope.LEADER)
     ),
+    *(Scenario(Kind.FLIPPED_BITS, scope) for scope in (Scope.BROKERS, Scope.MASTER)),
 )
 """Beyond the article. Victims that are known, for times, where random ones would often miss who matters.
 A master that wrote alone for a while and dies: by Java's default rule that loses messages. And disks:
-a power cut takes all of its scope at the same moment."""
+a power cut takes all of its scope at the same moment, and bits flip on less than half of the brokers."""
 
 BY_NAME = {one.name: one for one in (*ARTICLE, *KNOWN)}
 
@@ -163,6 +169,10 @@ def draw(scenario: Scenario, rng: Rng, members: Members) -> Fault | None:
         ):  # fmt: skip
             hosts = _victims(scenario.scope, rng, members)
             return None if hosts is None else Fault(scenario.kind, hosts)
+        case Kind.FLIPPED_BITS:
+            rotten = _few(rng, members) if scenario.scope is Scope.BROKERS else (members.master,)
+            named = tuple(one for one in rotten if one is not None)
+            return Fault(scenario.kind, named, seed=rng.randint(0, 1 << 30)) if named else None
         case Kind.LOSS:
             hosts = _hosts(scenario.scope, members)
             lossy = _chosen(rng, hosts, rng.randint(1, len(hosts) - 1))
@@ -212,6 +222,12 @@ def _victims(scope: Scope, rng: Rng, members: Members) -> tuple[str, ...] | None
             return there if len(there) == len(wanted) else None
         case _:
             assert_never(scope)
+
+
+def _few(rng: Rng, members: Members) -> tuple[str, ...]:
+    """Some, and less than half: of each byte more replicas are whole than are not."""
+    brokers = members.brokers
+    return tuple(sorted(_chosen(rng, brokers, rng.randint(1, max(1, (len(brokers) - 1) // 2)))))
 
 
 def _more_than_half(rng: Rng, hosts: Sequence[str], most: int, of: int = 0) -> tuple[str, ...]:

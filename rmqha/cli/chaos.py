@@ -82,6 +82,9 @@ def _scenarios(names: tuple[str, ...], *, matrix: bool, tour: bool) -> dict[str,
 @click.option(
     "--seed", default=1, show_default=True, type=int, help="The same seed draws the same faults."
 )
+@click.option(
+    "--replicas", default=3, show_default=True, type=click.IntRange(2, 9), help="Brokers."
+)
 @click.option("--short", is_flag=True, help="Shorter periods until replicas are in sync again.")
 @click.option(
     "--services",
@@ -111,10 +114,10 @@ def _scenarios(names: tuple[str, ...], *, matrix: bool, tour: bool) -> dict[str,
 )
 def main(
     scenario: tuple[str, ...], *, matrix: bool, tour: bool, controllers: str, brokers: str, rounds: int | None,
-    fault_s: float, pause_s: float, seed: int, short: bool, services: bool, settings: tuple[str, ...],
+    fault_s: float, pause_s: float, seed: int, replicas: int, short: bool, services: bool, settings: tuple[str, ...],
     set_controller: tuple[str, ...], history: Path | None, out: Path | None, folder: Path | None,
 ) -> None:  # fmt: skip
-    """Break a cluster of three controllers, a name server and three brokers, again and again, under
+    """Break a cluster of three controllers, a name server and brokers, again and again, under
     clients; tell what was lost (nothing) and for how long writes were out."""
     cells_asked = _scenarios(scenario, matrix=matrix, tour=tour)
     for given, known, hint in (
@@ -125,7 +128,7 @@ def main(
                 f"{', '.join(sorted(wrong))}: one of {', '.join(known)}", param_hint=hint
             )
     kinds = [
-        Kinds(c, b, _pairs(settings), _pairs(set_controller), short)
+        Kinds(c, b, _pairs(settings), _pairs(set_controller), short, replicas)
         for c in controllers.split(",") for b in brokers.split(",")
     ]  # fmt: skip
     if services and brokers != "py":
@@ -169,7 +172,8 @@ def _run(
             except NotYet as error:
                 cell = Cell(name, kind.controllers, kind.brokers, seed, broken=[str(error)])
         cells.append(cell)
-        verdict = "nothing lost" if cell.is_good else f"LOST {len(cell.lost)}, BROKEN {cell.broken}"
+        bad = f"LOST {len(cell.lost)}, DAMAGED {cell.damaged}, BROKEN {cell.broken}"
+        verdict = "nothing lost" if cell.is_good else bad
         _say(f"  {cell.acknowledged} acknowledged, {cell.faults} faults: {verdict}")
     return cells
 

@@ -22,6 +22,17 @@ NUMBERS_AHEAD_MAX = 100_000
 """Numbers that were read before one below them; more mean that reading has gone wrong."""
 
 
+def body_of(number: int) -> bytes:
+    """What the message of a number holds."""
+    return b"%d:" % number + PAYLOAD
+
+
+def number_of(body: bytes) -> int | None:
+    """Which message this is; None where that cannot be read."""
+    digits = body.partition(b":")[0]
+    return int(digits) if digits.isdigit() else None
+
+
 class Ledger:
     """What was sent, acknowledged and read. Numbers begin with 0 and have no gaps.
 
@@ -49,6 +60,11 @@ class Ledger:
             f"<{self.acknowledged} acknowledged, {self.consumed} read, {self.duplicates} twice,"
             f" {self.refused} refused, {self.out_of_order} out of order, {len(self.lost)} lost>"
         )
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """How far each queue was read."""
+        return tuple(self._positions)
 
     @property
     def pending(self) -> int:
@@ -194,7 +210,7 @@ class Workload:
     async def _send(self) -> None:
         number = 0
         while not self._is_ending:
-            body = b"%d:" % number + PAYLOAD
+            body = body_of(number)
             attempts = 1
             while (acked := await self._try(number, body, attempts)) is None:
                 attempts += 1

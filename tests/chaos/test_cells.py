@@ -14,7 +14,7 @@ import pytest
 from rmqha.chaos.aio.disks import THROTTLE
 from rmqha.chaos.outcome import Cell
 from rmqha.chaos.report import from_json
-from rmqha.chaos.scenarios import ARTICLE
+from rmqha.chaos.scenarios import ARTICLE, BITS
 from rmqha.sim.service_swarm import SERVED
 from rmqha.testing.real.processes import wait_until
 from tests.chaos.needs import needs_disks, needs_hosts
@@ -106,6 +106,35 @@ def test_brokers_when_all_lose_power_at_once_then_what_waited_for_the_disk_is_th
     assert (code, cell.lost, cell.broken) == (0, [], []), said
     assert cell.faults == 6
     assert cell.acknowledged > 50
+
+
+@needs_hosts
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("scrubs", [True, False])
+def test_log_when_bits_of_it_flip_then_replicas_that_compare_give_out_nothing_damaged(
+    tmp_path: Path, *, scrubs: bool
+) -> None:
+    """Who compares nothing and trusts its memory gives it out, and the command counts that."""
+    trusting = [] if scrubs else [
+        "--set", "scrubBytesPerSecond=0", "--set", f"uncheckedTailBytes={64 << 20}",
+    ]  # fmt: skip
+    code, (cell,), said = played(
+        tmp_path,
+        "flipped-bits-master",
+        "--rounds",
+        "2",
+        "--fault-s",
+        "1",
+        "--pause-s",
+        "0",
+        *trusting,
+    )
+    assert (code == 0, cell.damaged == 0, cell.lost == []) == (scrubs, scrubs, scrubs), said
+    assert cell.flipped_bits == 2 * BITS
+    assert (cell.broken == []) == scrubs, "without repairs the logs differ"
+    assert cell.bytes_equal or not scrubs
 
 
 @needs_disks

@@ -40,7 +40,13 @@ def test_percentile_when_there_is_nothing_then_it_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"lost": ["chaos-0 7"]}, {"broken": ["two masters"]}, {"rounds": []}, {"acknowledged": 0}],
+    [
+        {"lost": ["chaos-0 7"]},
+        {"damaged": 1},
+        {"broken": ["two masters"]},
+        {"rounds": []},
+        {"acknowledged": 0},
+    ],
 )
 def test_cell_when_something_is_missing_or_wrong_then_it_is_not_good(
     wrong: dict[str, object],

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 from rmqha.chaos.aio.disks import Disks
+from rmqha.chaos.aio.flips import flip_bits
 from rmqha.chaos.aio.hosts import Hosts
 from rmqha.chaos.aio.nodes import Nodes
-from rmqha.chaos.scenarios import ENDS, ON_DISKS, Fault, Kind
+from rmqha.chaos.scenarios import BITS, ENDS, ON_DISKS, Fault, Kind
 
 
 class Breaker:
@@ -15,10 +18,14 @@ class Breaker:
         nodes: whose processes.
         hosts: whose links.
         disks: whose file systems; None where no scenario is about them.
+
+    Attributes:
+        flipped: bits so far; nobody but brokers can mend them.
     """
 
     def __init__(self, nodes: Nodes, hosts: Hosts, disks: Disks | None) -> None:
         self._nodes, self._hosts, self._disks = nodes, hosts, disks
+        self.flipped = 0
 
     def cut_links(self, fault: Fault) -> None:
         """Do that part of a fault that is about links."""
@@ -37,6 +44,10 @@ class Breaker:
         if fault.kind in ON_DISKS:
             for name in fault.hosts:
                 self._break_disk(fault.kind, name)
+        if fault.kind is Kind.FLIPPED_BITS:
+            rng = random.Random(fault.seed)
+            for name in fault.hosts:
+                self.flipped += len(flip_bits(self._nodes.commit_log(name), rng, BITS))
 
     def heal(self, fault: Fault) -> None:
         """Undo all of it; processes that were killed are started, and not waited for."""

@@ -8,8 +8,9 @@ replicas' logs must be the same bytes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from rmqha.chaos.aio.breaker import Breaker
 from rmqha.chaos.aio.disks import Disks
 from rmqha.chaos.aio.hosts import LINKS_BY, Hosts
 from rmqha.chaos.aio.nodes import Kinds, Nodes
+from rmqha.chaos.aio.reread import read_again
 from rmqha.chaos.aio.services import SETTINGS, Services
 from rmqha.chaos.aio.watch import RoutedClient, Watch, first_since
 from rmqha.chaos.outcome import Cell, Round
@@ -33,14 +35,26 @@ from rmqha.testing.histories import ClusterHistory
 from rmqha.testing.workload import Workload
 
 TOPICS = 3
+ACKS, ACKS_TO_FLIP = 10, 200
+"""Before each round; where bits flip the log must be longer than what is left alone of it."""
 PAUSE_BETWEEN_SENDS_MS = 1.0
 PAUSE_BETWEEN_READS_MS = 20.0
 START_S = 150.0
 WHOLE_S = 120.0
 DRAIN_S = 60.0
+MENDED_S = 30.0
+"""Until the replicas' logs are the same again after bits of them flipped."""
+LOOK_S = 0.5
+SCRUBS: Mapping[str, object] = {
+    "scrubPassIntervalMs": 1_000, "scrubBytesPerSecond": 64 << 20, "uncheckedTailBytes": 64 << 10,
+}  # fmt: skip
+"""Where bits flip: a log of minutes must be read again at once, and nothing of it counts as what is in
+memory as it was written, for the bits flip there as well."""
 NEEDED_S = 20.0
 """For a master and a leader that a scenario needs as its victims."""
 COMPARED_BYTES = 1 << 20
+TOLD = 3
+"""Of places that a broker does not give out."""
 
 Say = Callable[[str], None]
 
@@ -93,6 +107,8 @@ async def play(
     begun_ms = clock.now_ms()
     cell = Cell(name, kinds.controllers, kinds.brokers, seed, links_by=LINKS_BY)
     cell.settings = " ".join(f"{key}={value}" for key, value in sorted(kinds.settings.items()))
+    if any(one.kind is Kind.FLIPPED_BITS for one in scenarios):
+        kinds = msgspec.structs.replace(kinds, settings={**SCRUBS, **kinds.settings})
     if course.services:
         kinds = msgspec.structs.replace(kinds, settings={**SETTINGS, **kinds.settings})
     nodes = Nodes(folder, hosts, kinds, disks)
@@ -156,8 +172,9 @@ class _Player:
         if self._services is not None:
             self._services.start()
         for number in range(self._course.rounds):
-            await self._loads[0].wait_for_acks(10, WHOLE_S)
             scenario = self._scenarios[number % len(self._scenarios)]
+            more = ACKS_TO_FLIP if scenario.kind is Kind.FLIPPED_BITS else ACKS
+            await self._loads[0].wait_for_acks(more, WHOLE_S)
             fault = await self._draw(scenario, rng)
             found = await self._round(number, fault, begun_ms)
             self._cell.rounds.append(found)
@@ -202,7 +219,10 @@ class _Player:
         if fault.kind is Kind.CUT_AND_CRASH:
             await asyncio.to_thread(self._breaker.cut_links, fault)
             await self._clock.sleep(self._course.fault_ms / 2)
+        flipped = self._breaker.flipped
         await asyncio.to_thread(self._breaker.inject, fault)
+        if fault.kind is Kind.FLIPPED_BITS and self._breaker.flipped == flipped:
+            self._cell.broken.append(f"round {number}: there was no bit to flip")
         await self._clock.sleep(max(0, self._course.fault_ms - (self._clock.now_ms() - at_ms)))
         healed_ms = self._clock.now_ms()
         await asyncio.to_thread(self._breaker.heal, fault)
@@ -260,19 +280,50 @@ class _Player:
             cell.lost += [f"{load.topic} {number}" for number in ledger.lost]
             if ledger.out_of_order:
                 cell.broken.append(f"{load.topic}: {ledger.out_of_order} read out of order")
+        cell.flipped_bits = self._breaker.flipped
         cell.elections = max(0, len(self._watch.elected) - 1)
         cell.broken += self._watch.broken
         if cell.rounds and cell.rounds[-1].whole_ms is not None:
+            await self._read_again()
+            if cell.flipped_bits:
+                await self._mended()
             await asyncio.to_thread(self._compare)
+
+    async def _read_again(self) -> None:
+        """All of it once more, at the master: what was read along may have broken since then."""
+        master = await self._client.master()
+        for load in self._loads:
+            found = await read_again(
+                self._outsider, self._clock, master or "", load.topic, load.ledger.ends
+            )
+            self._cell.damaged += found.damaged
+            for told in found.refused[:TOLD]:
+                self._say(f"  {master} does not give out {told}")
+            known = set(self._cell.lost)
+            numbers = (n for n in range(load.ledger.acknowledged) if n not in found.whole)
+            gone = (f"{load.topic} {number}" for number in numbers)
+            self._cell.lost += [one for one in gone if one not in known]
+
+    async def _mended(self) -> None:
+        """Wait until the logs are the same; if they never are, the comparison says where not."""
+        end_ms = self._clock.now_ms() + MENDED_S * 1000
+        while self._clock.now_ms() < end_ms:
+            with contextlib.suppress(ValueError):
+                await asyncio.to_thread(self._equal_bytes)
+                return
+            await self._clock.sleep(LOOK_S * 1000)
 
     def _compare(self) -> None:
         for place in self._nodes.brokers:
             self._nodes.children[place.name].terminate()
-        logs = [self._nodes.store(place) / "commitlog" for place in self._nodes.brokers]
         try:
-            self._cell.bytes_equal = min(equal_bytes(logs[0], other) for other in logs[1:])
+            self._cell.bytes_equal = self._equal_bytes()
         except ValueError as error:
             self._cell.broken.append(str(error))
+
+    def _equal_bytes(self) -> int:
+        logs = [self._nodes.commit_log(place.name) for place in self._nodes.brokers]
+        return min(equal_bytes(logs[0], other) for other in logs[1:])
 
 
 def equal_bytes(one: Path, other: Path) -> int:

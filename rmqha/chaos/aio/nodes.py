@@ -1,4 +1,4 @@
-"""The nodes of a cell: three controllers, a name server and three brokers, of either kind, at hosts.
+"""The nodes of a cell: three controllers, a name server and brokers, of either kind, at hosts.
 
 Settings are the products' own but for what is written here. ``periods="short"`` shortens what has to
 pass before a replica counts as in sync again, for runs of many rounds.
@@ -48,6 +48,7 @@ class Kinds(Struct, frozen=True):
         settings: further properties of all brokers, such as those that the article varies.
         controller_settings: of all controllers.
         short: see this module's head.
+        replicas: how many brokers.
     """
 
     controllers: str = "py"
@@ -55,6 +56,7 @@ class Kinds(Struct, frozen=True):
     settings: Mapping[str, object] = {}
     controller_settings: Mapping[str, object] = {}
     short: bool = False
+    replicas: int = 3
 
     def broker_kind(self, number: int) -> str:
         """Of one broker."""
@@ -74,7 +76,7 @@ class Nodes:
         self.folder, self._hosts, self._kinds, self._disks = folder, hosts, kinds, disks
         self.controllers = tuple(self._place("controller", i) for i in range(3))
         self.name_server = self._place("namesrv", 0)
-        self.brokers = tuple(self._place("broker", i) for i in range(3))
+        self.brokers = tuple(self._place("broker", i) for i in range(kinds.replicas))
         self.plan = Plan(self.controllers, (self.name_server,), self.brokers)
         self.children: dict[str, Child] = {}
         for number, place in enumerate(self.controllers):
@@ -112,6 +114,10 @@ class Nodes:
     def store(self, place: Place) -> Path:
         """Where a node keeps its state: a broker its log, a controller its own."""
         return self.disk(place.name) / "store"
+
+    def commit_log(self, name: str) -> Path:
+        """Where a broker keeps what was sent."""
+        return self.disk(name) / "store" / "commitlog"
 
     def start(self, *names: str) -> None:
         """Start these nodes, by default all in their order; nothing is waited for."""

@@ -352,7 +352,8 @@ def parse_messages(data: bytes) -> list[Stored]:
         size, magic, _, queue_id, _, queue_offset, physical, sys_flag, _ = (
             _MESSAGE_HEAD.unpack_from(data, position)
         )
-        if magic not in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) or position + size > len(data):
+        fits = _MESSAGE_HEAD.size < size <= len(data) - position
+        if magic not in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2) or not fits:
             break
         hosts = (20 if sys_flag & 0x10 else 8) + (20 if sys_flag & 0x20 else 8)
         at = position + _MESSAGE_HEAD.size + hosts + 8 + 4 + 8

@@ -1,0 +1,85 @@
+"""Reading all of it again: what is whole, what was given out damaged, what was not given out."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from rmqha.base.errors import RmqhaError
+from rmqha.chaos.aio.reread import PAUSE_MS, REFUSED_MAX, TRIES, read_again
+from rmqha.testing.real.wire import Stored
+from rmqha.testing.workload import body_of, number_of
+
+ENDS = (6, 0, 2, 0)
+
+
+class Broker:
+    """Two queues of bodies; ``None`` is refused, for ``patience`` pulls or for ever."""
+
+    def __init__(self, bodies: dict[int, list[bytes | None]], patience: int | None = None) -> None:
+        self.bodies, self.patience, self.slept_ms = bodies, patience, 0.0
+
+    async def pull(self, _: str, topic: str, queue: int, at: int) -> tuple[list[Stored], int]:
+        body = self.bodies[queue][at]
+        if body is None and self.patience != 0:
+            if self.patience is not None:
+                self.patience -= 1
+            raise RmqhaError("a record that is damaged")
+        return [Stored(queue, at, 0, topic, body or body_of(at))], at + 1
+
+    async def sleep(self, delay_ms: float) -> None:
+        self.slept_ms += delay_ms
+
+
+async def again(broker: Broker) -> Any:
+    return await read_again(cast(Any, broker), cast(Any, broker), "b:1", "t", ENDS)
+
+
+def bodies(*numbers: int) -> list[bytes | None]:
+    return [body_of(number) for number in numbers]
+
+
+async def test_topic_when_all_is_as_it_was_sent_then_every_number_is_there() -> None:
+    found = await again(Broker({0: bodies(0, 1, 2, 3, 4, 5), 2: bodies(6, 7)}))
+    assert (found.whole, found.damaged, found.refused) == (set(range(8)), 0, [])
+
+
+async def test_bodies_when_a_bit_of_them_differs_then_they_are_damaged_wherever_it_is() -> None:
+    flipped = bytearray(body_of(1))
+    flipped[-1] ^= 1
+    unreadable = b"\x7f" + body_of(2)
+    other = body_of(7).replace(b"7:", b"5:")  # the number's own digit: it passes for another
+    found = await again(
+        Broker(
+            {0: [*bodies(0), bytes(flipped), unreadable, *bodies(3, 4, 5)], 2: [body_of(6), other]}
+        )
+    )
+    assert found.damaged == 2
+    assert found.whole == {0, 3, 4, 5, 6}, "what passes for another is missed"
+
+
+async def test_place_when_it_is_refused_for_a_while_then_it_is_waited_for() -> None:
+    broker = Broker(
+        {0: [*bodies(0), None, *bodies(2, 3, 4, 5)], 2: bodies(6, 7)}, patience=TRIES - 1
+    )
+    found = await again(broker)
+    assert (found.whole, found.refused) == (set(range(8)), [])
+    assert broker.slept_ms == (TRIES - 1) * PAUSE_MS
+
+
+async def test_place_when_it_is_refused_for_ever_then_it_is_named_and_passed() -> None:
+    found = await again(Broker({0: [*bodies(0), None, *bodies(2, 3, 4, 5)], 2: bodies(6, 7)}))
+    assert found.whole == {0, 2, 3, 4, 5, 6, 7}
+    assert found.refused == ["t queue 0 offset 1: a record that is damaged"]
+
+
+def test_number_when_the_body_has_none_then_it_is_unknown() -> None:
+    assert number_of(body_of(12)) == 12
+    assert [number_of(body) for body in (b"", b":x", b"1x:", b"-1:")] == [None] * 4
+
+
+async def test_topic_when_nothing_of_it_is_given_out_then_reading_ends() -> None:
+    nothing: list[bytes | None] = [None] * 1000
+    broker = Broker({0: nothing})
+    found = await read_again(cast(Any, broker), cast(Any, broker), "b:1", "t", (1000,))
+    assert len(found.refused) == REFUSED_MAX
+    assert broker.slept_ms == REFUSED_MAX * (TRIES - 1) * PAUSE_MS
