@@ -18,6 +18,9 @@ from msgspec import Struct
 from rmqha.runtime.ports import Rng
 
 LOSS_PERCENT = 80
+DELAY_MS, JITTER_MS = 60, 120
+"""What each frame of a slow host's link takes, and at most so much more: 0.3 s there and back, when
+both ends are slow 0.5 s."""
 BITS = 16
 """That flip in the log of each broker that is taken, in one round."""
 RING_MIN = 5
@@ -34,6 +37,7 @@ class Kind(StrEnum):
     CRASH = "crash"
     HANG = "hang"
     LOSS = "loss"
+    DELAY = "delay"
     PARTITION = "partition"
     CUT_AND_CRASH = "cut-and-crash"
     POWER_CUT = "power-cut"
@@ -89,7 +93,7 @@ class Fault(Struct, frozen=True):
         links: whose packets are dropped, of each direction by itself.
         loss_percent: of the packets of ``links``.
         shape: of a partition.
-        seed: draws which bits flip.
+        seed: draws which bits flip, and how much each frame is late.
     """
 
     kind: Kind
@@ -102,6 +106,8 @@ class Fault(Struct, frozen=True):
     @property
     def text(self) -> str:
         """Tell people what is broken."""
+        if self.kind is Kind.DELAY:
+            return f"delay of {DELAY_MS} to {DELAY_MS + JITTER_MS} ms {' '.join(self.hosts)}"
         if self.hosts:
             return f"{self.kind} {' '.join(self.hosts)}"
         what = (
@@ -149,6 +155,7 @@ KNOWN = (
         for kind in (Kind.FULL_DISK, Kind.FROZEN_DISK, Kind.SLOW_DISK)
         for scope in (Scope.BROKERS, Scope.MASTER, Scope.LEADER)
     ),
+    *(Scenario(Kind.DELAY, scope) for scope in (Scope.BROKERS, Scope.CONTROLLERS, Scope.BOTH)),
     *(Scenario(Kind.FLIPPED_BITS, scope) for scope in (Scope.BROKERS, Scope.MASTER)),
 )
 """Beyond the article. Victims that are known, for times, where random ones would often miss who matters.
@@ -175,9 +182,12 @@ def draw(scenario: Scenario, rng: Rng, members: Members) -> Fault | None:
             return Fault(scenario.kind, named, seed=rng.randint(0, 1 << 30)) if named else None
         case Kind.LOSS:
             hosts = _hosts(scenario.scope, members)
-            lossy = _chosen(rng, hosts, rng.randint(1, len(hosts) - 1))
+            lossy = _some(rng, hosts)
             links = {(a, b) for a in hosts for b in hosts if a != b and (a in lossy or b in lossy)}
             return Fault(Kind.LOSS, links=frozenset(links), loss_percent=LOSS_PERCENT)
+        case Kind.DELAY:
+            slow = _some(rng, _hosts(scenario.scope, members))
+            return Fault(Kind.DELAY, tuple(sorted(slow)), seed=rng.randint(0, 1 << 30))
         case Kind.CUT_AND_CRASH:
             master = members.master
             if master is None:
@@ -222,6 +232,11 @@ def _victims(scope: Scope, rng: Rng, members: Members) -> tuple[str, ...] | None
             return there if len(there) == len(wanted) else None
         case _:
             assert_never(scope)
+
+
+def _some(rng: Rng, hosts: Sequence[str]) -> list[str]:
+    """One of them at least, and not all."""
+    return _chosen(rng, hosts, rng.randint(1, len(hosts) - 1))
 
 
 def _few(rng: Rng, members: Members) -> tuple[str, ...]:

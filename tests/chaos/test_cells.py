@@ -112,6 +112,18 @@ def test_brokers_when_all_lose_power_at_once_then_what_waited_for_the_disk_is_th
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.timeout(300)
+def test_hosts_when_their_links_are_slow_then_nothing_is_lost(tmp_path: Path) -> None:
+    """Frames come late and overtake each other, and each that there is comes once."""
+    code, (cell,), said = played(tmp_path, "delay-both", "--rounds", "2", "--fault-s", "2")
+    assert (code, cell.lost, cell.broken) == (0, [], []), said
+    assert all(one.fault.startswith("delay of ") for one in cell.rounds)
+    assert cell.faults >= 2
+
+
+@needs_hosts
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("scrubs", [True, False])
 def test_log_when_bits_of_it_flip_then_replicas_that_compare_give_out_nothing_damaged(
     tmp_path: Path, *, scrubs: bool

@@ -31,6 +31,8 @@ def test_links_when_a_fault_takes_them_then_packets_are_dropped_as_it_says() -> 
         "one way a to b": "0", "one way b to a": "100",
         "cut a to b": "0", "cut b to a": "0", "cut hub to a": "100",
         "healed a to b": "100", "healed b to a": "100", "again a to b": "100",
+        "late a to b": "(0, 100)", "late b to a": "(0, 100)", "late hub to a": "(0, 100)",
+        "late there and back": "True", "in time b to a": "100", "in time there and back": "True",
     }  # fmt: skip
     after = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
     assert after == before

@@ -8,7 +8,7 @@ from rmqha.chaos.aio.disks import Disks
 from rmqha.chaos.aio.flips import flip_bits
 from rmqha.chaos.aio.hosts import Hosts
 from rmqha.chaos.aio.nodes import Nodes
-from rmqha.chaos.scenarios import BITS, ENDS, ON_DISKS, Fault, Kind
+from rmqha.chaos.scenarios import BITS, DELAY_MS, ENDS, JITTER_MS, ON_DISKS, Fault, Kind
 
 
 class Breaker:
@@ -44,6 +44,9 @@ class Breaker:
         if fault.kind in ON_DISKS:
             for name in fault.hosts:
                 self._break_disk(fault.kind, name)
+        if fault.kind is Kind.DELAY:
+            for name in fault.hosts:
+                self._hosts.delay(name, DELAY_MS, JITTER_MS, fault.seed)
         if fault.kind is Kind.FLIPPED_BITS:
             rng = random.Random(fault.seed)
             for name in fault.hosts:
@@ -54,6 +57,9 @@ class Breaker:
         if fault.kind in ON_DISKS:
             for name in fault.hosts:
                 self._mend_disk(fault.kind, name)
+        if fault.kind is Kind.DELAY:
+            for name in fault.hosts:
+                self._hosts.restore(name)
         for name in fault.hosts:
             child = self._nodes.children[name]
             # A process may have ended by itself where its disk was full, as it should.

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from rmqha.base.errors import RmqhaError
 from rmqha.chaos.rules import rules
@@ -24,6 +25,8 @@ from rmqha.chaos.scenarios import Fault
 NETWORK = "10.77.0"
 HUB = f"{NETWORK}.1"
 BRIDGE = "rmqha0"
+BRIDGE_MAC = "02:77:00:00:00:01"
+"""Its own: by default a bridge takes that of a link, and another one when the link goes."""
 INSIDE = "RMQHA_CHAOS_INSIDE"
 NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 """With processes of their own, too: when the command ends, even by ``kill -9``, so do all nodes."""
@@ -37,6 +40,7 @@ PROGRAMS = {
     "nft": "nftables",
 }
 LINKS_BY = "network namespaces and nftables"
+SLOW_LINK = "rmqha.chaos.aio.slow_link"
 TIMEOUT_S = 20.0
 
 
@@ -84,10 +88,11 @@ class Hosts:
         self._run = run or _run
         self._holders: dict[str, subprocess.Popen[bytes]] = {}
         self._links: list[str] = []
+        self._slow: dict[str, subprocess.Popen[bytes]] = {}
         self.addresses: dict[str, str] = {}
         for command in (
             ["ip", "link", "set", "lo", "up"],
-            ["ip", "link", "add", BRIDGE, "type", "bridge"],
+            ["ip", "link", "add", BRIDGE, "address", BRIDGE_MAC, "type", "bridge"],
             ["ip", "addr", "add", f"{HUB}/24", "dev", BRIDGE],
             ["ip", "link", "set", BRIDGE, "up"],
         ):
@@ -144,8 +149,46 @@ class Hosts:
         for name in self.addresses:
             self._run([*self.prefix(name), "nft", "-f", "-"], rules(name, self.addresses, fault))
 
+    def delay(self, name: str, delay_ms: int, jitter_ms: int, seed: int) -> None:
+        """Have whatever a host hears and says take its time (see ``slow_link``).
+
+        Raises:
+            HostsUnavailable: nobody can stand in its link here.
+        """
+        number = self.addresses[name].rpartition(".")[2]
+        link, inner, outer = f"h{number}", f"e{number}", f"d{number}"
+        # The hub must not answer by itself what it hears on a link that is no part of the bridge.
+        Path(f"/proc/sys/net/ipv4/conf/{link}/arp_ignore").write_text("8")
+        for command in (
+            ["ip", "link", "add", inner, "type", "veth", "peer", "name", outer],
+            ["ip", "link", "set", inner, "up"],
+            ["ip", "link", "set", link, "nomaster"],
+            ["ip", "link", "set", outer, "master", BRIDGE],
+            ["ip", "link", "set", outer, "up"],
+        ):
+            self._run(command, "")
+        slow = subprocess.Popen(
+            [sys.executable, "-m", SLOW_LINK, link, inner, str(delay_ms), str(jitter_ms), str(seed)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        self._slow[name] = slow
+        assert slow.stdout is not None
+        if slow.stdout.readline() != b"ready\n":
+            raise HostsUnavailable(f"the link of {name} cannot be slowed down")
+
+    def restore(self, name: str) -> None:
+        """Have a host's link be as quick as before."""
+        slow = self._slow.pop(name)
+        slow.kill()
+        slow.communicate(timeout=TIMEOUT_S)
+        number = self.addresses[name].rpartition(".")[2]
+        self._run(["ip", "link", "del", f"e{number}"], "")
+        self._run(["ip", "link", "set", f"h{number}", "master", BRIDGE], "")
+
     def close(self) -> None:
         """End the holders, and with them the hosts; then the bridge."""
+        for name in list(self._slow):
+            self.restore(name)
         for link in self._links:  # a namespace goes some time after its last process
             self._run(["ip", "link", "del", link], "")
         self._links.clear()
