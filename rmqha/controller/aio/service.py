@@ -31,7 +31,7 @@ from rmqha.controller.aio.state_machine import Observer
 from rmqha.controller.config_requests import metadata_info
 from rmqha.controller.machine_settings import machine_settings
 from rmqha.controller.metadata.answers import reply
-from rmqha.controller.metadata.decide import NOT_LEADER
+from rmqha.controller.metadata.decide import NOT_LEADER, READS, WRITES
 from rmqha.controller.metadata.decide_history import history_json
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.elections import Elections
@@ -57,25 +57,8 @@ from rmqha.runtime.aio.trace_file import trace_file
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, Network, Rng
 
-READ_CODES = frozenset(
-    {
-        int(RequestCode.CONTROLLER_GET_REPLICA_INFO),
-        int(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA),
-        int(RequestCode.CONTROLLER_GET_NEXT_BROKER_ID),
-        int(RequestCode.GET_ELECTION_HISTORY),
-        int(RequestCode.EXPLAIN_ELECTION),
-    }
-)
-WRITE_CODES = frozenset(
-    {
-        int(RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET),
-        int(RequestCode.CONTROLLER_ELECT_MASTER),
-        int(RequestCode.CONTROLLER_REGISTER_BROKER),
-        int(RequestCode.CLEAN_BROKER_DATA),
-        int(RequestCode.CONTROLLER_APPLY_BROKER_ID),
-        int(RequestCode.IMPORT_BROKER_SET),
-    }
-)
+READ_CODES = frozenset(map(int, READS))
+WRITE_CODES = frozenset(map(int, WRITES))
 PEER_CODES = frozenset({int(RequestCode.RAFT_HELLO), int(RequestCode.RAFT_MESSAGE)})
 """Controllers prove by the raftSecret who they are."""
 NO_FIELDS: dict[str, str] = {}
