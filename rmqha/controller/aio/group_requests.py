@@ -129,9 +129,21 @@ class GroupRequests:
             return ResponseCode.SYSTEM_ERROR, f"{target} is not among {', '.join(voters)}"
         if len(voters) == 1:
             return ResponseCode.SYSTEM_ERROR, "there is no other member to lead"
-        if await self._raft.transfer_leadership(target, TRANSFER_MS):
+        if not await self._raft.transfer_leadership(target, TRANSFER_MS):
+            return ResponseCode.SYSTEM_ERROR, f"{target or 'another one'} could not take over"
+        leader = await self._leader()
+        if target is None or leader == target:
             return ResponseCode.SUCCESS, ""
-        return ResponseCode.SYSTEM_ERROR, f"{target or 'nobody'} could not take over"
+        # It may have lost the leadership to somebody else meanwhile: an election, a lost message.
+        return ResponseCode.SYSTEM_ERROR, f"{leader or 'nobody yet'} leads, and not {target}"
+
+    async def _leader(self) -> str | None:
+        """Who leads, once this node has heard of it."""
+        end_ms = self._clock.now_ms() + TRANSFER_MS
+        core = self._raft.core
+        while core is not None and core.leader_id is None and self._clock.now_ms() < end_ms:
+            await self._clock.sleep(LOOK_MS)
+        return None if core is None else core.leader_id
 
     def _view(self, command: RemotingCommand) -> RemotingCommand:
         core = self._raft.core

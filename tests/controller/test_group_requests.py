@@ -1,0 +1,98 @@
+"""Leadership handed over by request: what is answered is who leads."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rmqha.controller.aio.group_requests import LOOK_MS, TRANSFER_MS, GroupRequests
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.aio.tasks import Tasks
+
+
+class Raft:
+    """A leader that gives way, and hears after a while who comes next."""
+
+    node_id = "n0"
+    is_ready_leader = True
+
+    def __init__(self, follows: str | None, *, gives_way: bool = True, looks: int = 3) -> None:
+        self.core = SimpleNamespace(leader_id=None)
+        self._follows, self._gives_way, self._looks = follows, gives_way, looks
+        self.time_ms = 0
+
+    def members(self) -> object:
+        return SimpleNamespace(voters=("n0", "n1", "n2"))
+
+    async def transfer_leadership(self, target: str | None, timeout_ms: int) -> bool:
+        assert timeout_ms == TRANSFER_MS
+        return self._gives_way
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    async def sleep(self, delay_ms: float) -> None:
+        self.time_ms += int(delay_ms)
+        if self.time_ms >= self._looks * LOOK_MS:
+            self.core.leader_id = self._follows
+
+
+class Silent:
+    """A log that keeps nothing."""
+
+    def log(self, *_: object, **__: object) -> None:
+        """Say nothing."""
+
+
+async def answered(raft: Raft, target: str | None) -> tuple[int, str]:
+    """The answer to 60021."""
+    answer: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
+    log, tasks = cast(Any, Silent()), Tasks(cast(Any, Silent()))
+    requests = GroupRequests(
+        "group", cast(Any, raft), cast(Any, None), clock=cast(Any, raft), tasks=tasks, log=log
+    )
+    fields = {} if target is None else {"nodeId": target}
+    command = RemotingCommand(RequestCode.TRANSFER_CONTROLLER_LEADER, ext_fields=fields)
+    peer = SimpleNamespace(send=answer.set_result, peer="127.0.0.1:1", is_closing=False)
+    requests.answer(cast(Any, peer), command)
+    async with asyncio.timeout(5):
+        found = await answer
+    return found.code, found.remark or ""
+
+
+@pytest.mark.parametrize("target", ["n2", None])
+async def test_leadership_when_handed_over_then_it_is_answered_once_the_next_leader_is_known(
+    target: str | None,
+) -> None:
+    raft = Raft("n2")
+    assert await answered(raft, target) == (ResponseCode.SUCCESS, "")
+    assert raft.time_ms == 3 * LOOK_MS
+
+
+async def test_leadership_when_another_takes_it_then_that_is_said() -> None:
+    """mqadmin said that n2 led; a busy machine had elected n1 first."""
+    assert await answered(Raft("n1"), "n2") == (ResponseCode.SYSTEM_ERROR, "n1 leads, and not n2")
+
+
+async def test_leadership_when_nobody_takes_it_then_that_is_said_in_time() -> None:
+    raft = Raft(None)
+    found = await answered(raft, "n2")
+    assert found == (ResponseCode.SYSTEM_ERROR, "nobody yet leads, and not n2")
+    assert raft.time_ms == TRANSFER_MS
+
+
+@pytest.mark.parametrize(
+    ("target", "remark"),
+    [("n2", "n2 could not take over"), (None, "another one could not take over"),
+     ("n7", "n7 is not among n0, n1, n2")],
+)  # fmt: skip
+async def test_leadership_when_it_stays_then_the_reason_is_said(
+    target: str | None, remark: str
+) -> None:
+    raft = Raft(None, gives_way=False)
+    assert await answered(raft, target) == (ResponseCode.SYSTEM_ERROR, remark)
+    assert await answered(raft, "n0") == (ResponseCode.SUCCESS, "")
