@@ -19,9 +19,9 @@ from typing import Protocol, TypeVar
 
 SEEDS = range(601, 605)
 WORKERS = 2
-STEPS = ((0.45, 1), (0.8, 2), (1.2, 3))
+STEPS = ((0.45, 1), (0.65, 2), (0.9, 3), (1.2, 5))
 """Up to so many processor seconds a seed, one parameter of so many is run."""
-LEAST_SHARE = 4
+LEAST_SHARE = 8
 
 
 class Named(Protocol):
