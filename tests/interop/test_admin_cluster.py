@@ -102,7 +102,7 @@ _MOVING = [
     (re.compile(r"((?:runtime|\S*Latency\S*|put(?:Rate|MessageEntireTimeMax|MessageSizeTotal|"
                 r"MessageTimesTotal|MessageDistributeTime)|getMessageEntireTimeMax|heldPulls|"
                 r"pageCacheLockTimeMills|timer(?:Read|Offset)Behind|dispatchBehindBytes|\S*DiskRatio\S*|commitLogDirCapacity|"
-                r"(?:scrubbed|compared)Bytes|msg(?:Get|Put)TotalTodayNow) *: ).*"), r"\1FIGURE"),
+                r"remainHowManyDataToFlush|\S*HeadWaitTimeMills|\S*QueueSize|(?:scrubbed|scrubCompared)Bytes|msg(?:Get|Put)TotalTodayNow) *: ).*"), r"\1FIGURE"),
     # Why a group without a retry topic has no track: the client's exception, with its stack.
     (re.compile(r"(trackType=UNKNOWN, exceptionDesc=).*?(?=\]\n)", re.DOTALL), r"\1WHY"),
     # The names that each tool made for itself.
