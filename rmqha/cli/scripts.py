@@ -45,7 +45,7 @@ COMMANDS: dict[str, Place] = {
     ),
     "replay": Place("rmqha.cli.replay", "Play TRACE"),
     "chaos": Place(
-        "rmqha.cli.chaos", "Break a cluster of three controllers, a name server and three brokers"
+        "rmqha.cli.chaos", "Break a cluster of three controllers, a name server and brokers"
     ),
     "pipeline": Place("rmqha.cli.pipeline", "Spark jobs over RocketMQ stores"),
 }
