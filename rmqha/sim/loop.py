@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+import inspect
 from typing import Any
 
 HOST: contextvars.ContextVar[str | None] = contextvars.ContextVar("sim_host", default=None)
@@ -120,6 +121,18 @@ class SimLoop(asyncio.BaseEventLoop):
     def is_paused(self, host: str) -> bool:
         """Whether a host stands still."""
         return host in self._held
+
+    def close(self) -> None:
+        """End; a task that was made in the last moment has not begun, and never will."""
+        for tasks in self.host_tasks.values():
+            for task in tasks.values():
+                work = task.get_coro()
+                if (
+                    inspect.iscoroutine(work)
+                    and inspect.getcoroutinestate(work) == inspect.CORO_CREATED
+                ):
+                    work.close()
+        super().close()
 
     def cancel_host(self, host: str) -> None:
         """Stop every task of a host, as kill -9 does."""
