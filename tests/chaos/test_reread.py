@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import pytest
+
 from rmqha.base.errors import RmqhaError
 from rmqha.chaos.aio.reread import PAUSE_MS, REFUSED_MAX, TRIES, read_again
-from rmqha.testing.real.wire import Stored
+from rmqha.testing.real.wire import MESSAGE_MAGIC_V1, Stored, parse_messages
 from rmqha.testing.workload import body_of, number_of
 
 ENDS = (6, 0, 2, 0)
@@ -70,6 +72,14 @@ async def test_place_when_it_is_refused_for_ever_then_it_is_named_and_passed() -
     found = await again(Broker({0: [*bodies(0), None, *bodies(2, 3, 4, 5)], 2: bodies(6, 7)}))
     assert found.whole == {0, 2, 3, 4, 5, 6, 7}
     assert found.refused == ["t queue 0 offset 1: a record that is damaged"]
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("size", [0, -1, 1 << 20])
+def test_answer_when_a_flipped_length_fits_nothing_then_reading_it_ends(size: int) -> None:
+    """A length of 0 was read again and again, for ever."""
+    magic = (MESSAGE_MAGIC_V1 & 0xFFFFFFFF).to_bytes(4)
+    assert parse_messages(size.to_bytes(4, signed=True) + magic + bytes(200)) == []
 
 
 def test_number_when_the_body_has_none_then_it_is_unknown() -> None:

@@ -18,8 +18,6 @@ from rmqha.testing.workload import body_of, number_of
 TRIES = 20
 PAUSE_MS = 250.0
 """A broker may need a moment to mend a record before it gives it out."""
-
-
 REFUSED_MAX = 32
 """After so many places nothing more of the topic is asked for: what is left counts as not found."""
 
