@@ -70,13 +70,28 @@ def refuse(code: int, remark: str = "no") -> Callable[[Call], RemotingCommand]:
     return lambda call: call.command.reply(code, remark)
 
 
-def test_switch_when_all_agree_then_held_first_and_elected_then() -> None:
-    """In the other order sends would fail."""
+def test_switch_when_the_master_has_it_elected_then_nobody_else_is_asked() -> None:
+    """It knows the moment, and answers when it is over."""
+    peers = Peers()
+
+    def done(call: Call) -> RemotingCommand:
+        peers.master = 2
+        return call.command.reply(0, None, {"elected": "true"})
+
+    peers.hold = done
+    report, _ = run(f"{LINE} 2", peers)
+    assert peers.asked == [("m1:1", 60041, "2")]
+    assert (report.data["oldMaster"], report.data["newMaster"]) == (1, 2)
+
+
+def test_switch_when_the_master_is_older_then_held_first_and_elected_then() -> None:
+    """It only holds. In the other order sends would fail."""
     peers = Peers()
     report, calls = run(f"{LINE} 2 -w 7 --hold 300", peers)
     assert peers.asked == [("m1:1", 60041, "2"), ("a:1", 1002, "2")]
     hold = next(one for one in calls if one.command.code == 60041)
-    assert hold.command.ext_fields == {"brokerId": "2", "waitMs": "7000", "holdMs": "300"}
+    fields = {"brokerId": "2", "waitMs": "7000", "holdMs": "300", "elect": "true"}
+    assert hold.command.ext_fields == fields
     assert hold.timeout_ms > 7300, "the master waits that long for the target"
     elect = next(one.command.ext_fields for one in calls if one.command.code == 1002)
     assert (elect or {})["designateElect"] == "true"

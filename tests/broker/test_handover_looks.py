@@ -61,6 +61,7 @@ class Rig:
 
     def __init__(self) -> None:
         self.clock, self.unanswered, self.peer = Timers(), 0, Peer()
+        self.elected: list[int] = []
         sets = SimpleNamespace(possible=[{1, 2}])
         members = SimpleNamespace(acks=lambda: {2: 100}, sync_state_set=sets)
         self.broker = SimpleNamespace(
@@ -69,7 +70,7 @@ class Rig:
             statistics=SimpleNamespace(planned_switches=0, sends_passed_on=0),
         )  # fmt: skip
         self.handovers = Handovers(
-            cast(Any, self.broker), cast(Any, None), lambda: None, Logger(),
+            cast(Any, self.broker), cast(Any, None), lambda: None, self.elected.append, Logger(),
             send=lambda connection, request: None, unanswered=lambda: self.unanswered, kept_max=10,
         )  # fmt: skip
 

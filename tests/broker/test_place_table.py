@@ -93,6 +93,18 @@ def polling(begin: Callable[[], Driver]) -> Callable[[], Driver]:
     return later
 
 
+def switching(begin: Callable[[], Driver]) -> Callable[[], Driver]:
+    """The same with a question for an heir's election out."""
+
+    def later() -> Driver:
+        driver = begin()
+        driver.effects[:] = [one for one in driver.effects if not isinstance(one, ev.Ask)]
+        driver.give(ev.SwitchWanted(2))
+        return driver
+
+    return later
+
+
 def checking(begin: Callable[[], Driver]) -> Callable[[], Driver]:
     """The same after a 1008 that tells of another epoch: all controllers are asked."""
 
@@ -109,7 +121,7 @@ def checking(begin: Callable[[], Driver]) -> Callable[[], Driver]:
 ROLES = [assigned(who, accepted) for who in (1, 2) for accepted in (None, False, True)]
 BEGINNINGS: tuple[Callable[[], Driver], ...] = (
     unborn, nameless, applying, identified, registered, polling(registered), *ROLES,
-    *(polling(one) for one in ROLES), checking(identified),
+    *(polling(one) for one in ROLES), checking(identified), switching(assigned(1, accepted=True)),
 )  # fmt: skip
 
 

@@ -176,6 +176,33 @@ def test_switch_when_the_controllers_leader_dies_midway_then_the_old_master_goes
     assert load.longest_gap_ms() < 300
 
 
+def test_switch_by_the_master_when_the_leader_dies_meanwhile_then_it_ends_either_way(
+    cluster: ReplicaCluster,
+) -> None:
+    """With an answer: the heir reigns, by the next leader's word, or the old master does."""
+    old = master_of(cluster)
+    load = Load(cluster, old.config.address)
+    cluster.run_for(100)
+    target = another(cluster, old)
+    leader = cluster.leader()
+    assert leader is not None
+    fields = {"brokerId": str(target), "elect": "true", "holdMs": "2000"}
+    asked = RemotingCommand(RequestCode.HAND_OVER, ext_fields=fields)
+    task = cluster.loop.create_task(
+        cluster._client.invoke(old.config.address, asked), context=cluster._client_context.copy()
+    )
+    cluster.until(lambda: old._send.handovers.holds, "sends held")
+    cluster.kill(leader)
+    cluster.until(task.done, "an answer")
+    answer = task.result()
+    if answer.code == 0:
+        assert (answer.ext_fields or {})["elected"] == "true"
+        assert master_of(cluster).replicas.broker_id == target
+    else:
+        assert not old._send.handovers.holds
+    finished(cluster, load)
+
+
 def test_switch_when_the_controllers_refuse_then_it_is_taken_back_at_once(
     cluster: ReplicaCluster,
 ) -> None:

@@ -1,4 +1,8 @@
-"""switchMaster: move the mastership when the target has caught up, so that no send fails."""
+"""switchMaster: move the mastership when the target has caught up, so that no send fails.
+
+A master of ours does it all, and answers when the new one takes sends. One of an older release only
+holds sends, and the election is asked for here; Java's cannot do that either.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,7 @@ def run(
     wait_s: int,
     hold_ms: int,
 ) -> Exchange[Report]:
-    """Have the master hold sends once the target is near (60041), then elect it (1002).
+    """Have the master hold sends once the target is near, and have it elected (60041).
 
     Raises:
         NotFound: the controllers do not know the set, or the target.
@@ -47,18 +51,19 @@ def run(
     if known.master_broker_id == broker_id:
         return _report(broker_name, broker_id, known, known, "it was the master already")
     master = _checked(known, broker_name, broker_id)
-    fields = ext_fields(brokerId=broker_id, waitMs=wait_s * 1000, holdMs=hold_ms)
+    fields = ext_fields(brokerId=broker_id, waitMs=wait_s * 1000, holdMs=hold_ms, elect=True)
     request = RemotingCommand(RequestCode.HAND_OVER, ext_fields=fields)
     try:
-        yield from ask(master, request, wait_s * 1000 + hold_ms + ANSWER_MS)
-        how = HELD
+        answer = yield from ask(master, request, wait_s * 1000 + hold_ms + ANSWER_MS)
+        how, elected = HELD, (answer.ext_fields or {}).get("elected") == "true"
     except Refused as error:
         if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             raise
-        how = NOT_HELD
+        how, elected = NOT_HELD, False
         if broker_id not in (one.broker_id for one in known.in_sync_replicas):
             raise NotReady(f"broker {broker_id} is not in the SyncStateSet") from None
-    yield from _elect(controllers, broker_id, broker_name, cluster_name, master, how)
+    if not elected:
+        yield from _elect(controllers, broker_id, broker_name, cluster_name, master, how)
     return _report(
         broker_name, broker_id, known, (yield from _known(controllers, broker_name)), how
     )

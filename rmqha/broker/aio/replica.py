@@ -180,7 +180,7 @@ class BrokerReplica:
         self.scrub = Scrub(self, self._client, log)
         self._send = SendParts(
             self, self.services, unique_ids, sets, self.logical.forwarding, self._client,
-            self._followed, log,
+            self._followed, lambda heir: self.manager.give(ev.SwitchWanted(heir)), log,
         )  # fmt: skip
         self._pull = PullProcessor(self, self.logical.segments, self.logical.forwarding)
         self.admin = AdminProcessor(
@@ -487,6 +487,10 @@ class BrokerReplica:
         self._log.log("info", "role_taken_up", role=role.value, epoch=epoch)
         if self._on_role is not None:
             self._on_role(role, epoch)
+
+    def switch_refused(self, reason: str) -> None:
+        """The controllers did not elect whom a planned switch is for."""
+        self._send.handovers.refused(reason)
 
     def log_fields(self) -> dict[str, str]:
         """What a heartbeat says of the log; the election looks at it."""

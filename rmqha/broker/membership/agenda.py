@@ -18,6 +18,7 @@ class Job(Enum):
     REGISTER = "register"
     ELECT = "elect"
     HAND_OVER = "hand_over"
+    SWITCH = "switch"
     CHECK = "check"
     POLL = "poll"
     FIND_MASTER = "find_master"

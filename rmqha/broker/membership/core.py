@@ -33,6 +33,7 @@ from rmqha.broker.membership.handing_over import HandingOver
 from rmqha.broker.membership.hints import Hints
 from rmqha.broker.membership.identity import REQUEST_OF, Registration
 from rmqha.broker.membership.leader_search import LeaderSearch
+from rmqha.broker.membership.planned_switch import PlannedSwitch
 from rmqha.ha.events import Role
 from rmqha.remoting.bodies import SyncStateSet
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -72,6 +73,7 @@ class ReplicasCore:
         self._waiting: list[Job] = []
         self._wall_offset_ms = 0
         self._handing_over = HandingOver(settings, self._agenda)
+        self._switch = PlannedSwitch(self._agenda)
         self._hints = Hints(settings, self._agenda)
         self._alter_token = 0
         self._promise_ms = 0
@@ -122,6 +124,8 @@ class ReplicasCore:
                 self._alter(now_ms, ids, set_epoch)
             case ev.Promised(for_ms):
                 self._promised(now_ms, for_ms)
+            case ev.SwitchWanted(heir):
+                self._switch.wanted(now_ms, heir)
             case Ticked():
                 pass
             case _:
@@ -190,9 +194,9 @@ class ReplicasCore:
                 self._check(now_ms)
             case Job.ALTER:
                 pass
-            case Job.HAND_OVER if not self._handing_over.is_pending(self.master_epoch):
+            case Job.HAND_OVER | Job.SWITCH if not self._has_heir(job):
                 pass
-            case Job.IDENTIFY | Job.REGISTER | Job.ELECT | Job.HAND_OVER | Job.POLL:
+            case Job.IDENTIFY | Job.REGISTER | Job.ELECT | Job.HAND_OVER | Job.SWITCH | Job.POLL:
                 if self._agenda.is_asking(job):
                     return
                 if self.search.leader is None:
@@ -202,6 +206,11 @@ class ReplicasCore:
                     self._ask_leader(now_ms, job)
             case _:
                 assert_never(job)
+
+    def _has_heir(self, job: Job) -> bool:
+        if job is Job.SWITCH:
+            return bool(self._switch.heir)
+        return self._handing_over.is_pending(self.master_epoch)
 
     def _ask_leader(self, now_ms: int, job: Job) -> None:
         match job:
@@ -217,8 +226,9 @@ class ReplicasCore:
                 self._beat(now_ms)
                 fields = self._who(now_ms, designateElect=False)
                 self._ask(job, RequestCode.CONTROLLER_ELECT_MASTER, fields)
-            case Job.HAND_OVER:
-                heir = str(self._handing_over.next_heir())
+            case Job.HAND_OVER | Job.SWITCH:
+                planned = job is Job.SWITCH
+                heir = str(self._switch.heir if planned else self._handing_over.next_heir())
                 fields = self._who(now_ms, designateElect=True) | {"brokerId": heir}
                 self._ask(job, RequestCode.CONTROLLER_ELECT_MASTER, fields)
             case _:
@@ -332,7 +342,7 @@ class ReplicasCore:
                 self._identity_answered(now_ms, answer)
             case Job.REGISTER:
                 self._register_answered(now_ms, answer)
-            case Job.ELECT | Job.HAND_OVER:
+            case Job.ELECT | Job.HAND_OVER | Job.SWITCH:
                 self._elect_answered(now_ms, job, answer)
             case Job.POLL:
                 self._poll_answered(now_ms, answer)
@@ -381,9 +391,14 @@ class ReplicasCore:
             if self._adopt(now_ms, answer.fields, SyncStateSet(found.broker_ids, epoch)):
                 if job not in self._due:
                     self._attempts[job] = 0
+                if job is Job.SWITCH and self.master_id == self.broker_id:
+                    self._effects += self._switch.refused("this broker was elected anew")
                 return
         elif answer.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED:
             self._due[Job.REGISTER] = now_ms + self.settings.retry_ms
+            return
+        if job is Job.SWITCH:
+            self._effects += self._switch.refused(f"the controllers: {answer.code} {answer.remark}")
             return
         self._refused(now_ms, job, answer, self.settings.elect_retry_ms_max)
         if job is Job.HAND_OVER:
@@ -460,11 +475,14 @@ class ReplicasCore:
         self._due.pop(Job.ELECT, None)
         self._due.pop(Job.FIND_MASTER, None)
         self._due.pop(Job.HAND_OVER, None)
+        self._switch.over()
         self._due.setdefault(Job.HEARTBEAT, now_ms)
         self._note("role_assigned", master_id=master_id, master=address, epoch=epoch)
         if master_id == self.broker_id:
             ids = frozenset(found.broker_ids) | {master_id}
             self._effects.append(ev.BecomeMaster(epoch, ids, found.epoch))
+            # Answered while the role is taken up, it begins the write lease.
+            self._beat(now_ms)
         else:
             self._effects.append(ev.BecomeSlave(epoch, master_id, address))
             self._attempts[Job.FIND_MASTER] = 0

@@ -77,6 +77,12 @@ class Promised(Struct, frozen=True):
     for_ms: int
 
 
+class SwitchWanted(Struct, frozen=True):
+    """For a planned switch: this broker shall be elected in this master's place, 0 for nobody any more."""
+
+    heir: int
+
+
 class TemporaryWritten(Struct, frozen=True):
     """The temporary identity file is durable."""
 
@@ -132,6 +138,7 @@ Event = (
     | Notified
     | Told
     | Promised
+    | SwitchWanted
     | TemporaryWritten
     | TemporaryRemoved
     | IdentityWritten
@@ -221,6 +228,12 @@ class EndAlter(NamedTuple):
     for_a_member: bool = False
 
 
+class RefuseSwitch(NamedTuple):
+    """The controllers have surely not elected the heir; it is not asked for again."""
+
+    reason: str
+
+
 class ServeAs(NamedTuple):
     """The role is complete: serve, and tell the name servers."""
 
@@ -242,6 +255,7 @@ Effect = (
     | TellSet
     | ConfirmSet
     | EndAlter
+    | RefuseSwitch
     | ServeAs
     | Note
 )

@@ -58,6 +58,7 @@ TABLE: tuple[Transition, ...] = (
     Transition(_CHANGES, "RoleSettled", _SLAVE, "another was named", _SWITCH),
     Transition(_CHANGES, "RoleSettled", _REFUSED, "the log knows a later epoch", _POLL),
     # Another election.
+    Transition(_MASTER, "Answered (1002)", _CHANGES, "a planned switch, and it names the heir", "#3747"),
     Transition(_MASTER, "Answered (1004)", _CHANGES, _NEWER, _POLL),
     Transition(_MASTER, "Told", _CHANGES, _NEWER, _LEASE),
     Transition(_SLAVE, "Answered (1004)", _CHANGES, _NEWER, _POLL),

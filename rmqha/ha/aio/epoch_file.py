@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from rmqha.ha.epochs import EpochEntry, LoadedEpochs, format_epochs, load_epochs
@@ -43,7 +44,7 @@ class EpochFile:
             return None
 
     async def write(self, entries: Iterable[EpochEntry]) -> None:
-        """Keep the old text as the backup, then replace the file; durable on return.
+        """Keep the old text as the backup, and replace the file; durable on return.
 
         Without entries both files go: Java would read an empty file's backup.
 
@@ -56,7 +57,10 @@ class EpochFile:
             await self._disk.remove(self._path)
             self._current = None
             return
+        # Each is whole whenever the other is: nothing is gained by one after the other, and a new
+        # master writes no message before both are there.
+        writes = [self._disk.write_atomic(self._path, text)]
         if self._current is not None:
-            await self._disk.write_atomic(self._path + BACKUP_SUFFIX, self._current)
-        await self._disk.write_atomic(self._path, text)
+            writes.append(self._disk.write_atomic(self._path + BACKUP_SUFFIX, self._current))
+        await asyncio.gather(*writes)
         self._current = text

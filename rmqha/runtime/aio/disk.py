@@ -190,23 +190,29 @@ class SystemDisk:
         await self._run(path, cut)
 
     async def write_atomic(self, path: str, data: bytes) -> None:
-        """Write a temporary file, sync it, rename it over the old one, sync the directory."""
-        temporary = path + ".tmp"
+        """Write a temporary file, sync it, rename it over the old one, sync the directory.
+
+        All in one turn of a worker thread: a new master's first write waits for such files.
+        """
 
         def replace() -> None:
+            temporary = path + ".tmp"
+            try:
+                with open(temporary, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+                raise
             os.replace(temporary, path)
             sync_dir(os.path.dirname(path))
 
         try:
-            async with aiofiles.open(temporary, "wb") as file:
-                await file.write(data)
-                await file.flush()
-                await self._run(path, lambda: os.fsync(file.fileno()))
+            await asyncio.get_running_loop().run_in_executor(None, replace)
         except OSError as error:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
             raise _failure(path, error) from error
-        await self._run(path, replace)
 
     async def remove(self, path: str) -> None:
         """Delete a file and sync its directory."""

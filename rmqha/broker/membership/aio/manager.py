@@ -13,7 +13,7 @@ from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.aio.asking import ask
 from rmqha.broker.membership.aio.replication import Replication
 from rmqha.broker.membership.confirmation import is_told, other_master
-from rmqha.broker.membership.controller_requests import heartbeat_fields, who_fields
+from rmqha.broker.membership.controller_requests import who_fields
 from rmqha.broker.membership.core import ReplicasCore
 from rmqha.broker.membership.events import Effect, Event
 from rmqha.broker.membership.identity import RemoveTemporary, WriteIdentity, WriteTemporary
@@ -67,6 +67,9 @@ class ManagedBroker(Protocol):
 
     def serve_as(self, role: Role, epoch: MasterEpoch) -> None:
         """The role is complete."""
+
+    def switch_refused(self, reason: str) -> None:
+        """Whom ``SwitchWanted`` named is not elected."""
 
     def log_fields(self) -> dict[str, str]:
         """``epoch``, ``maxOffset`` and ``confirmOffset`` of a heartbeat."""
@@ -282,12 +285,10 @@ class ReplicasManager:
                 self._replication.give(
                     ha_ev.AlterRefused(for_a_member) if refused else ha_ev.AlterLost()
                 )
+            case ev.RefuseSwitch(reason):
+                self._replica.switch_refused(reason)
             case ev.ServeAs(role, epoch):
                 self._replica.serve_as(role, epoch)
-                if role is Role.MASTER:
-                    # Answered at once, it begins the write lease.
-                    fields = heartbeat_fields(self.core.settings, self.broker_id)
-                    self._beat(self.core.search.controllers, fields)
             case Note():
                 self._log.note(effect)
             case _:

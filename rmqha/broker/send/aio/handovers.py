@@ -28,6 +28,7 @@ from rmqha.runtime.ports import TimerHandle
 
 LOOK_MS = {Phase.WAITING: 20, Phase.PASSING_ON: 1_000}
 LOOK_HOLDING_MS = 1
+LOOK_OWING_MS = 20
 RETRY_MS = 2
 GIVE_UP_MS = 2_700
 """Clients wait 3 s for an answer."""
@@ -53,6 +54,8 @@ class Handovers:
     Args:
         client: the way to the new master.
         followed: its address, once this broker follows it.
+        elect: asks the controllers to elect a broker; 0 takes it back. ``refused`` is called when
+            they surely do not.
         send: takes a message as if it had just come.
         unanswered: sends that are written and wait.
         kept_max: sends that are kept at a time; more get SYSTEM_BUSY.
@@ -66,6 +69,7 @@ class Handovers:
         broker: Broker,
         client: RemotingClient,
         followed: Callable[[], str | None],
+        elect: Callable[[int], None],
         log: Logger,
         *,
         send: Callable[[Connection, RemotingCommand], object],
@@ -75,6 +79,7 @@ class Handovers:
         self._broker = broker
         self._client = client
         self._followed = followed
+        self._elect = elect
         self._log = log
         self._send = send
         self._unanswered = unanswered
@@ -96,7 +101,10 @@ class Handovers:
     def _hand_over(
         self, connection: Connection, request: RemotingCommand
     ) -> RemotingCommand | None:
-        """60041: ``brokerId`` shall be master; 0 takes the last one back."""
+        """60041: ``brokerId`` shall be master; 0 takes the last one back.
+
+        With ``elect`` this broker asks the controllers for it, and answers when it is done.
+        """
         fields = request.ext_fields or {}
         target = long_field(fields, "brokerId", -1)
         if target < 0:
@@ -107,10 +115,11 @@ class Handovers:
         now_ms = self._broker.clock.now_ms()
         wait_ms = min(int_field(fields, "waitMs", 0), WAIT_MS_MAX)
         hold_ms = int_field(fields, "holdMs", HOLD_MS_DEFAULT)
+        elects = fields.get("elect") == "true"
         facts = self._facts(target)
         asker, self._asker = self._asker, (connection, request)
         before = self._core.phase
-        effects = self._core.asked(now_ms, target, wait_ms, hold_ms, facts)
+        effects = self._core.asked(now_ms, target, wait_ms, hold_ms, facts, elects=elects)
         if self._core.phase is before and effects:
             self._asker = asker  # of a switch that is under way
             refusal = next(one.refusal for one in effects if isinstance(one, core.Answer))
@@ -154,6 +163,10 @@ class Handovers:
         now_ms = self._broker.clock.now_ms()
         self._carry_out(self._core.role_taken(now_ms, is_master=role is Role.MASTER))
 
+    def refused(self, reason: str) -> None:
+        """The controllers have surely elected nobody upon this broker's question."""
+        self._carry_out(self._core.refused(reason))
+
     def closed(self, connection: Connection) -> None:
         """A connection has ended: what it sent is for nobody to answer, and is not written."""
         self._kept = deque(one for one in self._kept if one.connection is not connection)
@@ -176,6 +189,11 @@ class Handovers:
             match effect:
                 case core.Answer(refusal):
                     self._answer(refusal)
+                case core.Elect(target):
+                    self._log.log("info", "handover_ready", target=target, took_ms=self._took_ms)
+                    self._elect(target)
+                case core.TakeBack():
+                    self._elect(0)
                 case core.WriteHere():
                     self._over("went on here")
                     self._write_here()
@@ -187,23 +205,29 @@ class Handovers:
 
     def _answer(self, refusal: str | None) -> None:
         asker, self._asker = self._asker, None
-        held_ms = self._broker.clock.now_ms() - self._begun_ms
-        facts = {"target": self._core.target, "took_ms": held_ms}
-        if refusal is None:
-            self._log.log("info", "handover_ready", **facts)
-        else:
+        took_ms, elected = self._took_ms, self._core.phase is Phase.PASSING_ON
+        facts = {"target": self._core.target, "took_ms": took_ms}
+        if refusal is not None:
             self._log.log("warning", "handover_refused", **facts, reason=refusal)
+        elif not elected:
+            self._log.log("info", "handover_ready", **facts)
         if asker is None:
             return
         connection, request = asker
         code = ResponseCode.SUCCESS if refusal is None else ResponseCode.SYSTEM_ERROR
-        fields = {"maxOffset": str(self._broker.store.max_offset), "tookMs": str(held_ms)}
+        fields = {"maxOffset": str(self._broker.store.max_offset), "tookMs": str(took_ms)}
+        if elected and refusal is None:
+            fields["elected"] = "true"
         connection.send(request.reply(code, refusal, fields))
 
+    @property
+    def _took_ms(self) -> int:
+        return self._broker.clock.now_ms() - self._begun_ms
+
     def _over(self, how: str) -> None:
-        took_ms = self._broker.clock.now_ms() - self._begun_ms
         self._is_open = False
-        self._log.log("info", "handover_over", how=how, kept=len(self._kept), took_ms=took_ms)
+        facts = {"kept": len(self._kept), "took_ms": self._took_ms}
+        self._log.log("info", "handover_over", how=how, **facts)
 
     def _write_here(self) -> None:
         kept, self._kept = self._kept, deque()
@@ -218,7 +242,7 @@ class Handovers:
             self._timer = None
         phase = self._core.phase
         if phase is not Phase.IDLE and not self._is_closed:
-            delay_ms = LOOK_MS.get(phase, LOOK_HOLDING_MS)
+            delay_ms = LOOK_OWING_MS if self._core.owes else LOOK_MS.get(phase, LOOK_HOLDING_MS)
             self._timer = self._broker.clock.call_later(delay_ms, self._look)
 
     def _look(self) -> None:
@@ -271,7 +295,9 @@ class Handovers:
             found = await self._tried(request, until_ms - clock.now_ms())
             if found is not None:
                 answer = request.reply(found.code, found.remark, found.ext_fields, found.body)
-                self._is_open = True
+                if not self._is_open:
+                    self._is_open = True
+                    self._carry_out(self._core.taken())
                 self._broker.statistics.sends_passed_on += 1
                 break
             if clock.now_ms() >= until_ms:

@@ -26,6 +26,7 @@ class SendParts:
         sets: the masters of other broker sets.
         forwarding: passes requests on to the leader of a logical queue.
         followed: the service address of the master that this broker follows.
+        elect: asks the controllers to elect a broker, for a planned switch.
 
     Attributes:
         sends: takes messages.
@@ -35,7 +36,7 @@ class SendParts:
     def __init__(
         self, broker: Broker, services: MasterServices, unique_ids: UniqueIds, sets: OtherSets,
         forwarding: Forwarding, client: RemotingClient, followed: Callable[[], str | None],
-        log: Logger,
+        elect: Callable[[int], None], log: Logger,
     ) -> None:  # fmt: skip
         self._broker = broker
         self._services = services
@@ -43,7 +44,7 @@ class SendParts:
         self.sends = SendProcessor(
             broker, services, unique_ids, forwarding, self._strays.halves,
             lambda send, unanswered, kept_max: Handovers(
-                broker, client, followed, log,
+                broker, client, followed, elect, log,
                 send=send, unanswered=unanswered, kept_max=kept_max,
             ),
         )  # fmt: skip
