@@ -54,6 +54,8 @@ class Cell(Struct):
 
     Attributes:
         controllers, brokers: ``py``, ``java``, ``jraft`` or ``mixed``.
+        replicas: how many brokers.
+        asked: how it was to go, in words; the same of two cells that were asked for alike.
         seed: with the scenario's name it gives the same faults again.
         links_by: what cuts links.
         lost: numbers of messages that were acknowledged and not found, by the consumer that reads
@@ -69,6 +71,8 @@ class Cell(Struct):
     controllers: str
     brokers: str
     seed: int
+    replicas: int = 3
+    asked: str = ""
     settings: str = ""
     links_by: str = ""
     rounds: list[Round] = field(default_factory=list)
@@ -84,6 +88,11 @@ class Cell(Struct):
     took_s: float = 0.0
     services: dict[str, int] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
+
+    def is_of(self, other: Cell) -> bool:
+        """Whether the same was asked for: its outcome need not be found again."""
+        names = ("scenario", "controllers", "brokers", "seed", "replicas", "asked", "settings")
+        return all(getattr(self, one) == getattr(other, one) for one in names)
 
     @property
     def faults(self) -> int:

@@ -59,11 +59,15 @@ def summary(cells: Sequence[Cell]) -> str:
 
 def _row(cell: Cell) -> list[str]:
     return [
-        cell.scenario, cell.controllers, cell.brokers + (f" ({cell.settings})" if cell.settings else ""),
+        cell.scenario, cell.controllers, _brokers(cell),
         str(cell.faults), str(cell.flipped_bits or "-"), str(cell.acknowledged),
         str(len(cell.lost)), str(cell.damaged),
         *(_times(cell.times(field)) for _, field in COLUMNS), verdict(cell),
     ]  # fmt: skip
+
+
+def _brokers(cell: Cell) -> str:
+    return f"{cell.replicas} {cell.brokers}" + (f" ({cell.settings})" if cell.settings else "")
 
 
 def _times(values: Sequence[int]) -> str:
@@ -116,7 +120,7 @@ def _heat_map(cells: Sequence[Cell]) -> str:
 
 def _cluster(cell: Cell) -> str:
     more = f", {cell.settings}" if cell.settings else ""
-    return f"{cell.controllers} controllers, {cell.brokers} brokers{more}"
+    return f"{cell.controllers} controllers, {cell.replicas} {cell.brokers} brokers{more}"
 
 
 def _box(cell: Cell | None) -> str:

@@ -8,18 +8,20 @@ import tempfile
 from pathlib import Path
 
 import click
+import msgspec
 
-from rmqha.chaos.aio.cell import Course, play
+from rmqha.chaos.aio.cell import Course, begun, play
 from rmqha.chaos.aio.hosts import HostsUnavailable, enter
 from rmqha.chaos.aio.nodes import Kinds
 from rmqha.chaos.outcome import Cell
-from rmqha.chaos.report import markdown, page, to_json
+from rmqha.chaos.report import from_json, markdown, page, to_json
 from rmqha.chaos.scenarios import ARTICLE, BY_NAME, Scenario
 from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
 from rmqha.testing.client import NotYet
 
 MODULE = "rmqha.cli.chaos"
+CELLS = "cells.json"
 ROUNDS = 5
 CONTROLLERS = ("py", "java", "jraft")
 BROKERS = ("py", "java", "mixed")
@@ -105,7 +107,10 @@ def _scenarios(names: tuple[str, ...], *, matrix: bool, tour: bool) -> dict[str,
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="A folder for report.md, report.html, cells.json.",
+    help="A folder for report.md, report.html, cells.json; written after each cell.",
+)
+@click.option(
+    "--resume", is_flag=True, help="Play what --out does not hold yet: the last run was ended."
 )
 @click.option(
     "--folder",
@@ -115,7 +120,8 @@ def _scenarios(names: tuple[str, ...], *, matrix: bool, tour: bool) -> dict[str,
 def main(
     scenario: tuple[str, ...], *, matrix: bool, tour: bool, controllers: str, brokers: str, rounds: int | None,
     fault_s: float, pause_s: float, seed: int, replicas: int, short: bool, services: bool, settings: tuple[str, ...],
-    set_controller: tuple[str, ...], history: Path | None, out: Path | None, folder: Path | None,
+    set_controller: tuple[str, ...], history: Path | None, out: Path | None, resume: bool,
+    folder: Path | None,
 ) -> None:  # fmt: skip
     """Break a cluster of three controllers, a name server and brokers, again and again, under
     clients; tell what was lost (nothing) and for how long writes were out."""
@@ -137,20 +143,41 @@ def main(
         )
     if history is not None and len(cells_asked) * len(kinds) > 1:
         raise click.UsageError("--history takes one scenario on one cluster")
+    kept = _kept(out) if resume else []
     try:
         enter(sys.argv[1:], MODULE)
         rounds = rounds or (len(ARTICLE) if tour else ROUNDS)
         course = Course(rounds, int(fault_s * 1000), int(pause_s * 1000), services, history)
-        cells = _run(cells_asked, kinds, seed, course, folder)
+        cells = _run(cells_asked, kinds, seed, course, folder, kept, out)
     except HostsUnavailable as error:
         raise click.ClickException(f"chaos needs hosts of its own: {error}") from error
     print(markdown(cells))
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "report.md").write_text(markdown(cells) + "\n", encoding="utf-8")
-        (out / "report.html").write_text(page(cells), encoding="utf-8")
-        (out / "cells.json").write_bytes(to_json(cells))
     sys.exit(0 if all(cell.is_good for cell in cells) else 1)
+
+
+def _kept(out: Path | None) -> list[Cell]:
+    """The cells of a run that was ended before its last one."""
+    if out is None:
+        raise click.UsageError("--resume goes on with the cells that --out holds")
+    file = out / CELLS
+    if not file.exists():
+        return []
+    try:
+        return from_json(file.read_bytes())
+    except msgspec.MsgspecError as error:
+        raise click.BadParameter(f"{file}: {error}", param_hint="--out") from error
+
+
+def _write(out: Path, cells: list[Cell]) -> None:
+    """The report so far; of a file that is replaced either text is whole."""
+    out.mkdir(parents=True, exist_ok=True)
+    texts = {
+        "report.md": markdown(cells) + "\n", "report.html": page(cells), CELLS: to_json(cells).decode()
+    }  # fmt: skip
+    for name, text in texts.items():
+        beside = out / f"{name}.tmp"
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(out / name)
 
 
 def _run(
@@ -159,19 +186,30 @@ def _run(
     seed: int,
     course: Course,
     folder: Path | None,
+    kept: list[Cell],
+    out: Path | None,
 ) -> list[Cell]:
     cells: list[Cell] = []
     whole = [(name, kind) for name in asked for kind in kinds]
     for number, (name, kind) in enumerate(whole, 1):
         head = f"{name} on {kind.controllers} controllers, {kind.brokers} brokers"
+        new = begun(name, kind, seed, course)
+        known = next((one for one in kept if one.is_of(new)), None)
+        if known is not None:
+            _say(f"[{number}/{len(whole)}] {head}: kept")
+            cells.append(known)
+            continue
         _say(f"[{number}/{len(whole)}] {head}")
         with tempfile.TemporaryDirectory(prefix="rmqha-chaos-") as made:
             place = Path(made) / "cell" if folder is None else folder / f"{number}-{name}"
             try:
                 cell = asyncio.run(play(name, asked[name], kind, seed, course, place, _say))
             except NotYet as error:
-                cell = Cell(name, kind.controllers, kind.brokers, seed, broken=[str(error)])
+                cell = new
+                cell.broken.append(str(error))
         cells.append(cell)
+        if out is not None:
+            _write(out, cells)
         bad = f"LOST {len(cell.lost)}, DAMAGED {cell.damaged}, BROKEN {cell.broken}"
         verdict = "nothing lost" if cell.is_good else bad
         _say(f"  {cell.acknowledged} acknowledged, {cell.faults} faults: {verdict}")

@@ -11,9 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from rmqha.chaos.aio.cell import Course, begun
 from rmqha.chaos.aio.disks import THROTTLE
-from rmqha.chaos.outcome import Cell
-from rmqha.chaos.report import from_json
+from rmqha.chaos.aio.nodes import Kinds
+from rmqha.chaos.outcome import Cell, Round
+from rmqha.chaos.report import from_json, to_json
 from rmqha.chaos.scenarios import ARTICLE, BITS
 from rmqha.sim.service_swarm import SERVED
 from rmqha.testing.real.processes import wait_until
@@ -65,6 +67,25 @@ def test_tour_when_the_twelve_scenarios_have_a_round_each_then_nothing_is_lost(
     assert [name for name in SERVED if not cell.services.get(name)] == []
     assert history.stat().st_size > 0
     assert "Nothing was lost" in (tmp_path / "report.html").read_text()
+
+
+@needs_hosts
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(300)
+def test_matrix_when_it_was_ended_midway_then_what_it_had_is_kept(tmp_path: Path) -> None:
+    """A whole one takes an hour or two. What the folder holds is not played again, the rest is."""
+    kept = begun("hang-master", Kinds(short=True), 1, Course(1, 500, 0))
+    kept.rounds, kept.acknowledged = [Round(0, "hang broker-7", 1, 0, 500, out_ms=77)], 700
+    (tmp_path / "cells.json").write_bytes(to_json([kept]))
+    asked = ("hang-master", "crash-master", "--rounds", "1", "--fault-s", "0.5", "--pause-s", "0")
+    code, cells, said = played(tmp_path, *asked, "--resume")
+    assert code == 0, said
+    assert "[1/2] hang-master on py controllers, py brokers: kept" in said
+    assert [one.scenario for one in cells] == ["hang-master", "crash-master"]
+    assert (cells[0], cells[1].acknowledged != 700) == (kept, True)
+    again = played(tmp_path, *asked, "--resume", timeout_s=60)
+    assert again[:2] == (0, cells), "all is there: nobody is started"
 
 
 @needs_hosts

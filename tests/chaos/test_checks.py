@@ -101,6 +101,16 @@ def test_command_when_asked_for_what_there_is_not_then_it_says_what_there_is(
     assert told in " ".join(done.output.split())
 
 
+def test_resume_when_there_is_nothing_to_go_on_with_then_it_says_so(tmp_path: Path) -> None:
+    """Hours of another file are not written over."""
+    done = CliRunner().invoke(main, ["--matrix", "--resume"])
+    assert (done.exit_code, "--out" in done.output) == (2, True)
+    (tmp_path / "cells.json").write_text("[{")
+    done = CliRunner().invoke(main, ["--matrix", "--resume", "--out", str(tmp_path)])
+    assert (done.exit_code, "cells.json" in done.output) == (2, True)
+    assert (tmp_path / "cells.json").read_text() == "[{"
+
+
 async def test_services_when_nobody_answers_then_what_was_promised_is_missed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -77,6 +77,21 @@ def test_report_when_a_cell_is_bad_then_table_and_page_say_what() -> None:
     assert "Nothing was lost" in page(cells[:1])
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"scenario": "hang-both"}, {"controllers": "java"}, {"brokers": "java"}, {"seed": 2},
+        {"replicas": 5}, {"asked": "9 rounds"}, {"settings": "slaveReadEnable=true"},
+    ],
+)  # fmt: skip
+def test_cell_when_anything_else_was_asked_for_then_it_does_not_stand_for_it(
+    other: dict[str, object],
+) -> None:
+    """What came of it, and how long that took, is nothing that one asks for."""
+    assert cell().is_of(cell(rounds=[], acknowledged=0, took_s=3.0, broken=["x"]))
+    assert not cell().is_of(cell(**other))
+
+
 def test_report_when_read_back_then_the_same() -> None:
     assert from_json(to_json([cell()])) == [cell()]
     assert summary([cell()]).startswith(

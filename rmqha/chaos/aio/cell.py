@@ -105,8 +105,8 @@ async def play(
     disks = Disks() if any(one.kind in ON_DISKS for one in scenarios) else None
     clock = SystemClock()
     begun_ms = clock.now_ms()
-    cell = Cell(name, kinds.controllers, kinds.brokers, seed, links_by=LINKS_BY)
-    cell.settings = " ".join(f"{key}={value}" for key, value in sorted(kinds.settings.items()))
+    cell = begun(name, kinds, seed, course)
+    cell.links_by = LINKS_BY
     if any(one.kind is Kind.FLIPPED_BITS for one in scenarios):
         kinds = msgspec.structs.replace(kinds, settings={**SCRUBS, **kinds.settings})
     if course.services:
@@ -127,6 +127,21 @@ async def play(
         hosts.close()
         cell.took_s = (clock.now_ms() - begun_ms) / 1000
     return cell
+
+
+def begun(name: str, kinds: Kinds, seed: int, course: Course) -> Cell:
+    """A cell of which nothing has been played yet."""
+    asked = [f"{course.rounds} rounds of {course.fault_ms} ms, {course.pause_ms} ms between two"]
+    asked += ["short"] * kinds.short + ["services"] * course.services
+    asked += _pairs(kinds.controller_settings)
+    settings = " ".join(_pairs(kinds.settings))
+    return Cell(
+        name, kinds.controllers, kinds.brokers, seed, kinds.replicas, ", ".join(asked), settings
+    )
+
+
+def _pairs(settings: Mapping[str, object]) -> list[str]:
+    return [f"{key}={value}" for key, value in sorted(settings.items())]
 
 
 class _Player:
