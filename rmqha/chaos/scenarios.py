@@ -21,6 +21,8 @@ LOSS_PERCENT = 80
 DELAY_MS, JITTER_MS = 60, 120
 """What each frame of a slow host's link takes, and at most so much more: 0.3 s there and back, when
 both ends are slow 0.5 s."""
+JUMPS_S = (-3_600, -60, -1, 1, 60, 3_600)
+"""By how much a wall clock that jumps is wrong, until the round is over."""
 BITS = 16
 """That flip in the log of each broker that is taken, in one round."""
 RING_MIN = 5
@@ -45,6 +47,7 @@ class Kind(StrEnum):
     FROZEN_DISK = "frozen-disk"
     SLOW_DISK = "slow-disk"
     FLIPPED_BITS = "flipped-bits"
+    CLOCK_JUMP = "clock-jump"
 
 
 ENDS = frozenset({Kind.CRASH, Kind.CUT_AND_CRASH, Kind.POWER_CUT})
@@ -93,6 +96,7 @@ class Fault(Struct, frozen=True):
         links: whose packets are dropped, of each direction by itself.
         loss_percent: of the packets of ``links``.
         shape: of a partition.
+        jump_s: of a wall clock.
         seed: draws which bits flip, and how much each frame is late.
     """
 
@@ -101,6 +105,7 @@ class Fault(Struct, frozen=True):
     links: frozenset[Link] = frozenset()
     loss_percent: int = 100
     shape: Shape | None = None
+    jump_s: int = 0
     seed: int = 0
 
     @property
@@ -108,6 +113,8 @@ class Fault(Struct, frozen=True):
         """Tell people what is broken."""
         if self.kind is Kind.DELAY:
             return f"delay of {DELAY_MS} to {DELAY_MS + JITTER_MS} ms {' '.join(self.hosts)}"
+        if self.kind is Kind.CLOCK_JUMP:
+            return f"clock jump of {self.jump_s:+} s {' '.join(self.hosts)}"
         if self.hosts:
             return f"{self.kind} {' '.join(self.hosts)}"
         what = (
@@ -155,7 +162,11 @@ KNOWN = (
         for kind in (Kind.FULL_DISK, Kind.FROZEN_DISK, Kind.SLOW_DISK)
         for scope in (Scope.BROKERS, Scope.MASTER, Scope.LEADER)
     ),
-    *(Scenario(Kind.DELAY, scope) for scope in (Scope.BROKERS, Scope.CONTROLLERS, Scope.BOTH)),
+    *(
+        Scenario(kind, scope)
+        for kind in (Kind.DELAY, Kind.CLOCK_JUMP)
+        for scope in (Scope.BROKERS, Scope.CONTROLLERS, Scope.BOTH)
+    ),
     *(Scenario(Kind.FLIPPED_BITS, scope) for scope in (Scope.BROKERS, Scope.MASTER)),
 )
 """Beyond the article. Victims that are known, for times, where random ones would often miss who matters.
@@ -188,6 +199,9 @@ def draw(scenario: Scenario, rng: Rng, members: Members) -> Fault | None:
         case Kind.DELAY:
             slow = _some(rng, _hosts(scenario.scope, members))
             return Fault(Kind.DELAY, tuple(sorted(slow)), seed=rng.randint(0, 1 << 30))
+        case Kind.CLOCK_JUMP:
+            wrong = tuple(sorted(_some(rng, _hosts(scenario.scope, members))))
+            return Fault(Kind.CLOCK_JUMP, wrong, jump_s=JUMPS_S[rng.randint(0, len(JUMPS_S) - 1)])
         case Kind.CUT_AND_CRASH:
             master = members.master
             if master is None:

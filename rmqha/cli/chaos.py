@@ -15,7 +15,7 @@ from rmqha.chaos.aio.hosts import HostsUnavailable, enter
 from rmqha.chaos.aio.nodes import Kinds
 from rmqha.chaos.outcome import Cell
 from rmqha.chaos.report import from_json, markdown, page, to_json
-from rmqha.chaos.scenarios import ARTICLE, BY_NAME, Scenario
+from rmqha.chaos.scenarios import ARTICLE, BY_NAME, Kind, Scenario
 from rmqha.cli.output import run_command
 from rmqha.cli.version import version_option
 from rmqha.testing.client import NotYet
@@ -126,21 +126,12 @@ def main(
     """Break a cluster of three controllers, a name server and brokers, again and again, under
     clients; tell what was lost (nothing) and for how long writes were out."""
     cells_asked = _scenarios(scenario, matrix=matrix, tour=tour)
-    for given, known, hint in (
-        (controllers, CONTROLLERS, "--controllers"), (brokers, BROKERS, "--brokers"),
-    ):  # fmt: skip
-        if wrong := set(given.split(",")) - set(known):
-            raise click.BadParameter(
-                f"{', '.join(sorted(wrong))}: one of {', '.join(known)}", param_hint=hint
-            )
+    asked = [one for found in cells_asked.values() for one in found]
+    _refuse(asked, controllers, brokers, services=services)
     kinds = [
         Kinds(c, b, _pairs(settings), _pairs(set_controller), short, replicas)
         for c in controllers.split(",") for b in brokers.split(",")
     ]  # fmt: skip
-    if services and brokers != "py":
-        raise click.UsageError(
-            "--services asks for what Java's brokers do not promise: --brokers py"
-        )
     if history is not None and len(cells_asked) * len(kinds) > 1:
         raise click.UsageError("--history takes one scenario on one cluster")
     kept = _kept(out) if resume else []
@@ -153,6 +144,27 @@ def main(
         raise click.ClickException(f"chaos needs hosts of its own: {error}") from error
     print(markdown(cells))
     sys.exit(0 if all(cell.is_good for cell in cells) else 1)
+
+
+def _refuse(asked: list[Scenario], controllers: str, brokers: str, *, services: bool) -> None:
+    """What cannot be played, before anything is started."""
+    for given, known, hint in (
+        (controllers, CONTROLLERS, "--controllers"), (brokers, BROKERS, "--brokers"),
+    ):  # fmt: skip
+        if wrong := set(given.split(",")) - set(known):
+            raise click.BadParameter(
+                f"{', '.join(sorted(wrong))}: one of {', '.join(known)}", param_hint=hint
+            )
+    if services and brokers != "py":
+        raise click.UsageError(
+            "--services asks for what Java's brokers do not promise: --brokers py"
+        )
+    jumps = any(one.kind is Kind.CLOCK_JUMP for one in asked)
+    if jumps and (services or {controllers, brokers} != {"py"}):
+        raise click.UsageError(
+            "clock-jump moves the wall clocks of nodes of ours (--controllers py --brokers py), by"
+            " which delays and timers go (no --services)"
+        )
 
 
 def _kept(out: Path | None) -> list[Cell]:

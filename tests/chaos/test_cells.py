@@ -6,6 +6,8 @@ import contextlib
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -18,6 +20,7 @@ from rmqha.chaos.outcome import Cell, Round
 from rmqha.chaos.report import from_json, to_json
 from rmqha.chaos.scenarios import ARTICLE, BITS
 from rmqha.sim.service_swarm import SERVED
+from rmqha.store.record import Head, check_record
 from rmqha.testing.real.processes import wait_until
 from tests.chaos.needs import needs_disks, needs_hosts
 
@@ -139,6 +142,34 @@ def test_hosts_when_their_links_are_slow_then_nothing_is_lost(tmp_path: Path) ->
     assert (code, cell.lost, cell.broken) == (0, [], []), said
     assert all(one.fault.startswith("delay of ") for one in cell.rounds)
     assert cell.faults >= 2
+
+
+@needs_hosts
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(300)
+def test_nodes_when_their_wall_clocks_jump_then_nobody_is_elected_and_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
+    """By an hour as well as by a second. Some message was stored while a clock was wrong."""
+    code, (cell,), said = played(
+        tmp_path, "clock-jump-both", "--rounds", "6", "--fault-s", "1", "--pause-s", "0",
+        "--folder", str(tmp_path / "nodes"),
+    )  # fmt: skip
+    assert (code, cell.lost, cell.broken) == (0, [], []), said
+    assert cell.elections == 0, "leases and timeouts are intervals"
+    (log,) = (tmp_path / "nodes").glob("*/broker-0/disk/store/commitlog/[0-9]*")
+    stored_ms = [head.store_timestamp for head in heads(log.read_bytes())]
+    assert len(stored_ms) >= cell.acknowledged
+    assert max(abs(b - a) for a, b in pairwise(stored_ms)) > 30_000, cell.rounds
+
+
+def heads(log: bytes) -> Iterator[Head]:
+    """Those of the records of a commit log's first file."""
+    at = 0
+    while (head := check_record(log, at, len(log), at, check_crc=True)).size > 0:
+        yield head
+        at += head.size
 
 
 @needs_hosts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from rmqha.chaos.aio.clock_shift import write_shift
 from rmqha.chaos.aio.disks import Disks
 from rmqha.chaos.aio.flips import flip_bits
 from rmqha.chaos.aio.hosts import Hosts
@@ -41,26 +42,32 @@ class Breaker:
                 self._nodes.children[name].kill()
             elif fault.kind is Kind.HANG:
                 self._nodes.children[name].stop()
-        if fault.kind in ON_DISKS:
-            for name in fault.hosts:
-                self._break_disk(fault.kind, name)
-        if fault.kind is Kind.DELAY:
-            for name in fault.hosts:
-                self._hosts.delay(name, DELAY_MS, JITTER_MS, fault.seed)
-        if fault.kind is Kind.FLIPPED_BITS:
-            rng = random.Random(fault.seed)
-            for name in fault.hosts:
-                self.flipped += len(flip_bits(self._nodes.commit_log(name), rng, BITS))
+        rng = random.Random(fault.seed)
+        for name in fault.hosts:
+            match fault.kind:
+                case Kind.DELAY:
+                    self._hosts.delay(name, DELAY_MS, JITTER_MS, fault.seed)
+                case Kind.CLOCK_JUMP:
+                    write_shift(self._nodes.clock(name), fault.jump_s)
+                case Kind.FLIPPED_BITS:
+                    self.flipped += len(flip_bits(self._nodes.commit_log(name), rng, BITS))
+                case kind if kind in ON_DISKS:
+                    self._break_disk(kind, name)
+                case _:
+                    pass
 
     def heal(self, fault: Fault) -> None:
         """Undo all of it; processes that were killed are started, and not waited for."""
-        if fault.kind in ON_DISKS:
-            for name in fault.hosts:
-                self._mend_disk(fault.kind, name)
-        if fault.kind is Kind.DELAY:
-            for name in fault.hosts:
-                self._hosts.restore(name)
         for name in fault.hosts:
+            match fault.kind:
+                case Kind.DELAY:
+                    self._hosts.restore(name)
+                case Kind.CLOCK_JUMP:
+                    write_shift(self._nodes.clock(name), 0)
+                case kind if kind in ON_DISKS:
+                    self._mend_disk(kind, name)
+                case _:
+                    pass
             child = self._nodes.children[name]
             # A process may have ended by itself where its disk was full, as it should.
             if fault.kind in ENDS or not child.alive:

@@ -111,6 +111,8 @@ async def play(
         kinds = msgspec.structs.replace(kinds, settings={**SCRUBS, **kinds.settings})
     if course.services:
         kinds = msgspec.structs.replace(kinds, settings={**SETTINGS, **kinds.settings})
+    if any(one.kind is Kind.CLOCK_JUMP for one in scenarios):
+        kinds = msgspec.structs.replace(kinds, jumps=True)
     nodes = Nodes(folder, hosts, kinds, disks)
     history = None if course.history is None else ClusterHistory(course.history, name)
     player = _Player(scenarios, cell, nodes, Breaker(nodes, hosts, disks), course, history, say)

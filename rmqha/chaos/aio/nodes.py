@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from rmqha.chaos.aio.clock_shift import write_shift
 from rmqha.chaos.aio.disks import Disks
 from rmqha.chaos.aio.hosts import Hosts
 from rmqha.runtime.properties import format_properties
@@ -27,6 +28,7 @@ MODULES = {
     "namesrv": "rmqha.cli.mqnamesrv",
     "broker": "rmqha.cli.mqbroker",
 }
+CLOCK_SHIFT = "rmqha.chaos.aio.clock_shift"
 SHORT: Mapping[str, object] = {
     "checkSyncStateSetPeriod": 500,
     "syncBrokerMetadataPeriod": 500,
@@ -49,6 +51,7 @@ class Kinds(Struct, frozen=True):
         controller_settings: of all controllers.
         short: see this module's head.
         replicas: how many brokers.
+        jumps: each node of ours gets a wall clock of its own.
     """
 
     controllers: str = "py"
@@ -57,6 +60,7 @@ class Kinds(Struct, frozen=True):
     controller_settings: Mapping[str, object] = {}
     short: bool = False
     replicas: int = 3
+    jumps: bool = False
 
     def broker_kind(self, number: int) -> str:
         """Of one broker."""
@@ -119,6 +123,10 @@ class Nodes:
         """Where a broker keeps what was sent."""
         return self.disk(name) / "store" / "commitlog"
 
+    def clock(self, name: str) -> Path:
+        """The file that says how wrong a node's wall clock is."""
+        return self.folder / name / "clock"
+
     def start(self, *names: str) -> None:
         """Start these nodes, by default all in their order; nothing is waited for."""
         for name in names or self.children:
@@ -150,7 +158,12 @@ class Nodes:
         config = place.folder / "node.conf"
         texts = {key: _text(value) for key, value in properties.items()}
         config.write_text(format_properties({"tls.config.file": "", **texts}), encoding="utf-8")
-        command = [sys.executable, "-m", MODULES[place.kind], "-c", str(config)]
+        command = [MODULES[place.kind], "-c", str(config)]
+        if self._kinds.jumps:
+            clock = self.clock(place.name)
+            write_shift(clock, 0)
+            command = [CLOCK_SHIFT, str(clock), *command]
+        command = [sys.executable, "-m", *command]
         return self._at(place, Child(place.name, command, place.folder / "node.log"))
 
     def _controller(self, number: int, place: Place) -> Child:
