@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 import msgspec
 
 from rmqha.chaos.aio.cell import Course, begun, play
-from rmqha.chaos.aio.hosts import HostsUnavailable, enter
+from rmqha.chaos.aio.hosts import Hosts, HostsUnavailable, enter
+from rmqha.chaos.aio.links import Links
 from rmqha.chaos.aio.nodes import Kinds
+from rmqha.chaos.aio.proxies import Proxies
 from rmqha.chaos.outcome import Cell
 from rmqha.chaos.report import from_json, markdown, page, to_json
 from rmqha.chaos.scenarios import ARTICLE, BY_NAME, Kind, Scenario
@@ -25,6 +29,7 @@ CELLS = "cells.json"
 ROUNDS = 5
 CONTROLLERS = ("py", "java", "jraft")
 BROKERS = ("py", "java", "mixed")
+LINKS = ("auto", "namespaces", "proxies")
 
 
 def _pairs(values: tuple[str, ...]) -> dict[str, object]:
@@ -87,6 +92,13 @@ def _scenarios(names: tuple[str, ...], *, matrix: bool, tour: bool) -> dict[str,
 @click.option(
     "--replicas", default=3, show_default=True, type=click.IntRange(2, 9), help="Brokers."
 )
+@click.option(
+    "--links",
+    type=click.Choice(LINKS),
+    default="auto",
+    show_default=True,
+    help="What breaks links; auto takes proxies where there are no namespaces to have.",
+)
 @click.option("--short", is_flag=True, help="Shorter periods until replicas are in sync again.")
 @click.option(
     "--services",
@@ -119,7 +131,7 @@ def _scenarios(names: tuple[str, ...], *, matrix: bool, tour: bool) -> dict[str,
 )
 def main(
     scenario: tuple[str, ...], *, matrix: bool, tour: bool, controllers: str, brokers: str, rounds: int | None,
-    fault_s: float, pause_s: float, seed: int, replicas: int, short: bool, services: bool, settings: tuple[str, ...],
+    fault_s: float, pause_s: float, seed: int, replicas: int, links: str, short: bool, services: bool, settings: tuple[str, ...],
     set_controller: tuple[str, ...], history: Path | None, out: Path | None, resume: bool,
     folder: Path | None,
 ) -> None:  # fmt: skip
@@ -136,10 +148,10 @@ def main(
         raise click.UsageError("--history takes one scenario on one cluster")
     kept = _kept(out) if resume else []
     try:
-        enter(sys.argv[1:], MODULE)
+        made = _links(links)
         rounds = rounds or (len(ARTICLE) if tour else ROUNDS)
         course = Course(rounds, int(fault_s * 1000), int(pause_s * 1000), services, history)
-        cells = _run(cells_asked, kinds, seed, course, folder, kept, out)
+        cells = _run(cells_asked, kinds, seed, course, folder, kept, out, made)
     except HostsUnavailable as error:
         raise click.ClickException(f"chaos needs hosts of its own: {error}") from error
     print(markdown(cells))
@@ -165,6 +177,22 @@ def _refuse(asked: list[Scenario], controllers: str, brokers: str, *, services: 
             "clock-jump moves the wall clocks of nodes of ours (--controllers py --brokers py), by"
             " which delays and timers go (no --services)"
         )
+
+
+def _links(wanted: str) -> Callable[[], Links]:
+    """What makes hosts: this command goes on in namespaces of its own, where it can."""
+    if wanted != "proxies":
+        try:
+            enter(sys.argv[1:], MODULE)
+        except HostsUnavailable as error:
+            if wanted == "namespaces":
+                raise
+            _say(f"proxies break links here, for there are no namespaces: {error}")
+        else:
+            return Hosts
+    # What this process started must end with it: by SIGTERM as by Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    return Proxies
 
 
 def _kept(out: Path | None) -> list[Cell]:
@@ -200,6 +228,7 @@ def _run(
     folder: Path | None,
     kept: list[Cell],
     out: Path | None,
+    links: Callable[[], Links],
 ) -> list[Cell]:
     cells: list[Cell] = []
     whole = [(name, kind) for name in asked for kind in kinds]
@@ -215,7 +244,7 @@ def _run(
         with tempfile.TemporaryDirectory(prefix="rmqha-chaos-") as made:
             place = Path(made) / "cell" if folder is None else folder / f"{number}-{name}"
             try:
-                cell = asyncio.run(play(name, asked[name], kind, seed, course, place, _say))
+                cell = asyncio.run(play(name, asked[name], kind, seed, course, place, _say, links))
             except NotYet as error:
                 cell = new
                 cell.broken.append(str(error))

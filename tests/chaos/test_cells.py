@@ -164,6 +164,24 @@ def test_nodes_when_their_wall_clocks_jump_then_nobody_is_elected_and_nothing_is
     assert max(abs(b - a) for a, b in pairwise(stored_ms)) > 30_000, cell.rounds
 
 
+@pytest.mark.slow
+@pytest.mark.alone
+@pytest.mark.timeout(400)
+def test_links_when_there_are_no_namespaces_then_proxies_break_them_and_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
+    """For users who may not make namespaces; the report says what it was."""
+    names = ("crash-both", "hang-brokers", "loss-brokers", "delay-both", "partition-both")
+    code, cells, said = played(
+        tmp_path, *names, "--links", "proxies", "--rounds", "2", "--fault-s", "2", "--pause-s", "0",
+        timeout_s=380,
+    )  # fmt: skip
+    assert code == 0, said
+    assert [(one.scenario, one.lost, one.broken) for one in cells] == [(n, [], []) for n in names]
+    assert {one.links_by for one in cells} == {"user-space proxies"}
+    assert all(one.acknowledged > 50 and one.bytes_equal for one in cells)
+
+
 def heads(log: bytes) -> Iterator[Head]:
     """Those of the records of a commit log's first file."""
     at = 0
@@ -224,14 +242,15 @@ def test_master_when_its_disk_is_full_slow_or_stands_still_then_nothing_acknowle
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("links", ["namespaces", "proxies"])
 def test_command_when_it_is_ended_then_no_node_of_it_is_left(
-    tmp_path: Path, number: signal.Signals
+    tmp_path: Path, links: str, number: signal.Signals
 ) -> None:
     """Whoever ends it by force must not find a cluster running an hour later."""
     place = tmp_path / "nodes"
     command = [
         sys.executable, "-m", "rmqha.cli.chaos", "crash-master", "--rounds", "1000", "--fault-s", "1",
-        "--folder", str(place),
+        "--folder", str(place), "--links", links,
     ]  # fmt: skip
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

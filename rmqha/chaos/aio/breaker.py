@@ -7,7 +7,7 @@ import random
 from rmqha.chaos.aio.clock_shift import write_shift
 from rmqha.chaos.aio.disks import Disks
 from rmqha.chaos.aio.flips import flip_bits
-from rmqha.chaos.aio.hosts import Hosts
+from rmqha.chaos.aio.links import Links
 from rmqha.chaos.aio.nodes import Nodes
 from rmqha.chaos.scenarios import BITS, DELAY_MS, ENDS, JITTER_MS, ON_DISKS, Fault, Kind
 
@@ -24,7 +24,7 @@ class Breaker:
         flipped: bits so far; nobody but brokers can mend them.
     """
 
-    def __init__(self, nodes: Nodes, hosts: Hosts, disks: Disks | None) -> None:
+    def __init__(self, nodes: Nodes, hosts: Links, disks: Disks | None) -> None:
         self._nodes, self._hosts, self._disks = nodes, hosts, disks
         self.flipped = 0
 

@@ -20,7 +20,7 @@ from msgspec import Struct
 from rmqha.base.errors import RmqhaError
 from rmqha.chaos.aio.breaker import Breaker
 from rmqha.chaos.aio.disks import Disks
-from rmqha.chaos.aio.hosts import LINKS_BY, Hosts
+from rmqha.chaos.aio.links import Links
 from rmqha.chaos.aio.nodes import Kinds, Nodes
 from rmqha.chaos.aio.reread import read_again
 from rmqha.chaos.aio.services import SETTINGS, Services
@@ -85,6 +85,7 @@ async def play(
     course: Course,
     folder: Path,
     say: Say,
+    links: Callable[[], Links],
 ) -> Cell:
     """Play a cell to its end.
 
@@ -96,39 +97,45 @@ async def play(
         course: how many, and for how long.
         folder: for all nodes; made here.
         say: told of each round.
+        links: makes the hosts.
 
     Raises:
         HostsUnavailable: this machine has no hosts to give.
         NotYet: the cluster never became whole in the first place.
     """
-    hosts = Hosts()
-    disks = Disks() if any(one.kind in ON_DISKS for one in scenarios) else None
     clock = SystemClock()
     begun_ms = clock.now_ms()
     cell = begun(name, kinds, seed, course)
-    cell.links_by = LINKS_BY
+    kinds = _with_needs(kinds, scenarios, course)
+    history = None if course.history is None else ClusterHistory(course.history, name)
+    async with contextlib.AsyncExitStack() as at_end:
+        hosts = links()
+        at_end.callback(hosts.close)
+        cell.links_by = hosts.links_by
+        disks = Disks() if any(one.kind in ON_DISKS for one in scenarios) else None
+        if disks is not None:
+            at_end.callback(disks.close)
+        nodes = Nodes(folder, hosts, kinds, disks)
+        at_end.callback(nodes.close)
+        player = _Player(scenarios, cell, nodes, Breaker(nodes, hosts, disks), course, history, say)
+        at_end.push_async_callback(player.close)
+        try:
+            await player.play(random.Random(f"{name} {seed}"))
+        except BaseException:
+            say(nodes.logs())
+            raise
+    cell.took_s = (clock.now_ms() - begun_ms) / 1000
+    return cell
+
+
+def _with_needs(kinds: Kinds, scenarios: Sequence[Scenario], course: Course) -> Kinds:
+    """What must be set for these scenarios to show something; whatever was asked for goes before it."""
     if any(one.kind is Kind.FLIPPED_BITS for one in scenarios):
         kinds = msgspec.structs.replace(kinds, settings={**SCRUBS, **kinds.settings})
     if course.services:
         kinds = msgspec.structs.replace(kinds, settings={**SETTINGS, **kinds.settings})
-    if any(one.kind is Kind.CLOCK_JUMP for one in scenarios):
-        kinds = msgspec.structs.replace(kinds, jumps=True)
-    nodes = Nodes(folder, hosts, kinds, disks)
-    history = None if course.history is None else ClusterHistory(course.history, name)
-    player = _Player(scenarios, cell, nodes, Breaker(nodes, hosts, disks), course, history, say)
-    try:
-        await player.play(random.Random(f"{name} {seed}"))
-    except BaseException:
-        say(nodes.logs())
-        raise
-    finally:
-        await player.close()
-        nodes.close()
-        if disks is not None:
-            disks.close()
-        hosts.close()
-        cell.took_s = (clock.now_ms() - begun_ms) / 1000
-    return cell
+    jumps = any(one.kind is Kind.CLOCK_JUMP for one in scenarios)
+    return msgspec.structs.replace(kinds, jumps=jumps)
 
 
 def begun(name: str, kinds: Kinds, seed: int, course: Course) -> Cell:

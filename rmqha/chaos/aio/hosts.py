@@ -75,7 +75,7 @@ def enter(arguments: Sequence[str], module: str) -> None:
 
 
 class Hosts:
-    """The hub and its hosts; call ``close`` at the end.
+    """The hub and its hosts (see ``Links``); call ``close`` at the end.
 
     Args:
         run: carries a command out, with a text for its stdin; for tests.
@@ -83,6 +83,9 @@ class Hosts:
     Raises:
         HostsUnavailable: the bridge cannot be made.
     """
+
+    links_by = LINKS_BY
+    takes_java = True
 
     def __init__(self, run: Callable[[Sequence[str], str], None] | None = None) -> None:
         self._run = run or _run
@@ -98,8 +101,8 @@ class Hosts:
         ):
             self._run(command, "")
 
-    def add(self, name: str) -> str:
-        """Make a host; returns its address.
+    def add(self, name: str, ports: Sequence[int] = ()) -> str:
+        """Make a host; returns its address. All ports are its own.
 
         Raises:
             HostsUnavailable: a command failed; the message is its own.
@@ -139,6 +142,10 @@ class Hosts:
                 return
             os.sched_yield()
         raise HostsUnavailable("a host has no namespace of its own")
+
+    def bind_address(self, name: str) -> str:
+        """Where a node listens: its one address."""
+        return self.addresses[name]
 
     def prefix(self, name: str) -> list[str]:
         """What runs the command behind it at a host."""

@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from rmqha.chaos.aio.clock_shift import write_shift
 from rmqha.chaos.aio.disks import Disks
-from rmqha.chaos.aio.hosts import Hosts
+from rmqha.chaos.aio.hosts import HostsUnavailable
+from rmqha.chaos.aio.links import Links
 from rmqha.runtime.properties import format_properties
 from rmqha.testing.real import java
 from rmqha.testing.real.processes import Child
@@ -23,6 +24,12 @@ from rmqha.testing.settings import BROKER_NAME, CLUSTER_NAME, Place, Plan
 CONTROLLER_PORT, RAFT_PORT = 9878, 9978
 NAMESRV_PORT = 9876
 BROKER_PORT, HA_PORT, FAST_PORT = 10911, 10912, 10909
+PORTS = {
+    "controller": (CONTROLLER_PORT,),
+    "namesrv": (NAMESRV_PORT,),
+    "broker": (BROKER_PORT, HA_PORT, FAST_PORT),
+}
+"""Where nodes of ours listen; the first is a node's address."""
 MODULES = {
     "controller": "rmqha.cli.mqcontroller",
     "namesrv": "rmqha.cli.mqnamesrv",
@@ -74,10 +81,15 @@ class Nodes:
         folder: for configurations, logs and stores.
         hosts: gets a host a node.
         disks: gives brokers and controllers a file system each; None for the machine's own.
+
+    Raises:
+        HostsUnavailable: there are no such hosts, or none for nodes of Java.
     """
 
-    def __init__(self, folder: Path, hosts: Hosts, kinds: Kinds, disks: Disks | None) -> None:
+    def __init__(self, folder: Path, hosts: Links, kinds: Kinds, disks: Disks | None) -> None:
         self.folder, self._hosts, self._kinds, self._disks = folder, hosts, kinds, disks
+        if not hosts.takes_java and {kinds.controllers, kinds.brokers} != {"py"}:
+            raise HostsUnavailable("nodes of Java need network namespaces")
         self.controllers = tuple(self._place("controller", i) for i in range(3))
         self.name_server = self._place("namesrv", 0)
         self.brokers = tuple(self._place("broker", i) for i in range(kinds.replicas))
@@ -89,7 +101,7 @@ class Nodes:
             self.name_server,
             {
                 "listenPort": NAMESRV_PORT,
-                "bindAddress": self.name_server.host,
+                "bindAddress": self._bind(self.name_server),
                 "kvConfigPath": self.name_server.folder / "kv.json",
             },
         )
@@ -98,13 +110,16 @@ class Nodes:
 
     def _place(self, kind: str, number: int) -> Place:
         name = f"{kind}-{number}"
-        port = {"controller": CONTROLLER_PORT, "namesrv": NAMESRV_PORT, "broker": BROKER_PORT}[kind]
+        ports = PORTS[kind]
         folder = self.folder / name
         disk = self.disk(name)
         disk.mkdir(parents=True)
         if self._disks is not None and kind != "namesrv":
             self._disks.add(disk)
-        return Place(name, kind, folder, port, (port,), self._hosts.add(name))
+        return Place(name, kind, folder, ports[0], ports[:1], self._hosts.add(name, ports))
+
+    def _bind(self, place: Place) -> str:
+        return self._hosts.bind_address(place.name)
 
     @property
     def addresses(self) -> dict[str, str]:
@@ -177,7 +192,10 @@ class Nodes:
             **self._kinds.controller_settings,
         }
         if kind == "py":
-            more = {"bindAddress": place.host, "configStorePath": place.folder / "saved.properties"}
+            more = {
+                "bindAddress": self._bind(place),
+                "configStorePath": place.folder / "saved.properties",
+            }
             return self._python(place, {**properties, **more})
         if kind == "jraft":
             rafts = [f"{one.host}:{RAFT_PORT}" for one in self.controllers]
@@ -227,7 +245,7 @@ class Nodes:
                 "brokerClusterName": CLUSTER_NAME,
                 "brokerName": BROKER_NAME,
                 "brokerIP1": place.host,
-                "bindAddress": place.host,
+                "bindAddress": self._bind(place),
                 "listenPort": BROKER_PORT,
                 "haListenPort": HA_PORT,
                 "namesrvAddr": self.name_server.address,
