@@ -9,27 +9,21 @@ from rmqha.chaos.scenarios import Fault
 
 
 class Links(Protocol):
-    """Hosts of one cell; ``close`` ends all of them.
-
-    Attributes:
-        links_by: what breaks links, for the report.
-        addresses: where each is dialled, by name.
-        takes_java: whether nodes of Java can stand there.
-    """
+    """Hosts of one cell; ``close`` ends all of them."""
 
     @property
     def links_by(self) -> str:
-        """See above."""
+        """Tell the report what breaks links."""
         ...
 
     @property
     def takes_java(self) -> bool:
-        """See above."""
+        """Whether nodes of Java can stand there."""
         ...
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """See above."""
+        """Where each host is dialled, by name."""
         ...
 
     def add(self, name: str, ports: Sequence[int]) -> str:

@@ -53,10 +53,10 @@ OK = "ok"
 
 
 class Relay:
-    """All links.
+    """All links of one run.
 
     Args:
-        run: whose nodes; it also draws what is lost, and how late bytes are.
+        run: whose nodes. What is lost, and how late bytes are, is drawn from it, too.
     """
 
     def __init__(self, run: int) -> None:
