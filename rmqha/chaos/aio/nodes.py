@@ -130,13 +130,13 @@ class Nodes:
         """Where a node keeps what it may lose; its configuration and output lie elsewhere."""
         return self.folder / name / "disk"
 
-    def store(self, place: Place) -> Path:
+    def store(self, name: str) -> Path:
         """Where a node keeps its state: a broker its log, a controller its own."""
-        return self.disk(place.name) / "store"
+        return self.disk(name) / "store"
 
     def commit_log(self, name: str) -> Path:
         """Where a broker keeps what was sent."""
-        return self.disk(name) / "store" / "commitlog"
+        return self.store(name) / "commitlog"
 
     def clock(self, name: str) -> Path:
         """The file that says how wrong a node's wall clock is."""
@@ -182,7 +182,7 @@ class Nodes:
         return self._at(place, Child(place.name, command, place.folder / "node.log"))
 
     def _controller(self, number: int, place: Place) -> Child:
-        kind, store = self._kinds.controllers, self.store(place)
+        kind, store = self._kinds.controllers, self.store(place.name)
         peers = ";".join(f"n{i}-{one.address}" for i, one in enumerate(self.controllers))
         properties: dict[str, object] = {
             "controllerDLegerGroup": "chaos",
@@ -223,7 +223,7 @@ class Nodes:
         }
         if self._kinds.broker_kind(number) == "java":
             ports = range(FAST_PORT, FAST_PORT + 4)
-            store = self.store(place)
+            store = self.store(place.name)
             broker = java.JavaBroker(
                 place.folder, ports, number, self.name_server.address, controllers,
                 broker_name=BROKER_NAME, host=place.host,
@@ -250,7 +250,7 @@ class Nodes:
                 "haListenPort": HA_PORT,
                 "namesrvAddr": self.name_server.address,
                 "controllerAddr": controllers,
-                "storePathRootDir": self.store(place),
+                "storePathRootDir": self.store(place.name),
                 **settings,
             },
         )
