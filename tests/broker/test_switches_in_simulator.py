@@ -11,6 +11,7 @@ from rmqha.base.errors import RmqhaError
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.send.aio.handovers import FLAG_PASSED_ON
 from rmqha.client.exchange import Refused
+from rmqha.ha.events import Role
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.sim.cluster import CONTROLLER_PORT
@@ -238,6 +239,30 @@ def test_switches_to_and_fro_when_two_old_masters_pass_on_then_neither_waits_for
     cluster.until(cluster.in_sync, "replicas in sync")
     finished(cluster, load)
     assert load.longest_gap_ms() < 300
+
+
+def test_switch_when_it_is_the_second_since_a_client_asked_then_its_first_master_need_not_hear_of_it(
+    cluster: ReplicaCluster,
+) -> None:
+    """A slave is told when name servers name the new master; the old one, that refuses, knows it."""
+    first = master_of(cluster)
+    load = Load(cluster, first.config.address)
+    cluster.run_for(50)
+    switch(cluster, another(cluster, first))
+    cluster.until(cluster.in_sync, "replicas in sync")
+    second = master_of(cluster)
+    third = next(one for one in cluster.replicas.values() if one not in (first, second))
+    fields = {"brokerId": str(third.replicas.broker_id), "elect": "true"}
+    asked = RemotingCommand(RequestCode.HAND_OVER, ext_fields=fields)
+    task = cluster.loop.create_task(
+        cluster._client.invoke(second.config.address, asked), context=cluster._client_context.copy()
+    )
+    cluster.until(lambda: third.role is Role.MASTER, "a third master")
+    before = len(load.acked_ms)
+    cluster.until(lambda: len(load.acked_ms) > before, "a send taken by it")
+    assert first.replicas.master_address == second.config.address, "it has not heard of it"
+    cluster.until(task.done, "an answer")
+    finished(cluster, load)
 
 
 def test_send_when_it_was_passed_on_then_a_broker_that_passes_on_refuses_it(

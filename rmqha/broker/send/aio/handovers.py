@@ -37,6 +37,9 @@ HOLD_MS_DEFAULT = 1_000
 FLAG_PASSED_ON = 1 << 10
 """Of a request, beside Java's bits 0 and 1; no signature is over the flag."""
 
+MASTER_FIELD = "masterAddr"
+"""In the refusal of what was passed on: whom this broker follows."""
+
 NOT_ELECTED = "a planned switch is under way: try again"
 BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 NOT_ENOUGH = "in-sync replicas not enough"
@@ -90,6 +93,7 @@ class Handovers:
         self._timer: TimerHandle | None = None
         self._is_open = self._is_closed = self._drains = False
         self._begun_ms = self._passing = 0
+        self._hint: tuple[str, str] | None = None
         self.holds = False
 
     def handlers(self) -> Handlers:
@@ -148,7 +152,12 @@ class Handovers:
         """Keep a send, or pass it on; the answer if neither can be."""
         # A replica that follows may be elected before it knows: what it passed back would wait here
         # for an answer that waits there.
-        if request.flag & FLAG_PASSED_ON or len(self._kept) >= self._kept_max:
+        if request.flag & FLAG_PASSED_ON:
+            # Whoever passed it on may follow this broker still, and hear of another master later.
+            known = self._followed()
+            more = {MASTER_FIELD: known} if known else None
+            return request.reply(ResponseCode.SYSTEM_BUSY, NOT_ELECTED, more)
+        if len(self._kept) >= self._kept_max:
             return request.reply(ResponseCode.SYSTEM_BUSY, NOT_ELECTED)
         one = _Kept(connection, request, self._broker.clock.now_ms())
         if self._is_open and not self._kept and self._passing < self._kept_max:
@@ -308,9 +317,10 @@ class Handovers:
 
     async def _tried(self, request: RemotingCommand, timeout_ms: int) -> RemotingCommand | None:
         """The new master's answer; None when it has not written the message."""
-        master = self._followed()
-        if master is None:
+        followed = self._followed()
+        if followed is None:
             return None
+        master = self._hint[1] if self._hint and self._hint[0] == followed else followed
         asked = RemotingCommand(
             request.code, flag=FLAG_PASSED_ON, version=request.version,
             ext_fields=request.ext_fields, body=request.body,
@@ -321,5 +331,8 @@ class Handovers:
             return None
         except RmqhaError as error:
             return request.reply(ResponseCode.SYSTEM_ERROR, f"the new master: {error}")
+        if answer.code == ResponseCode.SYSTEM_BUSY:
+            named = (answer.ext_fields or {}).get(MASTER_FIELD)
+            self._hint = (followed, named) if named else self._hint
         not_enough = answer.code == ResponseCode.SYSTEM_ERROR and answer.remark == NOT_ENOUGH
         return None if answer.code in BUSY or not_enough else answer
