@@ -155,11 +155,12 @@ def _bars(one: Round, whole_ms: int) -> str:
         ("held", one.at_ms, one.held_ms), ("mends", healed_ms, one.whole_ms or 0),
         ("out", one.at_ms, one.out_ms),
     )  # fmt: skip
-    return "".join(
-        f'<i class="{name}" title="{told}" style="left:{100 * at / whole_ms:.3f}%;'
+    bars = "".join(
+        f'<i class="{name}" style="left:{100 * at / whole_ms:.3f}%;'
         f'width:{100 * size / whole_ms:.3f}%"></i>'
         for name, at, size in spans
     )
+    return f'<b title="{told}">{bars}</b>'
 
 
 def _after(value_ms: int | None) -> str:
