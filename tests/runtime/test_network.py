@@ -1,0 +1,78 @@
+"""Streams of the kernel: what the kernel is asked for on each, at either end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+
+import pytest
+import uvloop
+
+from rmqha.runtime.aio.net import (
+    RTO_MAX_MS,
+    TCP_RTO_MAX_MS,
+    TCP_THIN_LINEAR_TIMEOUTS,
+    TcpNetwork,
+)
+
+WANTED = ((TCP_THIN_LINEAR_TIMEOUTS, 1), (TCP_RTO_MAX_MS, RTO_MAX_MS))
+
+
+def knows(option: int, value: int) -> bool:
+    """Whether this kernel has the option at all."""
+    with socket.socket() as one:
+        try:
+            one.setsockopt(socket.IPPROTO_TCP, option, value)
+        except OSError:
+            return False
+    return True
+
+
+class Kept(asyncio.Protocol):
+    """One of two ends."""
+
+    def __init__(self, ends: list[asyncio.BaseTransport], both: asyncio.Event) -> None:
+        self._ends, self._both = ends, both
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep it."""
+        self._ends.append(transport)
+        if len(self._ends) == 2:
+            self._both.set()
+
+
+async def asked_of_both_ends() -> list[dict[int, int]]:
+    """The options of a stream between two ports of ours."""
+    network, ends, both = TcpNetwork(), list[asyncio.BaseTransport](), asyncio.Event()
+    listener = await network.listen("127.0.0.1", 0, lambda: Kept(ends, both))
+    await network.connect("127.0.0.1", listener.port, lambda: Kept(ends, both), timeout_ms=5_000)
+    await asyncio.wait_for(both.wait(), 5)
+    found = []
+    for end in ends:
+        with socket.socket(fileno=os.dup(end.get_extra_info("socket").fileno())) as one:
+            found.append({
+                option: one.getsockopt(socket.IPPROTO_TCP, option)
+                for option, value in WANTED if knows(option, value)
+            })  # fmt: skip
+        end.close()
+    listener.close()
+    await listener.wait_closed()
+    return found
+
+
+@pytest.mark.skipif(os.uname().sysname != "Linux", reason="options of Linux")
+def test_stream_when_opened_then_either_end_sends_again_within_a_second() -> None:
+    """A link that was lossy for some seconds would else be silent for as long again."""
+    wanted = {option: value for option, value in WANTED if knows(option, value)}
+    assert TCP_THIN_LINEAR_TIMEOUTS in wanted, "every kernel of these years has that one"
+    assert uvloop.run(asked_of_both_ends()) == [wanted, wanted]
+    assert asyncio.run(asked_of_both_ends()) == [wanted, wanted]
+
+
+def test_stream_when_the_kernel_knows_no_such_option_then_it_is_opened_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before Linux 6.15, and elsewhere."""
+    monkeypatch.setattr("rmqha.runtime.aio.net.TCP_RTO_MAX_MS", 9_999)
+    assert len(uvloop.run(asked_of_both_ends())) == 2
