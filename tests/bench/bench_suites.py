@@ -7,6 +7,8 @@ Recipe: ``bin/bench suites --tests 100 --times 100``. Each time is a pytest of i
 as an installation has it and nothing of this repository's own fixtures. A test starts three controllers,
 a name server and three replicas, sends, kills the master, sends again, and reads everything back; every
 other one leaves the master alone. Seconds are wall time: read them beside what else the machine does.
+``--lanes 2`` runs two suites at a time. ``--java-tests 10`` runs such a suite on clusters of Java's
+processes first, with shorter periods than its defaults.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ET
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +43,39 @@ def test_messages_survive(rmq_cluster, number):
     assert len(before) == len(after) == 10
     rmq_cluster.assert_nothing_lost("Orders")
 '''
+
+
+JAVA_SUITE = '''"""Made by bin/bench suites."""
+
+from functools import partial
+
+import pytest
+
+from rmqha.testing.real.cluster import Cluster
+from rmqha.testing.real.processes import wait_until
+from rmqha.testing.real.producer import Producer, missing_at_last, read_back
+
+
+@pytest.mark.parametrize("number", range({tests}))
+def test_messages_survive(tmp_path, number):
+    with Cluster(tmp_path, "dledger") as cluster:
+        cluster.start()
+        producer = Producer(cluster.name_server.address, "Orders").start()
+        producer.wait_for_acks(10)
+        if number % 2:
+            old = cluster.master()
+            old.child.kill()
+            wait_until(
+                lambda: cluster.controllers.replica_info("broker-a").master_id
+                not in (None, old.controller_id), 60, "another master",
+            )
+        producer.wait_for_acks(10)
+        producer.stop()
+        assert not missing_at_last(
+            list(producer.acked), partial(read_back, cluster.master().address, "Orders")
+        )
+'''
+JAVA = "Java's processes"
 
 
 class Time(NamedTuple):
@@ -70,10 +106,10 @@ def read_report(path: Path) -> tuple[list[float], list[str]]:
     return seconds, failed
 
 
-def run_once(folder: Path, tests: int, *, processes: bool) -> Time:
+def run_once(folder: Path, tests: int, *, processes: bool = False, suite: str = SUITE) -> Time:
     """One pytest to its end; a run that ends without a report is a failure, too."""
     folder.mkdir()
-    (folder / "test_suite.py").write_text(SUITE.format(tests=tests))
+    (folder / "test_suite.py").write_text(suite.format(tests=tests))
     report = folder / "report.xml"
     command = [
         sys.executable,
@@ -122,30 +158,50 @@ def main() -> None:
     parser.add_argument(
         "--processes", action="store_true", help="each node in a process of its own"
     )
+    parser.add_argument("--lanes", type=int, default=1, help="suites at a time (1)")
+    parser.add_argument("--java-tests", type=int, default=0, help="on clusters of Java's (0)")
     parser.add_argument("--json", type=Path, help="write all figures there")
     options = parser.parse_args()
-    if options.tests < 1 or options.times < 1:
-        parser.error("--tests and --times must be at least 1")
+    if min(options.tests, options.times, options.lanes) < 1 or options.java_tests < 0:
+        parser.error("--tests, --times and --lanes must be at least 1, and --java-tests 0")
     end_children_when_terminated()
-    what = "processes" if options.processes else "in the test's process"
     print(machine())
-    times: list[Time] = []
     folder = Path(tempfile.mkdtemp(prefix="rmqha-suites-"))
-    for number in range(options.times):
-        place = folder / str(number)
-        one = run_once(place, options.tests, processes=options.processes)
-        times.append(one)
-        print(f"suite {number + 1}: {len(one.tests_s)} tests, {len(one.failed)} failed,"
-              f" {one.took_s:.1f} s", *one.failed, sep="\n  ", flush=True)  # fmt: skip
-        if not one.failed:
-            shutil.rmtree(place)
-    print(table(times, what))
+    kinds: dict[str, list[Time]] = {}
+    if options.java_tests:
+        kinds[JAVA] = [told(JAVA, run_once(folder / "java", options.java_tests, suite=JAVA_SUITE))]
+    what = "processes" if options.processes else "in the test's process"
+    kinds[what] = run_all(folder, options, what)
+    for name, times in kinds.items():
+        print(table(times, name))
+    everything = [one for times in kinds.values() for one in times]
     if options.json is not None:
-        write_json(options.json, [one._asdict() for one in times])
-    if any(one.failed for one in times):
+        write_json(options.json, [one._asdict() for one in everything])
+    if any(one.failed for one in everything):
         print(f"kept: {folder}")
         sys.exit(1)
     shutil.rmtree(folder)
+
+
+def run_all(folder: Path, options: argparse.Namespace, what: str) -> list[Time]:
+    """As many suites as were asked for, some at a time."""
+
+    def run(number: int) -> Time:
+        place = folder / str(number)
+        one = run_once(place, options.tests, processes=options.processes)
+        if not one.failed:
+            shutil.rmtree(place)
+        return told(f"{what}, {number + 1}", one)
+
+    with ThreadPoolExecutor(options.lanes) as lanes:
+        return list(lanes.map(run, range(options.times)))
+
+
+def told(name: str, one: Time) -> Time:
+    """Say what became of a suite, and pass it on."""
+    print(f"{name}: {len(one.tests_s)} tests, {len(one.failed)} failed, {one.took_s:.1f} s",
+          *one.failed, sep="\n  ", flush=True)  # fmt: skip
+    return one
 
 
 if __name__ == "__main__":

@@ -151,17 +151,19 @@ def test_hosts_when_their_links_are_slow_then_nothing_is_lost(tmp_path: Path) ->
 def test_nodes_when_their_wall_clocks_jump_then_nobody_is_elected_and_nothing_is_lost(
     tmp_path: Path,
 ) -> None:
-    """By an hour as well as by a second. Some message was stored while a clock was wrong."""
+    """With this seed each broker, and so the master, is an hour or a minute ahead once, and a message
+    is stored by that clock. Behind an earlier message none is: a log's times do not go back."""
     code, (cell,), said = played(
-        tmp_path, "clock-jump-both", "--rounds", "6", "--fault-s", "1", "--pause-s", "0",
-        "--folder", str(tmp_path / "nodes"),
+        tmp_path, "clock-jump-brokers", "--rounds", "6", "--fault-s", "1", "--pause-s", "0",
+        "--seed", "2", "--folder", str(tmp_path / "nodes"),
     )  # fmt: skip
     assert (code, cell.lost, cell.broken) == (0, [], []), said
     assert cell.elections == 0, "leases and timeouts are intervals"
     (log,) = (tmp_path / "nodes").glob("*/broker-0/disk/store/commitlog/[0-9]*")
     stored_ms = [head.store_timestamp for head in heads(log.read_bytes())]
     assert len(stored_ms) >= cell.acknowledged
-    assert max(abs(b - a) for a, b in pairwise(stored_ms)) > 30_000, cell.rounds
+    assert max(b - a for a, b in pairwise(stored_ms)) > 30_000, cell.rounds
+    assert min(b - a for a, b in pairwise(stored_ms)) >= 0
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import random
+import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -209,16 +210,13 @@ async def test_dialling_when_nobody_listens_then_the_connection_ends(rig: Rig) -
     assert await rig.told() == "closed"
 
 
-async def test_owner_when_a_process_has_no_name_then_it_is_nobody() -> None:
+def test_owner_when_a_process_has_no_name_then_it_is_nobody() -> None:
     """The clients of the command."""
-    server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
-    here = server.sockets[0].getsockname()
-    _, writer = await asyncio.open_connection(*here)
-    local = writer.get_extra_info("sockname")
-    assert Owners(7).of(local, here) == ""
-    assert Owners(7).of(("127.0.0.1", 1), here) == "", "there is no such connection"
-    writer.close()
-    server.close()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        here = server.getsockname()
+        with socket.create_connection(here) as client:
+            assert Owners(7).of(client.getsockname(), here) == ""
+        assert Owners(7).of(("127.0.0.1", 1), here) == "", "there is no such connection"
 
 
 def test_nodes_when_some_are_javas_then_proxies_have_no_place_for_them(tmp_path: Path) -> None:
