@@ -52,7 +52,7 @@ def tables_of_java_are_not_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = (
-    (tables_of_java_are_not_told, 16, "replicas with the same log have other tables"),
+    (tables_of_java_are_not_told, 124, "replicas with the same log have other tables"),
     (tables_of_java_are_not_taken, 1, "replicas with the same log have other tables"),
     (delays_begin_at_the_end, 5, "an acknowledged delayed message never came"),
     (revival_begins_at_the_end, 5, "a message that nobody acknowledged is popped no more"),
