@@ -85,7 +85,7 @@ MUTANTS = (
     (answers_wait_for_nobody, run_replica_seed, 15, TOLD),
     (nothing_to_change_is_answered_at_once, run_replica_seed, 34, TOLD),
     (old_queues_stay, run_replica_seed, 1, "a deleted topic gives out an old message"),
-    (queues_do_not_come_back, run_lease_seed, 52, DIFFER),
+    (queues_do_not_come_back, run_lease_seed, 62, DIFFER),
 )
 SEEDS_MAX = 6
 
