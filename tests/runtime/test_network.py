@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from typing import cast
 
 import pytest
 import uvloop
@@ -76,3 +77,38 @@ def test_stream_when_the_kernel_knows_no_such_option_then_it_is_opened_all_the_s
     """Before Linux 6.15, and elsewhere."""
     monkeypatch.setattr("rmqha.runtime.aio.net.TCP_RTO_MAX_MS", 9_999)
     assert len(uvloop.run(asked_of_both_ends())) == 2
+
+
+class Ended(asyncio.Protocol):
+    """An end that ends at once, as a full broker ends whom it cannot take."""
+
+    def __init__(self, gone: asyncio.Semaphore) -> None:
+        self._gone = gone
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Nothing is said."""
+        cast(asyncio.Transport, transport).abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """One of two."""
+        self._gone.release()
+
+
+async def ended_at_once() -> bool:
+    """Open a stream whose own end is gone before anybody has it."""
+    network, gone = TcpNetwork(), asyncio.Semaphore(0)
+    listener = await network.listen("127.0.0.1", 0, lambda: Ended(gone))
+    transport = await network.connect(
+        "127.0.0.1", listener.port, lambda: Ended(gone), timeout_ms=5_000
+    )
+    for _ in range(2):
+        await asyncio.wait_for(gone.acquire(), 5)
+    listener.close()
+    await listener.wait_closed()
+    return transport.is_closing()
+
+
+def test_stream_when_it_is_gone_at_once_then_its_owner_hears_so_and_nothing_else() -> None:
+    """Whoever opens streams knows of one error, and of the end of a stream."""
+    assert uvloop.run(ended_at_once())
+    assert asyncio.run(ended_at_once())

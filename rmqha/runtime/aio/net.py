@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import ssl
 import sys
@@ -270,10 +269,11 @@ class TcpNetwork:
         except (OSError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             raise ConnectFailed(f"cannot connect to {host}:{port}: {reason}") from error
-        opened = transport.get_extra_info("socket")
-        # The stream's own object takes no options where uvloop made it.
-        with socket.socket(fileno=os.dup(opened.fileno())) as same:
+        if not transport.is_closing():
+            # The stream's own object takes no options where uvloop made it.
+            same = socket.socket(fileno=transport.get_extra_info("socket").fileno())
             _send_again_soon(same)
+            same.detach()
         return transport
 
 
