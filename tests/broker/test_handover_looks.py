@@ -6,8 +6,13 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from rmqha.broker.send.aio.handovers import LOOK_HOLDING_MS, LOOK_MS, Handovers
-from rmqha.broker.send.handover import Phase
+from rmqha.broker.send.aio.handovers import (
+    LOOK_HOLDING_MS,
+    LOOK_MS,
+    LOOK_OWING_MS,
+    Handovers,
+)
+from rmqha.broker.send.handover import TAKEN_MS, Phase
 from rmqha.ha.events import Role
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
@@ -74,9 +79,9 @@ class Rig:
             send=lambda connection, request: None, unanswered=lambda: self.unanswered, kept_max=10,
         )  # fmt: skip
 
-    def ask(self, hold_ms: int) -> RemotingCommand | None:
+    def ask(self, hold_ms: int, **more: str) -> RemotingCommand | None:
         """Ask for a switch to 2."""
-        fields = {"brokerId": "2", "holdMs": str(hold_ms)}
+        fields = {"brokerId": "2", "holdMs": str(hold_ms), **more}
         request = RemotingCommand(RequestCode.HAND_OVER, ext_fields=fields)
         hand_over = self.handovers.handlers()[RequestCode.HAND_OVER]
         answer = hand_over(cast(Any, self.peer), request)
@@ -116,6 +121,43 @@ def test_hold_when_nobody_answers_then_it_ends_by_itself_and_nothing_is_looked_f
     assert rig.clock.now == 20
     assert "3 sends are not acknowledged" in (rig.peer.answers[0].remark or "")
     assert not rig.handovers.holds
+
+
+def test_electing_when_this_master_follows_then_whoever_asked_hears_soon_that_it_was() -> None:
+    """Where nobody sends: else at the next look of one that passes on, a second later."""
+    rig = Rig()
+    rig.ask(500, elect="true")
+    assert (rig.elected, rig.peer.answers) == ([2], [])
+    rig.take(Role.SLAVE)
+    while not rig.peer.answers:
+        assert rig.clock.delays_ms() == [LOOK_OWING_MS]
+        rig.clock.fire()
+    assert rig.clock.now == TAKEN_MS
+    assert (rig.peer.answers[0].code, rig.peer.answers[0].ext_fields) == (
+        0, {"maxOffset": "100", "tookMs": "200", "elected": "true"},
+    )  # fmt: skip
+    assert rig.clock.delays_ms() == [LOOK_MS[Phase.PASSING_ON]]
+    assert rig.elected == [2], "there is nothing to take back"
+
+
+def test_electing_when_nothing_is_heard_then_the_controllers_are_asked_no_more() -> None:
+    """An answer that comes late must find nobody who asks again."""
+    rig = Rig()
+    rig.ask(20, elect="true")
+    rig.clock.now = 20
+    rig.clock.fire()
+    assert rig.elected == [2, 0]
+    assert rig.peer.answers[0].remark == "no election was heard of in time"
+    assert not rig.handovers.holds
+
+
+def test_electing_when_the_controllers_refuse_then_sends_go_on_at_once() -> None:
+    """With their words."""
+    rig = Rig()
+    rig.ask(500, elect="true")
+    rig.handovers.refused("the controllers: 2012 no")
+    assert (rig.elected, rig.handovers.holds) == ([2, 0], False)
+    assert rig.peer.answers[0].remark == "the controllers: 2012 no"
 
 
 def test_close_when_a_switch_is_under_way_then_no_timer_is_left() -> None:

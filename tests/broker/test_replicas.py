@@ -32,6 +32,9 @@ def test_register_when_no_master_is_known_then_it_heartbeats_and_asks_for_an_ele
     assert elect.fields["designateElect"] == "false"
     driver.give(ev.Answered(elect.token, 0, mastership(1, 1), b'{"syncStateSet":[1]}'))
     assert driver.take(ev.BecomeMaster) == [ev.BecomeMaster(1, frozenset({1}), 1)]
+    assert type(driver.effects[-1]) is ev.Beat, (
+        "answered while the role is taken up: the lease begins"
+    )
     assert driver.core.role is None
     made = driver.give(ev.RoleSettled(1, accepted=True))
     assert ev.ServeAs(Role.MASTER, 1) in made

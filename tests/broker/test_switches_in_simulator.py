@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from rmqha.admin.commands.switch_master import NotReady
 from rmqha.base.errors import RmqhaError
 from rmqha.broker.aio.replica import BrokerReplica
+from rmqha.broker.membership.planned_switch import PlannedSwitch
 from rmqha.broker.send.aio.handovers import FLAG_PASSED_ON
 from rmqha.client.exchange import Refused
 from rmqha.ha.events import Role
@@ -82,6 +84,18 @@ def switch(cluster: ReplicaCluster, target: int, hold_ms: int = 1_000) -> dict[s
             call = exchange.send(answer)
     except StopIteration as end:
         return dict(end.value.data)
+
+
+def electing(
+    cluster: ReplicaCluster, master: BrokerReplica, target: int
+) -> asyncio.Task[RemotingCommand]:
+    """Ask a master to have its heir elected, and do not wait."""
+    fields = {"brokerId": str(target), "elect": "true", "holdMs": "2000"}
+    command = RemotingCommand(RequestCode.HAND_OVER, ext_fields=fields)
+    return cluster.loop.create_task(
+        cluster._client.invoke(master.config.address, command),
+        context=cluster._client_context.copy(),
+    )
 
 
 @pytest.fixture(params=[1, 2])
@@ -187,11 +201,7 @@ def test_switch_by_the_master_when_the_leader_dies_meanwhile_then_it_ends_either
     target = another(cluster, old)
     leader = cluster.leader()
     assert leader is not None
-    fields = {"brokerId": str(target), "elect": "true", "holdMs": "2000"}
-    asked = RemotingCommand(RequestCode.HAND_OVER, ext_fields=fields)
-    task = cluster.loop.create_task(
-        cluster._client.invoke(old.config.address, asked), context=cluster._client_context.copy()
-    )
+    task = electing(cluster, old, target)
     cluster.until(lambda: old._send.handovers.holds, "sends held")
     cluster.kill(leader)
     cluster.until(task.done, "an answer")
@@ -202,6 +212,26 @@ def test_switch_by_the_master_when_the_leader_dies_meanwhile_then_it_ends_either
     else:
         assert not old._send.handovers.holds
     finished(cluster, load)
+
+
+def test_switch_by_the_master_when_the_controllers_refuse_then_it_goes_on_at_once(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for an heir that they do not know; nobody waits for a deadline of two seconds."""
+    wanted = PlannedSwitch.wanted
+    monkeypatch.setattr(
+        PlannedSwitch, "wanted", lambda self, now_ms, heir: wanted(self, now_ms, heir and 77)
+    )
+    old = master_of(cluster)
+    load = Load(cluster, old.config.address)
+    cluster.run_for(100)
+    task = electing(cluster, old, another(cluster, old))
+    cluster.until(task.done, "an answer")
+    assert task.result().code == 1
+    assert "the controllers: " in (task.result().remark or "")
+    assert master_of(cluster) is old
+    finished(cluster, load)
+    assert load.longest_gap_ms() < 300
 
 
 def test_switch_when_the_controllers_refuse_then_it_is_taken_back_at_once(
@@ -252,11 +282,8 @@ def test_switch_when_it_is_the_second_since_a_client_asked_then_its_first_master
     cluster.until(cluster.in_sync, "replicas in sync")
     second = master_of(cluster)
     third = next(one for one in cluster.replicas.values() if one not in (first, second))
-    fields = {"brokerId": str(third.replicas.broker_id), "elect": "true"}
-    asked = RemotingCommand(RequestCode.HAND_OVER, ext_fields=fields)
-    task = cluster.loop.create_task(
-        cluster._client.invoke(second.config.address, asked), context=cluster._client_context.copy()
-    )
+    assert third.replicas.broker_id is not None
+    task = electing(cluster, second, third.replicas.broker_id)
     cluster.until(lambda: third.role is Role.MASTER, "a third master")
     before = len(load.acked_ms)
     cluster.until(lambda: len(load.acked_ms) > before, "a send taken by it")
