@@ -85,7 +85,7 @@ def puts_wait_for_nobody(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS = (
     (ack_before_append, POWER_MAY_FAIL, 760, "an acknowledged record is lost"),
-    (truncate_without_erase, POWER_MAY_FAIL, 169, "below the confirmed"),
+    (truncate_without_erase, POWER_MAY_FAIL, 1098, "two histories of one epoch"),
     (
         confirm_offset_from_connected_slaves_only,
         MEMORY_ONLY,
