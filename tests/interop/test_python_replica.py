@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqha.testing.real import wire
-from rmqha.testing.real.cluster import FAST_BROKER, Cluster
+from rmqha.testing.real.cluster import FAST_BROKER, FAST_CONTROLLER, Cluster
 from rmqha.testing.real.java import JavaBroker
 from rmqha.testing.real.mqadmin import mqadmin
 from rmqha.testing.real.processes import wait_until
@@ -30,7 +30,11 @@ def shared_cluster(folder: Path, kind: str) -> Iterator[Cluster]:
     required.require_classpath()
     # Java's answer to 60 is as old as the last flush; a test kills it before the next second.
     settings = {**FAST_BROKER, "timerWheelEnable": True, "timerFlushIntervalMs": 100}
-    with Cluster(folder, kind, brokers=1, broker_settings=settings) as cluster:
+    # Our controllers would ask a silent master themselves, and be first as often as its watcher.
+    controllers = {**FAST_CONTROLLER, "activeProbeTimeoutMillis": 0}
+    with Cluster(
+        folder, kind, brokers=1, broker_settings=settings, controller_settings=controllers
+    ) as cluster:
         cluster.start_base()
         cluster.join_all()
         python = PythonBroker.of(cluster, 2, **settings, syncSlaveMetadataPeriod=100)
