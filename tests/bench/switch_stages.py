@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from rmqha.base.errors import RmqhaError
 from rmqha.remoting.aio.client import RemotingClient
@@ -106,8 +107,8 @@ class PythonStage:
             self._asked_s = time.monotonic()
 
     def acked_since(self, moment: float) -> list[float]:
-        """Acknowledgements come in the order of time."""
-        return [one for one in list(self._acked_s) if one >= moment]
+        """Of all senders together."""
+        return since(self._acked_s, moment, float)
 
     def failures(self) -> int:
         """Answers but success, and none at all."""
@@ -158,6 +159,21 @@ class PythonStage:
         self._failed[reason] = self._failed.get(reason, 0) + 1
 
 
+def since(acked: Sequence[Any], moment: float, time_of: Callable[[Any], float]) -> list[float]:
+    """The times of the newest acknowledgements, in order, from a moment on.
+
+    From the end backwards: whoever looks at millions of older ones keeps the senders, threads of
+    this process, from sending, and measures that.
+    """
+    found: list[float] = []
+    for number in range(len(acked) - 1, -1, -1):
+        at = time_of(acked[number])
+        if at < moment:
+            break
+        found.append(at)
+    return found[::-1]
+
+
 class JavaStage:
     """Java's brokers under our controllers, and clients that ask again after each refusal.
 
@@ -195,8 +211,11 @@ class JavaStage:
 
     def acked_since(self, moment: float) -> list[float]:
         """Of all clients together."""
-        times = [one.acked_at for producer in self._producers for one in list(producer.acked)]
-        return sorted(at for at in times if at >= moment)
+        return sorted(
+            at
+            for producer in self._producers
+            for at in since(producer.acked, moment, lambda one: one.acked_at)
+        )
 
     def failures(self) -> int:
         """Answers but success, and none at all."""
@@ -206,7 +225,6 @@ class JavaStage:
         """Stop the clients, and read their topics back from the master."""
         for producer in self._producers:
             producer.stop()
-            print(dict(producer.reasons))
         address = self._cluster.master().address
         lost = [
             missing_at_last(list(one.acked), partial(read_back, address, one.topic))
