@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,8 +21,9 @@ from rmqha.sim.replica_swarm import run_replica_seed
 from rmqha.sim.rot_swarm import ROT_WANTED, run_rot_seed
 from rmqha.sim.service_swarm import SERVED, SERVICE_SETS, run_service_seed
 from rmqha.sim.shrink import same_failure, shrink
+from rmqha.sim.storm_swarm import faults_among, make_storm, missing_in_storms, run_storm_seed
 from rmqha.sim.story import Fault, Outcome
-from rmqha.sim.swarm import make_swarm, run_seed
+from rmqha.sim.swarm import Swarm, make_swarm, run_seed
 from rmqha.sim.traps import NAMES
 from rmqha.verify.client_history import HistoryWriter
 
@@ -38,6 +40,10 @@ WANTED: dict[Run, tuple[str, ...]] = {
     run_rot_seed: ROT_WANTED,
 }
 """What a batch of such stories must hold."""
+
+Make = Callable[[int, tuple[Fault, ...] | None], Swarm]
+SHRUNK: dict[Run, Make] = {run_seed: make_swarm, run_storm_seed: make_storm}
+"""Stories that are cut down to the faults that they need, and how they are made."""
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -84,6 +90,9 @@ WANTED: dict[Run, tuple[str, ...]] = {
     "--rot", is_flag=True, help="Real replicas in whose logs bits flip, and which mend each other."
 )
 @click.option(
+    "--storms", is_flag=True, help="Controllers in squalls of dozens of faults at a time."
+)
+@click.option(
     "--tail",
     default=0,
     type=click.IntRange(min=0),
@@ -93,7 +102,7 @@ WANTED: dict[Run, tuple[str, ...]] = {
     "--shrink/--no-shrink",
     "shrinking",
     default=True,
-    help="Cut a failing seed down to the faults that it needs (of controllers only).",
+    help="Cut a failing seed down to the faults that it needs (of controllers; not --members).",
 )
 @click.option(
     "--history",
@@ -115,6 +124,7 @@ def main(
     probes: bool,
     stopped: bool,
     rot: bool,
+    storms: bool,
     shrinking: bool,
 ) -> None:
     """Replay a simulated cluster under faults; the same SEED prints the same bytes."""
@@ -123,20 +133,20 @@ def main(
     runs = [run for run, asked in (
         (run_replica_seed, replicas), (run_service_seed, services), (run_members_seed, members),
         (run_slow_seed, probes), (run_stopped_seed, stopped), (run_java_peer_seed, java_peer),
-        (run_rot_seed, rot),
+        (run_rot_seed, rot), (run_storm_seed, storms),
     ) if asked]  # fmt: skip
     if len(runs) > 1:
         raise click.UsageError(
-            "--replicas, --services, --java-peer, --members, --probes, --stopped and --rot are"
-            " different stories"
+            "--replicas, --services, --java-peer, --members, --probes, --stopped, --rot and"
+            " --storms are different stories"
         )
     run: Run = runs[0] if runs else run_seed
     if count == 1:
         failed = _play_one(run, seed, tail, history)
     else:
         failed = _play_many(run, seed, count, processes)
-    if failed is not None and shrinking and run is run_seed:
-        _shrink(failed)
+    if failed is not None and shrinking and run in SHRUNK:
+        _shrink(SHRUNK[run], failed)
     sys.exit(1 if failed is not None else 0)
 
 
@@ -173,7 +183,7 @@ def _summary(outcome: Outcome) -> Played:
 
 
 def _line(run: Run, one: Played) -> str:
-    answers = run in (run_seed, run_members_seed)
+    answers = run in (run_seed, run_members_seed, run_storm_seed)
     checked = "answers checked" if answers else "messages acknowledged"
     return (
         f"seed {one.seed} ok: {one.virtual_ms / 1000:.1f} s, {one.faults} faults,"
@@ -209,6 +219,8 @@ def _uncovered(run: Run, first: int, totals: Totals) -> list[str]:
     """What should have happened in a long batch, and did not."""
     if run is run_seed:
         return missing(totals.counts, make_swarm(first).kinds, NAMES)
+    if run is run_storm_seed:
+        return missing_in_storms(totals.counts, make_storm(first).kinds)
     if run is run_members_seed:
         return missing_happenings(totals.counts, make_members_swarm(first).kinds)
     wanted = WANTED.get(run, ())
@@ -222,6 +234,7 @@ def _print_totals(first: int, totals: Totals) -> None:
     simulated_s = totals.virtual_ms / 1000
     print(
         f"seeds {first} to {first + totals.seeds - 1}: {len(totals.failed)} failed,"
+        f" {faults_among(totals.counts):,} faults,"
         f" {simulated_s:.0f} simulated seconds in {totals.wall_s:.1f} s"
         f" ({simulated_s / max(totals.wall_s, 0.001):.0f} a second),"
         f" {totals.cpu_s / max(totals.seeds, 1):.3f} processor seconds a seed"
@@ -231,22 +244,24 @@ def _print_totals(first: int, totals: Totals) -> None:
         print(f"  {len(seeds)} times {name}: {' '.join(seeds[:20])}")
 
 
-def _shrink(seed: int) -> None:
+def _shrink(make: Make, seed: int) -> None:
     """Print the fewest faults with which a seed fails as it does, and the end of that trace."""
-    script, wanted, _ = _failure(seed, None)
+    script, wanted, _ = _failure(make, seed, None)
     if not wanted:
         return
-    found = shrink(script, lambda shorter: _failure(seed, shorter)[1] == wanted)
-    _, _, notes = _failure(seed, found)
+    found = shrink(script, lambda shorter: _failure(make, seed, shorter)[1] == wanted)
+    _, _, notes = _failure(make, seed, found)
     print(f"\nseed {seed} fails with {len(found)} of {len(script)} faults: {wanted}")
     for fault in found:
         print(f"  {fault.at_ms:10.3f} {fault.kind} {' '.join(map(str, fault.args))}".rstrip())
     print(notes)
 
 
-def _failure(seed: int, script: tuple[Fault, ...] | None) -> tuple[tuple[Fault, ...], str, str]:
+def _failure(
+    make: Make, seed: int, script: tuple[Fault, ...] | None
+) -> tuple[tuple[Fault, ...], str, str]:
     """The faults that were played, the failure's name (empty for none), and its trace's end."""
-    swarm = make_swarm(seed, script)
+    swarm = make(seed, script)
     try:
         swarm.tell(seed)
     except Exception as error:  # noqa: BLE001 - it is compared

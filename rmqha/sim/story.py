@@ -96,7 +96,7 @@ class Story:
         """Boot everything, then a fault every now and then."""
         self.begin()
         if self._given is None:
-            self._draw_all()
+            self.draw_all()
         else:
             for fault in self._given:
                 self.cluster.run_until(fault.at_ms)
@@ -110,9 +110,8 @@ class Story:
             if self.rng.random() < 0.3:
                 self.cluster.run_for(self.rng.uniform(0, 300))
 
-    def _draw_all(self) -> None:
-        names = sorted(self.kinds)
-        weights = [self.weights.get(name, 0) for name in names]
+    def draw_all(self) -> None:
+        """Play drawn faults until the phase is over."""
         at_ms = self.cluster.loop.time() * 1000
         while True:
             at_ms = round(at_ms + self.pause_ms(), 3)
@@ -121,12 +120,17 @@ class Story:
             self.advance(at_ms)
             if self.is_quiet():
                 continue
-            (name,) = self.rng.choices(names, weights)
-            args = self.kinds[name].draw()
-            if args is not None:
-                self.play_one(Fault(at_ms, name, args))
+            self.draw_one(at_ms)
             # A fault may take time itself.
             at_ms = max(at_ms, self.cluster.loop.time() * 1000)
+
+    def draw_one(self, at_ms: float) -> None:
+        """Choose a fault by the weights, and play it if there is anything to break."""
+        names = sorted(self.kinds)
+        (name,) = self.rng.choices(names, [self.weights.get(one, 0) for one in names])
+        args = self.kinds[name].draw()
+        if args is not None:
+            self.play_one(Fault(at_ms, name, args))
 
     def pause_ms(self) -> float:
         """How long until the next fault."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from rmqha.sim.shrink import same_failure
+from rmqha.sim.story import Outcome
 from rmqha.sim.swarm import run_seed
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -49,14 +50,16 @@ class Found(NamedTuple):
     survived: int
 
 
-def search(mutant: Mutant, first: int, count: int) -> Found | None:
+def search(
+    mutant: Mutant, first: int, count: int, run: Callable[[int], Outcome] = run_seed
+) -> Found | None:
     """Play seeds with the bug until one fails, in whatever way."""
     began = time.process_time()
     with pytest.MonkeyPatch.context() as patch:
         mutant.patch(patch)
         for seed in range(first, first + count):
             try:
-                run_seed(seed)
+                run(seed)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is the verdict
                 failure = same_failure(error).removeprefix(INVARIANT)
                 return Found(seed, failure, time.process_time() - began, seed - first)
