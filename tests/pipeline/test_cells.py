@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rmqha.pipeline.commitlog.arrow_reader import read
+from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.commitlog.compare import log_end
 from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.pipeline.lake.cells import CODEC, CellWork, write_cell
@@ -90,7 +91,7 @@ async def test_columns_when_read_back_then_those_of_the_log(tmp_path: Path) -> N
     """All of them, equal in value and type but for the ones that the folders' names have."""
     await written(tmp_path / "store", messages(60))
     work = work_on(tmp_path / "store", tmp_path / "out")
-    names = [one for one in work.wanted.columns if one not in ("topic", "_corrupt")]
+    names = [one for one in SCHEMA.names if one not in ("topic", "_corrupt")]
     log = read(tmp_path / "store", columns=names, topic="orders").to_table()
     (path,) = (
         tmp_path / "out" / one["path"]

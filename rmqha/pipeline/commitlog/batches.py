@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from rmqha.pipeline.commitlog import claimed_records as chains
 from rmqha.pipeline.commitlog.claim_coverage import ClaimCoverage
 from rmqha.pipeline.commitlog.claimed_records import ClaimedRecords
 from rmqha.pipeline.commitlog.claims import Claims, Sought, claims
-from rmqha.pipeline.commitlog.columns import SCHEMA, Columns
+from rmqha.pipeline.commitlog.columns import SCHEMA, Columns, Slices
 from rmqha.pipeline.commitlog.elsewhere import is_elsewhere
 from rmqha.pipeline.commitlog.pages import forget, mapped
 from rmqha.pipeline.commitlog.splits import Gap, Part, Rows, Step, walk
@@ -88,13 +88,29 @@ class Wanted(Struct, frozen=True):
     @property
     def step(self) -> Step:
         """For a batch; a record belongs to the one in which it begins."""
-        bytes_max = BODIES_PER_BATCH if "body" in self.columns else BYTES_PER_BATCH
-        return Step(RECORDS_PER_BATCH, bytes_max)
+        return step_for(bodies="body" in self.columns)
+
+
+def step_for(*, bodies: bool) -> Step:
+    """How much of the log for a batch, with its bodies or without."""
+    return Step(RECORDS_PER_BATCH, BODIES_PER_BATCH if bodies else BYTES_PER_BATCH)
 
 
 def topics_named(text: str) -> frozenset[str]:
     """Topics of ``a, b``; none of an empty text."""
     return frozenset(filter(None, re.split(r"[\s,]+", text)))
+
+
+class Piece(NamedTuple):
+    """Some rows.
+
+    Attributes:
+        batch: their columns.
+        bodies: a body for each row, still in the file; none of damage.
+    """
+
+    batch: pa.RecordBatch
+    bodies: Slices | None
 
 
 def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
@@ -106,7 +122,19 @@ def read_part(part: Part, wanted: Wanted) -> Iterator[pa.RecordBatch]:
         OSError: the file cannot be read.
         StoreDamaged: it is damaged, and the mode is ``FAILFAST``; or it is packed and too short.
     """
-    maker, step = _BatchMaker(part, wanted), wanted.step
+    return (piece.batch for piece in read_pieces(part, wanted))
+
+
+def read_pieces(part: Part, wanted: Wanted, step: Step | None = None) -> Iterator[Piece]:
+    """As ``read_part``, with the places of the bodies, whether or not they are a column.
+
+    Args:
+        step: of the log at a time; what suits the columns when it is None.
+
+    Raises:
+        OSError, StoreDamaged: as ``read_part``.
+    """
+    maker, step = _BatchMaker(part, wanted), step or wanted.step
     named = _claims(part, wanted)
     every = wanted.topics is None
     scattered = (
@@ -180,13 +208,13 @@ class _BatchMaker:
         self._epoch_starts = np.asarray([start for start, _ in part.replica.epochs], np.int64)
         self._epochs = pa.array([epoch for _, epoch in part.replica.epochs], pa.int32())
 
-    def gap(self, gap: Gap) -> Iterator[pa.RecordBatch]:
+    def gap(self, gap: Gap) -> Iterator[Piece]:
         """One row for a gap, if it is to be told."""
         at = self._part.file.base + gap.start
         size = min(gap.stop - gap.start, SIZE_MAX)
         yield from self._damage([at], [size], [gap.reason])
 
-    def records(self, columns: Columns) -> Iterator[pa.RecordBatch]:
+    def records(self, columns: Columns) -> Iterator[Piece]:
         """Rows of good records, and of those whose parts do not fill them."""
         if columns.bad.any():
             positions, sizes = columns.take_bad()
@@ -197,18 +225,17 @@ class _BatchMaker:
         if count:
             arrays = columns.to_arrays(self._wanted.columns)
             offsets = columns.positions + self._part.file.base
-            yield self._batch(arrays, offsets, columns.number("size"), None)
+            batch = self._batch(arrays, offsets, columns.number("size"), None)
+            yield Piece(batch, columns.bodies_in_place())
 
-    def _damage(
-        self, offsets: _Numbers, sizes: _Numbers, reasons: list[str]
-    ) -> Iterator[pa.RecordBatch]:
+    def _damage(self, offsets: _Numbers, sizes: _Numbers, reasons: list[str]) -> Iterator[Piece]:
         if self._wanted.mode is Mode.FAILFAST:
             path, size = self._part.file.path, int(sizes[0])
             raise StoreDamaged(
                 f"{path}: no record in {size} bytes at offset {int(offsets[0])}: {reasons[0]}"
             )
         if self._wanted.mode is Mode.PERMISSIVE:
-            yield self._batch({}, offsets, sizes, reasons)
+            yield Piece(self._batch({}, offsets, sizes, reasons), None)
 
     def _filter(self, columns: Columns) -> None:
         wanted = self._wanted

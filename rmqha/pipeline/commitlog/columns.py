@@ -7,7 +7,8 @@ Source: RocketMQ's protocol as observed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from isal.isal_zlib import crc32
 
 from rmqha.pipeline.commitlog.claim_coverage import gather
 from rmqha.pipeline.commitlog.claimed_records import HEAD, Heads
+from rmqha.pipeline.commitlog.pages import forget
 from rmqha.pipeline.commitlog.property_columns import PropertyColumns
 from rmqha.store.record import (
     BORN_HOST_V6,
@@ -63,6 +65,46 @@ _TAIL = np.dtype(
 _MOMENT = np.dtype([("ms", ">i8")])
 _BORN_HOST_AT = 48
 _HOST_V4, _HOST_V6 = 8, 20
+
+
+class Slices(NamedTuple):
+    """Ranges of one mapped file, which nobody has copied yet.
+
+    Attributes:
+        buffer: the whole file.
+        at, size: of each range; ascending, and within 2 GiB of each other.
+    """
+
+    buffer: memoryview
+    at: Ints
+    size: Ints
+
+    @staticmethod
+    def joined(several: Sequence[Slices]) -> Slices:
+        """Those of one file, one behind the other; there is at least one."""
+        at = np.concatenate([one.at for one in several])
+        return Slices(several[0].buffer, at, np.concatenate([one.size for one in several]))
+
+    def take(self, order: Ints) -> pa.Array:
+        """The bytes of some ranges, copied by Arrow in that order.
+
+        They are every second slot of an array that lies over the file itself.
+        """
+        base = int(self.at[0]) if len(self.at) else 0
+        offsets = np.empty(2 * len(self.at) + 1, np.int32)
+        offsets[0:-1:2] = self.at - base
+        offsets[1::2] = self.at + self.size - base
+        offsets[-1] = offsets[-2] if len(self.at) else 0
+        values = pa.py_buffer(self.buffer[base:])
+        every = pa.Array.from_buffers(
+            pa.binary(), 2 * len(self.at), [None, pa.py_buffer(offsets), values]
+        )
+        return every.take(pa.array(2 * order))
+
+    def forget(self) -> None:
+        """Let this process' memory have no more of the pages where they are."""
+        if len(self.at):
+            forget(self.buffer, int(self.at[0]), int(self.at[-1] + self.size[-1]))
 
 
 class Columns:
@@ -166,17 +208,8 @@ class Columns:
         return arrays
 
     def _slices(self, at: Ints, size: Ints) -> pa.Array:
-        """Bytes of the file, copied by Arrow: every second slot of an array over the whole file."""
-        base = int(at[0]) if len(at) else 0
-        offsets = np.empty(2 * len(at) + 1, np.int32)
-        offsets[0:-1:2] = at - base
-        offsets[1::2] = at + size - base
-        offsets[-1] = offsets[-2] if len(at) else 0
-        values = pa.py_buffer(self._buffer[base:])
-        every = pa.Array.from_buffers(
-            pa.binary(), 2 * len(at), [None, pa.py_buffer(offsets), values]
-        )
-        return every.take(pa.array(np.arange(0, 2 * len(at), 2)))
+        """Bytes of the file, copied by Arrow."""
+        return Slices(self._buffer, at, size).take(np.arange(len(at)))
 
     def _texts(self, at: Ints, size: Ints) -> pa.Array:
         return texts(self._slices(at, size))
@@ -206,6 +239,10 @@ class Columns:
     def bodies(self) -> pa.Array:
         """The bodies, copied."""
         return self._slices(self._body_at, self._body_size)
+
+    def bodies_in_place(self) -> Slices:
+        """Where the bodies are, for whoever copies them later and in another order."""
+        return Slices(self._buffer, self._body_at, self._body_size)
 
     def checks(self) -> pa.Array:
         """Whether each body is the one its checksum was made of."""

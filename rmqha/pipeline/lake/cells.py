@@ -25,16 +25,23 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rmqha.pipeline.commitlog.batches import Mode, Wanted, read_part
-from rmqha.pipeline.commitlog.columns import SCHEMA
+from rmqha.pipeline.commitlog.batches import (
+    SPAN_PER_BATCH,
+    Mode,
+    Piece,
+    Wanted,
+    read_pieces,
+    step_for,
+)
+from rmqha.pipeline.commitlog.columns import SCHEMA, Slices
 from rmqha.pipeline.commitlog.splits import PART_BYTES, Part, plan_range
 from rmqha.pipeline.commitlog.store_folder import StoreFolder
 from rmqha.pipeline.lake.layout import SetName, Span, topic_folder
 
-HELD_BYTES = 20 << 20
-"""Rows of a task that wait to be written; their copy in order and its encoding come on top."""
+HELD_BYTES = 32 << 20
+"""Of log whose rows wait to be written; their bodies wait in the log."""
 GROUP_BYTES_MIN = 1 << 20
-"""Of what comes at once for a file; less is set aside until there is more, or the cell ends."""
+"""Of log that comes at once for a file; less is set aside until there is more, or the cell ends."""
 DAY_US = 86_400_000_000
 DISTINCT_MAX = 1 << 16
 Ints = npt.NDArray[np.int64]
@@ -51,6 +58,9 @@ _UNTOLD = {"body", "properties"}
 """Columns whose least and greatest value nobody asks for."""
 _IN_NAMES = ("topic", "_corrupt")
 """Columns of the source that a lake's files do not have."""
+_BODY = pa.field("body", pa.binary())
+_BODY_AT = SCHEMA.names.index("body") - 1
+"""Its place among a file's columns; the topic before it is none of them."""
 _OF_SET = ("cluster", "brokerName")
 _OF_DAMAGE = ("replica", "physicalOffset", "size", "_corrupt")
 MANIFEST = pa.schema(
@@ -107,9 +117,8 @@ class CellWork(Struct, frozen=True):
 
     @property
     def wanted(self) -> Wanted:
-        """Rows and columns, damage included."""
-        kept = [one for one in SCHEMA.names if self.bodies or one != "body"]
-        return Wanted(tuple(kept), topics=self.topics)
+        """Rows, damage included, and columns but the body, which is copied when its group is written."""
+        return Wanted(tuple(one for one in SCHEMA.names if one != "body"), topics=self.topics)
 
 
 def write_cell(work: CellWork, cell: int, held_bytes: int = HELD_BYTES) -> pa.RecordBatch:
@@ -123,45 +132,69 @@ def write_cell(work: CellWork, cell: int, held_bytes: int = HELD_BYTES) -> pa.Re
     """
     files = CellFiles(work, cell, uuid.uuid4().hex)
     damage: list[dict[str, object]] = []
-    held: list[pa.RecordBatch] = []
-    size = 0
     for part in work.parts(cell):
-        for batch in _read(part, work):
-            if batch.column("_corrupt").null_count < batch.num_rows:
+        held = Held()
+        for batch, bodies in _read(part, work):
+            if bodies is None:
                 damage += _damage(batch, work.end)
                 continue
-            held.append(batch)
-            size += batch.nbytes
-            if size >= held_bytes:
-                files.add(_taken(held))
-                size = 0
-    if held:
-        files.add(_taken(held))
+            held.add(batch, bodies)
+            if held.log_bytes >= held_bytes or held.span >= SPAN_PER_BATCH:
+                files.add(held)
+                held = Held()
+        if held.batches:
+            files.add(held)
     return pa.RecordBatch.from_pylist([*files.close(), *damage], MANIFEST)
 
 
-def _read(part: Part, work: CellWork) -> Iterator[pa.RecordBatch]:
+def _read(part: Part, work: CellWork) -> Iterator[Piece]:
     """Messages, and all damage: that of other topics stands in the way of none, but is told."""
+    step = step_for(bodies=True)
     if work.topics is None:
-        yield from read_part(part, work.wanted)
+        yield from read_pieces(part, work.wanted, step)
         return
-    yield from read_part(part, replace(work.wanted, mode=Mode.DROPMALFORMED))
-    for batch in read_part(part, Wanted(_OF_DAMAGE)):
-        if batch.column("_corrupt").null_count < batch.num_rows:
-            yield batch
-
-
-def _taken(held: list[pa.RecordBatch]) -> pa.Table:
-    """What is held, by nobody else any more."""
-    rows = pa.Table.from_batches(held)
-    held.clear()
-    return rows
+    yield from read_pieces(part, replace(work.wanted, mode=Mode.DROPMALFORMED), step)
+    for piece in read_pieces(part, Wanted(_OF_DAMAGE)):
+        if piece.bodies is None:
+            yield piece
 
 
 def _damage(batch: pa.RecordBatch, end: int) -> Iterator[dict[str, object]]:
     """Ranges that begin before the end that was seen."""
     found = batch.select(_OF_DAMAGE).to_pylist()
     return (one for one in found if one["physicalOffset"] < end)
+
+
+class Held:
+    """Rows of one file of the log that wait to be written, their bodies where they are.
+
+    Attributes:
+        log_bytes: of their records.
+    """
+
+    def __init__(self) -> None:
+        self.batches: list[pa.RecordBatch] = []
+        self.log_bytes = 0
+        self._bodies: list[Slices] = []
+
+    def add(self, batch: pa.RecordBatch, bodies: Slices) -> None:
+        """Hold some more, which come behind the others."""
+        self.batches.append(batch)
+        self._bodies.append(bodies)
+        self.log_bytes += pc.sum(batch.column("size")).as_py()
+
+    @property
+    def span(self) -> int:
+        """Bytes of the file from the first body to the last one's beginning."""
+        return int(self._bodies[-1].at[-1] - self._bodies[0].at[0])
+
+    def rows(self) -> pa.Table:
+        """All but the bodies, in the order of the log."""
+        return pa.Table.from_batches(self.batches)
+
+    def bodies(self) -> Slices:
+        """In the same order."""
+        return Slices.joined(self._bodies)
 
 
 class Group(NamedTuple):
@@ -188,19 +221,25 @@ class CellFiles:
         self._open: dict[Key, ParquetOut] = {}
         self._few = SetAside(os.path.join(work.folder, f"_few-{attempt}"))
 
-    def add(self, rows: pa.Table) -> None:
+    def add(self, held: Held) -> None:
         """Append rows to the files of their topics and days, those of small groups later."""
-        rows, groups = in_groups(rows)
+        rows, groups, order = in_groups(held.rows())
         rows = self._as_filed(rows)
+        sizes = _numbers(rows, "size")
+        bodies = held.bodies()
         few = []
         for one in groups:
             part = rows.slice(one.start, one.stop - one.start)
-            if part.nbytes < GROUP_BYTES_MIN:
+            if self._work.bodies:
+                column = bodies.take(order[one.start : one.stop])
+                part = part.add_column(_BODY_AT, _BODY, column)
+            if sizes[one.start : one.stop].sum() < GROUP_BYTES_MIN:
                 few.append(((one.topic, one.day), part))
             else:
-                self._file((one.topic, one.day), rows.schema).write(part)
+                self._file((one.topic, one.day), part.schema).write(part)
         if few:
             self._few.add(few)
+        bodies.forget()
 
     def _file(self, key: Key, schema: pa.Schema) -> ParquetOut:
         if key not in self._open:
@@ -284,8 +323,12 @@ def _by_queue(rows: pa.Table) -> pa.Table:
     return rows.combine_chunks().take(pa.array(order))
 
 
-def in_groups(rows: pa.Table) -> tuple[pa.Table, list[Group]]:
-    """Rows by topic and day, each queue by queue in the order of the log, and where each group is."""
+def in_groups(rows: pa.Table) -> tuple[pa.Table, list[Group], Ints]:
+    """Rows by topic and day, each queue by queue in the order of the log.
+
+    Returns:
+        The rows, where each group is, and where each row was.
+    """
     topics = pc.dictionary_encode(rows.column("topic").combine_chunks())
     names = topics.dictionary.to_pylist()
     days = _numbers(rows, "storeTimestamp") // DAY_US
@@ -300,7 +343,7 @@ def in_groups(rows: pa.Table) -> tuple[pa.Table, list[Group]]:
         Group(names[code // spread], first + code % spread, start, stop)
         for code, (start, stop) in zip(codes, pairwise(bounds), strict=True)
     ]
-    return rows.combine_chunks().take(pa.array(order)), groups
+    return rows.combine_chunks().take(pa.array(order)), groups, order
 
 
 def _order(folders: Ints, queues: Ints) -> Ints:
