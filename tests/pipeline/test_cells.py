@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rmqha.pipeline.commitlog import batches
 from rmqha.pipeline.commitlog.arrow_reader import read
 from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.commitlog.compare import log_end
 from rmqha.pipeline.commitlog.store_folder import open_replica
+from rmqha.pipeline.lake import cells
 from rmqha.pipeline.lake.cells import CODEC, CellWork, write_cell
 from rmqha.pipeline.lake.layout import SetName, topic_folder
 from tests.pipeline.stores import messages, written
@@ -104,6 +106,38 @@ async def test_columns_when_read_back_then_those_of_the_log(tmp_path: Path) -> N
     assert lake.select(names).sort_by(by).to_pylist() == log.sort_by(by).to_pylist()
     for name in names:
         assert lake.schema.field(name).type.id == log.schema.field(name).type.id
+
+
+async def test_files_when_no_bodies_are_wanted_then_all_else_is_there(tmp_path: Path) -> None:
+    """A lake for questions about times and queues needs no bodies."""
+    await written(tmp_path / "store", messages(60))
+    whole = written_by(work_on(tmp_path / "store", tmp_path / "whole"))
+    told = written_by(work_on(tmp_path / "store", tmp_path / "out", bodies=False))
+    assert sum(told.column("messages").to_pylist()) == 60
+    for full, bare in zip(whole.to_pylist(), told.to_pylist(), strict=True):
+        rows = pq.ParquetFile(tmp_path / "out" / bare["path"]).read()
+        assert rows == pq.ParquetFile(tmp_path / "whole" / full["path"]).read().drop(["body"])
+
+
+@pytest.mark.parametrize(("apart", "least", "most"), [(LARGE, 8000, LARGE), (2000, 0, 4000)])
+async def test_rows_when_their_bodies_are_too_far_apart_then_they_are_written_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: int, least: int, most: int
+) -> None:
+    """Arrow counts bytes in 31 bits, and of a topic chosen the bodies may lie anywhere in a file."""
+    await written(tmp_path / "store", messages(150))
+    # A batch a record, or the look comes too late.
+    monkeypatch.setattr(batches, "BODIES_PER_BATCH", 1)
+    monkeypatch.setattr(cells, "SPAN_PER_BATCH", apart)
+    spans: list[int] = []
+    add = cells.CellFiles.add
+
+    def added(files: cells.CellFiles, held: cells.Held) -> None:
+        spans.append(held.span)
+        add(files, held)
+
+    monkeypatch.setattr(cells.CellFiles, "add", added)
+    written_by(work_on(tmp_path / "store", tmp_path / "out"))
+    assert least < max(spans) < most
 
 
 async def test_attempts_when_two_write_one_cell_then_each_has_files_of_its_own(
