@@ -102,7 +102,7 @@ def topics_named(text: str) -> frozenset[str]:
 
 
 class Piece(NamedTuple):
-    """Some rows.
+    """Rows of a part that stand together in the log.
 
     Attributes:
         batch: their columns.
