@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from rmqha.testing.loop_thread import LoopThread
 from rmqha.testing.real import java
 from rmqha.testing.real.cluster import FAST_BROKER, FAST_CONTROLLER, Cluster
 from rmqha.testing.real.controllers import ReplicaInfo
-from rmqha.testing.real.producer import Producer, missing_at_last, read_back
+from rmqha.testing.real.producer import Acked, Producer, missing_at_last, read_back
 from rmqha.testing.settings import BROKER_NAME, CLUSTER_NAME
 
 TOPIC = "Switched"
@@ -174,6 +175,24 @@ def since(acked: Sequence[Any], moment: float, time_of: Callable[[Any], float]) 
     return found[::-1]
 
 
+def whereabouts(lost: Sequence[Acked], ended_s: float) -> list[str]:
+    """Which messages are gone, a line each queue and broker that acknowledged them.
+
+    The oldest of a queue are gone by retention (a full disk), the newest may not have been indexed
+    yet, and what a switch lost was acknowledged within moments by one broker.
+    """
+    by_place: dict[tuple[int, str], list[Acked]] = defaultdict(list)
+    for one in lost:
+        by_place[one.queue_id, one.broker].append(one)
+    return [
+        f"queue {queue}, acknowledged by {broker}: {len(some)} gone of offsets"
+        f" {min(one.queue_offset for one in some)} to {max(one.queue_offset for one in some)},"
+        f" {ended_s - max(one.acked_at for one in some):.1f} to"
+        f" {ended_s - min(one.acked_at for one in some):.1f} s before the end"
+        for (queue, broker), some in sorted(by_place.items())
+    ]
+
+
 class JavaStage:
     """Java's brokers under our controllers, and clients that ask again after each refusal.
 
@@ -226,11 +245,13 @@ class JavaStage:
         for producer in self._producers:
             producer.stop()
         address = self._cluster.master().address
-        lost = [
-            missing_at_last(list(one.acked), partial(read_back, address, one.topic))
-            for one in self._producers
-        ]
-        return sum(len(one.acked) for one in self._producers), sum(map(len, lost))
+        ended_s = time.monotonic()
+        found = 0
+        for one in self._producers:
+            lost = missing_at_last(list(one.acked), partial(read_back, address, one.topic))
+            found += len(lost)
+            print("".join(f"{one.topic}, {line}\n" for line in whereabouts(lost, ended_s)), end="")
+        return sum(len(one.acked) for one in self._producers), found
 
     def close(self) -> None:
         """End the cluster."""

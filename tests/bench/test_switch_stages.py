@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.bench.switch_stages import since
+from rmqha.testing.real.producer import Acked
+from tests.bench.switch_stages import since, whereabouts
 
 
 def test_newest_acknowledgements_when_looked_for_then_no_older_ones_are_looked_at() -> None:
@@ -18,3 +19,16 @@ def test_newest_acknowledgements_when_looked_for_then_no_older_ones_are_looked_a
     assert looked == [999.0, 998.0, 997.0, 996.0]
     assert since(times, 0.0, float) == times
     assert since([], 0.0, float) == []
+
+
+def test_lost_messages_when_told_then_by_queue_broker_offsets_and_time() -> None:
+    """Retention, an index that is late and a switch that lost something look different."""
+    lost = [
+        Acked(b"", 1, 7, 10.0, 11.0, "b:2"), Acked(b"", 1, 9, 12.0, 13.5, "b:2"),
+        Acked(b"", 0, 3, 2.0, 3.0, "b:1"),
+    ]  # fmt: skip
+    assert whereabouts(lost, 20.0) == [
+        "queue 0, acknowledged by b:1: 1 gone of offsets 3 to 3, 17.0 to 17.0 s before the end",
+        "queue 1, acknowledged by b:2: 2 gone of offsets 7 to 9, 6.5 to 9.0 s before the end",
+    ]
+    assert whereabouts([], 20.0) == []
