@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping
 
 from rmqha.sim.cluster import SimCluster
 from rmqha.sim.coverage import missing
+from rmqha.sim.disk_faults import DiskFaults
 from rmqha.sim.liveness import QUIET_MS
-from rmqha.sim.story import Fault, Outcome
+from rmqha.sim.story import Fault, Kind, Outcome
 from rmqha.sim.swarm import Swarm, draw_options
 
 MENDS = frozenset({"heal", "mend disks", "restart"})
@@ -41,6 +42,8 @@ class StormSwarm(Swarm):
         self._apart_ms = rng.choice((0.3, 2.0, 8.0))
         self._calm_ms = rng.choice((200.0, 500.0, 1200.0))
         self._mends = rng.choice((0.6, 0.9))
+        disks = DiskFaults(self)
+        self.kinds["other release"] = Kind(disks.a_controller, disks.other_release_as_damage)
 
     def draw_all(self) -> None:
         """Squall after squall until the phase is over."""
