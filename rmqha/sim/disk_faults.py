@@ -181,14 +181,3 @@ class DiskFaults(Faults):
         voted = to_format_1(cluster.disks[host], STORE)
         cluster.counts["store of format 1"] += voted
         return self._say("other release", host, voted=voted)
-
-    def other_release_as_damage(self, host: str) -> bool:
-        """As ``other_release``, of no more controllers at a time than may be damaged.
-
-        A log of format 1 without entries does not say that its node voted, so the vote is lost as by
-        damage. A storm would do that to more than half of a group that has agreed on nothing yet.
-        """
-        if not self._may_damage(host) or not self.other_release(host):
-            return False
-        self.cluster.damaged.add(host)
-        return True
