@@ -32,6 +32,7 @@ def controller_view(
         "term": node.term,
         "leaderId": leader_id,
         "mayVote": node.may_vote,
+        "standing": node.standing.kind,
         "lastIndex": node.log.last_index,
         "commitIndex": node.commit_index,
         "appliedIndex": applied_index,

@@ -14,12 +14,15 @@ from rmqha.doctor.rules import (
     name_servers,
     replication,
     sets,
+    standings,
     store,
 )
 
 _ERROR, _WARNING, _NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 RULES: dict[Rule, Severity] = {
     controllers.no_controller_leader: _ERROR,
+    standings.controllers_not_founded: _ERROR,
+    standings.controllers_lost_majority: _ERROR,
     controllers.two_controller_leaders: _ERROR,
     controllers.controller_views_differ: _ERROR,
     controllers.controller_members_differ: _ERROR,
@@ -29,7 +32,7 @@ RULES: dict[Rule, Severity] = {
     controllers.controller_follows_another: _WARNING,
     controllers.controller_addr_differs: _WARNING,
     controllers.controller_behind: _WARNING,
-    controllers.controller_without_vote: _WARNING,
+    standings.controller_without_vote: _WARNING,
     controllers.unclean_elections_allowed: _NOTE,
     sets.set_without_master: _ERROR,
     sets.master_not_alive: _ERROR,

@@ -41,7 +41,12 @@ class SetView(Struct, frozen=True):
 
 
 class ControllerView(Struct, frozen=True):
-    """What one of our controllers tells of itself (60022); Java's tell nothing of the kind."""
+    """What one of our controllers tells of itself (60022); Java's tell nothing of the kind.
+
+    Attributes:
+        standing: what its store is, ``new``, ``voter`` or ``recovering`` (ADR 0018); empty of a
+            release that does not say, and of a node that joins.
+    """
 
     node_id: str
     role: str
@@ -50,6 +55,7 @@ class ControllerView(Struct, frozen=True):
     applied_index: int
     commit_index: int
     sets: Mapping[str, SetView]
+    standing: str = ""
 
 
 class ControllerFacts(Struct, frozen=True):

@@ -40,7 +40,14 @@ def view_of(body: bytes) -> ControllerView:
         as_number(members.get("appliedIndex")),
         as_number(members.get("commitIndex")),
         {name: _set_view(as_object(one)) for name, one in sets.items()},
+        "" if _joins(members) else as_text(members.get("standing")),
     )
+
+
+def _joins(view: Mapping[str, object]) -> bool:
+    """Whether the node is a member without a vote: its store has lost nothing by being empty."""
+    members = map(as_object, as_array(view.get("members")))
+    return any(one.get("id") == view.get("nodeId") and one.get("votes") is False for one in members)
 
 
 def _set_view(one: Mapping[str, object]) -> SetView:

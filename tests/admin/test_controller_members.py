@@ -58,6 +58,12 @@ def test_views_when_one_address_is_given_then_all_members_are_asked() -> None:
     assert report.plain == "a\tMATCHING\n"
 
 
+def test_views_when_a_store_was_lost_then_its_member_is_not_said_to_vote() -> None:
+    lost = {**view("n2", a=2), "mayVote": False, "standing": "recovering"}
+    report, _ = views_of({"n0": view("n0", a=2), "n1": view("n1", a=2), "n2": lost})
+    assert [row[6] for row in report.tables[0].rows] == ["yes", "yes", "no (recovering)"]
+
+
 def test_views_when_a_node_is_behind_then_it_is_looked_at_again() -> None:
     """It applies the same log a moment later; that is no divergence."""
     late = [view("n2", applied=8, a=1), view("n2", a=2)]

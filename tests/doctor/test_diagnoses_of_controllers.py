@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from rmqha.doctor.examine import diagnose
 from rmqha.doctor.facts import (
     BrokerFacts,
     ControllerFacts,
@@ -133,6 +134,40 @@ def test_dledger_319_when_a_follower_stays_behind_then_by_how_much_is_told() -> 
 def test_dledger_52_when_a_controller_does_not_vote_then_it_is_told() -> None:
     found = only(controller(2, view=view(2, may_vote=False)), "controller-without-vote").found
     assert found.subject == CONTROLLERS[2]
+
+
+def stores(*kinds: str) -> Facts:
+    """Nobody leads, and the controllers' stores are these; a controller of none is down."""
+    facts = HEALTHY
+    for number, kind in enumerate(kinds):
+        seen = view(number, standing=kind, may_vote=kind == "voter")
+        facts = controller(number, facts, leads=False, leader_address="", view=seen)
+    for number, kind in enumerate(kinds):
+        facts = facts if kind else gone(number, facts)
+    return replace(facts, sets={}, has_sets=False)
+
+
+def test_first_start_when_a_member_is_missing_then_it_is_said_that_the_group_waits_for_it() -> None:
+    """It looks like a group without a leader, and nothing is broken."""
+    facts = stores("new", "new", "")
+    assert set(codes(facts)) == {"controllers-not-founded", "controller-unreachable"}
+    found = diagnose(facts)[0].found
+    assert f"the stores of {CONTROLLERS[0]}, {CONTROLLERS[1]} are new" in found.what
+    assert f"do not answer: {CONTROLLERS[2]}." in found.why
+    assert "all of them answer here" in only(stores(*["new"] * 3), codes(facts)[0]).found.why
+
+
+def test_majority_when_it_lost_its_stores_then_it_is_said_that_waiting_does_not_help() -> None:
+    """Two disks lost in a new group's first second, or later: nobody may be elected."""
+    lost = "controllers-lost-majority"
+    found = only(stores("voter", "recovering", "recovering"), lost).found
+    assert f"2 of 3 controllers lost their stores, and nobody leads: {CONTROLLERS[1]}" in found.what
+    # One of three is caught up by the others, as soon as they have found a leader.
+    assert lost not in codes(stores("voter", "voter", "recovering"))
+    # Who is down may have a whole store.
+    assert set(codes(stores("", "", "recovering"))) == {
+        "no-controller-leader", "controller-unreachable", "controller-without-vote",
+    }  # fmt: skip
 
 
 def test_9082_when_the_group_is_known_by_loopback_then_brokers_elsewhere_are_named() -> None:

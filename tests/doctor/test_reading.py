@@ -90,10 +90,14 @@ def test_ha_when_java_does_not_say_activated_then_a_master_heard_lately_counts(
 
 
 def test_view_when_a_set_has_no_master_then_it_has_none() -> None:
-    body = {"nodeId": "n1", "role": "leader", "term": 3, "mayVote": False, "appliedIndex": 5,
+    body = {"nodeId": "n1", "role": "leader", "term": 3, "mayVote": False, "standing": "new",
+            "appliedIndex": 5,
             "commitIndex": 6, "brokerSets": {"a": {"syncStateSet": [1]}}}  # fmt: skip
     view = view_of(json.dumps(body).encode())
     assert (view.node_id, view.term, view.may_vote, view.applied_index) == ("n1", 3, False, 5)
+    assert view.standing == "new"
+    body["members"] = [{"id": "n0", "votes": True}, {"id": "n1", "votes": False}]
+    assert not view_of(json.dumps(body).encode()).standing
     assert view.sets == {"a": SetView(None, 0, (1,), 0)}
 
 

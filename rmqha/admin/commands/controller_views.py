@@ -99,6 +99,9 @@ def _state_of(name: str, views: dict[str, dict[str, Any]], needed: int) -> str:
 def _node_row(member: dict[str, Any], views: dict[str, dict[str, Any]]) -> tuple[object, ...]:
     view = views.get(member["id"])
     votes = "yes" if member["votes"] else "joins"
+    if member["votes"] and view is not None and not view.get("mayVote", True):
+        # A member whose store is not one that votes (ADR 0018) counts for nothing yet.
+        votes = f"no ({view.get('standing', 'no vote')})"
     if view is None:
         return (member["id"], member["address"], UNAVAILABLE, None, None, None, votes, None)
     members = ",".join(one["id"] for one in view["members"])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from rmqha.doctor.diagnosis import Found
 from rmqha.doctor.facts import ControllerFacts, Facts, is_loopback
+from rmqha.doctor.rules.standings import explains_no_leader
 
 BEHIND_ENTRIES_MAX = 1_000
 """A follower that works is a few entries behind."""
@@ -46,7 +47,7 @@ def not_a_controller(facts: Facts) -> Iterator[Found]:
 
 def no_controller_leader(facts: Facts) -> Iterator[Found]:
     """No controller leads, so that no master is replaced."""
-    if not facts.controllers or facts.leaders:
+    if not facts.controllers or facts.leaders or explains_no_leader(facts):
         return
     answering = _answering(facts)
     known = {address for one in answering for address in one.peers.values()}
@@ -196,20 +197,6 @@ def controller_behind(facts: Facts) -> Iterator[Found]:
                 " again and again, and would be missed if another one failed.",
                 "Look at it again in a minute. If the figure does not fall, look at its disk and"
                 " at raft_ lines in its log.",
-            )
-
-
-def controller_without_vote(facts: Facts) -> Iterator[Found]:
-    """A controller answers and does not vote."""
-    for one in facts.controllers:
-        if one.view is not None and not one.view.may_vote:
-            yield Found(
-                one.address,
-                f"controller {one.view.node_id} does not vote ({one.view.role})",
-                "Its store was emptied or damaged and it takes what the leader sends, or it joins,"
-                " or it was removed. Until it votes, the group stands the loss of one node less.",
-                "Wait until raft_standing_changed now=voter is in its log before you touch another"
-                " controller. Stop it if it was removed.",
             )
 
 

@@ -27,6 +27,7 @@ def test_view_when_of_a_leader_then_it_says_how_far_each_member_is() -> None:
     last = cluster.cores[leader].node.log.last_index
     assert (view["role"], view["leaderId"], view["appliedIndex"]) == ("leader", leader, 7)
     assert not view["changeUnderWay"]
+    assert (view["mayVote"], view["standing"]) == (True, "voter")
     others = [one for one in view["members"] if one["id"] != leader]
     assert [(one["matchIndex"], one["recovering"]) for one in others] == [(last, False)] * 2
     assert all(one["votes"] and one["address"].endswith(":9") for one in view["members"])
