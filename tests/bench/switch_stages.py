@@ -27,7 +27,14 @@ from rmqha.testing.loop_thread import LoopThread
 from rmqha.testing.real import java
 from rmqha.testing.real.cluster import FAST_BROKER, FAST_CONTROLLER, Cluster
 from rmqha.testing.real.controllers import ReplicaInfo
-from rmqha.testing.real.producer import Acked, Producer, missing_at_last, read_back
+from rmqha.testing.real.producer import (
+    Acked,
+    Producer,
+    missing,
+    missing_at_last,
+    read_back,
+    read_commit_log,
+)
 from rmqha.testing.settings import BROKER_NAME, CLUSTER_NAME
 
 TOPIC = "Switched"
@@ -250,7 +257,11 @@ class JavaStage:
         for one in self._producers:
             lost = missing_at_last(list(one.acked), partial(read_back, address, one.topic))
             found += len(lost)
-            print("".join(f"{one.topic}, {line}\n" for line in whereabouts(lost, ended_s)), end="")
+            for line in whereabouts(lost, ended_s):
+                print(f"{one.topic}, {line}")
+            for broker in self._cluster.brokers if lost else ():
+                kept = len(lost) - len(missing(lost, read_commit_log(broker, one.topic)))
+                print(f"{one.topic}: {kept} of {len(lost)} are in the files of {broker.child.name}")
         return sum(len(one.acked) for one in self._producers), found
 
     def close(self) -> None:

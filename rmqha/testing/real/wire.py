@@ -313,10 +313,9 @@ def broker_addresses(name_server: Connection, topic: str, broker_name: str) -> d
     return {}
 
 
-def pull_queue(broker: Connection, topic: str, queue_id: int) -> list[Stored]:
-    """Every message of a queue, from its first offset to its end."""
+def pull_queue(broker: Connection, topic: str, queue_id: int, offset: int = 0) -> list[Stored]:
+    """Every message of a queue, from an offset, or its first behind it, to its end."""
     found: list[Stored] = []
-    offset = 0
     while True:
         ext = {
             "consumerGroup": "rmqha_interop_reader",
