@@ -60,26 +60,28 @@ class Call(Struct, frozen=True):
         address: ``host:port``.
         command: the request.
         timeout_ms: how long an answer may take, connecting included.
+        delay_ms: it is asked so long from now, because nothing will have changed before.
     """
 
     address: str
     command: RemotingCommand
     timeout_ms: int = TIMEOUT_MS
+    delay_ms: int = 0
 
 
 Exchange = Generator[Call, RemotingCommand, ResultT]
 
 
 def ask(
-    address: str, command: RemotingCommand, timeout_ms: int = TIMEOUT_MS
+    address: str, command: RemotingCommand, timeout_ms: int = TIMEOUT_MS, *, delay_ms: int = 0
 ) -> Exchange[RemotingCommand]:
-    """Send one request and return its successful answer.
+    """Send one request, ``delay_ms`` from now, and return its successful answer.
 
     Raises:
         Refused: any code but SUCCESS.
         Unreachable: thrown in by the driver.
     """
-    answer = yield Call(address, command, timeout_ms)
+    answer = yield Call(address, command, timeout_ms, delay_ms)
     if answer.code != ResponseCode.SUCCESS:
         raise Refused(address, answer.code, answer.remark or "", _hint(address, command, answer))
     return answer

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from rmqha.doctor.facts import ControllerView, HaFacts, SetView
 from rmqha.remoting import fastjson
 from rmqha.remoting.values import as_array, as_number, as_object, as_text
 
-_DURATION = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
 HEARD_MS_MAX = 20_000
 """Java's haHousekeepingInterval: a connection that is silent for longer is closed."""
-_UNIT_MS = (86_400_000, 3_600_000, 60_000, 1_000)
 
 
 def peers_of(text: str) -> dict[str, str]:
@@ -90,13 +87,3 @@ def topic_names(body: bytes) -> frozenset[str]:
         RemoteProtocolError: it is another document.
     """
     return frozenset(as_object(as_object(fastjson.loads(body)).get("topicConfigTable")))
-
-
-def broker_clock_ms(runtime: Mapping[str, str]) -> int | None:
-    """A broker's wall clock when it answered 28, to the second: its start and how long it runs."""
-    begun, runs = runtime.get("bootTimestamp", ""), _DURATION.search(runtime.get("runtime", ""))
-    if not begun.isdigit() or runs is None:
-        return None
-    counts = map(int, runs.groups())
-    ran_ms = sum(n * unit for n, unit in zip(counts, _UNIT_MS, strict=True))
-    return int(begun) + ran_ms

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from rmqha.admin.commands.java_hold import BehindMaster
 from rmqha.admin.commands.switch_master import NotReady
 from rmqha.client.exchange import Call, NotFound, Refused, Unreachable
 from rmqha.remoting import fastjson
@@ -178,3 +179,106 @@ def test_switch_when_the_master_is_javas_then_elected_if_in_sync() -> None:
     with pytest.raises(NotReady, match="not in the SyncStateSet"):
         run(f"{LINE} 3", peers)
     assert [code for _, code, _ in peers.asked] == [60041]
+
+
+class JavaMaster(Peers):
+    """A master of Java with two slaves in sync.
+
+    Attributes:
+        acks: what the two slaves hold, of a log of 5,000,000 bytes, in the order of the questions.
+        moments: what startAcceptSendRequestTimeStamp was set to, in order.
+        before: what it was.
+    """
+
+    def __init__(self, *acks: tuple[int, int]) -> None:
+        super().__init__()
+        self.acks = list(acks)
+        self.moments: list[int] = []
+        self.before = 0
+        self.sets = lambda call: call.command.reply(0)
+
+    def __call__(self, call: Call) -> RemotingCommand:
+        command = call.command
+        if command.code == 60041:
+            return command.reply(3)
+        if command.code == 28:
+            table = {"bootTimestamp": "1000000", "runtime": "[ 0 days, 0 hours, 1 minutes, 5 seconds ]",
+                     "startAcceptSendRequestTimeStamp": str(self.before)}  # fmt: skip
+            return command.reply(0, body=fastjson.dumps({"table": table}))
+        if command.code == 907:
+            acks = self.acks.pop(0) if len(self.acks) > 1 else self.acks[0]
+            slaves = [{"slaveAckOffset": one} for one in acks]
+            body = {"master": True, "masterCommitLogMaxOffset": END, "haConnectionInfo": slaves}
+            return command.reply(0, body=fastjson.dumps(body))
+        if command.code == 25:
+            answer = self.sets(call)
+            if answer.code == 0:
+                self.moments.append(int(command.body.decode().strip().partition("=")[2]))
+            return answer
+        return super().__call__(call)
+
+    def info(self) -> dict[str, object]:
+        """All three are in sync."""
+        found = super().info()
+        replicas = [*found["inSyncReplicas"], *found["notInSyncReplicas"]]  # type: ignore[misc]
+        return found | {"inSyncReplicas": replicas[:3], "notInSyncReplicas": replicas[3:]}
+
+
+END = 5_000_000
+HELD_UNTIL = 1_000_000 + 65_000 + 1_000 + 1_000
+"""The broker's clock in whole seconds, one more, and --hold."""
+
+
+def test_switch_when_java_is_held_then_elected_when_its_slaves_have_all_and_let_go() -> None:
+    peers = JavaMaster((END, 100), (END, END - 900), (END - 10, END - 900), (END, END))
+    peers.before = 77
+    report, calls = run(f"{LINE} 2 --hold-java", peers)
+    assert "it refused sends until its slaves had all" in report.plain
+    assert peers.moments == [HELD_UNTIL, 77]
+    codes = [call.command.code for call in calls if call.command.code in (907, 25, 1002)]
+    assert codes == [907, 907, 25, 907, 907, 1002, 25]
+    assert [call.delay_ms for call in calls if call.command.code == 907] == [0, 100, 0, 5]
+
+
+def test_switch_when_javas_slaves_stay_behind_then_it_goes_on_at_once() -> None:
+    """Far behind: it was never held. Near, but not there in time: it is let go, and nobody elected."""
+    peers = JavaMaster((END, 100))
+    with pytest.raises(BehindMaster, match=r"1 have come within 1048576 .* lacks 4999900"):
+        run(f"{LINE} 2 --hold-java -w 1", peers)
+    assert peers.moments == []
+    peers = JavaMaster((END, END - 1))
+    with pytest.raises(BehindMaster, match="within 0 bytes of the master's log in 1000 ms"):
+        run(f"{LINE} 2 --hold-java", peers)
+    assert peers.moments == [HELD_UNTIL, 0]
+    assert peers.asked == []
+
+
+def test_switch_when_the_controllers_refuse_then_java_is_let_go() -> None:
+    peers = JavaMaster((END, END))
+    peers.elect = refuse(2012)
+    with pytest.raises(Refused):
+        run(f"{LINE} 2 --hold-java", peers)
+    assert peers.moments == [HELD_UNTIL, 0]
+
+
+def test_switch_when_java_lets_no_setting_be_changed_then_nothing_has_changed() -> None:
+    """By its access lists; the command can be run without the option."""
+    peers = JavaMaster((END, END))
+    peers.sets = refuse(16)
+    with pytest.raises(Refused, match="CODE: 16"):
+        run(f"{LINE} 2 --hold-java", peers)
+    assert peers.asked == []
+
+
+def test_switch_when_java_cannot_be_let_go_then_that_is_no_failure() -> None:
+    """Its moment passes by itself."""
+    peers = JavaMaster((END, END))
+
+    def once(call: Call) -> RemotingCommand:
+        if peers.moments:
+            raise Unreachable("down")
+        return call.command.reply(0)
+
+    peers.sets = once
+    report, _ = run(f"{LINE} 2 --hold-java", peers)
+    assert report.data["newMaster"] == 2

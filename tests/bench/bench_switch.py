@@ -25,7 +25,11 @@ from tests.bench.switch_stages import STAGES, Stage
 from tests.bench.tables import machine, markdown, number, spread, write_json
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("switchMaster", "electMaster")
+COMMANDS = {
+    "switchMaster": ("switchMaster",),
+    "switchMaster --hold-java": ("switchMaster", "--hold-java"),
+    "electMaster": ("electMaster",),
+}
 GOALS_MS = {"py": 50, "java": 300}
 BACK_TIMEOUT_S = 30.0
 """So long is waited for sends after a switch."""
@@ -101,7 +105,7 @@ def switch_once(stage: Stage, how: str, outcome: Outcome) -> None:
     failures = stage.failures()
     begun_s = time.monotonic()
     subprocess.run(
-        [ROOT / "bin" / "mqadmin", how, "-a", stage.controller_address,
+        [ROOT / "bin" / "mqadmin", *COMMANDS[how], "-a", stage.controller_address,
          "-bn", stage.broker_name, "-b", str(target), "-c", stage.cluster_name],
         check=True, capture_output=True, timeout=60,
     )  # fmt: skip

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 import pytest
 
 from rmqha.base.errors import ConnectFailed, ConnectionLost, RemoteProtocolError, RequestTimeout
+from rmqha.client.runtime_info import broker_clock_ms
 from rmqha.doctor.aio.asking import Asker
 from rmqha.doctor.facts import HaFacts, SetView, Silent
-from rmqha.doctor.reading import broker_clock_ms, ha_facts, peers_of, topic_names, view_of
+from rmqha.doctor.reading import ha_facts, peers_of, topic_names, view_of
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+from rmqha.admin.bodies import decode_table
+from rmqha.remoting.codes import RequestCode
+from rmqha.testing.real import wire
 from rmqha.testing.real.cluster import Cluster
-from rmqha.testing.real.java import CLUSTER_NAME
+from rmqha.testing.real.java import CLUSTER_NAME, JavaBroker
 from rmqha.testing.real.mqadmin import fields, mqadmin
 from rmqha.testing.real.processes import wait_until
 from rmqha.testing.real.producer import Producer, assert_nothing_lost
@@ -25,6 +31,25 @@ def test_elect_master_moves_the_mastership_without_loss(cluster: Cluster, topic:
         assert before.master_epoch + 1 == after.master_epoch
         cluster.wait_in_sync()
         producer.wait_for_acks(100)
+        assert_nothing_lost(cluster, producer, replicas=cluster.brokers)
+
+
+def test_switch_master_when_java_is_held_then_it_refuses_sends_and_takes_them_again(
+    cluster: Cluster, topic: str
+) -> None:
+    """Producers are told a reason that they try again for, and nothing is lost; twice."""
+    with Producer(cluster.name_server.address, topic) as producer:
+        producer.wait_for_acks(100)
+        for _ in range(2):
+            chosen = cluster.slaves()[0]
+            old = cluster.master()
+            switch_master(cluster, chosen.controller_id)
+            cluster.controllers.wait_for_master(NAME, master_id=chosen.controller_id)
+            cluster.wait_in_sync()
+            assert held_until(old) == 0, "it would take no sends as master for a while"
+            producer.wait_for_acks(100)
+        reasons = [one for one in producer.reasons if "broker unable to service, until" in one]
+        assert reasons, producer.reasons
         assert_nothing_lost(cluster, producer, replicas=cluster.brokers)
 
 
@@ -71,6 +96,24 @@ def test_clean_broker_metadata_of_an_unknown_set_is_refused(cluster: Cluster) ->
     )  # fmt: skip
     assert "CODE: 2009" in output
     assert "is not existed" in output
+
+
+def switch_master(cluster: Cluster, controller_id: int | None) -> None:
+    """By our command: Java's has none."""
+    done = subprocess.run(
+        [sys.executable, "-m", "rmqha.cli.mqadmin", "switchMaster", "--hold-java",
+         "-a", cluster.controllers.address_list, "-b", str(controller_id), "-bn", NAME,
+         "-c", CLUSTER_NAME],
+        check=False, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def held_until(broker: JavaBroker) -> int:
+    """startAcceptSendRequestTimeStamp, by the broker's own word."""
+    with wire.Connection(broker.address, 5.0) as connection:
+        answer = connection.invoke(RequestCode.GET_BROKER_RUNTIME_INFO, {})
+    return int(decode_table(answer.body)["startAcceptSendRequestTimeStamp"])
 
 
 def _elect(cluster: Cluster, controller_id: int | None) -> str:

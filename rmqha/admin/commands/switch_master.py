@@ -1,13 +1,15 @@
 """switchMaster: move the mastership when the target has caught up, so that no send fails.
 
 A master of ours does it all, and answers when the new one takes sends. One of an older release only
-holds sends, and the election is asked for here; Java's cannot do that either.
+holds sends, and the election is asked for here. Java's cannot hold any; with ``--hold-java`` it
+refuses them from before the election on.
 """
 
 from __future__ import annotations
 
 import click
 
+from rmqha.admin.commands import java_hold
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
@@ -26,6 +28,7 @@ from rmqha.remoting.headers import ext_fields
 ANSWER_MS = 3_000
 HELD = "sends are held until the new master takes them"
 NOT_HELD = "the master is not rmqha's: sends fail until clients ask for the route"
+REFUSED = "the master is not rmqha's: it refused sends until its slaves had all that it took"
 
 
 class NotReady(RmqhaError):
@@ -39,12 +42,15 @@ def run(
     cluster_name: str,
     wait_s: int,
     hold_ms: int,
+    *,
+    hold_java: bool,
 ) -> Exchange[Report]:
     """Have the master hold sends once the target is near, and have it elected (60041).
 
     Raises:
         NotFound: the controllers do not know the set, or the target.
         NotReady: there is no master, or the target is dead or not in sync.
+        BehindMaster: slaves of a master of Java did not catch up with it in time; it goes on.
         Refused: the master or the controllers refused; the master goes on.
     """
     known = yield from _known(controllers, broker_name)
@@ -63,10 +69,29 @@ def run(
         if broker_id not in (one.broker_id for one in known.in_sync_replicas):
             raise NotReady(f"broker {broker_id} is not in the SyncStateSet") from None
     if not elected:
-        yield from _elect(controllers, broker_id, broker_name, cluster_name, master, how)
+        elect = _elect(controllers, broker_id, broker_name, cluster_name, master, how)
+        if how == NOT_HELD and hold_java:
+            how = REFUSED
+            elect = _hold_and(elect, master, len(known.in_sync_replicas) - 1, wait_s, hold_ms)
+        yield from elect
     return _report(
         broker_name, broker_id, known, (yield from _known(controllers, broker_name)), how
     )
+
+
+def _hold_and(
+    elect: Exchange[None], master: str, slaves: int, wait_s: int, hold_ms: int
+) -> Exchange[None]:
+    """Elect while a master of Java takes no sends and its slaves in sync have its whole log."""
+    yield from java_hold.wait_near(master, slaves, wait_s * 1000)
+    held = yield from java_hold.hold(master, hold_ms)
+    try:
+        yield from java_hold.wait_equal(master, slaves, hold_ms)
+        yield from elect
+    except RmqhaError:
+        yield from java_hold.release(held)
+        raise
+    yield from java_hold.release(held)
 
 
 def _elect(
@@ -162,6 +187,11 @@ def _options() -> list[click.Option]:
         number_option(
             "--hold", "hold_ms", low=1, high=2_000, default=1_000,
             help="Milliseconds for which the master holds sends at most (1000).",
+        ),
+        click.Option(
+            ["--hold-java"], is_flag=True,
+            help="A master of Java refuses sends until its slaves have all that it took, for --hold"
+            " and a second at most. It writes its configuration file anew.",
         ),
     ]  # fmt: skip
 

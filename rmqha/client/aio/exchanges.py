@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from rmqha.base.errors import ConnectFailed, ConnectionLost, RequestTimeout
 from rmqha.client.exchange import Exchange, ResultT, Unreachable
 from rmqha.remoting.aio.client import RemotingClient
@@ -25,6 +27,8 @@ class ExchangeClient:
         try:
             call = next(exchange)
             while True:
+                if call.delay_ms:
+                    await asyncio.sleep(call.delay_ms / 1000)
                 try:
                     answer = await self._client.invoke(call.address, call.command, call.timeout_ms)
                 except (ConnectFailed, ConnectionLost, RequestTimeout) as error:

@@ -19,8 +19,9 @@ from rmqha.base.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
+from rmqha.client.runtime_info import broker_clock_ms
 from rmqha.doctor.facts import BrokerFacts, ControllerFacts, NameServerFacts, Silent
-from rmqha.doctor.reading import broker_clock_ms, ha_facts, peers_of, topic_names, view_of
+from rmqha.doctor.reading import ha_facts, peers_of, topic_names, view_of
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.bodies import (
     BrokerReplicasInfo,
