@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmqha.controller.metadata.state import BrokerSet
-from rmqha.controller.raft.node import Node, Role
+from rmqha.controller.raft.node import VOTER, Node, Role
 from rmqha.remoting.address import format_address
 
 
@@ -31,8 +31,8 @@ def controller_view(
         "role": "removed" if node.is_removed else node.role.value,
         "term": node.term,
         "leaderId": leader_id,
-        "mayVote": node.may_vote,
-        "standing": node.standing.kind,
+        "mayVote": node.standing_on_disk == VOTER,
+        "standing": node.standing_on_disk,
         "lastIndex": node.log.last_index,
         "commitIndex": node.commit_index,
         "appliedIndex": applied_index,

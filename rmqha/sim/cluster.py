@@ -21,6 +21,7 @@ from rmqha.controller.metadata.snapshot import to_snapshot
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
 from rmqha.controller.raft.events import Event
 from rmqha.controller.raft.messages import Entry
+from rmqha.controller.raft.node import VOTER
 from rmqha.controller.settings import load_config
 from rmqha.sim.broker_agent import AgentSettings, BrokerAgent
 from rmqha.sim.calls import CallLog
@@ -397,7 +398,7 @@ class SimCluster:
         for host in sorted(self.damaged):
             service = self.controllers.get(host)
             core = service.raft.core if service is not None else None
-            if service is None or core is None or not core.node.may_vote:
+            if service is None or core is None or core.node.standing_on_disk != VOTER:
                 continue
             if service.raft.applied_index == self.raft_watch.index_max:
                 self.trace.say("sim", "has caught up", host=host)

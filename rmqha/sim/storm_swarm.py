@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping
 
+from rmqha.controller.raft.node import VOTER
 from rmqha.sim.cluster import SimCluster
 from rmqha.sim.coverage import missing
 from rmqha.sim.liveness import QUIET_MS
@@ -61,7 +62,8 @@ class StormSwarm(Swarm):
         services = [cluster.controllers.get(host) for host in cluster.controller_hosts]
         committed = cluster.raft_watch.index_max
         return committed > 0 and all(
-            one is not None and one.raft.core is not None and one.raft.core.node.may_vote
+            one is not None and one.raft.core is not None
+            and one.raft.core.node.standing_on_disk == VOTER
             and one.raft.applied_index == committed
             for one in services
         )  # fmt: skip

@@ -101,7 +101,7 @@ def test_every_sequence_number_of_a_node_is_brought_into_one_form() -> None:
     """A new number of that kind, kept as it is, would be compared with renumbered ones."""
     one = Member("n0", ("n0", "n1"), RaftSettings())
     assert one.core is not None
-    known = {"persist_seq", "voted_for_self_seq"}
+    known = {"persist_seq", "voted_for_self_seq", "standing_seq"}
     assert {name for name in vars(one.core.node) if name.endswith("_seq")} == known
 
 

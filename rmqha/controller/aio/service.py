@@ -39,6 +39,7 @@ from rmqha.controller.metadata.snapshot import from_snapshot
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.controller.metadata.status import Status
 from rmqha.controller.raft.messages import Entry
+from rmqha.controller.raft.node import VOTER
 from rmqha.controller.readiness import not_ready
 from rmqha.controller.settings import ControllerConfig
 from rmqha.controller.traced import CONTROLLER_KIND
@@ -238,7 +239,7 @@ class ControllerService:
         """Plain figures of this node, for metrics and people."""
         core = self.raft.core
         if core is not None:
-            self.metrics.may_vote = int(core.node.may_vote)
+            self.metrics.may_vote = int(core.node.standing_on_disk == VOTER)
             self.metrics.members = len(core.node.members)
             self.metrics.voters = len(core.node.voters)
             self.metrics.election_timeout_ms = core.node.patience.election_min_ms
@@ -252,7 +253,7 @@ class ControllerService:
             return "its store is being read"
         return not_ready(
             leader_id=core.leader_id,
-            may_vote=core.node.may_vote,
+            may_vote=core.node.standing_on_disk == VOTER,
             is_removed=core.node.is_removed,
             votes=self.node_id in core.node.voters,
         )

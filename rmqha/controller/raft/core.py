@@ -244,6 +244,7 @@ class RaftCore:
     def _persisted(self, now_ms: int, seq: int) -> None:
         node = self.node
         node.entries_durable(seq)
+        standing.on_persisted(node, seq)
         votes.own_vote_durable(node, now_ms, seq)
         if node.role is Role.LEADER:
             node.advance_commit()

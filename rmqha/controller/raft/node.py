@@ -98,6 +98,7 @@ class Node:
         self.term = hard_state.term
         self.vote = hard_state.vote
         self.standing = hard_state.standing
+        self.standing_was, self.standing_seq = "", 0  # while the persist of that number changes it
         self.log = log
         self.snapshot = snapshot
         self.commit_index = snapshot.last_index
@@ -159,6 +160,11 @@ class Node:
     def may_vote(self) -> bool:
         """Whether this node's votes and acknowledgements count."""
         return self.standing.kind == VOTER
+
+    @property
+    def standing_on_disk(self) -> str:
+        """The kind of standing that this node would find if it started now."""
+        return self.standing_was or self.standing.kind
 
     @property
     def may_stand(self) -> bool:

@@ -128,6 +128,14 @@ def on_readmitted(node: Node, message: Readmitted) -> None:
         _become(node, Standing(VOTER, node.standing.store_id, founders))
 
 
+def on_persisted(node: Node, seq: int) -> None:
+    """Tell of a standing that is on disk: an operator empties the next store when this one votes."""
+    if node.standing_was and seq >= node.standing_seq:
+        level = "warning" if node.standing.kind == RECOVERING else "info"
+        before, node.standing_was, node.standing_seq = node.standing_was, "", 0
+        node.note("raft_standing_changed", level, before=before, now=node.standing.kind)
+
+
 def follower_answered(
     node: Node, progress: Progress, message: AppendResponse | SnapshotResponse
 ) -> None:
@@ -186,8 +194,8 @@ def _forget_guard(node: Node, now_ms: int) -> None:
 
 
 def _become(node: Node, standing: Standing) -> None:
-    level = "warning" if standing.kind == RECOVERING else "info"
-    node.note("raft_standing_changed", level, before=node.standing.kind, now=standing.kind)
+    node.standing_was = node.standing_on_disk
+    node.standing_seq = node.persist_seq + 1
     node.standing = standing
     node.hard_dirty = True
     if node.role is not Role.FOLLOWER:

@@ -383,6 +383,7 @@ class Member:
         node.persisting = deque((seq - done, i, t) for seq, i, t in node.persisting)
         node.persist_seq -= done
         node.voted_for_self_seq = max(0, node.voted_for_self_seq - done)
+        node.standing_seq = max(0, node.standing_seq - done)
         self.writing = tuple(
             w._replace(persist=w.persist._replace(seq=number))
             for number, w in enumerate(self.writing, 1)

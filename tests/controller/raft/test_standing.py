@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 
 from rmqha.base.errors import StoreMismatch
-from rmqha.base.machine import Ticked
+from rmqha.base.machine import Note, Ticked
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft import wal_layout as layout
 from rmqha.controller.raft.core import RaftCore
 from rmqha.controller.raft.events import HardState, Standing
-from rmqha.controller.raft.messages import Entry, PreVoteRequest, StandingTold
+from rmqha.controller.raft.messages import (
+    AppendRequest,
+    Entry,
+    PreVoteRequest,
+    Readmitted,
+    StandingTold,
+)
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.controller.raft.standing import standing_found
 from rmqha.sim.disk import SimFile
@@ -210,6 +216,24 @@ def test_store_when_opened_by_another_group_of_members_then_it_is_refused() -> N
     cluster.members = ("n0", "n1")
     with pytest.raises(StoreMismatch, match=r"group of n0, n1, n2, but the configuration names n0"):
         cluster.start("n0")
+
+
+def test_readmitted_node_when_its_disk_is_slow_then_it_is_called_a_voter_once_written() -> None:
+    """An operator empties the next store when this one votes: a crash must not undo that."""
+    founders = (("n0", "a"), ("n1", "b"), ("n2", "c"))
+    recovering = HardState(3, None, Standing("recovering", "new-a", founders))
+    core = RaftCore(
+        node_id="n0", members=("n0", "n1", "n2"), settings=RaftSettings(), hard_state=recovering
+    )
+    core.step(0, ev.Received(AppendRequest(3, "n1", 0, 0, (), 0, 1)))
+    effects = core.step(1, ev.Received(Readmitted(3, "n1", "new-a", ())))
+    (persist,) = (one for one in effects if isinstance(one, ev.Persist))
+    assert not [one for one in effects if isinstance(one, Note)]
+    assert (core.node.may_vote, core.node.standing_on_disk) == (True, "recovering")
+    (note,) = (one for one in core.step(2, ev.Persisted(persist.seq)) if isinstance(one, Note))
+    assert note.event == "raft_standing_changed"
+    assert note.facts == {"before": "recovering", "now": "voter"}
+    assert core.node.standing_on_disk == "voter"
 
 
 def test_answer_when_it_belongs_to_an_earlier_round_then_it_founds_nothing() -> None:
