@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,16 +24,15 @@ from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.testing.client import SetInfo
 from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.loop_thread import LoopThread
-from rmqha.testing.real import java
+from rmqha.testing.real import java, wire
 from rmqha.testing.real.cluster import FAST_BROKER, FAST_CONTROLLER, Cluster
 from rmqha.testing.real.controllers import ReplicaInfo
 from rmqha.testing.real.producer import (
     Acked,
     Producer,
-    missing,
+    logged,
     missing_at_last,
     read_back,
-    read_commit_log,
 )
 from rmqha.testing.settings import BROKER_NAME, CLUSTER_NAME
 
@@ -42,6 +41,7 @@ QUEUES = 4
 ROUTE_S = 30.0
 BODY = b"x" * 256
 FIRST_MESSAGES = 20
+SHOWN = 10
 
 
 class Stage(Protocol):
@@ -200,6 +200,30 @@ def whereabouts(lost: Sequence[Acked], ended_s: float) -> list[str]:
     ]
 
 
+def logged_places(lost: Sequence[Acked], log: Iterable[wire.Stored]) -> list[str]:
+    """What a broker's log files have of the missing: nothing, or a message that is not served.
+
+    Two messages may have one queue offset, when a new master counts on from an index that its log
+    was ahead of; only one of them can be pulled then.
+    """
+    bodies = {one.body: one for one in lost}
+    wanted = {(one.queue_id, one.queue_offset) for one in lost}
+    seen: dict[tuple[int, int], list[wire.Stored]] = defaultdict(list)
+    kept = 0
+    for message in log:
+        place = message.queue_id, message.queue_offset
+        kept += message.body in bodies
+        if place in wanted:
+            seen[place].append(message)
+    lines = [f"{kept} of {len(lost)} are in its log files"]
+    for (queue, offset), some in sorted(seen.items())[:SHOWN]:
+        what = ", ".join(
+            f"{'it' if one.body in bodies else 'another'} at {one.physical_offset}" for one in some
+        )
+        lines.append(f"queue {queue}, offset {offset}: {what}")
+    return lines
+
+
 class JavaStage:
     """Java's brokers under our controllers, and clients that ask again after each refusal.
 
@@ -260,8 +284,8 @@ class JavaStage:
             for line in whereabouts(lost, ended_s):
                 print(f"{one.topic}, {line}")
             for broker in self._cluster.brokers if lost else ():
-                kept = len(lost) - len(missing(lost, read_commit_log(broker, one.topic)))
-                print(f"{one.topic}: {kept} of {len(lost)} are in the files of {broker.child.name}")
+                for line in logged_places(lost, logged(broker, one.topic)):
+                    print(f"{one.topic}, {broker.child.name}: {line}")
         return sum(len(one.acked) for one in self._producers), found
 
     def close(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from rmqha.testing.real.producer import Acked
-from tests.bench.switch_stages import since, whereabouts
+from rmqha.testing.real.wire import Stored
+from tests.bench.switch_stages import logged_places, since, whereabouts
 
 
 def test_newest_acknowledgements_when_looked_for_then_no_older_ones_are_looked_at() -> None:
@@ -32,3 +33,14 @@ def test_lost_messages_when_told_then_by_queue_broker_offsets_and_time() -> None
         "queue 1, acknowledged by b:2: 2 gone of offsets 7 to 9, 6.5 to 9.0 s before the end",
     ]
     assert whereabouts([], 20.0) == []
+
+
+def test_lost_messages_when_another_has_their_offset_then_both_places_in_the_log_are_told() -> None:
+    """A new master counted on from an index that its log was ahead of."""
+    lost = [Acked(b"a", 1, 7, 10.0, 11.0, "b:2"), Acked(b"gone", 0, 3, 2.0, 3.0, "b:1")]
+    log = [
+        Stored(1, 7, 100, "T", b"a"), Stored(1, 7, 200, "T", b"b"), Stored(0, 4, 300, "T", b"c"),
+    ]  # fmt: skip
+    assert logged_places(lost, log) == [
+        "1 of 2 are in its log files", "queue 1, offset 7: it at 100, another at 200",
+    ]  # fmt: skip

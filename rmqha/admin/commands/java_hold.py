@@ -29,7 +29,8 @@ CLOCK_STEP_MS = 1_000
 """The broker's clock is told in whole seconds."""
 LOOK_MS = 5
 NEAR_LOOK_MS = 100
-NEAR_BYTES = 1 << 20
+CLOSE_BYTES = 1 << 18
+"""A slave that copies fetches so much in the milliseconds of a hold."""
 
 
 class BehindMaster(RmqhaError):
@@ -49,12 +50,12 @@ class Hold(Struct, frozen=True):
 
 
 def wait_near(address: str, slaves: int, wait_ms: int) -> Exchange[None]:
-    """Wait until so many slaves lack at most ``NEAR_BYTES``; the master takes sends meanwhile.
+    """Wait until so many slaves lack at most ``CLOSE_BYTES``; the master takes sends meanwhile.
 
     Raises:
         BehindMaster: they do not come near in ``wait_ms``.
     """
-    yield from _wait(address, slaves, NEAR_BYTES, NEAR_LOOK_MS, wait_ms)
+    yield from _wait(address, slaves, CLOSE_BYTES, NEAR_LOOK_MS, wait_ms)
 
 
 def hold(address: str, hold_ms: int) -> Exchange[Hold]:

@@ -12,7 +12,7 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Self
 
@@ -203,12 +203,15 @@ def read_commit_log(
 
     ``begins`` is not looked at: files are read as a whole.
     """
-    found: dict[tuple[int, int], bytes] = {}
+    return {(one.queue_id, one.queue_offset): one.body for one in logged(broker, topic)}
+
+
+def logged(broker: JavaBroker, topic: str) -> Iterator[wire.Stored]:
+    """Every message of a topic in the commit-log files, as they follow each other."""
     for path in sorted((broker.store / "commitlog").glob("[0-9]*")):
         for message in wire.parse_messages(path.read_bytes()):
             if message.topic == topic:
-                found[(message.queue_id, message.queue_offset)] = message.body
-    return found
+                yield message
 
 
 def missing(acked: Iterable[Acked], found: dict[tuple[int, int], bytes]) -> list[Acked]:
