@@ -188,6 +188,7 @@ class JavaMaster(Peers):
         acks: what the two slaves hold, of a log of 5,000,000 bytes, in the order of the questions.
         moments: what startAcceptSendRequestTimeStamp was set to, in order.
         before: what it was.
+        late: so many questions after the election find it a master still.
     """
 
     def __init__(self, *acks: tuple[int, int]) -> None:
@@ -195,6 +196,7 @@ class JavaMaster(Peers):
         self.acks = list(acks)
         self.moments: list[int] = []
         self.before = 0
+        self.late = 0
         self.sets = lambda call: call.command.reply(0)
 
     def __call__(self, call: Call) -> RemotingCommand:
@@ -208,7 +210,13 @@ class JavaMaster(Peers):
         if command.code == 907:
             acks = self.acks.pop(0) if len(self.acks) > 1 else self.acks[0]
             slaves = [{"slaveAckOffset": one} for one in acks]
-            body = {"master": True, "masterCommitLogMaxOffset": END, "haConnectionInfo": slaves}
+            is_master = self.master == 1 or self.late > 0
+            self.late -= self.master != 1
+            body = {
+                "master": is_master,
+                "masterCommitLogMaxOffset": END,
+                "haConnectionInfo": slaves,
+            }
             return command.reply(0, body=fastjson.dumps(body))
         if command.code == 25:
             answer = self.sets(call)
@@ -231,13 +239,14 @@ HELD_UNTIL = 1_000_000 + 65_000 + 1_000 + 1_000
 
 def test_switch_when_java_is_held_then_elected_when_its_slaves_have_all_and_let_go() -> None:
     peers = JavaMaster((END, 100), (END, END - 900), (END - 10, END - 900), (END, END))
-    peers.before = 77
+    peers.before, peers.late = 77, 2
     report, calls = run(f"{LINE} 2 --hold-java", peers)
     assert "it refused sends until its slaves had all" in report.plain
     assert peers.moments == [HELD_UNTIL, 77]
     codes = [call.command.code for call in calls if call.command.code in (907, 25, 1002)]
-    assert codes == [907, 907, 25, 907, 907, 1002, 25]
-    assert [call.delay_ms for call in calls if call.command.code == 907] == [0, 100, 0, 5]
+    assert codes == [907, 907, 25, 907, 907, 1002, 907, 907, 907, 25]
+    delays = [call.delay_ms for call in calls if call.command.code == 907]
+    assert delays == [0, 100, 0, 5, 0, 5, 5]
 
 
 def test_switch_when_javas_slaves_stay_behind_then_it_goes_on_at_once() -> None:
@@ -282,3 +291,16 @@ def test_switch_when_java_cannot_be_let_go_then_that_is_no_failure() -> None:
     peers.sets = once
     report, _ = run(f"{LINE} 2 --hold-java", peers)
     assert report.data["newMaster"] == 2
+
+
+def test_switch_when_java_dies_after_the_election_then_that_is_no_failure() -> None:
+    peers = JavaMaster((END, END))
+
+    def answer(call: Call) -> RemotingCommand:
+        if peers.master == 2 and call.address == "m1:1":
+            raise Unreachable("down")
+        return peers(call)
+
+    report, _ = run(f"{LINE} 2 --hold-java", answer)
+    assert report.data["newMaster"] == 2
+    assert peers.moments == [HELD_UNTIL]

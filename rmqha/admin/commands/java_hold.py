@@ -84,6 +84,21 @@ def wait_equal(address: str, slaves: int, hold_ms: int) -> Exchange[None]:
     yield from _wait(address, slaves, 0, LOOK_MS, hold_ms)
 
 
+def wait_demoted(address: str, wait_ms: int) -> Exchange[None]:
+    """Wait until the old master is a slave, or says nothing more, or ``wait_ms`` are over.
+
+    If it were let go before it knows of the election, it would take sends that have to be cut.
+    """
+    for look in range(max(1, wait_ms // LOOK_MS)):
+        request = RemotingCommand(RequestCode.GET_BROKER_HA_STATUS)
+        try:
+            answer = yield from ask(address, request, delay_ms=LOOK_MS if look else 0)
+        except (Refused, Unreachable):
+            return
+        if as_object(fastjson.loads(answer.body)).get("master") is not True:
+            return
+
+
 def release(held: Hold) -> Exchange[None]:
     """Put the setting back; where that cannot be told, its moment passes by itself."""
     try:

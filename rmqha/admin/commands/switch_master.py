@@ -91,6 +91,7 @@ def _hold_and(
     except RmqhaError:
         yield from java_hold.release(held)
         raise
+    yield from java_hold.wait_demoted(master, hold_ms)
     yield from java_hold.release(held)
 
 
