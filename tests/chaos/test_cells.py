@@ -261,7 +261,7 @@ def test_command_when_it_is_ended_then_no_node_of_it_is_left(
                 break
         assert len(nodes_below(place)) > 6
         process.send_signal(number)
-    wait_until(lambda: not nodes_below(place), 30.0, "the end of all nodes")
+    wait_until(lambda: not nodes_below(place), 10.0, "the end of all nodes")
 
 
 def nodes_below(place: Path) -> list[int]:

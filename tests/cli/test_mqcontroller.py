@@ -309,7 +309,7 @@ def test_another_protocol_is_named_in_the_log_and_its_connection_closed(
             assert b"" == peer.recv(100)
         except ConnectionResetError:
             pass
-    wait_until(lambda: single.has_logged("frame_refused"), 15, "the refusal", 0.02)
+    wait_until(lambda: single.has_logged("frame_refused"), 5, "the refusal", 0.02)
     (line,) = [one for one in single.events() if one["event"] == "frame_refused"]
     assert f"the peer speaks {name}" in str(line["reason"])
     assert 0 == single.ask(1005).code
@@ -321,7 +321,7 @@ def test_another_protocol_is_named_in_the_log_and_its_connection_closed(
 def used_store(node: Node) -> dict[str, bytes]:
     """Run a node once; returns its store's files."""
     node.start().wait_boot()
-    wait_until(lambda: node.ask(1004, {"brokerName": "?"}).code != 2007, 15, "leadership")
+    wait_until(lambda: node.ask(1004, {"brokerName": "?"}).code != 2007, 5, "leadership")
     with join(node, "broker-a", 1):
         node.kill()
     return files_of(node.store)
@@ -388,7 +388,7 @@ def test_a_torn_tail_is_cut_and_the_node_starts(single: Node) -> None:
     segment.write_bytes(frames + torn + bytes(4096))
     single.start().wait_boot()
     assert single.has_logged("raft_store_opened", torn_tail_cut=True)
-    wait_until(lambda: single.ask(1004, {"brokerName": "broker-a"}).code == 0, 15, "the state")
+    wait_until(lambda: single.ask(1004, {"brokerName": "broker-a"}).code == 0, 5, "the state")
 
 
 def test_a_store_that_another_process_uses_ends_with_3_and_is_left_alone(single: Node) -> None:
@@ -502,7 +502,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(single: Node) -> None:
     single.log_to = Path("/dev/full")
     single.start()
     wait_until(lambda: BOOT_LINE in single.stdout, 30, "the boot line", 0.01)
-    wait_until(lambda: single.ask(1004, {"brokerName": "?"}).code != 2007, 15, "leadership")
+    wait_until(lambda: single.ask(1004, {"brokerName": "?"}).code != 2007, 5, "leadership")
     with join(single, "broker-a", 1):
         assert "1" == replica_info(single, "broker-a")["masterBrokerId"]
     single.signal(signal.SIGTERM)
@@ -568,7 +568,7 @@ def test_connections_beyond_the_maximum_are_closed_and_others_go_on(single: Node
         except OSError:
             return False
 
-    wait_until(accepted, 15, "room for another connection", 0.02)
+    wait_until(accepted, 5, "room for another connection", 0.02)
     for one in held:
         one.close()
 

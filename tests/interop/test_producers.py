@@ -217,7 +217,7 @@ def test_delayed_when_sent_then_not_before_its_level(stage: Stage) -> None:
     began_ms = time.time() * 1000
     stage.send(f"sync {topic} later delay=3")
     (one,) = stage.wait_for(name, 1)
-    assert 3_000 <= one.stored_ms - began_ms < 7_000
+    assert 3_000 <= one.stored_ms - began_ms < 4_500
 
 
 @pytest.mark.parametrize("stage", ["5.3.3"], indirect=True)  # 4.9.8 has neither
@@ -233,8 +233,8 @@ def test_timer_when_sent_then_at_its_time_unless_recalled(stage: Stage) -> None:
     assert stage.peer.ask(f"recall {topic} {recalled.recall_handle}") == recalled.msg_id
     got = {one.body: one for one in stage.wait_for(name, 2)}
     assert set(got) == {"seconds", "moment"}
-    assert 2_000 <= got["seconds"].stored_ms - began_ms < 7_000
-    assert moment - 1_000 <= got["moment"].stored_ms < moment + 4_000
+    assert 2_000 <= got["seconds"].stored_ms - began_ms < 4_000
+    assert moment - 1_000 <= got["moment"].stored_ms < moment + 1_000
 
 
 def test_transactions_when_decided_at_once_then_committed_ones_only(stage: Stage) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,6 @@ import pytest
 from rmqha.testing.client import NotYet, RefusedForGood
 from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.plugin import Factory
-
-
-def seconds_of(act: Callable[[], object]) -> float:
-    """How long something takes."""
-    started = time.monotonic()
-    act()
-    return time.monotonic() - started
 
 
 def test_the_master_is_killed_and_returns(rmq_cluster: RmqCluster) -> None:
@@ -102,8 +94,9 @@ def test_a_slow_disk_delays_what_must_reach_it(rmq_cluster_factory: Factory) -> 
     cluster.produce(1)
     assert time.monotonic() - started >= 0.3
     cluster.heal()
-    # One of five: any of them may be late on a busy machine, and no delayed one is in time.
-    assert min(seconds_of(lambda: cluster.produce(1)) for _ in range(5)) < 0.3
+    started = time.monotonic()
+    cluster.produce(1)
+    assert time.monotonic() - started < 0.3
     cluster.assert_nothing_lost()
 
 
