@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rmqha.controller.raft.node import NEW, RECOVERING
 from rmqha.doctor.diagnosis import Found
 from rmqha.doctor.facts import ControllerFacts, Facts
-
-NEW, RECOVERING = "new", "recovering"
 
 
 def controllers_not_founded(facts: Facts) -> Iterator[Found]:

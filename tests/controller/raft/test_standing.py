@@ -19,6 +19,7 @@ from rmqha.controller.raft.messages import (
 )
 from rmqha.controller.raft.settings import RaftSettings
 from rmqha.controller.raft.standing import standing_found
+from rmqha.controller.view import controller_view
 from rmqha.sim.disk import SimFile
 from rmqha.verify.raft import RaftWatch
 from tests.controller.raft.cluster import STORE, Cluster
@@ -230,7 +231,11 @@ def test_readmitted_node_when_its_disk_is_slow_then_it_is_called_a_voter_once_wr
     (persist,) = (one for one in effects if isinstance(one, ev.Persist))
     assert not [one for one in effects if isinstance(one, Note)]
     assert (core.node.may_vote, core.node.standing_on_disk) == (True, "recovering")
-    (note,) = (one for one in core.step(2, ev.Persisted(persist.seq)) if isinstance(one, Note))
+    view = controller_view("group", core.node, core.leader_id, 0, {})
+    assert (view["mayVote"], view["standing"]) == (False, "recovering")
+    assert core.step(2, ev.Persisted(persist.seq - 1)) == []  # what was written before it
+    assert core.node.standing_on_disk == "recovering"
+    (note,) = (one for one in core.step(3, ev.Persisted(persist.seq)) if isinstance(one, Note))
     assert note.event == "raft_standing_changed"
     assert note.facts == {"before": "recovering", "now": "voter"}
     assert core.node.standing_on_disk == "voter"
