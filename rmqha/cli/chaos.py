@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from rmqha.chaos.aio.cell import Course, begun, play
+from rmqha.chaos.aio.cell import TOPICS, Course, begun, play
 from rmqha.chaos.aio.hosts import Hosts, HostsUnavailable, enter
 from rmqha.chaos.aio.links import Links
 from rmqha.chaos.aio.nodes import Kinds
@@ -106,6 +106,19 @@ def _scenarios(names: tuple[str, ...], *, matrix: bool, tour: bool) -> dict[str,
     help="Use delays, timers, transactions, pops and locks as well (brokers of ours).",
 )
 @click.option(
+    "--topics",
+    default=TOPICS,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="A producer each, with one message in flight.",
+)
+@click.option(
+    "--messages",
+    default=0,
+    type=click.IntRange(min=0),
+    help="So many are acknowledged when the last fault comes; each round waits for its share.",
+)
+@click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A property of all brokers."
 )
 @click.option(
@@ -131,8 +144,8 @@ def _scenarios(names: tuple[str, ...], *, matrix: bool, tour: bool) -> dict[str,
 )
 def main(
     scenario: tuple[str, ...], *, matrix: bool, tour: bool, controllers: str, brokers: str, rounds: int | None,
-    fault_s: float, pause_s: float, seed: int, replicas: int, links: str, short: bool, services: bool, settings: tuple[str, ...],
-    set_controller: tuple[str, ...], history: Path | None, out: Path | None, resume: bool,
+    fault_s: float, pause_s: float, seed: int, replicas: int, links: str, short: bool, services: bool, topics: int, messages: int,
+    settings: tuple[str, ...], set_controller: tuple[str, ...], history: Path | None, out: Path | None, resume: bool,
     folder: Path | None,
 ) -> None:  # fmt: skip
     """Break a cluster of three controllers, a name server and brokers, again and again, under
@@ -150,7 +163,9 @@ def main(
     try:
         made = _links(links)
         rounds = rounds or (len(ARTICLE) if tour else ROUNDS)
-        course = Course(rounds, int(fault_s * 1000), int(pause_s * 1000), services, history)
+        course = Course(
+            rounds, int(fault_s * 1000), int(pause_s * 1000), services, history, topics, messages
+        )
         cells = _run(cells_asked, kinds, seed, course, folder, kept, out, made)
     except HostsUnavailable as error:
         raise click.ClickException(f"chaos needs hosts of its own: {error}") from error

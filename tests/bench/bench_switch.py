@@ -14,6 +14,7 @@ senders share the cores.
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import tempfile
 import time
@@ -53,8 +54,14 @@ def main() -> None:
     outcomes: dict[str, Outcome] = {}
     for brokers in options.brokers.split(","):
         for how in options.how.split(","):
-            with tempfile.TemporaryDirectory(prefix="rmqha-switch-", dir=options.folder) as folder:
-                outcomes[f"{how}, {brokers}"] = _run(brokers, how, options, Path(folder))
+            folder = Path(tempfile.mkdtemp(prefix="rmqha-switch-", dir=options.folder))
+            outcome = outcomes[f"{how}, {brokers}"] = _run(brokers, how, options, folder)
+            if outcome.lost:
+                print(
+                    f"{outcome.lost} lost; stores and logs of all are kept in {folder}", flush=True
+                )
+            else:
+                shutil.rmtree(folder)
     print(f"\n{machine()}; {options.switches} switches each, {options.senders} senders\n")
     print(table(outcomes))
     if options.json:
@@ -85,7 +92,8 @@ def _run(brokers: str, how: str, options: argparse.Namespace, folder: Path) -> O
         for number_of in range(options.switches):
             switch_once(stage, how, outcome)
             print(
-                f"{how}, {brokers}, {number_of + 1}: {outcome.gaps_ms[-1]:.0f} ms, "
+                f"{time.monotonic():.3f} {how}, {brokers}, {number_of + 1}: "
+                f"{outcome.gaps_ms[-1]:.0f} ms, "
                 f"failed {outcome.failed[-1]}",
                 flush=True,
             )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -194,6 +194,7 @@ def whereabouts(lost: Sequence[Acked], ended_s: float) -> list[str]:
     return [
         f"queue {queue}, acknowledged by {broker}: {len(some)} gone of offsets"
         f" {min(one.queue_offset for one in some)} to {max(one.queue_offset for one in some)},"
+        f" from {min(one.physical_offset for one in some)} in its log on,"
         f" {ended_s - max(one.acked_at for one in some):.1f} to"
         f" {ended_s - min(one.acked_at for one in some):.1f} s before the end"
         for (queue, broker), some in sorted(by_place.items())
@@ -204,24 +205,35 @@ def logged_places(lost: Sequence[Acked], log: Iterable[wire.Stored]) -> list[str
     """What a broker's log files have of the missing: nothing, or a message that is not served.
 
     Two messages may have one queue offset, when a new master counts on from an index that its log
-    was ahead of; only one of them can be pulled then.
+    was ahead of; only one of them can be pulled then. And another may lie where the answer said that
+    the missing one lies: then the log was cut there.
     """
     bodies = {one.body: one for one in lost}
     wanted = {(one.queue_id, one.queue_offset) for one in lost}
     seen: dict[tuple[int, int], list[wire.Stored]] = defaultdict(list)
-    kept = 0
+    spots = {one.physical_offset for one in lost}
+    around: list[str] = []
+    kept, last = 0, -1
     for message in log:
         place = message.queue_id, message.queue_offset
         kept += message.body in bodies
         if place in wanted:
             seen[place].append(message)
-    lines = [f"{kept} of {len(lost)} are in its log files"]
+        if around_any(last, message.physical_offset, spots):
+            around.append(f"at {message.physical_offset}: queue {place[0]}, offset {place[1]}")
+        last = message.physical_offset
+    lines = [f"{kept} of {len(lost)} are in its log files", *around[:SHOWN]]
     for (queue, offset), some in sorted(seen.items())[:SHOWN]:
         what = ", ".join(
             f"{'it' if one.body in bodies else 'another'} at {one.physical_offset}" for one in some
         )
         lines.append(f"queue {queue}, offset {offset}: {what}")
     return lines
+
+
+def around_any(last: int, here: int, spots: Collection[int]) -> bool:
+    """Whether one of the spots lies after the message before this one and not after this one."""
+    return any(last < spot <= here for spot in spots)
 
 
 class JavaStage:

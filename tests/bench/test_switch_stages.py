@@ -25,22 +25,25 @@ def test_newest_acknowledgements_when_looked_for_then_no_older_ones_are_looked_a
 def test_lost_messages_when_told_then_by_queue_broker_offsets_and_time() -> None:
     """Retention, an index that is late and a switch that lost something look different."""
     lost = [
-        Acked(b"", 1, 7, 10.0, 11.0, "b:2"), Acked(b"", 1, 9, 12.0, 13.5, "b:2"),
-        Acked(b"", 0, 3, 2.0, 3.0, "b:1"),
+        Acked(b"", 1, 7, 10.0, 11.0, "b:2", 300), Acked(b"", 1, 9, 12.0, 13.5, "b:2", 500),
+        Acked(b"", 0, 3, 2.0, 3.0, "b:1", 100),
     ]  # fmt: skip
     assert whereabouts(lost, 20.0) == [
-        "queue 0, acknowledged by b:1: 1 gone of offsets 3 to 3, 17.0 to 17.0 s before the end",
-        "queue 1, acknowledged by b:2: 2 gone of offsets 7 to 9, 6.5 to 9.0 s before the end",
+        "queue 0, acknowledged by b:1: 1 gone of offsets 3 to 3, from 100 in its log on, 17.0 to 17.0 s"
+        " before the end",
+        "queue 1, acknowledged by b:2: 2 gone of offsets 7 to 9, from 300 in its log on, 6.5 to 9.0 s"
+        " before the end",
     ]
     assert whereabouts([], 20.0) == []
 
 
 def test_lost_messages_when_another_has_their_offset_then_both_places_in_the_log_are_told() -> None:
-    """A new master counted on from an index that its log was ahead of."""
-    lost = [Acked(b"a", 1, 7, 10.0, 11.0, "b:2"), Acked(b"gone", 0, 3, 2.0, 3.0, "b:1")]
+    """A new master counted on from an index that its log was ahead of; or the log was cut."""
+    lost = [Acked(b"a", 1, 7, 10.0, 11.0, "b:2", 100), Acked(b"gone", 0, 3, 2.0, 3.0, "b:1", 250)]
     log = [
         Stored(1, 7, 100, "T", b"a"), Stored(1, 7, 200, "T", b"b"), Stored(0, 4, 300, "T", b"c"),
     ]  # fmt: skip
     assert logged_places(lost, log) == [
-        "1 of 2 are in its log files", "queue 1, offset 7: it at 100, another at 200",
+        "1 of 2 are in its log files", "at 100: queue 1, offset 7", "at 300: queue 0, offset 4",
+        "queue 1, offset 7: it at 100, another at 200",
     ]  # fmt: skip

@@ -40,6 +40,8 @@ ACKS, ACKS_TO_FLIP = 10, 200
 PAUSE_BETWEEN_SENDS_MS = 1.0
 PAUSE_BETWEEN_READS_MS = 20.0
 START_S = 150.0
+ACKS_PER_S_MIN = 50
+"""Of all topics together; a cluster that takes less is as good as none."""
 WHOLE_S = 120.0
 DRAIN_S = 60.0
 MENDED_S = 30.0
@@ -67,6 +69,9 @@ class Course(Struct, frozen=True):
         fault_ms: how long each holds.
         pause_ms: between two, once the set is whole.
         services: use delays, timers, transactions, pops and locks as well.
+        topics: of a producer each, with one message in flight.
+        messages: acknowledged when the last fault comes; each round waits for its share. 0 for what
+            comes meanwhile.
         history: a file for what the clients did (``verify/client_history.py``); None for none.
     """
 
@@ -75,6 +80,8 @@ class Course(Struct, frozen=True):
     pause_ms: int = 2_000
     services: bool = False
     history: Path | None = None
+    topics: int = TOPICS
+    messages: int = 0
 
 
 async def play(
@@ -142,6 +149,8 @@ def begun(name: str, kinds: Kinds, seed: int, course: Course) -> Cell:
     """A cell of which nothing has been played yet."""
     asked = [f"{course.rounds} rounds of {course.fault_ms} ms, {course.pause_ms} ms between two"]
     asked += ["short"] * kinds.short + ["services"] * course.services
+    asked += [f"{course.topics} topics"] * (course.topics != TOPICS)
+    asked += [f"{course.messages} messages"] * (course.messages > 0)
     asked += _pairs(kinds.controller_settings)
     settings = " ".join(_pairs(kinds.settings))
     return Cell(
@@ -172,7 +181,7 @@ class _Player:
             )
         self._loads = [
             Workload(self._client, f"chaos-{n}", PAUSE_BETWEEN_SENDS_MS, PAUSE_BETWEEN_READS_MS)
-            for n in range(TOPICS)
+            for n in range(course.topics)
         ]
 
     def _process_of(self, address: str) -> int:
@@ -199,6 +208,7 @@ class _Player:
             scenario = self._scenarios[number % len(self._scenarios)]
             more = ACKS_TO_FLIP if scenario.kind is Kind.FLIPPED_BITS else ACKS
             await self._loads[0].wait_for_acks(more, WHOLE_S)
+            await self._wait_for_share(number)
             fault = await self._draw(scenario, rng)
             found = await self._round(number, fault, begun_ms)
             self._cell.rounds.append(found)
@@ -211,6 +221,19 @@ class _Player:
         told = [one for text in self._nodes.outputs() for one in told_by(text.splitlines())]
         rounds = self._cell.rounds
         self._cell.rounds = [with_stages(one, begun_wall_ms, told) for one in rounds]
+
+    async def _wait_for_share(self, number: int) -> None:
+        """Wait for the messages that are to be acknowledged before a round's fault."""
+        goal = self._course.messages * (number + 1) // self._course.rounds
+
+        def taken() -> int:
+            return sum(load.ledger.acknowledged for load in self._loads)
+
+        async def there() -> bool:
+            return taken() >= goal
+
+        wait_s = WHOLE_S + max(0, goal - taken()) / ACKS_PER_S_MIN
+        await self._outsider.until(there, f"{goal} acknowledged messages", wait_s)
 
     async def _in_sync(self) -> bool:
         now = self._watch.now

@@ -33,7 +33,11 @@ ARRIVAL_TIMEOUT_S = 15.0
 
 
 class Acked(Struct, frozen=True):
-    """One acknowledged message; times are ``time.monotonic`` seconds."""
+    """One acknowledged message; times are ``time.monotonic`` seconds.
+
+    ``physical_offset`` is the place in the broker's log that the answer's message id names; -1 where
+    nobody asked for it.
+    """
 
     body: bytes
     queue_id: int
@@ -41,6 +45,7 @@ class Acked(Struct, frozen=True):
     sent_at: float
     acked_at: float
     broker: str
+    physical_offset: int = -1
 
 
 class Producer:
@@ -154,8 +159,10 @@ class Producer:
         )
         if answer.code == wire.SUCCESS:
             offset = int(answer.ext["queueOffset"])
+            physical = int(answer.ext["msgId"][-16:], 16)
             moment = time.monotonic()
-            self.acked.append(Acked(body, queue, offset, sent_at, moment, broker.address))
+            acked = Acked(body, queue, offset, sent_at, moment, broker.address, physical)
+            self.acked.append(acked)
             return
         # Codes 10 to 12 mean stored, but not as safely as asked: such a message may vanish.
         if answer.code in (10, 11, 12):
