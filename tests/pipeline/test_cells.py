@@ -15,8 +15,9 @@ from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.commitlog.compare import log_end
 from rmqha.pipeline.commitlog.store_folder import open_replica
 from rmqha.pipeline.lake import cells
-from rmqha.pipeline.lake.cells import CODEC, CellWork, write_cell
+from rmqha.pipeline.lake.cells import CellWork, write_cell
 from rmqha.pipeline.lake.layout import SetName, topic_folder
+from rmqha.pipeline.lake.parquet_out import CODEC
 from tests.pipeline.stores import messages, written
 from tests.pipeline.synthetic import SyntheticStore
 from tests.pipeline.test_reading import FILE_BYTES, flip
@@ -50,10 +51,16 @@ def places(rows: pa.Table) -> Counter[tuple[object, ...]]:
 
 @pytest.mark.parametrize("cell_bytes", [LARGE, FILE_BYTES, FILE_BYTES // 2, 3000])
 @pytest.mark.parametrize("held_bytes", [LARGE, 4096])
+@pytest.mark.parametrize("group_bytes_min", [cells.GROUP_BYTES_MIN, 2000, 0])
 async def test_cells_when_written_then_every_message_is_in_the_file_of_its_place(
-    tmp_path: Path, cell_bytes: int, held_bytes: int
-) -> None:
-    """Whatever the size of cells, files and groups: by topic, day and cell, once, with its body."""
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cell_bytes: int, held_bytes: int,
+    group_bytes_min: int,
+) -> None:  # fmt: skip
+    """Whatever the size of cells, files and groups: by topic, day and cell, once, with its body.
+
+    Groups of a file may be set aside, written at once, or some of them the one and some the other.
+    """
+    monkeypatch.setattr(cells, "GROUP_BYTES_MIN", group_bytes_min)
     records = await written(tmp_path / "store", messages(150))
     work = work_on(tmp_path / "store", tmp_path / "out", cell_bytes=cell_bytes)
     told = written_by(work, held_bytes).to_pylist()
@@ -89,8 +96,12 @@ async def test_cells_when_written_then_every_message_is_in_the_file_of_its_place
     assert len({one["path"] for one in told}) == len(told)
 
 
-async def test_columns_when_read_back_then_those_of_the_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("group_bytes_min", [cells.GROUP_BYTES_MIN, 0])
+async def test_columns_when_read_back_then_those_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_bytes_min: int
+) -> None:
     """All of them, equal in value and type but for the ones that the folders' names have."""
+    monkeypatch.setattr(cells, "GROUP_BYTES_MIN", group_bytes_min)
     await written(tmp_path / "store", messages(60))
     work = work_on(tmp_path / "store", tmp_path / "out")
     names = [one for one in SCHEMA.names if one not in ("topic", "_corrupt")]

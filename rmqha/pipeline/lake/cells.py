@@ -10,18 +10,16 @@ attempts of one task the other's files are nobody's.
 
 from __future__ import annotations
 
-import io
 import os
 import uuid
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -37,6 +35,7 @@ from rmqha.pipeline.commitlog.columns import SCHEMA, Slices
 from rmqha.pipeline.commitlog.splits import PART_BYTES, Part, plan_range
 from rmqha.pipeline.commitlog.store_folder import StoreFolder
 from rmqha.pipeline.lake.layout import SetName, Span, topic_folder
+from rmqha.pipeline.lake.parquet_out import ParquetOut
 
 HELD_BYTES = 32 << 20
 """Of log whose rows wait to be written; their bodies wait in the log."""
@@ -47,19 +46,10 @@ DISTINCT_MAX = 1 << 16
 Ints = npt.NDArray[np.int64]
 Key = tuple[str, int]
 """Topic and day."""
-CODEC = "zstd"
-_REPEATED = (
-    "replica", "brokerId", "epoch", "queueId", "tags", "bornHost", "storeHost", "flag", "sysFlag",
-    "reconsumeTimes", "preparedTransactionOffset", "bodySize", "cluster", "brokerName",
-    "properties.key_value.key",
-)  # fmt: skip
-"""Columns in which values come again and again."""
-_UNTOLD = {"body", "properties"}
-"""Columns whose least and greatest value nobody asks for."""
 _IN_NAMES = ("topic", "_corrupt")
 """Columns of the source that a lake's files do not have."""
-_BODY = pa.field("body", pa.binary())
-_BODY_AT = SCHEMA.names.index("body") - 1
+_BODY = "body"
+_BODY_AT = SCHEMA.names.index(_BODY) - 1
 """Its place among a file's columns; the topic before it is none of them."""
 _OF_SET = ("cluster", "brokerName")
 _OF_DAMAGE = ("replica", "physicalOffset", "size", "_corrupt")
@@ -230,10 +220,13 @@ class CellFiles:
         few = []
         for one in groups:
             part = rows.slice(one.start, one.stop - one.start)
+            is_small = sizes[one.start : one.stop].sum() < GROUP_BYTES_MIN
             if self._work.bodies:
-                column = bodies.take(order[one.start : one.stop])
+                rank = order[one.start : one.stop]
+                # What is set aside outlives the log's pages; what is written at once needs no copy.
+                column = bodies.take(rank) if is_small else bodies.views(rank)
                 part = part.add_column(_BODY_AT, _BODY, column)
-            if sizes[one.start : one.stop].sum() < GROUP_BYTES_MIN:
+            if is_small:
                 few.append(((one.topic, one.day), part))
             else:
                 self._file((one.topic, one.day), part.schema).write(part)
@@ -260,7 +253,8 @@ class CellFiles:
     def close(self) -> Iterator[dict[str, object]]:
         """Finish the files; what each holds."""
         for key, rows in self._few.taken():
-            self._file(key, rows.schema).write(rows)
+            out = _seen(rows) if self._work.bodies else rows
+            self._file(key, out.schema).write(out)
         for (topic, day), one in self._open.items():
             one.close()
             yield {
@@ -268,6 +262,11 @@ class CellFiles:
                 "path": os.path.relpath(one.path, self._work.folder),
                 "messages": one.messages, "bytes": one.log_bytes,
             }  # fmt: skip
+
+
+def _seen(rows: pa.Table) -> pa.Table:
+    """With views of the bodies, as the rows have them that were not set aside."""
+    return rows.set_column(_BODY_AT, _BODY, rows.column(_BODY).cast(pa.binary_view()))
 
 
 def _day(number: int) -> str:
@@ -359,64 +358,3 @@ def _order(folders: Ints, queues: Ints) -> Ints:
 def _numbers(rows: pa.Table, name: str) -> Ints:
     found: Ints = pc.cast(rows.column(name), pa.int64()).to_numpy()
     return found
-
-
-class ParquetOut:
-    """A file that grows by groups, and is open only while it does: a cell may have thousands.
-
-    Args:
-        path: the file; its folder is made.
-        schema: of all that is written.
-    """
-
-    def __init__(self, path: str, schema: pa.Schema) -> None:
-        self.path = path
-        self.messages = 0
-        self.log_bytes = 0
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        self._file = _Growing(path)
-        self._writer = pq.ParquetWriter(
-            pa.PythonFile(self._file, "w"), schema, compression=CODEC, store_schema=False,
-            use_dictionary=[one for one in _REPEATED if one.split(".")[0] in schema.names],
-            write_statistics=[one for one in schema.names if one not in _UNTOLD],
-        )  # fmt: skip
-        self._file.let_go()
-
-    def write(self, rows: pa.Table) -> None:
-        """Append a group of rows."""
-        self._writer.write_table(rows, row_group_size=max(1, len(rows)))
-        self.messages += len(rows)
-        self.log_bytes += pc.sum(rows.column("size")).as_py()
-        self._file.let_go()
-
-    def close(self) -> None:
-        """Write the end, without which it is no file."""
-        self._writer.close()
-        self._file.let_go()
-
-
-class _Growing(io.RawIOBase):
-    """A file that is appended to, and opened again when it was let go."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__()
-        self._path = path
-        self._open: io.BufferedWriter | None = None
-        self._at = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def write(self, data: Any) -> int:
-        if self._open is None:
-            self._open = open(self._path, "ab")  # noqa: SIM115 - until it is let go
-        self._at += len(data)
-        return self._open.write(data)
-
-    def let_go(self) -> None:
-        if self._open is not None:
-            self._open.close()
-            self._open = None

@@ -19,9 +19,10 @@ from msgspec import Struct
 
 from rmqha.base.invariants import invariant
 from rmqha.pipeline.lake import rows as lake_rows
-from rmqha.pipeline.lake.cells import CODEC, MANIFEST, CellWork, write_cell
+from rmqha.pipeline.lake.cells import MANIFEST, CellWork, write_cell
 from rmqha.pipeline.lake.files import LakeFiles
 from rmqha.pipeline.lake.layout import Place, topic_folder
+from rmqha.pipeline.lake.parquet_out import CODEC
 from rmqha.pipeline.spark.progress import row_count
 from rmqha.pipeline.spark.worker import RowCount, freeze_modules
 
