@@ -37,7 +37,7 @@ from rmqha.pipeline.commitlog.store_folder import StoreFolder
 from rmqha.pipeline.lake.layout import SetName, Span, topic_folder
 from rmqha.pipeline.lake.parquet_out import ParquetOut
 
-HELD_BYTES = 32 << 20
+HELD_BYTES = 64 << 20
 """Of log whose rows wait to be written; their bodies wait in the log."""
 GROUP_BYTES_MIN = 1 << 20
 """Of log that comes at once for a file; less is set aside until there is more, or the cell ends."""
