@@ -117,10 +117,14 @@ def test_7017_master_when_cut_off_then_it_refuses_while_it_still_is_the_master(
         assert send(connection).code == 0
 
 
-def test_master_when_it_was_stopped_for_too_long_then_its_first_write_is_refused(
+def test_master_when_it_was_stopped_for_too_long_then_it_acknowledges_nothing_and_refuses(
     cluster: RmqCluster,
 ) -> None:
-    """SIGSTOP: what waited in its socket meets a lease that ended while it could not look."""
+    """SIGSTOP: what waited in its socket meets a lease that ended while it could not look.
+
+    What its slaves had said before the links were cut may wait there as well. Then they count as near
+    when it goes on, and are waited for in vain.
+    """
     old = cluster.wait_for_master()
     with wire.Connection(old.place.address) as connection:
         assert send(connection).code == 0
@@ -135,4 +139,9 @@ def test_master_when_it_was_stopped_for_too_long_then_its_first_write_is_refused
             finally:
                 cluster.cont(old)
             answer = waiting.result()
+        unsure = 0
+        while answer.code == UNSURE:
+            unsure += 1
+            assert unsure <= UNSURE_MAX, answer.remark
+            answer = send(connection)
     assert (answer.code, EXPIRED in answer.remark) == (UNSAFE, True), answer.remark
