@@ -12,11 +12,12 @@ from pathlib import Path
 import click
 import msgspec
 
-from rmqha.chaos.aio.cell import TOPICS, Course, begun, play
+from rmqha.chaos.aio.cell import begun, play
 from rmqha.chaos.aio.hosts import Hosts, HostsUnavailable, enter
 from rmqha.chaos.aio.links import Links
 from rmqha.chaos.aio.nodes import Kinds
 from rmqha.chaos.aio.proxies import Proxies
+from rmqha.chaos.course import TOPICS, Course
 from rmqha.chaos.outcome import Cell
 from rmqha.chaos.report import from_json, markdown, page, to_json
 from rmqha.chaos.scenarios import ARTICLE, BY_NAME, Kind, Scenario

@@ -54,14 +54,7 @@ def main() -> None:
     outcomes: dict[str, Outcome] = {}
     for brokers in options.brokers.split(","):
         for how in options.how.split(","):
-            folder = Path(tempfile.mkdtemp(prefix="rmqha-switch-", dir=options.folder))
-            outcome = outcomes[f"{how}, {brokers}"] = _run(brokers, how, options, folder)
-            if outcome.lost:
-                print(
-                    f"{outcome.lost} lost; stores and logs of all are kept in {folder}", flush=True
-                )
-            else:
-                shutil.rmtree(folder)
+            outcomes[f"{how}, {brokers}"] = _in_folder(brokers, how, options)
     print(f"\n{machine()}; {options.switches} switches each, {options.senders} senders\n")
     print(table(outcomes))
     if options.json:
@@ -82,6 +75,21 @@ def table(outcomes: dict[str, Outcome]) -> str:
         for how, one in outcomes.items()
     ]  # fmt: skip
     return markdown(head, rows)
+
+
+def _in_folder(brokers: str, how: str, options: argparse.Namespace) -> Outcome:
+    """As ``_run``; when something was lost all stores and logs stay, for whoever asks why."""
+    folder = Path(tempfile.mkdtemp(prefix="rmqha-switch-", dir=options.folder))
+    lost = 0
+    try:
+        outcome = _run(brokers, how, options, folder)
+        lost = outcome.lost
+    finally:
+        if lost:
+            print(f"{lost} lost; stores and logs of all are kept in {folder}", flush=True)
+        else:
+            shutil.rmtree(folder)
+    return outcome
 
 
 def _run(brokers: str, how: str, options: argparse.Namespace, folder: Path) -> Outcome:

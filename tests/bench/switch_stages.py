@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -219,7 +219,7 @@ def logged_places(lost: Sequence[Acked], log: Iterable[wire.Stored]) -> list[str
         kept += message.body in bodies
         if place in wanted:
             seen[place].append(message)
-        if around_any(last, message.physical_offset, spots):
+        if any(last < spot <= message.physical_offset for spot in spots):
             around.append(f"at {message.physical_offset}: queue {place[0]}, offset {place[1]}")
         last = message.physical_offset
     lines = [f"{kept} of {len(lost)} are in its log files", *around[:SHOWN]]
@@ -229,11 +229,6 @@ def logged_places(lost: Sequence[Acked], log: Iterable[wire.Stored]) -> list[str
         )
         lines.append(f"queue {queue}, offset {offset}: {what}")
     return lines
-
-
-def around_any(last: int, here: int, spots: Collection[int]) -> bool:
-    """Whether one of the spots lies after the message before this one and not after this one."""
-    return any(last < spot <= here for spot in spots)
 
 
 class JavaStage:
@@ -289,6 +284,7 @@ class JavaStage:
             producer.stop()
         address = self._cluster.master().address
         ended_s = time.monotonic()
+        print(f"{ended_s:.3f} the end")
         found = 0
         for one in self._producers:
             lost = missing_at_last(list(one.acked), partial(read_back, address, one.topic))

@@ -13,9 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rmqha.chaos.aio.cell import Course, begun
+from rmqha.chaos.aio.cell import begun
 from rmqha.chaos.aio.disks import THROTTLE
 from rmqha.chaos.aio.nodes import Kinds
+from rmqha.chaos.course import Course
 from rmqha.chaos.outcome import Cell, Round
 from rmqha.chaos.report import from_json, to_json
 from rmqha.chaos.scenarios import ARTICLE, BITS

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from rmqha.chaos.aio.cell import COMPARED_BYTES, equal_bytes
 from rmqha.chaos.aio.nodes import Kinds
+from rmqha.chaos.aio.same_bytes import COMPARED_BYTES, equal_bytes
 from rmqha.chaos.aio.services import Services
 from rmqha.chaos.aio.watch import Seen, Watch, first_since
 from rmqha.cli.chaos import main

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from rmqha.store.record import message_id
 from rmqha.testing.real import producer
-from rmqha.testing.real.producer import Acked, missing_at_last
+from rmqha.testing.real.producer import Acked, missing_at_last, physical_offset
 
 Found = dict[tuple[int, int], bytes]
 
@@ -56,3 +57,9 @@ def test_reading_when_the_broker_refuses_at_first_then_it_is_asked_again() -> No
 
     assert missing_at_last(ALL, read) == []
     assert not refusals
+
+
+def test_message_ids_when_taken_apart_then_the_place_in_the_log() -> None:
+    """Behind a host of four bytes or of sixteen, and its port."""
+    for host in (bytes(8), bytes(range(20))):
+        assert physical_offset(message_id(host, 123_456_789_012)) == 123_456_789_012

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
@@ -117,31 +117,59 @@ def test_7017_master_when_cut_off_then_it_refuses_while_it_still_is_the_master(
         assert send(connection).code == 0
 
 
-def test_master_when_it_was_stopped_for_too_long_then_it_acknowledges_nothing_and_refuses(
+def stopped_until_replaced(
+    cluster: RmqCluster, old: Node, connection: wire.Connection, then: Callable[[], None]
+) -> wire.Answer:
+    """What a master says to a write that came while it was stopped, until another was elected.
+
+    Args:
+        then: done once the master is stopped.
+    """
+    cluster.stop(old)
+    then()
+    with ThreadPoolExecutor(1) as pool:
+        # The kernel takes the request; the process sees it when it goes on.
+        waiting = pool.submit(send, connection, timeout_s=3 * ELECTED_S)
+        try:
+            cluster.wait_for_master(other_than=old, timeout_s=ELECTED_S)
+        finally:
+            cluster.cont(old)
+        return waiting.result()
+
+
+def test_master_when_it_was_stopped_for_too_long_then_its_first_write_is_refused(
     cluster: RmqCluster,
 ) -> None:
-    """SIGSTOP: what waited in its socket meets a lease that ended while it could not look.
-
-    What its slaves had said before the links were cut may wait there as well. Then they count as near
-    when it goes on, and are waited for in vain.
-    """
+    """SIGSTOP: what waited in its socket meets a lease that ended while it could not look."""
     old = cluster.wait_for_master()
     with wire.Connection(old.place.address) as connection:
         assert send(connection).code == 0
         # Nobody is to tell it: the lease alone must stop it.
         cluster.partition(old, others_than(cluster, old))
-        cluster.stop(old)
-        with ThreadPoolExecutor(1) as pool:
-            # The kernel takes the request; the process sees it when it goes on.
-            waiting = pool.submit(send, connection, timeout_s=3 * ELECTED_S)
-            try:
-                cluster.wait_for_master(other_than=old, timeout_s=ELECTED_S)
-            finally:
-                cluster.cont(old)
-            answer = waiting.result()
-        unsure = 0
-        while answer.code == UNSURE:
-            unsure += 1
-            assert unsure <= UNSURE_MAX, answer.remark
-            answer = send(connection)
+        # What its slaves had said is read when these are answered: nothing of theirs waits as well.
+        assert [send(connection).code for _ in range(2)] == [0, 0]
+        answer = stopped_until_replaced(cluster, old, connection, lambda: None)
     assert (answer.code, EXPIRED in answer.remark) == (UNSAFE, True), answer.remark
+
+
+def test_master_when_words_of_its_slaves_waited_as_well_then_it_acknowledges_nothing(
+    cluster: RmqCluster,
+) -> None:
+    """They count as near when it goes on, and are waited for in vain; then it refuses.
+
+    The links are cut once it is stopped, while the slaves answer what it sent last.
+    """
+    old = cluster.wait_for_master()
+    with wire.Connection(old.place.address) as connection:
+        cluster.wait_in_sync(2)
+        assert send(connection).code == 0
+
+        def cut() -> None:
+            cluster.partition(old, others_than(cluster, old))
+
+        answer = stopped_until_replaced(cluster, old, connection, cut)
+        answers = [answer]
+        while answers[-1].code == UNSURE and len(answers) <= UNSURE_MAX:
+            answers.append(send(connection))
+    assert {one.code for one in answers[:-1]} <= {UNSURE}
+    assert (answers[-1].code, EXPIRED in answers[-1].remark) == (UNSAFE, True), answers

@@ -15,7 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
 
 from rmqha.base.errors import RmqhaError
 from rmqha.chaos.aio.breaker import Breaker
@@ -23,8 +22,10 @@ from rmqha.chaos.aio.disks import Disks
 from rmqha.chaos.aio.links import Links
 from rmqha.chaos.aio.nodes import Kinds, Nodes
 from rmqha.chaos.aio.reread import read_again
+from rmqha.chaos.aio.same_bytes import equal_bytes
 from rmqha.chaos.aio.services import SETTINGS, Services
 from rmqha.chaos.aio.watch import RoutedClient, Watch, first_since
+from rmqha.chaos.course import ACKS_PER_S_MIN, Course
 from rmqha.chaos.outcome import Cell, Round
 from rmqha.chaos.scenarios import ON_DISKS, Fault, Kind, Members, Scenario, draw
 from rmqha.chaos.stages import told_by, with_stages
@@ -34,14 +35,11 @@ from rmqha.testing.client import ClusterClient, NotYet
 from rmqha.testing.histories import ClusterHistory
 from rmqha.testing.workload import Workload
 
-TOPICS = 3
 ACKS, ACKS_TO_FLIP = 10, 200
 """Before each round; where bits flip the log must be longer than what is left alone of it."""
 PAUSE_BETWEEN_SENDS_MS = 1.0
 PAUSE_BETWEEN_READS_MS = 20.0
 START_S = 150.0
-ACKS_PER_S_MIN = 50
-"""Of all topics together; a cluster that takes less is as good as none."""
 WHOLE_S = 120.0
 DRAIN_S = 60.0
 MENDED_S = 30.0
@@ -54,34 +52,10 @@ SCRUBS: Mapping[str, object] = {
 memory as it was written, for the bits flip there as well."""
 NEEDED_S = 20.0
 """For a master and a leader that a scenario needs as its victims."""
-COMPARED_BYTES = 1 << 20
 TOLD = 3
 """Of places that a broker does not give out."""
 
 Say = Callable[[str], None]
-
-
-class Course(Struct, frozen=True):
-    """How a cell goes.
-
-    Attributes:
-        rounds: faults, one after another.
-        fault_ms: how long each holds.
-        pause_ms: between two, once the set is whole.
-        services: use delays, timers, transactions, pops and locks as well.
-        topics: of a producer each, with one message in flight.
-        messages: acknowledged when the last fault comes; each round waits for its share. 0 for what
-            comes meanwhile.
-        history: a file for what the clients did (``verify/client_history.py``); None for none.
-    """
-
-    rounds: int = 5
-    fault_ms: int = 10_000
-    pause_ms: int = 2_000
-    services: bool = False
-    history: Path | None = None
-    topics: int = TOPICS
-    messages: int = 0
 
 
 async def play(
@@ -147,11 +121,8 @@ def _with_needs(kinds: Kinds, scenarios: Sequence[Scenario], course: Course) -> 
 
 def begun(name: str, kinds: Kinds, seed: int, course: Course) -> Cell:
     """A cell of which nothing has been played yet."""
-    asked = [f"{course.rounds} rounds of {course.fault_ms} ms, {course.pause_ms} ms between two"]
-    asked += ["short"] * kinds.short + ["services"] * course.services
-    asked += [f"{course.topics} topics"] * (course.topics != TOPICS)
-    asked += [f"{course.messages} messages"] * (course.messages > 0)
-    asked += _pairs(kinds.controller_settings)
+    first, *more = course.words
+    asked = [first, *["short"] * kinds.short, *more, *_pairs(kinds.controller_settings)]
     settings = " ".join(_pairs(kinds.settings))
     return Cell(
         name, kinds.controllers, kinds.brokers, seed, kinds.replicas, ", ".join(asked), settings
@@ -224,15 +195,15 @@ class _Player:
 
     async def _wait_for_share(self, number: int) -> None:
         """Wait for the messages that are to be acknowledged before a round's fault."""
-        goal = self._course.messages * (number + 1) // self._course.rounds
+        goal = self._course.acknowledged_before(number)
 
-        def taken() -> int:
-            return sum(load.ledger.acknowledged for load in self._loads)
+        def lacks() -> int:
+            return goal - sum(load.ledger.acknowledged for load in self._loads)
 
         async def there() -> bool:
-            return taken() >= goal
+            return lacks() <= 0
 
-        wait_s = WHOLE_S + max(0, goal - taken()) / ACKS_PER_S_MIN
+        wait_s = WHOLE_S + max(0, lacks()) / ACKS_PER_S_MIN
         await self._outsider.until(there, f"{goal} acknowledged messages", wait_s)
 
     async def _in_sync(self) -> bool:
@@ -371,37 +342,6 @@ class _Player:
     def _equal_bytes(self) -> int:
         logs = [self._nodes.commit_log(place.name) for place in self._nodes.brokers]
         return min(equal_bytes(logs[0], other) for other in logs[1:])
-
-
-def equal_bytes(one: Path, other: Path) -> int:
-    """Bytes of files of the same name in two commit logs that are compared, and equal.
-
-    Where they differ one of them must have ended: nothing but zeros follows in it.
-
-    Raises:
-        ValueError: two logs hold different bytes, or have no file in common.
-    """
-    names = sorted(
-        {path.name for path in one.glob("[0-9]*")} & {p.name for p in other.glob("[0-9]*")}
-    )
-    if not names:
-        raise ValueError(f"{one} and {other} have no file in common")
-    compared = 0
-    for name in names:
-        mine, theirs = (one / name).open("rb"), (other / name).open("rb")
-        with mine, theirs:
-            while chunk := mine.read(COMPARED_BYTES):
-                against = theirs.read(COMPARED_BYTES)
-                if chunk != against:
-                    at = next(
-                        i for i, (a, b) in enumerate(zip(chunk, against, strict=True)) if a != b
-                    )
-                    if chunk[at:].strip(b"\0") and against[at:].strip(b"\0"):
-                        raise ValueError(
-                            f"logs differ in {name} at {mine.tell() - len(chunk) + at}"
-                        )
-                compared += len(chunk)
-    return compared
 
 
 def _told(found: Round) -> str:

@@ -37,7 +37,7 @@ from rmqha.pipeline.commitlog.store_folder import StoreFolder
 from rmqha.pipeline.lake.layout import SetName, Span, topic_folder
 from rmqha.pipeline.lake.parquet_out import ParquetOut
 
-HELD_BYTES = 64 << 20
+HELD_BYTES = 32 << 20
 """Of log whose rows wait to be written; their bodies wait in the log."""
 GROUP_BYTES_MIN = 1 << 20
 """Of log that comes at once for a file; less is set aside until there is more, or the cell ends."""
@@ -253,7 +253,7 @@ class CellFiles:
     def close(self) -> Iterator[dict[str, object]]:
         """Finish the files; what each holds."""
         for key, rows in self._few.taken():
-            out = _seen(rows) if self._work.bodies else rows
+            out = _with_views(rows) if self._work.bodies else rows
             self._file(key, out.schema).write(out)
         for (topic, day), one in self._open.items():
             one.close()
@@ -264,8 +264,8 @@ class CellFiles:
             }  # fmt: skip
 
 
-def _seen(rows: pa.Table) -> pa.Table:
-    """With views of the bodies, as the rows have them that were not set aside."""
+def _with_views(rows: pa.Table) -> pa.Table:
+    """Bodies as views, as the rows have them that were not set aside: a file has one schema."""
     return rows.set_column(_BODY_AT, _BODY, rows.column(_BODY).cast(pa.binary_view()))
 
 

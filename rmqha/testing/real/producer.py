@@ -159,7 +159,7 @@ class Producer:
         )
         if answer.code == wire.SUCCESS:
             offset = int(answer.ext["queueOffset"])
-            physical = int(answer.ext["msgId"][-16:], 16)
+            physical = physical_offset(answer.ext["msgId"])
             moment = time.monotonic()
             acked = Acked(body, queue, offset, sent_at, moment, broker.address, physical)
             self.acked.append(acked)
@@ -181,6 +181,11 @@ class Producer:
         if self._broker is not None:
             self._broker.close()
             self._broker = None
+
+
+def physical_offset(message_id: str) -> int:
+    """Where an offset message id says that its message lies: behind the broker's host, in hex."""
+    return int(message_id[-16:], 16)
 
 
 def read_back(
