@@ -12,12 +12,11 @@ from msgspec.structs import replace
 from rmqha.base.errors import RmqhaError
 from rmqha.base.ids import MASTER_ID
 from rmqha.client.exchange import Exchange, Refused, Unreachable, ask
-from rmqha.remoting import fastjson
+from rmqha.client.ha_status import ask_ha_status
 from rmqha.remoting.bodies import EpochEntryCache
 from rmqha.remoting.broker_set_state import BrokerSetState
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.values import as_array, as_number, as_object
 
 AGAIN = (
     "Start the old controllers, export again, and stop them; or have the set taken as its brokers"
@@ -157,15 +156,12 @@ def _role(
     newest epoch."""
     cache = yield from _epochs(one, broker_id, address)
     try:
-        answer = yield from ask(address, RemotingCommand(RequestCode.GET_BROKER_HA_STATUS))
+        status = yield from ask_ha_status(address)
     except Refused as error:
         raise NotAsExported(f"{one.broker_name}: broker {broker_id} refuses: {error}") from error
-    status = as_object(fastjson.loads(answer.body))
-    is_master = status.get("master") is True and cache.broker_id == MASTER_ID
-    slaves = map(as_object, as_array(status.get("haConnectionInfo")))
-    ends = [as_number(slave.get("slaveAckOffset")) for slave in slaves if slave.get("inSync")]
-    in_sync = as_number(status.get("inSyncSlaveNums"))
-    return is_master, in_sync, min(ends, default=0), last_epoch(cache)
+    is_master = status.is_master and cache.broker_id == MASTER_ID
+    ends = [slave.ack_offset for slave in status.slaves if slave.is_in_sync]
+    return is_master, status.in_sync_slaves, min(ends, default=0), last_epoch(cache)
 
 
 def last_epoch(cache: EpochEntryCache) -> int:

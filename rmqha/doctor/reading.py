@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rmqha.client.ha_status import ha_document, read_ha_status
 from rmqha.doctor.facts import ControllerView, HaFacts, SetView
 from rmqha.remoting import fastjson
 from rmqha.remoting.values import as_array, as_number, as_object, as_text
@@ -66,17 +67,16 @@ def ha_facts(body: bytes, broker_now_ms: int | None = None) -> HaFacts:
     Raises:
         RemoteProtocolError: it is another document.
     """
-    info = as_object(fastjson.loads(body))
-    client = as_object(info.get("haClientRuntimeInfo"))
-    slaves = map(as_object, as_array(info.get("haConnectionInfo")))
-    silence_ms = (broker_now_ms or 0) - as_number(client.get("lastReadTimestamp"))
+    status = read_ha_status(ha_document(body))
+    following = status.following
+    silence_ms = (broker_now_ms or 0) - following.last_read_ms
     is_heard = broker_now_ms is not None and silence_ms <= HEARD_MS_MAX
     return HaFacts(
-        info.get("master") is True,
-        as_text(client.get("masterAddr")),
-        client.get("activated") is True or is_heard,
-        as_number(info.get("inSyncSlaveNums")),
-        tuple(max(0, as_number(one.get("diff"))) for one in slaves),
+        status.is_master,
+        following.master_address or "",
+        following.is_activated or is_heard,
+        status.in_sync_slaves,
+        tuple(max(0, one.lag_bytes) for one in status.slaves),
     )
 
 

@@ -18,9 +18,8 @@ from rmqha.admin.spec import (
 )
 from rmqha.client.brokers import master_addresses
 from rmqha.client.exchange import Exchange, ask_each
-from rmqha.remoting import fastjson
+from rmqha.client.ha_status import HaStatus, ha_document, read_ha_status
 from rmqha.remoting.codes import RequestCode
-from rmqha.remoting.values import as_array, as_number, as_object, as_text
 
 _HEAD = "%-32s  %-16s %16s %16s %16s %16s\n"
 _ROW = "%-32s  %-16d %16d %16.2f %16s %16d\n"
@@ -45,58 +44,54 @@ def run(
     if not broker_address:
         addresses = yield from master_addresses(need_name_servers(name_servers), cluster_name or "")
     answers, failures = yield from ask_each(addresses, RequestCode.GET_BROKER_HA_STATUS)
-    parts = [_part(address, as_object(fastjson.loads(answer.body))) for address, answer in answers]
+    parts = [_part(address, ha_document(answer.body)) for address, answer in answers]
     plain = "".join(part.plain for part in parts)
     tables = tuple(table for part in parts for table in part.tables)
     return Report(plain, [part.data for part in parts], tables, tuple(failures))
 
 
 def _part(address: str, info: dict[str, Any]) -> Report:
-    return _master(address, info) if info.get("master") is True else _slave(address, info)
+    status = read_ha_status(info)
+    return _master(address, status, info) if status.is_master else _slave(address, status, info)
 
 
-def _master(address: str, info: dict[str, Any]) -> Report:
-    end, in_sync = (
-        as_number(info.get("masterCommitLogMaxOffset")),
-        as_number(info.get("inSyncSlaveNums")),
-    )
-    slaves = list(map(as_object, as_array(info.get("haConnectionInfo"))))
+def _master(address: str, status: HaStatus, info: dict[str, Any]) -> Report:
+    end, in_sync, count = status.log_end, status.in_sync_slaves, len(status.slaves)
     rows = [
         (
-            as_text(slave.get("addr")),
-            as_number(slave.get("slaveAckOffset")),
-            as_number(slave.get("diff")),
-            as_number(slave.get("transferredByteInSecond")) / _KIB,
-            "OK" if slave.get("inSync") is True else "Fall Behind",
-            as_number(slave.get("transferFromWhere")),
+            slave.address,
+            slave.ack_offset,
+            slave.lag_bytes,
+            slave.bytes_per_s / _KIB,
+            "OK" if slave.is_in_sync else "Fall Behind",
+            slave.transfer_from,
         )
-        for slave in slaves
+        for slave in status.slaves
     ]
     plain = (
-        f"\n#MasterAddr\t{address}\n#MasterCommitLogMaxOffset\t{end}\n#SlaveNum\t{len(slaves)}"
+        f"\n#MasterAddr\t{address}\n#MasterCommitLogMaxOffset\t{end}\n#SlaveNum\t{count}"
         f"\n#InSyncSlaveNum\t{in_sync}\n" + _HEAD % tuple(f"#{column}" for column in _COLUMNS)
     ) + "".join(_ROW % row for row in rows)
-    title = f"Master {address}: log ends at {end}, {in_sync} of {len(slaves)} slaves in sync"
+    title = f"Master {address}: log ends at {end}, {in_sync} of {count} slaves in sync"
     data = {
         "brokerAddr": address, "master": True, "masterCommitLogMaxOffset": end,
-        "inSyncSlaveNums": in_sync, "slaves": slaves,
+        "inSyncSlaveNums": in_sync, "slaves": info.get("haConnectionInfo") or [],
     }  # fmt: skip
     return Report(plain, data, (Table(title, _COLUMNS, rows),))
 
 
-def _slave(address: str, info: dict[str, Any]) -> Report:
-    client = as_object(info.get("haClientRuntimeInfo"))
-    master = client.get("masterAddr")
-    speed = as_number(client.get("transferredByteInSecond")) / _KIB
+def _slave(address: str, status: HaStatus, info: dict[str, Any]) -> Report:
+    following = status.following
     rows = [
-        ("MasterAddr", null(None if master is None else as_text(master))),
-        ("CommitLogMaxOffset", str(as_number(client.get("maxOffset")))),
-        ("TransferSpeed(KB/s)", f"{speed:.2f}"),
-        ("LastReadTime", time_of(as_number(client.get("lastReadTimestamp")))),
-        ("LastWriteTime", time_of(as_number(client.get("lastWriteTimestamp")))),
-        ("MasterFlushOffset", str(as_number(client.get("masterFlushOffset")))),
+        ("MasterAddr", null(following.master_address)),
+        ("CommitLogMaxOffset", str(following.max_offset)),
+        ("TransferSpeed(KB/s)", f"{following.bytes_per_s / _KIB:.2f}"),
+        ("LastReadTime", time_of(following.last_read_ms)),
+        ("LastWriteTime", time_of(following.last_write_ms)),
+        ("MasterFlushOffset", str(following.master_flush_offset)),
     ]
     plain = "\n" + "".join(f"#{name}\t{value}\n" for name, value in rows)
+    client: dict[str, Any] = info.get("haClientRuntimeInfo") or {}
     data = {"brokerAddr": address, "master": False, **client}
     return Report(plain, data, (Table(f"Slave {address}", ("What", "Value"), rows),))
 

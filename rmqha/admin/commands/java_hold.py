@@ -17,11 +17,10 @@ from msgspec import Struct
 from rmqha.admin.bodies import decode_table
 from rmqha.base.errors import RmqhaError
 from rmqha.client.exchange import Exchange, Refused, Unreachable, ask
+from rmqha.client.ha_status import HaStatus, ask_ha_status
 from rmqha.client.runtime_info import broker_clock_ms
-from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.values import as_array, as_number, as_object
 from rmqha.runtime.properties import format_properties
 
 KEY = "startAcceptSendRequestTimeStamp"
@@ -90,12 +89,11 @@ def wait_demoted(address: str, wait_ms: int) -> Exchange[None]:
     If it were let go before it knows of the election, it would take sends that have to be cut.
     """
     for look in range(max(1, wait_ms // LOOK_MS)):
-        request = RemotingCommand(RequestCode.GET_BROKER_HA_STATUS)
         try:
-            answer = yield from ask(address, request, delay_ms=LOOK_MS if look else 0)
+            status = yield from ask_ha_status(address, LOOK_MS if look else 0)
         except (Refused, Unreachable):
             return
-        if as_object(fastjson.loads(answer.body)).get("master") is not True:
+        if not status.is_master:
             return
 
 
@@ -115,9 +113,8 @@ def _set(address: str, moment_ms: int) -> Exchange[None]:
 def _wait(address: str, slaves: int, gap: int, look_ms: int, wait_ms: int) -> Exchange[None]:
     gaps: list[int] = []
     for _ in range(max(1, wait_ms // look_ms)):
-        request = RemotingCommand(RequestCode.GET_BROKER_HA_STATUS)
-        answer = yield from ask(address, request, delay_ms=look_ms if gaps else 0)
-        gaps = _gaps(answer.body)
+        status = yield from ask_ha_status(address, look_ms if gaps else 0)
+        gaps = _gaps(status)
         if sum(one <= gap for one in gaps) >= slaves:
             return
     raise BehindMaster(
@@ -126,9 +123,6 @@ def _wait(address: str, slaves: int, gap: int, look_ms: int, wait_ms: int) -> Ex
     )
 
 
-def _gaps(body: bytes) -> list[int]:
-    """What each connected slave lacks, in bytes (907)."""
-    info = as_object(fastjson.loads(body))
-    slaves = map(as_object, as_array(info.get("haConnectionInfo")))
-    end = as_number(info.get("masterCommitLogMaxOffset"))
-    return [end - as_number(one.get("slaveAckOffset")) for one in slaves]
+def _gaps(status: HaStatus) -> list[int]:
+    """What each connected slave lacks, in bytes, by its own last word."""
+    return [status.log_end - one.ack_offset for one in status.slaves]
