@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ from rmqha.testing.real.maven import ADDRESS_VERSIONS
 from rmqha.testing.real.processes import allocate_ports, wait_until
 from rmqha.testing.real.producer import Producer, assert_nothing_lost
 from tests.interop import required
+from tests.interop.our_mqadmin import our_mqadmin
 
 NAME = "broker-a"
 ACKS = 10
@@ -143,10 +142,9 @@ def _is_masterless(cluster: Cluster) -> bool:
 
 def _forget_set(cluster: Cluster) -> None:
     """``mqadmin cleanBrokerMetadata`` of all its brokers, as an operator types it."""
-    subprocess.run(
-        [sys.executable, "-m", "rmqha.cli.mqadmin", "cleanBrokerMetadata",
-         "-a", cluster.controllers.address_list, "-bn", NAME, "-c", CLUSTER_NAME, "-l"],
-        check=True, timeout=60,
+    our_mqadmin(
+        "cleanBrokerMetadata",
+        "-a", cluster.controllers.address_list, "-bn", NAME, "-c", CLUSTER_NAME, "-l",
     )  # fmt: skip
 
 

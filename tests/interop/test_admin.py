@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 from rmqha.admin.bodies import decode_table
 from rmqha.remoting.codes import RequestCode
 from rmqha.testing.real import wire
@@ -13,6 +10,7 @@ from rmqha.testing.real.java import CLUSTER_NAME, JavaBroker
 from rmqha.testing.real.mqadmin import fields, mqadmin
 from rmqha.testing.real.processes import wait_until
 from rmqha.testing.real.producer import Producer, assert_nothing_lost
+from tests.interop.our_mqadmin import our_mqadmin
 
 NAME = "broker-a"
 
@@ -100,13 +98,10 @@ def test_clean_broker_metadata_of_an_unknown_set_is_refused(cluster: Cluster) ->
 
 def switch_master(cluster: Cluster, controller_id: int | None) -> None:
     """By our command: Java's has none."""
-    done = subprocess.run(
-        [sys.executable, "-m", "rmqha.cli.mqadmin", "switchMaster", "--hold-java",
-         "-a", cluster.controllers.address_list, "-b", str(controller_id), "-bn", NAME,
-         "-c", CLUSTER_NAME],
-        check=False, capture_output=True, text=True, timeout=60,
+    our_mqadmin(
+        "switchMaster", "--hold-java", "-a", cluster.controllers.address_list,
+        "-b", str(controller_id), "-bn", NAME, "-c", CLUSTER_NAME,
     )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def held_until(broker: JavaBroker) -> int:

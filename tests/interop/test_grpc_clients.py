@@ -6,8 +6,6 @@ under the proxy. What the clients are asked is what RocketMQ's documents promise
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -20,6 +18,7 @@ from rmqha.testing.real.proxy import Proxy
 from rmqha.testing.settings import CLUSTER_NAME
 from tests.interop import required
 from tests.interop.grpc_peer import CLIENT, GrpcPeer
+from tests.interop.our_mqadmin import our_mqadmin
 from tests.interop.peers import PeerError
 
 WAIT_S = 60.0
@@ -37,9 +36,7 @@ class Stage(NamedTuple):
 
 def mqadmin(cluster: RmqCluster, *words: str) -> None:
     """Ours; it must succeed."""
-    command = [sys.executable, "-m", "rmqha.cli.mqadmin", *words]
-    command += ["-n", cluster.namesrv_addr, "-c", CLUSTER_NAME]
-    subprocess.run(command, check=True, capture_output=True, timeout=30)
+    our_mqadmin(*words, "-n", cluster.namesrv_addr, "-c", CLUSTER_NAME)
 
 
 @pytest.fixture(scope="module")

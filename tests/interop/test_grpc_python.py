@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 import venv
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from rmqha.testing.real.proxy import Proxy
 from rmqha.testing.settings import CLUSTER_NAME
 from tests.interop import required
 from tests.interop.client_peer import ClientPeer
+from tests.interop.our_mqadmin import our_mqadmin
 from tests.interop.peers import PeerError
 
 pytestmark = pytest.mark.timeout(300)
@@ -73,9 +73,7 @@ def installed(folder: Path) -> Path:
 
 def mqadmin(cluster: RmqCluster, *words: str) -> None:
     """Ours; it must succeed."""
-    command = [sys.executable, "-m", "rmqha.cli.mqadmin", *words]
-    command += ["-n", cluster.namesrv_addr, "-c", CLUSTER_NAME]
-    subprocess.run(command, check=True, capture_output=True, timeout=30)
+    our_mqadmin(*words, "-n", cluster.namesrv_addr, "-c", CLUSTER_NAME)
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from rmqha.testing.real.cluster import Cluster
 from rmqha.testing.real.mqadmin import fields, mqadmin
 from rmqha.testing.real.processes import wait_until
 from rmqha.testing.real.producer import Producer, assert_nothing_lost
+from tests.interop.our_mqadmin import our_mqadmin
 
 NAME = "broker-a"
 # ControllerConfig fields that are never null in a three-node group.
@@ -175,13 +173,7 @@ def test_our_mqadmin_prints_what_javas_prints(cluster: Cluster, command: str) ->
     }[command]
 
     def prints_the_same(_: int) -> None:
-        ours = subprocess.run(
-            [sys.executable, "-m", "rmqha.cli.mqadmin", command, *arguments, "--plain"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        )
-        assert _lines(mqadmin(command, *arguments)) == _lines(ours.stdout)
+        ours = our_mqadmin(command, *arguments, "--plain")
+        assert _lines(mqadmin(command, *arguments)) == _lines(ours)
 
     cluster.controllers.while_one_leads(prints_the_same)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +22,7 @@ from rmqha.testing.real.processes import allocate_ports, wait_until
 from tests.interop import required
 from tests.interop.alone import AloneBroker, JavaAlone
 from tests.interop.client_peer import ClientPeer
+from tests.interop.our_mqadmin import our_mqadmin
 from tests.interop.peers import PeerError
 
 QUEUES = 4
@@ -37,7 +36,6 @@ KINDS = {
 SHOWN = ["python", "mixed", "java, our mqadmin"] + ["java"] * bool(
     os.environ.get("RMQHA_INTEROP_JAVA_BROKER")
 )
-ADMIN_S = 60.0
 ROUTE_S = 40.0
 """Clients look at routes every 30 s."""
 
@@ -91,16 +89,6 @@ class Stage:
             return len(ids) == QUEUES and set(ids.values()) == names
 
         wait_until(known, 20.0, f"{topic} at {names}")
-
-
-def our_mqadmin(*words: str) -> str:
-    """What ``bin/mqadmin`` prints; it must succeed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "rmqha.cli.mqadmin", *words],
-        capture_output=True, text=True, timeout=ADMIN_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 @pytest.fixture(scope="module", params=SHOWN)

@@ -23,8 +23,8 @@ from tests.interop import required
 from tests.interop.alone import AloneBroker, JavaAlone, new_topic
 from tests.interop.client_peer import ClientPeer, Received
 from tests.interop.go_peer import GoPeer, build
+from tests.interop.our_mqadmin import our_mqadmin
 from tests.interop.peers import PeerError
-from tests.interop.test_static_topics import our_mqadmin
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from rmqha.testing.real.processes import assert_holds, wait_until
 from rmqha.testing.real.producer import Producer, assert_nothing_lost
 from rmqha.testing.real.python import PythonBroker
 from tests.interop import required
+from tests.interop.our_mqadmin import our_mqadmin, run_our_mqadmin
 
 NAME = "broker-a"
 QUIET_S = 8.0
@@ -25,24 +25,17 @@ STUCK_S = 40.0
 """A slave of Java's that is not in sync after this hangs."""
 
 
-def mqadmin(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Our tool as a process."""
-    command = [sys.executable, "-m", "rmqha.cli.mqadmin", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
 def export(cluster: Cluster, file: Path) -> None:
     """Ask the Java controllers for everything."""
-    done = mqadmin(
+    our_mqadmin(
         "exportControllerState", "-a", cluster.controllers.address_list,
         "-n", cluster.name_server.address, "-o", str(file),
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
 
 
 def take_in(cluster: Cluster, file: Path, *more: str) -> subprocess.CompletedProcess[str]:
     """Give it to the controllers that are there now."""
-    return mqadmin(
+    return run_our_mqadmin(
         "importControllerState", "-a", cluster.controllers.address_list, "-f", str(file), *more
     )
 

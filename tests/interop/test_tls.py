@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from rmqha.testing.real.processes import allocate_ports, wait_until
 from rmqha.testing.settings import BROKER_NAME, CLUSTER_NAME
 from tests.interop import required
 from tests.interop.client_peer import ClientPeer
+from tests.interop.our_mqadmin import run_our_mqadmin
 from tests.interop.peers import PeerError
 
 TOPIC = "Sealed"
@@ -163,6 +162,5 @@ def test_our_mqadmin_and_brokers_use_a_java_name_server_by_tls(tmp_path: Path) -
 
 
 def _cluster_list(address: str) -> str:
-    command = [sys.executable, "-m", "rmqha.cli.mqadmin", "--tls", "clusterList", "-n", address]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = run_our_mqadmin("--tls", "clusterList", "-n", address)
     return done.stdout if CLUSTER_NAME in done.stdout else ""
