@@ -11,13 +11,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 CODEC = "zstd"
+_MAP = "properties"
 _REPEATED = (
     "replica", "brokerId", "epoch", "queueId", "tags", "bornHost", "storeHost", "flag", "sysFlag",
     "reconsumeTimes", "preparedTransactionOffset", "bodySize", "cluster", "brokerName",
-    "properties.key_value.key",
+    f"{_MAP}.key_value.key",
 )  # fmt: skip
 """Columns in which values come again and again."""
-_UNTOLD = {"body", "properties"}
+_SETTLED = {
+    "replica", "brokerId", "epoch", "queueId", "storeHost", "flag", "sysFlag", "reconsumeTimes", "bodyCrc",
+    "crcOk", "cluster", "brokerName",
+}  # fmt: skip
+"""Columns that a codec cannot shorten: checksums, and few values that come each many times in a row.
+To set up a compressor takes longer than everything else about so short a page."""
+_UNTOLD = {"body", _MAP}
 """Columns whose least and greatest value nobody asks for."""
 SINK_BYTES = 16 << 10
 """Of a file, gathered before they are written: most of a group's pages are short."""
@@ -39,7 +46,7 @@ class ParquetOut:
         self._file = _Growing(path)
         self._sink = pa.BufferedOutputStream(pa.PythonFile(self._file, "w"), SINK_BYTES)
         self._writer = pq.ParquetWriter(
-            self._sink, schema, compression=CODEC, store_schema=False,
+            self._sink, schema, compression=_codecs(schema), store_schema=False,
             use_dictionary=[one for one in _REPEATED if one.split(".")[0] in schema.names],
             write_statistics=[one for one in schema.names if one not in _UNTOLD],
         )  # fmt: skip
@@ -60,6 +67,12 @@ class ParquetOut:
     def _let_go(self) -> None:
         self._sink.flush()
         self._file.let_go()
+
+
+def _codecs(schema: pa.Schema) -> dict[str, str]:
+    """The codec of each column that has one, by its path in the file."""
+    names = [one for one in schema.names if one not in _SETTLED | {_MAP}]
+    return dict.fromkeys([*names, *(f"{_MAP}.key_value.{one}" for one in ("key", "value"))], CODEC)
 
 
 class _Growing(io.RawIOBase):
