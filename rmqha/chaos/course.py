@@ -7,6 +7,8 @@ from pathlib import Path
 from msgspec import Struct
 
 TOPICS = 3
+SEND_MESSAGES_MAX = 1_000
+"""Of one send: a quarter of a MiB."""
 ACKS_PER_S_MIN = 50
 """Of all topics together; a cluster that takes less is as good as none."""
 
@@ -20,9 +22,10 @@ class Course(Struct, frozen=True):
         pause_ms: between two, once the set is whole.
         services: use delays, timers, transactions, pops and locks as well.
         history: a file for what the clients did (``verify/client_history.py``); None for none.
-        topics: of a producer each, with one message in flight.
+        topics: of a producer each, with one send in flight.
         messages: acknowledged when the last fault comes; each round waits for its share. 0 for what
             comes meanwhile.
+        batch: so many go in one request.
     """
 
     rounds: int = 5
@@ -32,6 +35,7 @@ class Course(Struct, frozen=True):
     history: Path | None = None
     topics: int = TOPICS
     messages: int = 0
+    batch: int = 1
 
     def acknowledged_before(self, number: int) -> int:
         """How many messages are acknowledged before the fault of a round, of which the first is 0."""
@@ -43,4 +47,5 @@ class Course(Struct, frozen=True):
         words = [f"{self.rounds} rounds of {self.fault_ms} ms, {self.pause_ms} ms between two"]
         words += ["services"] * self.services
         words += [f"{self.topics} topics"] * (self.topics != TOPICS)
+        words += [f"{self.batch} messages a send"] * (self.batch > 1)
         return words + [f"{self.messages} messages"] * (self.messages > 0)

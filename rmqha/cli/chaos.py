@@ -17,7 +17,7 @@ from rmqha.chaos.aio.hosts import Hosts, HostsUnavailable, enter
 from rmqha.chaos.aio.links import Links
 from rmqha.chaos.aio.nodes import Kinds
 from rmqha.chaos.aio.proxies import Proxies
-from rmqha.chaos.course import TOPICS, Course
+from rmqha.chaos.course import SEND_MESSAGES_MAX, TOPICS, Course
 from rmqha.chaos.outcome import Cell
 from rmqha.chaos.report import from_json, markdown, page, to_json
 from rmqha.chaos.scenarios import ARTICLE, BY_NAME, Kind, Scenario
@@ -111,7 +111,14 @@ def _scenarios(names: tuple[str, ...], *, matrix: bool, tour: bool) -> dict[str,
     default=TOPICS,
     show_default=True,
     type=click.IntRange(min=1),
-    help="A producer each, with one message in flight.",
+    help="A producer each, with one send in flight.",
+)
+@click.option(
+    "--batch",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1, max=SEND_MESSAGES_MAX),
+    help="Messages of one send (request 320).",
 )
 @click.option(
     "--messages",
@@ -145,7 +152,7 @@ def _scenarios(names: tuple[str, ...], *, matrix: bool, tour: bool) -> dict[str,
 )
 def main(
     scenario: tuple[str, ...], *, matrix: bool, tour: bool, controllers: str, brokers: str, rounds: int | None,
-    fault_s: float, pause_s: float, seed: int, replicas: int, links: str, short: bool, services: bool, topics: int, messages: int,
+    fault_s: float, pause_s: float, seed: int, replicas: int, links: str, short: bool, services: bool, topics: int, batch: int, messages: int,
     settings: tuple[str, ...], set_controller: tuple[str, ...], history: Path | None, out: Path | None, resume: bool,
     folder: Path | None,
 ) -> None:  # fmt: skip
@@ -165,8 +172,8 @@ def main(
         made = _links(links)
         rounds = rounds or (len(ARTICLE) if tour else ROUNDS)
         course = Course(
-            rounds, int(fault_s * 1000), int(pause_s * 1000), services, history, topics, messages
-        )
+            rounds, int(fault_s * 1000), int(pause_s * 1000), services, history, topics, messages, batch
+        )  # fmt: skip
         cells = _run(cells_asked, kinds, seed, course, folder, kept, out, made)
     except HostsUnavailable as error:
         raise click.ClickException(f"chaos needs hosts of its own: {error}") from error

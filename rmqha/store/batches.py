@@ -10,6 +10,7 @@ clients: total size, magic, CRC, flag (i32 each), body (i32 + n), properties (i1
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from rmqha.base.errors import MessageIllegal
 from rmqha.store import properties as props
@@ -17,8 +18,21 @@ from rmqha.store.record import INNER_BATCH, Message
 
 _HEAD = struct.Struct(">5i")
 _PROPERTIES_LENGTH = struct.Struct(">h")
+OVERHEAD_BYTES = _HEAD.size + _PROPERTIES_LENGTH.size
+"""Of a client batch, for each of its messages."""
 INNER_NUM_MAX = 32_767
 """batchSize is an i16 in the queue unit."""
+
+
+def join_client_batch(messages: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """The body of request 320, of bodies with their encoded properties."""
+    return b"".join(
+        _HEAD.pack(OVERHEAD_BYTES + len(body) + len(properties), 0, 0, 0, len(body))
+        + body
+        + _PROPERTIES_LENGTH.pack(len(properties))
+        + properties
+        for body, properties in messages
+    )
 
 
 def split_client_batch(batch: Message, *, messages_max: int) -> list[Message]:

@@ -23,6 +23,7 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import int_field, text_field
 from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.ports import Clock, Network
+from rmqha.store.batches import join_client_batch
 from rmqha.testing.histories import ClusterHistory
 from rmqha.testing.real.wire import Stored, parse_messages, shown
 from rmqha.testing.settings import BROKER_NAME, Plan
@@ -281,47 +282,67 @@ class ClusterClient:
 
     async def send_once(self, number: int, body: bytes, topic: str, attempt: int) -> Acked | None:
         """Send to the master; None when it was not acknowledged (``last_refusal`` says why)."""
+        acked = await self.send_together(number, (body,), topic, attempt)
+        return acked[0] if acked else None
+
+    async def send_together(
+        self, number: int, bodies: Sequence[bytes], topic: str, attempt: int
+    ) -> list[Acked]:
+        """Send messages to the master in one request, to one queue.
+
+        Args:
+            number: of the first; the others count on.
+
+        Returns:
+            One for each message; none when they were not acknowledged (``last_refusal`` says why).
+        """
         history = self.history
         if history is None:
-            return await self._attempt(number, body, topic, attempt)
+            return await self._attempt(number, bodies, topic, attempt)
         start_ms = self.clock.wall_ms()
-        history.sending(topic, number, attempt, start_ms)
-        acked = await self._attempt(number, body, topic, attempt)
+        numbers = range(number, number + len(bodies))
+        for one in numbers:
+            history.sending(topic, one, attempt, start_ms)
+        acked = await self._attempt(number, bodies, topic, attempt)
         span_ms = (start_ms, self.clock.wall_ms())
-        if acked is None:
-            history.failed(topic, number, attempt, span_ms, self.last_refusal)
-        else:
-            place = (acked.queue_id, acked.queue_offset)
-            history.acked(topic, number, attempt, span_ms, place)
+        for one, found in zip(numbers, acked, strict=False):
+            history.acked(topic, one, attempt, span_ms, (found.queue_id, found.queue_offset))
+        for one in numbers[len(acked) :]:
+            history.failed(topic, one, attempt, span_ms, self.last_refusal)
         return acked
 
-    async def _attempt(self, number: int, body: bytes, topic: str, attempt: int) -> Acked | None:
+    async def _attempt(
+        self, number: int, bodies: Sequence[bytes], topic: str, attempt: int
+    ) -> list[Acked]:
         address = self._master or await self.master()
         if address is None:
             self.last_refusal = "nobody is master"
-            return None
+            return []
         self._master = address
         sent_ms = self.clock.now_ms()
         try:
             await self.create_topic(address, topic)
-            place = (self._broker_name, number % self.queues_of(topic))
-            fields = send_fields(topic, number, self.clock.wall_ms(), place)
-            answer = await self.ask(
-                address, RequestCode.SEND_MESSAGE_V2, fields, body, SEND_TIMEOUT_MS
-            )
+            place = (self._broker_name, number // len(bodies) % self.queues_of(topic))
+            code, fields, body = send_parts(topic, number, bodies, self.clock.wall_ms(), place)
+            answer = await self.ask(address, code, fields, body, SEND_TIMEOUT_MS)
         except RmqhaError as error:
             self._refused(str(error))
-            return None
+            return []
         got = answer.ext_fields or {}
         if answer.code != ResponseCode.SUCCESS:
             self._refused(f"{address} answered {answer.code}: {answer.remark}")
             if answer.code == ResponseCode.MESSAGE_ILLEGAL:
                 raise RefusedForGood(f"message {number} for {topic!r}: {self.last_refusal}")
-            return None
-        return Acked(
-            topic, body, int(got["queueId"]), int(got["queueOffset"]), got["msgId"], address,
-            attempt, sent_ms, self.clock.now_ms(),
-        )  # fmt: skip
+            return []
+        return [
+            Acked(
+                topic, body, int(got["queueId"]), int(got["queueOffset"]) + behind, message_id,
+                address, attempt, sent_ms, self.clock.now_ms(),
+            )
+            for behind, (body, message_id) in enumerate(
+                zip(bodies, got["msgId"].split(","), strict=True)
+            )
+        ]  # fmt: skip
 
     def _refused(self, reason: str) -> None:
         self.last_refusal = reason
@@ -400,14 +421,30 @@ class ClusterClient:
         return parse_messages(pulled.body), pulled.next_offset
 
 
+def send_parts(
+    topic: str, number: int, bodies: Sequence[bytes], wall_ms: int, place: tuple[str, int]
+) -> tuple[RequestCode, dict[str, str], bytes]:
+    """Code, fields and body as a Java client sends a message or a batch to a broker's queue."""
+    if len(bodies) == 1:
+        return RequestCode.SEND_MESSAGE_V2, send_fields(topic, number, wall_ms, place), bodies[0]
+    parts = (
+        (body, _properties(one, wall_ms).encode()) for one, body in enumerate(bodies, start=number)
+    )
+    fields = send_fields(topic, number, wall_ms, place) | {"m": "true"}
+    return RequestCode.SEND_BATCH_MESSAGE, fields, join_client_batch(parts)
+
+
 def send_fields(topic: str, number: int, wall_ms: int, place: tuple[str, int]) -> dict[str, str]:
     """The fields of 310 as a Java client sends them, to a broker's name and a queue."""
     return {
         "a": GROUP, "b": topic, "c": "TBW102", "d": str(QUEUES), "e": str(place[1]),
-        "f": "0", "g": str(wall_ms), "h": "0",
-        "i": f"KEYS\x01{number}\x02UNIQ_KEY\x01rmqha{wall_ms:X}{number:X}\x02WAIT\x01true\x02",
+        "f": "0", "g": str(wall_ms), "h": "0", "i": _properties(number, wall_ms),
         "j": "0", "k": "false", "m": "false", "n": place[0],
     }  # fmt: skip
+
+
+def _properties(number: int, wall_ms: int) -> str:
+    return f"KEYS\x01{number}\x02UNIQ_KEY\x01rmqha{wall_ms:X}{number:X}\x02WAIT\x01true\x02"
 
 
 def missing(acked: Iterable[Acked], found: Iterable[Stored]) -> list[Acked]:

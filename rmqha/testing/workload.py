@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 
 from rmqha.base.errors import RmqhaError
 from rmqha.testing.client import QUEUES, Acked, ClusterClient, NotYet
@@ -17,7 +18,7 @@ CONSUMER = "workload consumer"
 PAYLOAD = b"x" * 200
 RETRY_S = 0.005
 ACKS_KEPT = 20_000
-"""The newest acknowledgements, for questions about times."""
+"""The newest acknowledged sends, for questions about times."""
 NUMBERS_AHEAD_MAX = 100_000
 """Numbers that were read before one below them; more mean that reading has gone wrong."""
 
@@ -133,14 +134,18 @@ class Workload:
         topic: of nobody else.
         pause_ms: of the producer, between two messages.
         read_ms: of the consumer, when there was nothing to read.
+        batch: so many messages go in one request, which are acknowledged together.
     """
 
-    def __init__(self, client: ClusterClient, topic: str, pause_ms: float, read_ms: float) -> None:
+    def __init__(
+        self, client: ClusterClient, topic: str, pause_ms: float, read_ms: float, batch: int = 1
+    ) -> None:
         self.ledger = Ledger()
         self.topic = topic
         self._client = client
         self._pause_s = pause_ms / 1000
         self._read_s = read_ms / 1000
+        self._batch = batch
         self._acks: deque[Acked] = deque(maxlen=ACKS_KEPT)
         self._sending: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -163,7 +168,7 @@ class Workload:
         return next((a for a in recent if a.sent_ms >= moment_ms and a.address != not_by), None)
 
     def acks_since(self, moment_ms: int) -> list[Acked]:
-        """What was acknowledged from then on, of the newest ones that are kept."""
+        """Each send that was acknowledged from then on, of the newest ones that are kept."""
         return [one for one in self._acks if one.acked_ms >= moment_ms]
 
     async def wait_for_acks(self, more: int, timeout_s: float) -> None:
@@ -210,19 +215,20 @@ class Workload:
     async def _send(self) -> None:
         number = 0
         while not self._is_ending:
-            body = body_of(number)
+            bodies = [body_of(one) for one in range(number, number + self._batch)]
             attempts = 1
-            while (acked := await self._try(number, body, attempts)) is None:
+            while not (acked := await self._try(number, bodies, attempts)):
                 attempts += 1
                 self.ledger.refused += 1
                 await asyncio.sleep(RETRY_S)
-            self._acks.append(acked)
-            self.ledger.acked(number, acked.queue_id, acked.queue_offset)
-            number += 1
+            self._acks.append(acked[0])
+            for one in acked:
+                self.ledger.acked(number, one.queue_id, one.queue_offset)
+                number += 1
             await asyncio.sleep(self._pause_s)
 
-    async def _try(self, number: int, body: bytes, attempt: int) -> Acked | None:
-        return await self._client.send_once(number, body, self.topic, attempt)
+    async def _try(self, number: int, bodies: Sequence[bytes], attempt: int) -> list[Acked]:
+        return await self._client.send_together(number, bodies, self.topic, attempt)
 
     async def _read(self) -> None:
         while True:

@@ -79,19 +79,20 @@ def test_tour_when_the_twelve_scenarios_have_a_round_each_then_nothing_is_lost(
 @pytest.mark.timeout(300)
 def test_matrix_when_it_was_ended_midway_then_what_it_had_is_kept(tmp_path: Path) -> None:
     """A whole one takes an hour or two. What the folder holds is not played again, the rest is."""
-    course = Course(1, 500, 0, topics=5, messages=900)
+    course = Course(1, 500, 0, topics=5, messages=900, batch=7)
     kept = begun("hang-master", Kinds(short=True), 1, course)
-    assert "5 topics, 900 messages" in kept.asked
+    assert "5 topics, 7 messages a send, 900 messages" in kept.asked
     kept.rounds, kept.acknowledged = [Round(0, "hang broker-7", 1, 0, 500, out_ms=77)], 700
     (tmp_path / "cells.json").write_bytes(to_json([kept]))
     asked = ("hang-master", "crash-master", "--rounds", "1", "--fault-s", "0.5", "--pause-s", "0",
-             "--topics", "5", "--messages", "900")  # fmt: skip
+             "--topics", "5", "--messages", "900", "--batch", "7")  # fmt: skip
     code, cells, said = played(tmp_path, *asked, "--resume")
     assert code == 0, said
     assert "[1/2] hang-master on py controllers, py brokers: kept" in said
     assert [one.scenario for one in cells] == ["hang-master", "crash-master"]
     assert cells[0] == kept
     assert cells[1].acknowledged >= 900, "before the master was killed"
+    assert cells[1].acknowledged % 7 == 0, "together"
     again = played(tmp_path, *asked, "--resume", timeout_s=60)
     assert again[:2] == (0, cells), "all is there: nobody is started"
 

@@ -22,5 +22,5 @@ def test_messages_when_shared_by_rounds_then_all_are_there_before_the_last_fault
 def test_courses_when_told_then_whatever_was_asked_for_is_in_it() -> None:
     """A cell that was kept is of another course as soon as one of these differs."""
     assert Course(2, 500, 0).words == ["2 rounds of 500 ms, 0 ms between two"]
-    course = Course(2, 500, 0, services=True, topics=16, messages=900)
-    assert course.words[1:] == ["services", "16 topics", "900 messages"]
+    course = Course(2, 500, 0, services=True, topics=16, messages=900, batch=10)
+    assert course.words[1:] == ["services", "16 topics", "10 messages a send", "900 messages"]

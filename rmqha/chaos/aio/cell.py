@@ -151,7 +151,13 @@ class _Player:
                 self._client, network, self._clock, self._process_of, cell.seed
             )
         self._loads = [
-            Workload(self._client, f"chaos-{n}", PAUSE_BETWEEN_SENDS_MS, PAUSE_BETWEEN_READS_MS)
+            Workload(
+                self._client,
+                f"chaos-{n}",
+                PAUSE_BETWEEN_SENDS_MS,
+                PAUSE_BETWEEN_READS_MS,
+                course.batch,
+            )
             for n in range(course.topics)
         ]
 

@@ -7,7 +7,6 @@ other, each as size, magic, checksum, flag, body and properties.
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from rmqha.client.routes import QueueKey
 from rmqha.pipeline.live.options import WriteOptions
 from rmqha.remoting.topic_names import topic_error
 from rmqha.store import properties as props
+from rmqha.store.batches import OVERHEAD_BYTES, join_client_batch
 from rmqha.store.record import PROPERTIES_MAX
 
 DEDUP_ID = "DEDUP_ID"
@@ -36,8 +36,6 @@ _RESERVED = frozenset(
 )
 _ADDED_MAX = 512
 """Bytes of properties that are left to the broker."""
-_HEAD = struct.Struct(">5i")
-_PROPERTIES_LENGTH = struct.Struct(">h")
 
 
 class Outgoing(NamedTuple):
@@ -56,7 +54,7 @@ class Outgoing(NamedTuple):
     @property
     def size(self) -> int:
         """Its bytes in a batch."""
-        return _HEAD.size + len(self.body) + _PROPERTIES_LENGTH.size + len(self.properties)
+        return OVERHEAD_BYTES + len(self.body) + len(self.properties)
 
 
 class RowId(NamedTuple):
@@ -185,13 +183,7 @@ class Batch(Struct, frozen=True):
         """The request's body."""
         if self.is_single:
             return self.messages[0].body
-        return b"".join(
-            _HEAD.pack(one.size, 0, 0, 0, len(one.body))
-            + one.body
-            + _PROPERTIES_LENGTH.pack(len(one.properties))
-            + one.properties
-            for one in self.messages
-        )
+        return join_client_batch((one.body, one.properties) for one in self.messages)
 
 
 class _Heap(NamedTuple):
