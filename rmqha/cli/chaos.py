@@ -15,7 +15,7 @@ import msgspec
 from rmqha.chaos.aio.cell import begun, play
 from rmqha.chaos.aio.hosts import Hosts, HostsUnavailable, enter
 from rmqha.chaos.aio.links import Links
-from rmqha.chaos.aio.nodes import Kinds
+from rmqha.chaos.aio.nodes import NO_JAVA, Kinds
 from rmqha.chaos.aio.proxies import Proxies
 from rmqha.chaos.course import SEND_MESSAGES_MAX, TOPICS, Course
 from rmqha.chaos.outcome import Cell
@@ -169,7 +169,7 @@ def main(
         raise click.UsageError("--history takes one scenario on one cluster")
     kept = _kept(out) if resume else []
     try:
-        made = _links(links)
+        made = _links(links, java=any(one.has_java for one in kinds))
         rounds = rounds or (len(ARTICLE) if tour else ROUNDS)
         course = Course(
             rounds, int(fault_s * 1000), int(pause_s * 1000), services, history, topics, messages, batch
@@ -202,14 +202,22 @@ def _refuse(asked: list[Scenario], controllers: str, brokers: str, *, services: 
         )
 
 
-def _links(wanted: str) -> Callable[[], Links]:
-    """What makes hosts: this command goes on in namespaces of its own, where it can."""
+def _links(wanted: str, *, java: bool) -> Callable[[], Links]:
+    """What makes hosts: this command goes on in namespaces of its own, where it can.
+
+    Raises:
+        HostsUnavailable: there are no such hosts as are wanted, or as nodes of Java need.
+    """
+    if wanted == "proxies" and java:
+        raise HostsUnavailable(NO_JAVA)
     if wanted != "proxies":
         try:
             enter(sys.argv[1:], MODULE)
         except HostsUnavailable as error:
             if wanted == "namespaces":
                 raise
+            if java:
+                raise HostsUnavailable(f"{NO_JAVA}: {error}") from error
             _say(f"proxies break links here, for there are no namespaces: {error}")
         else:
             return Hosts

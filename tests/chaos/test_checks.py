@@ -8,10 +8,12 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
+from rmqha.chaos.aio.hosts import HostsUnavailable
 from rmqha.chaos.aio.nodes import Kinds
 from rmqha.chaos.aio.same_bytes import COMPARED_BYTES, equal_bytes
 from rmqha.chaos.aio.services import Services
 from rmqha.chaos.aio.watch import Seen, Watch, first_since
+from rmqha.cli import chaos
 from rmqha.cli.chaos import main
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.testing.client import ClusterClient, SetInfo
@@ -99,6 +101,24 @@ def test_command_when_asked_for_what_there_is_not_then_it_says_what_there_is(
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 2
     assert told in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("links", ["auto", "proxies"])
+@pytest.mark.parametrize("kinds", [("--brokers", "py,java"), ("--controllers", "jraft")])
+def test_command_when_there_are_only_proxies_for_java_then_it_says_so_before_a_cell_is_played(
+    monkeypatch: pytest.MonkeyPatch, links: str, kinds: tuple[str, ...]
+) -> None:
+    """The cells of ours took minutes before the one of Java's was refused."""
+
+    def nowhere(*_: object) -> None:
+        raise HostsUnavailable("missing programs: nft")
+
+    monkeypatch.setattr(chaos, "enter", nowhere)
+    monkeypatch.setattr(chaos, "_run", lambda *_: pytest.fail("a cell was begun"))
+    done = CliRunner().invoke(main, ["crash-both", "--links", links, *kinds])
+    assert done.exit_code == 1
+    assert "nodes of Java need network namespaces" in done.output
+    assert ("nft" in done.output) == (links == "auto")
 
 
 def test_resume_when_there_is_nothing_to_go_on_with_then_it_says_so(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ SHORT: Mapping[str, object] = {
 }
 COMMIT_LOG_BYTES = 64 << 20
 JAVA_CONTROLLER_JVM = ("-Xms64m", "-Xmx256m", *java.SMALL_JVM)
+NO_JAVA = "nodes of Java need network namespaces"
 
 
 class Kinds(Struct, frozen=True):
@@ -69,6 +70,11 @@ class Kinds(Struct, frozen=True):
     replicas: int = 3
     jumps: bool = False
 
+    @property
+    def has_java(self) -> bool:
+        """Whether any node is of Java."""
+        return {self.controllers, self.brokers} != {"py"}
+
     def broker_kind(self, number: int) -> str:
         """Of one broker."""
         return self.brokers if self.brokers != "mixed" else ("java" if number == 0 else "py")
@@ -88,8 +94,8 @@ class Nodes:
 
     def __init__(self, folder: Path, hosts: Links, kinds: Kinds, disks: Disks | None) -> None:
         self.folder, self._hosts, self._kinds, self._disks = folder, hosts, kinds, disks
-        if not hosts.takes_java and {kinds.controllers, kinds.brokers} != {"py"}:
-            raise HostsUnavailable("nodes of Java need network namespaces")
+        if not hosts.takes_java and kinds.has_java:
+            raise HostsUnavailable(NO_JAVA)
         self.controllers = tuple(self._place("controller", i) for i in range(3))
         self.name_server = self._place("namesrv", 0)
         self.brokers = tuple(self._place("broker", i) for i in range(kinds.replicas))
