@@ -405,7 +405,7 @@ class ClusterClient:
             offset = following
 
     async def pull(
-        self, address: str, topic: str, queue: int, offset: int
+        self, address: str, topic: str, queue: int, offset: int, count: int = PULL_MESSAGES_MAX
     ) -> tuple[list[Stored], int]:
         """One pull that does not wait; the messages, and where to go on.
 
@@ -413,7 +413,7 @@ class ClusterClient:
             RmqhaError: no answer, or a refusal.
         """
         key = QueueKey(topic, self._broker_name, queue)
-        request = pull_request(GROUP, key, offset, PULL_MESSAGES_MAX)
+        request = pull_request(GROUP, key, offset, count)
         answer = await self._remoting.invoke(address, request, SEND_TIMEOUT_MS)
         if not is_pulled(answer):
             raise RmqhaError(f"{address} answered a pull with {answer.code}: {answer.remark}")

@@ -14,19 +14,33 @@ from rmqha.testing.workload import body_of, number_of
 ENDS = (6, 0, 2, 0)
 
 
+UNREADABLE, CUT = b"\x00 another topic's bytes", b"\x00 another length"
+
+
 class Broker:
-    """Two queues of bodies; ``None`` is refused, for ``patience`` pulls or for ever."""
+    """Two queues of bodies; ``None`` is refused, for ``patience`` pulls or for ever.
+
+    A run with ``UNREADABLE`` cannot be read at all, one with ``CUT`` only up to it.
+    """
 
     def __init__(self, bodies: dict[int, list[bytes | None]], patience: int | None = None) -> None:
         self.bodies, self.patience, self.slept_ms = bodies, patience, 0.0
 
-    async def pull(self, _: str, topic: str, queue: int, at: int) -> tuple[list[Stored], int]:
-        body = self.bodies[queue][at]
-        if body is None and self.patience != 0:
+    async def pull(
+        self, _: str, topic: str, queue: int, at: int, count: int
+    ) -> tuple[list[Stored], int]:
+        if self.bodies[queue][at] is None and self.patience != 0:
             if self.patience is not None:
                 self.patience -= 1
             raise RmqhaError("a record that is damaged")
-        return [Stored(queue, at, 0, topic, body or body_of(at))], at + 1
+        run = self.bodies[queue][at : at + count]
+        if None in run[1:]:
+            run = run[: run.index(None, 1)]
+        if UNREADABLE in run:
+            raise ValueError("no text")
+        told = run[: run.index(CUT)] if CUT in run else run
+        found = [Stored(queue, n, 0, topic, one or body_of(n)) for n, one in enumerate(told, at)]
+        return found, at + len(run)
 
     async def sleep(self, delay_ms: float) -> None:
         self.slept_ms += delay_ms
@@ -57,6 +71,20 @@ async def test_bodies_when_a_bit_of_them_differs_then_they_are_damaged_wherever_
     )
     assert found.damaged == 2
     assert found.whole == {0, 3, 4, 5, 6}, "what passes for another is missed"
+
+
+@pytest.mark.parametrize("broken", [UNREADABLE, CUT])
+async def test_run_when_one_of_it_cannot_be_read_then_that_one_is_damaged_and_no_other(
+    broken: bytes,
+) -> None:
+    """The broker gave it out; those before and behind it in the same answer are whole."""
+    numbers = [*range(40), *range(41, 100)]
+    sent = [*bodies(*numbers[:40]), broken, *bodies(*numbers[40:])]
+    sent[70:70] = [broken, broken]
+    broker = Broker({0: sent})
+    found = await read_again(cast(Any, broker), cast(Any, broker), "b:1", "t", (len(sent),))
+    assert (found.whole, found.damaged, found.refused) == (set(numbers), 3, [])
+    assert broker.slept_ms == 0
 
 
 async def test_place_when_it_is_refused_for_a_while_then_it_is_waited_for() -> None:

@@ -12,7 +12,8 @@ from msgspec import Struct, field
 
 from rmqha.base.errors import RmqhaError
 from rmqha.runtime.ports import Clock
-from rmqha.testing.client import ClusterClient
+from rmqha.testing.client import PULL_MESSAGES_MAX, ClusterClient
+from rmqha.testing.real.wire import Stored
 from rmqha.testing.workload import body_of, number_of
 
 TRIES = 20
@@ -27,7 +28,7 @@ class Again(Struct):
 
     Attributes:
         whole: numbers of messages that are as they were sent.
-        damaged: messages that were given out and are not as any was sent.
+        damaged: messages that were given out and are not as any was sent, or no messages at all.
         refused: places that the broker did not give out, with its reason.
     """
 
@@ -48,29 +49,71 @@ async def read_again(
     """
     found = Again()
     for queue, end in enumerate(ends):
-        position = tries = 0
-        while position < end:
-            try:
-                messages, following = await client.pull(address, topic, queue, position)
-            except (RmqhaError, ValueError, struct.error) as error:
-                messages, following, reason = [], position, str(error)
-            else:
-                reason = "nothing came"
-            for message in messages:
-                number = number_of(message.body)
-                if number is None or message.body != body_of(number):
-                    found.damaged += 1
-                else:
-                    found.whole.add(number)
-            if following > position:
-                position, tries = following, 0
-                continue
-            tries += 1
-            if tries < TRIES:
+        reading = _Reading(client, address, topic, queue, found)
+        while reading.position < end:
+            if not await reading.step():
                 await clock.sleep(PAUSE_MS)
-            else:
-                found.refused.append(f"{topic} queue {queue} offset {position}: {reason}")
-                if len(found.refused) >= REFUSED_MAX:
-                    return found
-                position, tries = position + 1, 0
+            if len(found.refused) >= REFUSED_MAX:
+                return found
     return found
+
+
+class _Reading:
+    """One queue, from its beginning on.
+
+    What comes is a run of records, and a reader who meets one that cannot be read does not know where
+    the next one begins. So a run that is not whole is asked for again, message by message.
+    """
+
+    def __init__(
+        self, client: ClusterClient, address: str, topic: str, queue: int, found: Again
+    ) -> None:
+        self.position = 0
+        self._client, self._address, self._topic, self._queue = client, address, topic, queue
+        self._found = found
+        self._count, self._tries = PULL_MESSAGES_MAX, 0
+
+    async def step(self) -> bool:
+        """Ask once; False when nothing came and it is worth to wait."""
+        at, count = self.position, self._count
+        try:
+            messages, following = await self._client.pull(
+                self._address, self._topic, self._queue, at, count
+            )
+        except RmqhaError as error:
+            return self._refused(str(error))
+        except (ValueError, struct.error):
+            messages, following = [], at + count
+        if following == at:
+            return self._refused("nothing came")
+        if len(messages) < following - at and count > 1:
+            self._count = 1
+            return True
+        self._take(messages)
+        if not messages and following == at + 1:
+            self._found.damaged += 1
+        self._pass(following)
+        return True
+
+    def _take(self, messages: list[Stored]) -> None:
+        for message in messages:
+            number = number_of(message.body)
+            if number is None or message.body != body_of(number):
+                self._found.damaged += 1
+            else:
+                self._found.whole.add(number)
+
+    def _refused(self, reason: str) -> bool:
+        self._tries += 1
+        if self._tries < TRIES:
+            return False
+        where = f"{self._topic} queue {self._queue} offset {self.position}"
+        self._found.refused.append(f"{where}: {reason}")
+        self._pass(self.position + 1)
+        return True
+
+    def _pass(self, position: int) -> None:
+        # Those in front of a message that cannot be read come one by one; so does it, and then many.
+        if self._count == 1 and position % PULL_MESSAGES_MAX == 0:
+            self._count = PULL_MESSAGES_MAX
+        self.position, self._tries = position, 0
