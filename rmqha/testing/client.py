@@ -420,6 +420,18 @@ class ClusterClient:
         pulled = Pulled.of(answer, offset)
         return parse_messages(pulled.body), pulled.next_offset
 
+    async def first_offset(self, address: str, topic: str, queue: int) -> int:
+        """The oldest offset that a queue has.
+
+        Raises:
+            RmqhaError: no answer, or a refusal.
+        """
+        fields = {"topic": topic, "queueId": str(queue), "brokerName": self._broker_name}
+        answer = await self.ask(address, RequestCode.GET_MIN_OFFSET, fields)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RmqhaError(f"{address} does not tell where a queue begins: {answer.remark}")
+        return int((answer.ext_fields or {})["offset"])
+
 
 def send_parts(
     topic: str, number: int, bodies: Sequence[bytes], wall_ms: int, place: tuple[str, int]

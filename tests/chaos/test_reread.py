@@ -25,6 +25,11 @@ class Broker:
 
     def __init__(self, bodies: dict[int, list[bytes | None]], patience: int | None = None) -> None:
         self.bodies, self.patience, self.slept_ms = bodies, patience, 0.0
+        self.begins = 0
+
+    async def first_offset(self, _: str, __: str, queue: int) -> int:
+        assert self.bodies[queue], "of an empty queue nobody asks"
+        return self.begins
 
     async def pull(
         self, _: str, topic: str, queue: int, at: int, count: int
@@ -85,6 +90,14 @@ async def test_run_when_one_of_it_cannot_be_read_then_that_one_is_damaged_and_no
     found = await read_again(cast(Any, broker), cast(Any, broker), "b:1", "t", (len(sent),))
     assert (found.whole, found.damaged, found.refused) == (set(numbers), 3, [])
     assert broker.slept_ms == 0
+
+
+async def test_oldest_when_the_broker_deleted_them_then_they_are_told_apart() -> None:
+    """A disk of Java's that filled up looked like a power cut that lost a third."""
+    broker = Broker({0: bodies(0, 1, 2, 3, 4, 5), 2: bodies(6, 7)})
+    broker.begins = 2
+    found = await again(broker)
+    assert (found.whole, found.deleted, found.refused) == ({2, 3, 4, 5}, 4, [])
 
 
 async def test_place_when_it_is_refused_for_a_while_then_it_is_waited_for() -> None:

@@ -321,6 +321,11 @@ class _Player:
                 self._outsider, self._clock, master or "", load.topic, load.ledger.ends
             )
             self._cell.damaged += found.damaged
+            if found.deleted:
+                self._cell.broken.append(
+                    f"{load.topic}: the broker deleted its {found.deleted} oldest messages, which"
+                    " therefore count as lost; its disk was full, or it keeps files for too short"
+                )
             for told in found.refused[:TOLD]:
                 self._say(f"  {master} does not give out {told}")
             known = set(self._cell.lost)

@@ -30,11 +30,13 @@ class Again(Struct):
         whole: numbers of messages that are as they were sent.
         damaged: messages that were given out and are not as any was sent, or no messages at all.
         refused: places that the broker did not give out, with its reason.
+        deleted: places in front of those at which queues begin now: nobody was to delete anything.
     """
 
     whole: set[int] = field(default_factory=set)
     damaged: int = 0
     refused: list[str] = field(default_factory=list)
+    deleted: int = 0
 
 
 async def read_again(
@@ -49,13 +51,23 @@ async def read_again(
     """
     found = Again()
     for queue, end in enumerate(ends):
-        reading = _Reading(client, address, topic, queue, found)
+        first = await _first(client, address, topic, queue) if end else 0
+        found.deleted += first
+        reading = _Reading(client, address, topic, queue, found, first)
         while reading.position < end:
             if not await reading.step():
                 await clock.sleep(PAUSE_MS)
             if len(found.refused) >= REFUSED_MAX:
                 return found
     return found
+
+
+async def _first(client: ClusterClient, address: str, topic: str, queue: int) -> int:
+    """Where a queue begins; at 0 when nobody says, who then refuses what is asked for."""
+    try:
+        return await client.first_offset(address, topic, queue)
+    except RmqhaError:
+        return 0
 
 
 class _Reading:
@@ -66,9 +78,9 @@ class _Reading:
     """
 
     def __init__(
-        self, client: ClusterClient, address: str, topic: str, queue: int, found: Again
+        self, client: ClusterClient, address: str, topic: str, queue: int, found: Again, first: int
     ) -> None:
-        self.position = 0
+        self.position = first
         self._client, self._address, self._topic, self._queue = client, address, topic, queue
         self._found = found
         self._count, self._tries = PULL_MESSAGES_MAX, 0
