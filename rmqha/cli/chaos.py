@@ -14,6 +14,7 @@ import msgspec
 
 from rmqha.chaos.aio.cell import begun, play
 from rmqha.chaos.aio.hosts import Hosts, HostsUnavailable, enter
+from rmqha.chaos.aio.java_clock import library
 from rmqha.chaos.aio.links import Links
 from rmqha.chaos.aio.nodes import NO_JAVA, Kinds
 from rmqha.chaos.aio.proxies import Proxies
@@ -182,7 +183,7 @@ def main(
 
 
 def _refuse(asked: list[Scenario], controllers: str, brokers: str, *, services: bool) -> None:
-    """What cannot be played, before anything is started."""
+    """What cannot be played, before anything is started; raises click.UsageError."""
     for given, known, hint in (
         (controllers, CONTROLLERS, "--controllers"), (brokers, BROKERS, "--brokers"),
     ):  # fmt: skip
@@ -195,11 +196,13 @@ def _refuse(asked: list[Scenario], controllers: str, brokers: str, *, services: 
             "--services asks for what Java's brokers do not promise: --brokers py"
         )
     jumps = any(one.kind is Kind.CLOCK_JUMP for one in asked)
-    if jumps and (services or {controllers, brokers} != {"py"}):
-        raise click.UsageError(
-            "clock-jump moves the wall clocks of nodes of ours (--controllers py --brokers py), by"
-            " which delays and timers go (no --services)"
-        )
+    if jumps and services:
+        raise click.UsageError("clock-jump moves the clocks by which delays and timers go")
+    if jumps and {controllers, brokers} != {"py"}:
+        try:
+            library()
+        except HostsUnavailable as error:
+            raise click.UsageError(str(error)) from error
 
 
 def _links(wanted: str, *, java: bool) -> Callable[[], Links]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.chaos.aio.clock_shift import write_shift
+from rmqha.chaos.aio.java_clock import with_clock, write_java_shift
 from rmqha.chaos.scenarios import BY_NAME, JUMPS_S, Kind, Members, draw
 from rmqha.cli.chaos import main
 
@@ -77,11 +79,36 @@ def test_jumps_when_many_are_drawn_then_each_comes() -> None:
     assert drawn == set(JUMPS_S)
 
 
-@pytest.mark.parametrize(
-    "more", [["--services"], ["--brokers", "java"], ["--controllers", "jraft"]]
-)
-def test_command_when_clocks_cannot_be_moved_or_matter_then_it_is_refused(more: list[str]) -> None:
-    """A process of Java's takes no such clock, and a timer that comes early would be no fault."""
+def test_services_when_clocks_are_to_jump_then_they_are_refused() -> None:
+    """A timer that comes early would be no fault."""
+    done = CliRunner().invoke(main, ["clock-jump-both", "--services"])
+    assert done.exit_code == 2
+    assert "the clocks by which delays and timers go" in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("more", [["--brokers", "py,java"], ["--controllers", "jraft"]])
+def test_clocks_of_java_when_there_is_no_library_to_move_them_then_that_is_said_first(
+    monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     done = CliRunner().invoke(main, ["clock-jump-both", *more])
     assert done.exit_code == 2
-    assert "clock-jump moves the wall clocks of nodes of ours" in " ".join(done.output.split())
+    assert "pip install libfaketime" in " ".join(done.output.split())
+
+
+def test_file_of_a_java_clock_when_it_is_moved_then_it_is_never_half_written(
+    tmp_path: Path,
+) -> None:
+    """As libfaketime reads it, at any moment."""
+    file = tmp_path / "clock"
+    command = with_clock(["java", "-version"], file)
+    assert (command[0], command[-2:]) == ("env", ["java", "-version"])
+    assert f"FAKETIME_TIMESTAMP_FILE={file}" in command
+    told = [file.read_text()]
+    for shift_s in (3_600, -60, 0):
+        before = file.stat().st_ino
+        write_java_shift(file, shift_s)
+        assert file.stat().st_ino != before, "another file in its place"
+        told.append(file.read_text())
+    assert told == ["+0\n", "+3600\n", "-60\n", "+0\n"]
+    assert list(tmp_path.iterdir()) == [file]

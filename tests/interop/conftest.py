@@ -22,7 +22,7 @@ from tests.interop import required
 
 HERE = Path(__file__).parent
 ALONE = {
-    "test_controllers", "test_failover", "test_mixed_set", "test_python_replica", "test_reproduce", "test_takeover",
+    "test_controllers", "test_failover", "test_java_clocks", "test_mixed_set", "test_python_replica", "test_reproduce", "test_takeover",
 }  # fmt: skip
 """Modules that look at seconds, or whose clusters need both cores: never beside another."""
 

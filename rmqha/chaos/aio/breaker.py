@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-from rmqha.chaos.aio.clock_shift import write_shift
 from rmqha.chaos.aio.disks import Disks
 from rmqha.chaos.aio.flips import flip_bits
 from rmqha.chaos.aio.links import Links
@@ -48,7 +47,7 @@ class Breaker:
                 case Kind.DELAY:
                     self._hosts.delay(name, DELAY_MS, JITTER_MS, fault.seed)
                 case Kind.CLOCK_JUMP:
-                    write_shift(self._nodes.clock(name), fault.jump_s)
+                    self._nodes.move_clock(name, fault.jump_s)
                 case Kind.FLIPPED_BITS:
                     self.flipped += len(flip_bits(self._nodes.commit_log(name), rng, BITS))
                 case kind if kind in ON_DISKS:
@@ -63,7 +62,7 @@ class Breaker:
                 case Kind.DELAY:
                     self._hosts.restore(name)
                 case Kind.CLOCK_JUMP:
-                    write_shift(self._nodes.clock(name), 0)
+                    self._nodes.move_clock(name, 0)
                 case kind if kind in ON_DISKS:
                     self._mend_disk(kind, name)
                 case _:

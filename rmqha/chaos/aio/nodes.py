@@ -15,6 +15,7 @@ from msgspec import Struct
 from rmqha.chaos.aio.clock_shift import write_shift
 from rmqha.chaos.aio.disks import Disks
 from rmqha.chaos.aio.hosts import HostsUnavailable
+from rmqha.chaos.aio.java_clock import hide_shared_memory, with_clock, write_java_shift
 from rmqha.chaos.aio.links import Links
 from rmqha.runtime.properties import format_properties
 from rmqha.testing.real import java
@@ -59,7 +60,7 @@ class Kinds(Struct, frozen=True):
         controller_settings: of all controllers.
         short: see this module's head.
         replicas: how many brokers.
-        jumps: each node of ours gets a wall clock of its own.
+        jumps: each node gets a wall clock of its own.
     """
 
     controllers: str = "py"
@@ -101,6 +102,9 @@ class Nodes:
         self.brokers = tuple(self._place("broker", i) for i in range(kinds.replicas))
         self.plan = Plan(self.controllers, (self.name_server,), self.brokers)
         self.children: dict[str, Child] = {}
+        self._java_clocks: set[str] = set()
+        if kinds.jumps and kinds.has_java:
+            hide_shared_memory()
         for number, place in enumerate(self.controllers):
             self.children[place.name] = self._controller(number, place)
         self.children[self.name_server.name] = self._python(
@@ -148,6 +152,11 @@ class Nodes:
         """The file that says how wrong a node's wall clock is."""
         return self.folder / name / "clock"
 
+    def move_clock(self, name: str, shift_s: int) -> None:
+        """Have a node's wall clock be wrong by so much; 0 for the machine's own time."""
+        write = write_java_shift if name in self._java_clocks else write_shift
+        write(self.clock(name), shift_s)
+
     def start(self, *names: str) -> None:
         """Start these nodes, by default all in their order; nothing is waited for."""
         for name in names or self.children:
@@ -174,6 +183,12 @@ class Nodes:
         child.command = [*self._hosts.prefix(place.name), *child.command]
         child.log = self.folder / f"{place.name}.log"  # not on a disk that is about to fail
         return child
+
+    def _java(self, place: Place, child: Child) -> Child:
+        if self._kinds.jumps:
+            child.command = with_clock(child.command, self.clock(place.name))
+            self._java_clocks.add(place.name)
+        return self._at(place, child)
 
     def _python(self, place: Place, properties: Mapping[str, object]) -> Child:
         config = place.folder / "node.conf"
@@ -216,7 +231,7 @@ class Nodes:
         config = place.folder / "controller.properties"
         java.write_properties(config, properties)
         command = java.controller_command(place.folder, config, JAVA_CONTROLLER_JVM)
-        return self._at(place, Child(place.name, command, place.folder / "node.log"))
+        return self._java(place, Child(place.name, command, place.folder / "node.log"))
 
     def _broker(self, number: int, place: Place) -> Child:
         controllers = ";".join(one.address for one in self.controllers)
@@ -243,7 +258,7 @@ class Nodes:
                 },
             )  # fmt: skip
             broker.child.name = place.name
-            return self._at(place, broker.child)
+            return self._java(place, broker.child)
         return self._python(
             place,
             {

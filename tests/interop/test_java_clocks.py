@@ -1,0 +1,49 @@
+"""Wall clocks of Java's processes that jump, by the command that people type."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.needs import needs_hosts
+from tests.chaos.test_cells import heads, played
+from tests.interop import required
+
+ASKED = ("--fault-s", "3", "--pause-s", "0", "--brokers", "java")
+JUMPED_MS = 30_000
+
+
+@needs_hosts
+@pytest.mark.timeout(400)
+def test_brokers_when_their_wall_clocks_jump_then_messages_are_stored_by_them_and_none_is_lost(
+    tmp_path: Path,
+) -> None:
+    """With this seed the master's clock is a minute ahead in one round. Its waits are as long as ever:
+    with a library that moved other clocks as well no broker came up."""
+    required.require_classpath()
+    code, (cell,), said = played(
+        tmp_path, "clock-jump-brokers", "--rounds", "3", "--seed", "2", *ASKED,
+        "--folder", str(tmp_path / "nodes"), timeout_s=380,
+    )  # fmt: skip
+    assert (code, cell.lost, cell.broken) == (0, [], []), said
+    (log,) = (tmp_path / "nodes").glob("*/broker-0/disk/store/commitlog/000*0")
+    stored_ms = [head.store_timestamp for head in heads(log.read_bytes())]
+    assert max(b - a for a, b in pairwise(stored_ms)) > JUMPED_MS, cell.rounds
+    assert min(b - a for a, b in pairwise(stored_ms)) < -JUMPED_MS, "a log of Java's goes back"
+
+
+@needs_hosts
+@pytest.mark.timeout(400)
+def test_controllers_when_their_wall_clocks_jump_with_the_brokers_then_nothing_is_lost(
+    tmp_path: Path,
+) -> None:
+    """Those of Java, too: both kinds of process are started in one way."""
+    required.require_classpath()
+    code, (cell,), said = played(
+        tmp_path, "clock-jump-both", "--rounds", "2", "--seed", "3", *ASKED,
+        "--controllers", "java", timeout_s=380,
+    )  # fmt: skip
+    assert (code, cell.lost, cell.broken) == (0, [], []), said
+    assert "controller-" in " ".join(one.fault for one in cell.rounds)
