@@ -26,7 +26,7 @@ from rmqha.testing.real.producer import (
 from rmqha.testing.real.python import PythonBroker
 from tests.interop import required
 from tests.interop.alone import JavaAlone, new_topic
-from tests.interop.test_takeover import mqadmin
+from tests.interop.our_mqadmin import run_our_mqadmin
 
 NAME = "broker-a"
 TOPIC = "Converted"
@@ -44,7 +44,7 @@ END_TRANSACTION = 37
 
 def convert(*arguments: str) -> dict[str, Any]:
     """What our tool says of the new store."""
-    done = mqadmin("convertStore", *arguments, "--json")
+    done = run_our_mqadmin("convertStore", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
 
