@@ -18,8 +18,9 @@ from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.ports import Clock, Network
-from rmqha.testing.client import QUEUES, ClusterClient, NotYet, RefusedForGood
+from rmqha.testing.client import ClusterClient, NotYet, RefusedForGood
 from rmqha.testing.loop_thread import LoopThread
+from rmqha.testing.sends import QUEUES
 from rmqha.testing.settings import Plan
 from rmqha.testing.traffic import AioMessages
 from rmqha.testing.verbs import MessageVerbs

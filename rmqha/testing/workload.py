@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from rmqha.base.errors import RmqhaError
-from rmqha.testing.client import QUEUES, Acked, ClusterClient, NotYet
+from rmqha.testing.client import Acked, ClusterClient, NotYet
+from rmqha.testing.sends import QUEUES
 
 CONSUMER = "workload consumer"
 PAYLOAD = b"x" * 200

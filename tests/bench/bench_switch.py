@@ -6,7 +6,7 @@ and never try again. Those of Python brokers send to the master that the name se
 last question, 30 s apart; those of Java's (``--brokers java``) ask it after each refusal. Mastership
 goes round by ``bin/mqadmin switchMaster`` (``--how electMaster``: as one had to before). Of each
 switch: failed sends, and the longest time between two acknowledgements. A command that ends with an
-error has moved nothing, or says so: it is told, counted, and given again.
+error is told and counted, and another one is given, from where the mastership is then.
 
 Recipe: ``bin/bench switch --switches 100 --json figures.json``. Noise: eight processes and the
 senders share the cores.
@@ -112,7 +112,7 @@ def _run(brokers: str, how: str, options: argparse.Namespace, folder: Path) -> O
     try:
         time.sleep(1)
         for number_of in range(options.switches):
-            _switched(stage, how, outcome)
+            switch(stage, how, outcome)
             print(
                 f"{time.monotonic():.3f} {how}, {brokers}, {number_of + 1}: "
                 f"{outcome.gaps_ms[-1]:.0f} ms, "
@@ -125,7 +125,12 @@ def _run(brokers: str, how: str, options: argparse.Namespace, folder: Path) -> O
     return outcome
 
 
-def _switched(stage: Stage, how: str, outcome: Outcome) -> None:
+def switch(stage: Stage, how: str, outcome: Outcome) -> None:
+    """As ``switch_once``; a command that is refused is told, counted and given again.
+
+    Raises:
+        SwitchRefused: ``REFUSALS_MAX`` in a row.
+    """
     for left in reversed(range(REFUSALS_MAX)):
         try:
             switch_once(stage, how, outcome)

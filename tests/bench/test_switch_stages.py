@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rmqha.testing.real.producer import Acked
 from rmqha.testing.real.wire import Stored
+from tests.bench import bench_switch
+from tests.bench.bench_switch import REFUSALS_MAX, Outcome, SwitchRefused
 from tests.bench.switch_stages import logged_places, since, whereabouts
 
 
@@ -47,3 +51,26 @@ def test_lost_messages_when_another_has_their_offset_then_both_places_in_the_log
         "1 of 2 are in its log files", "at 100: queue 1, offset 7", "at 300: queue 0, offset 4",
         "queue 1, offset 7: it at 100, another at 200",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("refused", range(REFUSALS_MAX + 1))
+def test_switch_when_it_is_refused_then_it_is_counted_and_given_again_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], refused: int
+) -> None:
+    """One refusal, while controllers changed their leader, ended a run of 84 that was not read back."""
+    left = [SwitchRefused("not the leader")] * refused
+
+    def once(*_: object) -> None:
+        if left:
+            raise left.pop()
+        outcome.gaps_ms.append(7.0)
+
+    outcome = Outcome(300)
+    monkeypatch.setattr(bench_switch, "switch_once", once)
+    if refused == REFUSALS_MAX:
+        with pytest.raises(SwitchRefused):
+            bench_switch.switch(None, "switchMaster", outcome)  # type: ignore[arg-type]
+    else:
+        bench_switch.switch(None, "switchMaster", outcome)  # type: ignore[arg-type]
+    assert (outcome.refused, outcome.gaps_ms) == (refused, [7.0] * (refused < REFUSALS_MAX))
+    assert capsys.readouterr().out.count("not the leader") == refused

@@ -92,6 +92,25 @@ async def test_run_when_one_of_it_cannot_be_read_then_that_one_is_damaged_and_no
     assert broker.slept_ms == 0
 
 
+@pytest.mark.timeout(10)
+async def test_broker_when_it_sends_its_reader_back_then_reading_ends() -> None:
+    """A queue that lost its end names an earlier place to go on; that is no progress."""
+
+    class Short(Broker):
+        async def pull(
+            self, address: str, topic: str, queue: int, at: int, count: int
+        ) -> tuple[list[Stored], int]:
+            if at >= 4:
+                return [], 2
+            return await super().pull(address, topic, queue, at, min(count, 4 - at))
+
+    found = await again(Short({0: bodies(0, 1, 2, 3), 2: bodies(6, 7)}))
+    assert found.whole == {0, 1, 2, 3, 6, 7}
+    assert [one.partition(":")[0] for one in found.refused] == [
+        "t queue 0 offset 4", "t queue 0 offset 5",
+    ]  # fmt: skip
+
+
 async def test_oldest_when_the_broker_deleted_them_then_they_are_told_apart() -> None:
     """A disk of Java's that filled up looked like a power cut that lost a third."""
     broker = Broker({0: bodies(0, 1, 2, 3, 4, 5), 2: bodies(6, 7)})

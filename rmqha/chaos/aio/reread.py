@@ -96,7 +96,7 @@ class _Reading:
             return self._refused(str(error))
         except (ValueError, struct.error):
             messages, following = [], at + count
-        if following == at:
+        if following <= at:
             return self._refused("nothing came")
         if len(messages) < following - at and count > 1:
             self._count = 1
