@@ -260,6 +260,22 @@ class Workload:
         return len(messages)
 
 
+async def stop_all(loads: Sequence[Workload], drain_s: float) -> list[str]:
+    """Stop several at the same time, so that all of them together wait for ``drain_s`` at most.
+
+    Returns:
+        What broke any of them, with its topic.
+    """
+    ends = await asyncio.gather(*(load.stop(drain_s) for load in loads), return_exceptions=True)
+    broken = []
+    for load, error in zip(loads, ends, strict=True):
+        if isinstance(error, RmqhaError | OverflowError):
+            broken.append(f"{load.topic}: the workload broke: {error}")
+        elif error is not None:
+            raise error
+    return broken
+
+
 async def _cancelled(task: asyncio.Task[None] | None) -> None:
     """Cancel a task and wait for it; its own error is raised."""
     if task is None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import cast
+
 import pytest
 
+from rmqha.base.errors import RmqhaError
 from rmqha.testing.cluster import RmqCluster
-from rmqha.testing.workload import NUMBERS_AHEAD_MAX, Ledger
+from rmqha.testing.workload import NUMBERS_AHEAD_MAX, Ledger, Workload, stop_all
 
 
 def test_a_message_that_was_passed_over_is_lost() -> None:
@@ -62,6 +66,38 @@ def test_memory_is_bounded_while_numbers_are_missing() -> None:
         ledger.read(number, 0, number)
     with pytest.raises(OverflowError, match="message 0 is missing"):
         ledger.read(NUMBERS_AHEAD_MAX + 1, 0, NUMBERS_AHEAD_MAX + 1)
+
+
+class Load:
+    """Stops when all have been asked to."""
+
+    def __init__(self, topic: str, all_asked: asyncio.Barrier, error: Exception | None) -> None:
+        self.topic, self._all_asked, self._error = topic, all_asked, error
+
+    async def stop(self, drain_s: float) -> None:
+        async with asyncio.timeout(drain_s):
+            await self._all_asked.wait()
+        if self._error is not None:
+            raise self._error
+
+
+async def stopped(*errors: Exception | None) -> list[str]:
+    barrier = asyncio.Barrier(len(errors))
+    loads = [Load(f"t{number}", barrier, error) for number, error in enumerate(errors)]
+    return await stop_all(cast(list[Workload], loads), 5)
+
+
+async def test_workloads_when_stopped_together_then_they_wait_at_the_same_time() -> None:
+    """Sixteen topics that nobody serves any more took sixteen minutes, one after another."""
+    assert await stopped(None, None, None) == []
+
+
+async def test_workloads_when_one_has_broken_then_it_is_named_and_a_bug_is_raised() -> None:
+    assert await stopped(None, RmqhaError("refused for good"), OverflowError("too many")) == [
+        "t1: the workload broke: refused for good", "t2: the workload broke: too many",
+    ]  # fmt: skip
+    with pytest.raises(ZeroDivisionError):
+        await stopped(None, ZeroDivisionError())
 
 
 @pytest.mark.slow

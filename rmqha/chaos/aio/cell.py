@@ -16,7 +16,6 @@ from pathlib import Path
 
 import msgspec
 
-from rmqha.base.errors import RmqhaError
 from rmqha.chaos.aio.breaker import Breaker
 from rmqha.chaos.aio.disks import Disks
 from rmqha.chaos.aio.links import Links
@@ -33,7 +32,7 @@ from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.testing.client import ClusterClient, NotYet
 from rmqha.testing.histories import ClusterHistory
-from rmqha.testing.workload import Workload
+from rmqha.testing.workload import Workload, stop_all
 
 ACKS, ACKS_TO_FLIP = 10, 200
 """Before each round; where bits flip the log must be longer than what is left alone of it."""
@@ -291,11 +290,8 @@ class _Player:
             await self._services.finish()
             cell.broken += self._services.broken
             cell.services = dict(sorted(self._services.happened.items()))
+        cell.broken += await stop_all(self._loads, DRAIN_S)
         for load in self._loads:
-            try:
-                await load.stop(DRAIN_S)
-            except (RmqhaError, OverflowError) as error:
-                cell.broken.append(f"the workload broke: {error}")
             ledger = load.ledger
             cell.acknowledged += ledger.acknowledged
             cell.refused += ledger.refused
