@@ -135,7 +135,7 @@ async def serve(config: ControllerConfig, path: str | None = None) -> int:
             service.rejected,
             service.not_ready,
             service.election_history,
-            told=lambda place: setattr(service, "status_page", place),
+            told=lambda place: setattr(service.metadata, "status_page", place),
         )
     if opening.code is not None:
         if opening.code == EXIT_PORT:

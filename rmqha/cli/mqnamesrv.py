@@ -248,7 +248,7 @@ class _Node:
         """One page for both."""
         self.name_server.machine.status_page = place
         if self.controller is not None:
-            self.controller.status_page = place
+            self.controller.metadata.status_page = place
 
     def _page(self) -> Page:
         """The page of both: what the controller knows comes first."""

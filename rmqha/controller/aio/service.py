@@ -20,6 +20,7 @@ from rmqha.controller.aio.config_changes import CODES as CONFIG_CODES
 from rmqha.controller.aio.config_changes import ConfigChanges
 from rmqha.controller.aio.group_requests import CODES as GROUP_CODES
 from rmqha.controller.aio.group_requests import GroupRequests
+from rmqha.controller.aio.metadata_answer import MetadataAnswer
 from rmqha.controller.aio.metrics import CODE_MAX, ControllerMetrics
 from rmqha.controller.aio.note_log import NoteLog
 from rmqha.controller.aio.notifier import Notifier
@@ -28,7 +29,6 @@ from rmqha.controller.aio.raft_node import RaftNode
 from rmqha.controller.aio.replies import RepeatedReplies, reply_to
 from rmqha.controller.aio.route_watch import RouteWatch
 from rmqha.controller.aio.state_machine import Observer
-from rmqha.controller.config_requests import metadata_info
 from rmqha.controller.machine_settings import machine_settings
 from rmqha.controller.metadata.answers import reply
 from rmqha.controller.metadata.decide import NOT_LEADER, READS, WRITES
@@ -46,7 +46,7 @@ from rmqha.controller.traced import CONTROLLER_KIND
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer, unsupported
-from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.remoting.frame import encode
 from rmqha.remoting.heartbeat import HEARTBEAT, HeartbeatCommand, beat_of, decode_heartbeat
@@ -118,7 +118,6 @@ class ControllerService:
             config.values, config.values["controllerStorePath"], disk, clock, log
         )
         self.metrics = ControllerMetrics()
-        self.status_page = ""
         self.metrics.probes = self.machine.probing.counts
         self.elections = Elections()
         self._replayed_index = 0
@@ -188,6 +187,7 @@ class ControllerService:
         self._proposed_ms: dict[bytes, int] = {}
         self._checked: tuple[bytes, tuple[int, MetadataState]] | None = None
         self._repeated = RepeatedReplies()
+        self.metadata = MetadataAnswer(config, self.raft)
         self._next_token = 0
         self._closing = False
 
@@ -305,7 +305,7 @@ class ControllerService:
                 else:
                     self._wait_to_read(connection, command, now_ms)
             else:
-                self._other(connection, command)
+                self._other(connection, command, frames)
                 self.metrics.count(code)
                 continue
             if code < CODE_MAX:
@@ -379,21 +379,12 @@ class ControllerService:
         )
         self._driver.give_at(now_ms, request)
 
-    def _other(self, connection: Connection, command: RemotingCommand) -> None:
+    def _other(self, connection: Connection, command: RemotingCommand, frames: list[bytes]) -> None:
         code = command.code
         if command.is_response:
             self._prober.answered(connection, command)
         elif code == RequestCode.CONTROLLER_GET_METADATA_INFO:
-            core = self.raft.core
-            leader = core.leader_id if core is not None else None
-            fields = metadata_info(
-                self.config,
-                self.raft.member_peers(),
-                leader,
-                is_leader=leader == self.node_id,
-                status_page=self.status_page,
-            )
-            connection.send(command.reply(ResponseCode.SUCCESS, None, fields))
+            frames.append(self._repeated.frame(command, self.metadata.now()))
         elif code == RequestCode.GET_BROKER_SILENCE:
             now_ms = self._clock.now_ms()
             self._decide(now_ms, connection, command, now_ms)
