@@ -19,9 +19,9 @@ DELAY = "DELAY"
 INNER_NUM = "INNER_NUM"
 INNER_BASE = "INNER_BASE"
 
-_CRC_NAME = b"__CRC32#\x01"
+CRC_NAME = b"__CRC32#\x01"
 _CRC_DIGITS = 10
-CRC_SIZE = len(_CRC_NAME) + _CRC_DIGITS + 1
+CRC_SIZE = len(CRC_NAME) + _CRC_DIGITS + 1
 _CRC_MASK = 0x7FFFFFFF
 _PAIR_SIZE_MIN = 3
 
@@ -128,7 +128,7 @@ def joined(data: bytes, more: bytes) -> bytes:
 def without_crc(data: bytes) -> bytes:
     """The properties of a stored record as they were before the store put its CRC behind them."""
     at = len(data) - CRC_SIZE
-    if at >= 0 and data[at : at + len(_CRC_NAME)] == _CRC_NAME:
+    if at >= 0 and data[at : at + len(CRC_NAME)] == CRC_NAME:
         return data[:at]
     return data
 
@@ -154,7 +154,7 @@ def crc_growth(properties: bytes) -> int:
 def with_crc_room(properties: bytes) -> bytes:
     """The properties with a place for the CRC, its digits zero."""
     joint = b"\x02" if properties and properties[-1] != 2 else b""
-    return properties + joint + _CRC_NAME + b"0" * _CRC_DIGITS + b"\x02"
+    return properties + joint + CRC_NAME + b"0" * _CRC_DIGITS + b"\x02"
 
 
 def _digits(data: memoryview | bytes | bytearray, position: int, size: int) -> bytes:
@@ -172,7 +172,7 @@ def fill_crc(buffer: memoryview | bytearray, position: int, size: int) -> None:
 def has_crc(buffer: memoryview | bytes | bytearray, stop: int) -> bool:
     """Whether the record that ends at ``stop`` carries a property CRC."""
     at = stop - CRC_SIZE
-    return at >= 0 and buffer[at : at + len(_CRC_NAME)] == _CRC_NAME
+    return at >= 0 and buffer[at : at + len(CRC_NAME)] == CRC_NAME
 
 
 def crc_matches(buffer: memoryview | bytes | bytearray, position: int, size: int) -> bool:

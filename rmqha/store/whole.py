@@ -36,7 +36,9 @@ def pass_whole(buffer: memoryview, position: int, end: int, base: int) -> Whole:
     """
     records = 0
     while position < end:
-        run = scan(buffer, position, end, base, check_crc=True, count_max=COUNT_MAX)
+        run = scan(
+            buffer, position, end, base, check_crc=True, property_crc=True, count_max=COUNT_MAX
+        )
         records, position = records + run.records, run.position
         if position >= end:
             break

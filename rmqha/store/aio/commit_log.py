@@ -362,16 +362,18 @@ class CommitLog:
         return file.buffer, head
 
     def scan(
-        self, offset: int, limit: int, *, count_max: int, open_queue_run: OpenQueueRun | None = None
-    ) -> Run | None:
-        """Pass ordinary records among the written ones below ``limit``, CRC unchecked."""
+        self, offset: int, limit: int, *, count_max: int, open_queue_run: OpenQueueRun | None = None,
+        check_crc: bool = False,
+    ) -> Run | None:  # fmt: skip
+        """Pass ordinary records among the written ones below ``limit``."""
         if not self.files.holds(offset):
             return None
         file, within = self.files.at(offset)
         end = min(self.file_size, within + min(limit, self.max_offset) - offset)
         return scan(
             file.buffer, within, end, offset - within,
-            check_crc=False, count_max=count_max, open_queue_run=open_queue_run,
+            check_crc=check_crc, property_crc=check_crc, count_max=count_max,
+            open_queue_run=open_queue_run,
         )  # fmt: skip
 
     def file_end(self, offset: int) -> int:

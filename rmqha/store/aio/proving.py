@@ -57,7 +57,13 @@ class Proving:
     def _damaged(self, start: int, offset: int, end: int) -> int | None:
         """The first record from ``start`` on, up to ``end``, that is not whole."""
         log, position = self._log, start
-        while position < min(end, log.max_offset):
+        end = min(end, log.max_offset)
+        while position < end:
+            # Ordinary ones in one loop; the careful way judges what ends it, and the last one.
+            run = log.scan(position, end, count_max=end - position, check_crc=True)
+            if run is not None and run.records:
+                position = run.end
+                continue
             _, head = log.check(position, check_crc=True)
             if head.size < 0:
                 self._cold.mending.met(position, head.reason)
