@@ -16,7 +16,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from rmqha.store.consume_queue import UNIT, tags_code
-from rmqha.store.properties import CRC_NAME, CRC_SIZE, find
+from rmqha.store.properties import CRC_NAME, CRC_SIZE, crc_matches, find
 from rmqha.store.record import CRC_MASK, MAGIC_V1, MIN_SIZE, PAGE_BITS, PROPERTIES_MAX, page_missing
 
 # total size, magic, body CRC, queue id, queue offset, physical offset, sys flag, store timestamp,
@@ -91,7 +91,7 @@ def scan(  # noqa: C901 - a call for each record would cost as much as the work
         count_max: records to pass at most.
         open_queue_run: gives the run of (topic, queue id), or None for a queue that needs the slow
             path. Without it records are checked and no units are made.
-        property_crc: a record that carries a CRC of its own is left to the slow path, which checks it.
+        property_crc: check that of a record that carries one of its own, too.
     """
     unpack, pack, code_of = _HEAD.unpack_from, UNIT.pack, tags_code
     queue_runs: dict[QueueRunKey, QueueRun] = {}
@@ -118,7 +118,11 @@ def scan(  # noqa: C901 - a call for each record would cost as much as the work
         if check_crc and (
             crc32(buffer[body_end - body_size : body_end]) & CRC_MASK != crc
             or not tail[-1]
-            or (property_crc and tail.startswith(CRC_NAME, -CRC_SIZE))
+            or (
+                property_crc
+                and tail.startswith(CRC_NAME, -CRC_SIZE)
+                and not crc_matches(buffer, position, size)
+            )
             or (
                 body_end >> PAGE_BITS != (stop - 1) >> PAGE_BITS
                 and page_missing(buffer, body_end, stop)

@@ -118,12 +118,14 @@ async def test_log_when_a_slave_reads_all_of_it_then_each_batch_goes_at_once(
     await store.close()
 
 
+@pytest.mark.parametrize("crc", [False, True])
 async def test_batch_when_its_records_are_ordinary_then_no_more_than_one_takes_the_careful_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, crc: bool
 ) -> None:
     """A call for each made a slave that catches up four times as slow as Java's, and no test noticed."""
     store = real_store(
-        tmp_path, unchecked_tail_bytes=0, mapped_file_size_commit_log=1 << 20
+        tmp_path, unchecked_tail_bytes=0, mapped_file_size_commit_log=1 << 20,
+        enabled_append_prop_crc=crc,
     )  # fmt: skip
     await store.open()
     for number in range(COUNT):
