@@ -249,15 +249,18 @@ def _new_folder(store: Path, target: Path) -> Path:
 
 
 def _committed(source: Path) -> int:
-    """Which entry the group is known to have committed."""
+    """Which entry the group is known to have committed.
+
+    DLedger deletes the file before it puts the next one in place, and two of its threads do so when it
+    ends: with 5.3.3 only the copy beside it was left then. What that says was committed as well.
+    """
+    file = source / "checkpoint"
     try:
-        lines = (source / "checkpoint").read_text().splitlines()
+        lines = (file if file.exists() else source / "checkpoint.bak").read_text().splitlines()
         values = dict(line.split("=", 1) for line in lines if "=" in line)
         return int(values[_COMMITTED])
     except (OSError, KeyError, ValueError) as error:
-        raise StoreDamaged(
-            f"{source / 'checkpoint'} does not tell what was committed: {error}"
-        ) from error
+        raise StoreDamaged(f"{file} does not tell what was committed: {error}") from error
 
 
 def _need_whole(source: Path, walk: EntryWalk, committed: int) -> None:

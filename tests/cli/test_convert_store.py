@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -235,6 +236,22 @@ def test_timers_of_java_when_converted_then_they_name_the_new_places(tmp_path: P
     places = [TIMER_UNIT.unpack_from(moved, at * TIMER_UNIT.size)[5] for at in range(3)]
     assert places == [found[at].physical_offset for at in (4, 20, 21)]
     assert (tmp_path / NEW / "timerwheel").read_bytes() == b"wheel"
+
+
+def test_checkpoint_when_dledger_left_only_the_copy_of_it_then_that_one_tells(
+    tmp_path: Path,
+) -> None:
+    """Two of its threads write the file when it ends, and may both have deleted it."""
+    old = Old(tmp_path, [0] * 10)
+    old.commit(7)
+    checkpoint = old.node / "checkpoint"
+    (old.node / "checkpoint.bak").write_text("committedIndex=5\nendIndex=10\n")
+    assert json.loads(old.convert().stdout)["last_index"] == 7, (
+        "the newer one, where both are there"
+    )
+    shutil.rmtree(tmp_path / NEW)
+    checkpoint.rename(old.node / "checkpoint.bak")
+    assert json.loads(old.convert().stdout)["last_index"] == 7
 
 
 def test_store_when_it_cannot_be_converted_then_it_says_why(tmp_path: Path) -> None:
