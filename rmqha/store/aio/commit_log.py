@@ -365,7 +365,7 @@ class CommitLog:
         self, offset: int, limit: int, *, count_max: int, open_queue_run: OpenQueueRun | None = None,
         check_crc: bool = False,
     ) -> Run | None:  # fmt: skip
-        """Pass ordinary records among the written ones below ``limit``."""
+        """Pass ordinary records among the written ones below ``limit``; with all their CRCs, if asked."""
         if not self.files.holds(offset):
             return None
         file, within = self.files.at(offset)
