@@ -90,6 +90,22 @@ INDEX_UNIT = Struct(
     "previous" / Int32sb,
 )
 
+# Ours, in a folder of its own; Java does not look there.
+BLOCK_SUMS = Struct(
+    "magic" / Const(b"RHBS"),
+    "version" / Const(1, Int32ub),
+    "start" / Int64sb,
+    "file_size" / Int64sb,
+    "block_bytes" / Int32ub,
+    "blocks" / Int32ub,
+    # Of so many first bytes of each block; 0 where there is no sum.
+    "lengths" / Int32ub[this.blocks],
+    "crcs" / Int32ub[this.blocks],
+    # Where in each block a record begins; 0xFFFFFFFF where none is known.
+    "starts" / Int32ub[this.blocks],
+    "crc" / Int32ub,
+)
+
 CHECKPOINT = Struct(
     "physic_msg_timestamp" / Int64sb,
     "logics_msg_timestamp" / Int64sb,

@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import NamedTuple
-from zlib import crc32
 
 from msgspec import Struct
 
 from rmqha.base.errors import MessageIllegal
 from rmqha.store import properties as props
+from rmqha.store.crc import crc32
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB

@@ -13,9 +13,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from typing import NamedTuple
-from zlib import crc32
 
 from rmqha.store.consume_queue import UNIT, tags_code
+from rmqha.store.crc import crc32
 from rmqha.store.properties import CRC_NAME, CRC_SIZE, crc_matches, find
 from rmqha.store.record import CRC_MASK, MAGIC_V1, MIN_SIZE, PAGE_BITS, PROPERTIES_MAX, page_missing
 

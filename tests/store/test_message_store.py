@@ -524,5 +524,5 @@ async def test_record_when_its_queue_can_be_no_folder_then_it_is_passed_over_for
     assert store.append(message(3)).queue_offset == 2
     await store.close()
     assert sorted(one.name for one in tmp_path.iterdir() if one.is_dir()) == sorted(
-        {"commitlog", "consumequeue", "index"} | (set() if clean else {"again"})
+        {"blocksums", "commitlog", "consumequeue", "index"} | (set() if clean else {"again"})
     )

@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from rmqha.store import properties as props
 from rmqha.store import record as rec
 from rmqha.store.aio.message_store import MessageStore
+from rmqha.store.block_sums import BlockSums
 from rmqha.store.whole import pass_whole
 from tests.store.harness import BORN_MS, message, real_store
 
 FILES, COUNT = 5, 400
+BLOCK = 3_000
+"""Of which a file is no multiple."""
 
 
 def log_of(messages: list[tuple[rec.Message, bool]]) -> tuple[bytearray, list[int]]:
@@ -48,11 +51,17 @@ def test_record_with_a_crc_of_its_own_when_any_byte_of_it_is_another_then_it_is_
     assert found.reason
 
 
+def small_blocks(store: MessageStore) -> MessageStore:
+    """The same store with several blocks in each of its small files."""
+    store.proving.summing.sums = BlockSums(store.file_size, BLOCK)
+    return store
+
+
 async def rotten(root: Path, *, crc: bool) -> tuple[MessageStore, list[int], list[int]]:
     """A store that was opened anew, with a flipped bit in the bodies of some records: where they begin,
     and all begins with the end."""
     settings = {"unchecked_tail_bytes": 0, "enabled_append_prop_crc": crc}
-    store = real_store(root, **settings)
+    store = small_blocks(real_store(root, **settings))
     await store.open()
     sizes = random.Random(7)
     starts = [
@@ -62,24 +71,25 @@ async def rotten(root: Path, *, crc: bool) -> tuple[MessageStore, list[int], lis
     starts.append(store.max_offset)
     assert len(store.commit_log.segments()) >= FILES
     await store.close()
-    store = real_store(root, **settings)
+    store = small_blocks(real_store(root, **settings))
     await store.open()
     bad = sizes.sample(starts[:-1], 5)
     for at in bad:
-        store.commit_log.view(at + rec.check_record(
-            store.commit_log.view(at, 200), 0, 200, at, check_crc=False
-        ).body_at, 1)[0] ^= 4  # fmt: skip
+        buffer, head = store.commit_log.check(at)
+        buffer[head.body_at] ^= 4
     return store, sorted(bad), starts
 
 
+@pytest.mark.parametrize("known", ["all", "some", "none"])
 @pytest.mark.parametrize("crc", [False, True])
 async def test_range_when_it_is_asked_about_then_only_rotten_records_in_it_count(
-    tmp_path: Path, *, crc: bool
+    tmp_path: Path, *, crc: bool, known: str
 ) -> None:
-    """Ranges begin and end in the middle of records and of files; some follow each other, as a slave
-    that catches up reads, and most do not."""
+    """Ranges begin and end in the middle of records, blocks and files; some follow each other, as a slave
+    that catches up reads, and most do not. It makes no difference whose sums are known."""
     store, bad, starts = await rotten(tmp_path, crc=crc)
     rng, following, told = random.Random(3), 0, set()
+    sums = store.proving.summing
     for turn in range(600):
         offset = following if turn % 3 else rng.randrange(store.max_offset)
         length = min(rng.choice([1, 90, 700, 5_000, 20_000]), store.max_offset - offset)
@@ -88,19 +98,30 @@ async def test_range_when_it_is_asked_about_then_only_rotten_records_in_it_count
             following = 0
             continue
         following = (offset + length) % store.max_offset
+        await sums.load(offset)
+        if known != "all":
+            forget(store, rng, 1.0 if known == "none" else 0.1)
         touched = [
             begin for begin, end in pairwise(starts)
             if begin < offset + length and end > offset
         ]  # fmt: skip
         is_whole = not set(touched) & set(bad)
         proven = store.is_proven(offset, length)
+        assert is_whole or not proven
         told.add(proven)
         # Where it begins within a record, nobody looks for that record's start at once.
-        assert proven is is_whole or (not proven and offset not in starts), (offset, length)
-        if proven:
-            assert is_whole
+        assert await store.prove(offset, length) is is_whole, (offset, length)
     assert told == {True, False}
+    assert known == "some" or bool(sums.differing) is (known == "all")
     await store.close()
+
+
+def forget(store: MessageStore, rng: random.Random, share: float) -> None:
+    """A share of the sums that are in memory."""
+    for file in store.proving.summing.sums.files.values():
+        for number in range(len(file.lengths)):
+            if rng.random() < share:
+                file.lengths[number] = 0
 
 
 async def test_log_when_a_slave_reads_all_of_it_then_each_batch_goes_at_once(
@@ -110,6 +131,7 @@ async def test_log_when_a_slave_reads_all_of_it_then_each_batch_goes_at_once(
     offset = 0
     while offset < store.max_offset:
         length = store.readable(offset, 3_000)
+        await store.proving.summing.load(offset)
         if not store.is_proven(offset, length):
             break
         offset += length
@@ -142,4 +164,41 @@ async def test_batch_when_its_records_are_ordinary_then_no_more_than_one_takes_t
         begin = end * turn // batches
         assert store.is_proven(begin, end * (turn + 1) // batches - begin)
     assert 0 < len(careful) <= batches + 1, "the last of each, and where the first begins"
+    await store.close()
+
+
+async def test_log_when_all_its_sums_are_known_then_a_slave_is_served_without_a_look_at_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quarter of the rate was left where each record was checked."""
+    settings = {"unchecked_tail_bytes": 0, "mapped_file_size_commit_log": 1 << 20}
+    store = real_store(tmp_path, **settings)
+    await store.open()
+    for number in range(3 * COUNT):
+        store.append(message(number, body=b"b" * 1000))
+    await store.close()
+    store = real_store(tmp_path, **settings)
+    await store.open()
+    scanned, summed = [], []
+    scan, fits = store.commit_log.scan, store.proving.summing._fits
+    monkeypatch.setattr(
+        store.commit_log, "scan", lambda *one, **more: scanned.append(one) or scan(*one, **more)
+    )
+    monkeypatch.setattr(store.proving.summing, "_fits", lambda one: summed.append(one) or fits(one))
+    offset, waited = 0, 0
+    while offset < store.max_offset:
+        length = store.readable(offset, 10_000)
+        if not store.is_proven(offset, length):
+            waited += 1
+            assert await store.prove(offset, length)
+        offset += length
+    files = len(store.commit_log.segments())
+    assert files == 2
+    assert not scanned
+    assert waited == 1, (
+        "the sums of the first file are read; those of the last one were at the start"
+    )
+    begins = [one.begin for one in summed]
+    assert begins == sorted(set(begins)), "each block once"
+    assert summed[-1].end == store.max_offset, "the part of a block at the end as well"
     await store.close()

@@ -41,6 +41,7 @@ class Facts(NamedTuple):
         records_damaged: records of the log that are known not to be whole now.
         records_mended: that were written anew from another replica.
         records_differing: whole ones that another replica has otherwise; nobody knows who is right.
+        blocks_differing: blocks of the log that are not what they were, whatever their records say.
         status_page: where this node's listens; empty for none.
         scrubbed_bytes, compared_bytes: of the log, that were read again, and compared with others'.
     """
@@ -70,6 +71,7 @@ class Facts(NamedTuple):
     records_damaged: int = 0
     records_mended: int = 0
     records_differing: int = 0
+    blocks_differing: int = 0
     scrubbed_bytes: int = 0
     compared_bytes: int = 0
     status_page: str = ""
@@ -119,6 +121,7 @@ def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
         "putMessageSizeTotal": totals.put_bytes,
         "putMessageTimesTotal": totals.put,
         "putTps": statistics.rates("put"),
+        "blocksDiffering": facts.blocks_differing,
         "recordsDamaged": facts.records_damaged,
         "recordsDiffering": facts.records_differing,
         "recordsMended": facts.records_mended,

@@ -15,6 +15,7 @@ from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
 from rmqha.store import batches
+from rmqha.store.aio.block_summing import FOLDER, BlockSumming
 from rmqha.store.aio.checkpoint_file import CheckpointFile
 from rmqha.store.aio.cold_reads import ColdReads
 from rmqha.store.aio.commit_log import AppendResult, CommitLog
@@ -93,7 +94,8 @@ class MessageStore:
         self.commit_log = CommitLog(disk, clock, settings)
         self.mending = Mending(clock, log)
         self.cold = ColdReads(self.commit_log, self.mending, settings.unchecked_tail_bytes)
-        self.proving = Proving(self.commit_log, self.cold)
+        summing = BlockSumming(disk, settings.path(FOLDER), self.commit_log, self.cold, log)
+        self.proving = Proving(self.commit_log, self.cold, summing)
         self.queues = ConsumeQueues(disk, settings, on_skipped=self._skipped)
         self.flusher = Flusher(
             self.commit_log, self.writes, on_flushed=self._flushed, on_failed=self._fail
@@ -139,6 +141,7 @@ class MessageStore:
         await self.commit_log.sync(max(0, self.commit_log.min_offset), end)
         self.flusher.flushed_offset = self._checkpoint.durable_end = end
         self.cold.from_disk_to = end
+        await self.proving.summing.open(end)
         self.dispatcher.last_timestamp = known.logics_msg_timestamp
         self.dispatcher.restart_at(min(found.dispatched, end))
         await self.queues.rebuild_in_turns(self.commit_log, self.dispatcher.offset)
@@ -200,6 +203,7 @@ class MessageStore:
 
     async def _close_cleanly(self) -> None:
         await self._flush_all()
+        await self.proving.summing.finish(self.flushed_offset)
         async with self.dispatcher.lock:
             while await self.dispatcher.step():
                 pass
@@ -440,7 +444,7 @@ class MessageStore:
         log = self.commit_log
         self._cuts += 1
         self.mending.cut(offset)
-        self.proving.cut(offset)
+        await self.proving.cut(offset)
         self.cold.from_disk_to = min(self.cold.from_disk_to, offset)
         self._confirm = min(self._confirm, offset)
         self.flusher.flushed_offset = min(self.flusher.flushed_offset, offset)
@@ -468,6 +472,7 @@ class MessageStore:
 
     async def _flush_all(self) -> None:
         await self.flush(self.commit_log.max_offset)
+        await self.proving.summing.sum_up(self.flushed_offset, self.dispatcher.offset)
 
     async def flush_queues(self) -> None:
         """Make all queues durable; raises DiskFailed.

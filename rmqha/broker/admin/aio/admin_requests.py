@@ -188,6 +188,7 @@ class AdminProcessor:
             records_damaged=len(store.mending.damaged),
             records_mended=store.mending.mended,
             records_differing=len(broker.scrub.differing),
+            blocks_differing=len(store.proving.summing.differing),
             scrubbed_bytes=broker.scrub.read_bytes,
             compared_bytes=broker.scrub.compared_bytes,
             status_page=self.status_page,

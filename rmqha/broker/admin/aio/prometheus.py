@@ -104,6 +104,10 @@ class Collector(Series):
             "rmqha_records_differing", "Whole records that another replica has otherwise",
             facts.records_differing,
         )  # fmt: skip
+        yield self.gauge(
+            "rmqha_blocks_differing", "Blocks of the log that are not what they were",
+            facts.blocks_differing,
+        )  # fmt: skip
         yield self.counter(
             "rmqha_records_mended", "Records written anew from another replica",
             facts.records_mended,
