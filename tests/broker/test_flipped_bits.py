@@ -69,8 +69,12 @@ def flip(replica: BrokerReplica, byte: int) -> None:
 
 def logs_equal(cluster: ReplicaCluster) -> bool:
     """Whether every replica has the same confirmed bytes."""
-    end = min(one.store.limit() for one in cluster.replicas.values())
-    return len({bytes(one.store.view(0, end)) for one in cluster.replicas.values()}) == 1
+    stores = [one.store for one in cluster.replicas.values()]
+    end, size = min(one.limit() for one in stores), stores[0].file_size
+    logs = {
+        b"".join(one.view(at, min(size, end - at)) for at in range(0, end, size)) for one in stores
+    }
+    return len(logs) == 1
 
 
 def pull(cluster: ReplicaCluster, replica: BrokerReplica, offset: int = 0) -> RemotingCommand:
@@ -300,7 +304,9 @@ def test_scrub_when_it_is_off_then_nobody_is_asked(cluster: ReplicaCluster) -> N
     assert all(not one.scrub.read_bytes for one in cluster.replicas.values())
 
 
-def _empty_slave(cluster: ReplicaCluster, *, tries_others: bool) -> BrokerReplica:
+def _empty_slave(
+    cluster: ReplicaCluster, *, tries_others: bool, at: int = BODY_AT
+) -> BrokerReplica:
     """A slave begins anew, and its master's log has a flipped bit since it was opened."""
     hosts = list(cluster.broker_hosts)
     last = next(host for host in hosts if host != master_of(cluster).config.host)
@@ -315,7 +321,7 @@ def _empty_slave(cluster: ReplicaCluster, *, tries_others: bool) -> BrokerReplic
     cluster.until(cluster.master, "a master")
     cluster.run_for(2_000)
     master = master_of(cluster)
-    flip(master, place(master) + BODY_AT)
+    flip(master, place(master) + at)
     if not tries_others:
         master.store.mending.mender = None
     for path in [path for path in cluster.disks[last].files if path.startswith("/store")]:
@@ -328,8 +334,12 @@ def _empty_slave(cluster: ReplicaCluster, *, tries_others: bool) -> BrokerReplic
 def test_replication_when_the_master_has_damage_then_it_is_mended_before_a_slave_gets_it() -> None:
     """The slave had the same damage, and was one whole copy less."""
     with _cluster(3) as one:
+        one.send_many(400)
+        one.run_for(2_000)
         slave = _empty_slave(one, tries_others=True)
         assert master_of(one).store.mending.mended == 1
+        assert figure(one, master_of(one), "blocksDiffering") == 0, "it is what it was"
+        assert sum("block_differs" in line for line in one.trace.lines) == 1
         one.until(one.in_sync, "a whole set")
         one.run_for(2_000)
         assert slave.store.limit() > place(slave)
@@ -345,6 +355,23 @@ def test_replication_when_nobody_has_a_copy_then_the_slave_gets_nothing_of_it() 
         assert list(master.store.mending.damaged) == [place(master)]
         assert any("ha_batch_damaged" in line for line in one.trace.lines)
         assert master.role is not None
+
+
+def test_replication_when_a_bit_has_flipped_that_no_crc_covers_then_it_is_told_where() -> None:
+    """A full file of the log has the sum of when it was written; a scrub needs three to see it."""
+    with _cluster(2) as one:
+        one.send_many(400)
+        one.run_for(2_000)
+        master = master_of(one)
+        assert master.store.max_offset > master.store.file_size
+        slave = _empty_slave(one, tries_others=False, at=QUEUE_OFFSET_AT + 7)
+        master = master_of(one)
+        one.until(one.in_sync, "a whole set")
+        assert figure(one, master, "blocksDiffering") == 1
+        assert figure(one, master, "recordsDamaged") == 0
+        told = [line for line in one.trace.lines if "block_differs" in line]
+        assert len(told) == 1
+        assert figure(one, slave, "blocksDiffering") == 0, "it has no other bytes to compare with"
 
 
 def test_compare_when_it_is_of_another_epoch_or_damaged_then_it_is_refused(

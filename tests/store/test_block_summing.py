@@ -151,6 +151,13 @@ async def test_range_when_it_was_sent_before_and_a_bit_flips_then_it_is_not_sent
     buffer[head.body_at] ^= 1
     assert not store.is_proven(0, 1_700)
     assert not await store.prove(0, 1_700)
+    assert store.proving.summing.differing == {0}
+    record = bytearray(buffer[: head.size])
+    await store.rewrite(0, bytes(record))
+    assert store.proving.summing.differing == {0}, "no better"
+    record[head.body_at] ^= 1
+    await store.rewrite(0, bytes(record))
+    assert not store.proving.summing.differing
     await store.close()
 
 

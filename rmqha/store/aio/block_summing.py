@@ -159,6 +159,13 @@ class BlockSumming:
             self.sums.record_starts(end)
         await self._save(1)
 
+    def rewritten(self, begin: int, end: int) -> None:
+        """A record was written anew: blocks that are what they were again differ no more."""
+        for at in [one for one in self.differing if self.sums.bounds(begin)[0] <= one < end]:
+            summed = self.sums.find(at)
+            if summed is not None and self._fits(summed):
+                self.differing.discard(at)
+
     async def cut(self, offset: int) -> None:
         """The log ends at ``offset`` from now on, or will: sums of what lay behind are gone for good."""
         self._next = min(self._next, self.sums.bounds(offset)[0])

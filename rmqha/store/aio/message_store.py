@@ -402,6 +402,7 @@ class MessageStore:
             with self.writes.under_way():
                 self.commit_log.write(offset, memoryview(record))
                 await self.commit_log.sync(offset, offset + len(record))
+                self.proving.summing.rewritten(offset, offset + len(record))
         except DiskFailed as error:
             self._fail(error)
             raise
