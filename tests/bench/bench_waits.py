@@ -177,6 +177,19 @@ async def many(root: Path, topics: int) -> Found:
         f"{name}: filled and synced in, s": took / 1000,
         f"{name}: longest wait, ms": stood,
     }
+    # As every second of a broker's life, and as at an election: the others have nothing to do.
+    spent = time.process_time()
+    put(store, "topic00000", 0)
+    await store.wait_dispatched(store.max_offset)
+    found[f"{name}: a sync of one of them: longest wait, ms"], _ = await waits(store.flush_queues())
+    found[f"{name}: the same: processor, ms"] = (time.process_time() - spent) * 1000
+    end = store.max_offset
+    put(store, "topic00000", 0)
+    await store.wait_dispatched(store.max_offset)
+    found[f"{name}: a cut of one of them: longest wait, ms"], _ = await waits(store.truncate(end))
+    found[f"{name}: old files looked for: longest wait, ms"], _ = await waits(
+        store.expiring.expire_queues()
+    )
     await store.close()
     began = time.perf_counter()
     again = store_at(root)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from rmqha.runtime.aio.disk import SystemDisk
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import SimLoop
 from rmqha.sim.pages import SimPages
+from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.aio.queue_files import QueueFiles
 from rmqha.store.consume_queue import UNIT
@@ -185,3 +187,153 @@ def test_queues_on_a_full_disk_stop_the_store_with_an_error_and_lose_nothing(
         await again.close()
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("run", [False, True])
+async def test_sync_when_few_queues_were_written_to_then_no_other_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, run: bool
+) -> None:
+    """Eighty thousand idle queues took a twelfth of a processor, and held up the loop each second."""
+    store = real_store(tmp_path, flush_interval_consume_queue=PERIOD_MS)
+    await store.open()
+    await _put_all(store, b"first")
+    await store.flush_queues()
+    assert not store.queues.dirty
+    synced: list[str] = []
+    sync = QueueFiles.sync
+
+    async def seen(self: QueueFiles) -> None:
+        synced.append(self.files.directory.rsplit("/", 2)[1])
+        await sync(self)
+
+    monkeypatch.setattr(QueueFiles, "sync", seen)
+    await store.flush_queues()
+    assert synced == []
+    written = [7, 3, 50]
+    for number in written:
+        for _ in range(3 if run else 1):
+            store.append(message(number, topic=_topic(number)))
+        if not run:
+            await store.wait_dispatched(store.max_offset)
+    await store.wait_dispatched(store.max_offset)
+    await store.flush_queues()
+    assert synced == [_topic(number) for number in sorted(written)]
+    assert all(queue.end == queue.dirty_from for queue in store.queues.queues.values())
+    await store.close()
+
+
+async def test_sync_when_it_fails_or_is_given_up_then_nothing_counts_as_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was taken to be synced and was not has to be taken again."""
+    store = real_store(tmp_path, flush_interval_consume_queue=PERIOD_MS)
+    await store.open()
+    await _put_all(store, b"first")
+    written = set(store.queues.dirty)
+    assert len(written) == QUEUES
+    never = asyncio.Event()
+
+    async def stuck(self: QueueFiles) -> None:
+        await never.wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(QueueFiles, "sync", stuck)
+        given_up = asyncio.create_task(store.queues.sync())
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+    assert store.queues.dirty == written
+
+    async def broken(self: QueueFiles) -> None:
+        raise DiskFailed("no")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(QueueFiles, "sync", broken)
+        with pytest.raises(DiskFailed):
+            await store.queues.sync()
+    assert store.queues.dirty == written
+
+    async def cut_meanwhile(self: QueueFiles) -> None:
+        """As one does during which the queue was cut: it leaves open what is durable."""
+
+    with monkeypatch.context() as patched:
+        patched.setattr(QueueFiles, "sync", cut_meanwhile)
+        await store.queues.sync()
+    assert store.queues.dirty == written
+    await store.queues.sync()
+    assert not store.queues.dirty
+    await store.close()
+
+
+async def test_queues_when_the_store_was_not_closed_then_all_are_synced_before_it_is_open(
+    tmp_path: Path,
+) -> None:
+    """What a killed process left in memory may not be on the disk."""
+    store = real_store(tmp_path, flush_interval_consume_queue=PERIOD_MS)
+    await store.open()
+    await _put_all(store, b"first")
+    await store.flush(store.max_offset)
+    shutil.copytree(tmp_path, tmp_path / "again", ignore=shutil.ignore_patterns("again"))
+    await store.close()
+    (tmp_path / "again" / "abort").touch()
+    store = real_store(tmp_path / "again", flush_interval_consume_queue=PERIOD_MS)
+    await store.open()
+    assert len(store.queues.queues) == QUEUES
+    assert all(queue.end == queue.dirty_from for queue in store.queues.queues.values())
+    await store.close()
+
+
+@pytest.mark.parametrize("files", [1, 2, 3])
+async def test_old_units_when_the_log_has_none_of_their_records_then_all_files_but_the_last_go(
+    tmp_path: Path, files: int
+) -> None:
+    size = UNITS_A_FILE * UNIT.size
+    store = real_store(tmp_path, mapped_file_size_consume_queue=size)
+    await store.open()
+    for number in range(files * UNITS_A_FILE):
+        store.append(message(number))
+    await store.wait_dispatched(store.max_offset)
+    (queue,) = store.queues.queues.values()
+    assert len(queue.files.files) == files
+    await store.queues.expire(store.max_offset)
+    assert len(queue.files.files) == 1
+    await store.close()
+
+
+async def test_queues_when_read_after_a_crash_then_those_that_may_not_be_durable_are_known(
+    tmp_path: Path,
+) -> None:
+    store = real_store(tmp_path)
+    await store.open()
+    await _put_all(store, b"first")
+    await store.close()
+    for clean in (True, False):
+        queues = ConsumeQueues(SystemDisk(), store.settings)
+        await queues.load(clean=clean)
+        open_ends = {key for key, one in queues.queues.items() if one.end > one.dirty_from}
+        assert len(open_ends) == (0 if clean else QUEUES)
+        assert open_ends <= queues.dirty
+        await queues.sync()
+        assert not queues.dirty
+        assert all(queue.end == queue.dirty_from for queue in queues.queues.values())
+        queues.close()
+
+
+def test_cut_when_it_takes_the_last_record_of_a_queue_then_its_unit_goes() -> None:
+    """Of hundreds of queues, those alone are looked at that have a unit to lose."""
+    loop, disk = SimLoop(), new_disk()
+
+    async def work() -> None:
+        store, middle = await _dirty_store(loop, disk)
+        lost = store.append(message(0, topic=_topic(5), body=b"last")).offset
+        await store.wait_dispatched(store.max_offset)
+        await store.truncate(lost)
+        assert bodies(store, topic=_topic(5)) == [b"kept", b"cut"]
+        assert store.queues.queues[_topic(5).encode(), 0].count_end == 2
+        await store.truncate(middle)
+        for number in range(QUEUES):
+            assert bodies(store, topic=_topic(number)) == [b"kept"]
+        await store.close()
+
+    simulate(work(), loop)
+    loop.close()

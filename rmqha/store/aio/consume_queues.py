@@ -47,6 +47,9 @@ HEAD_BYTES = 65_536
 TURN_QUEUES = 64
 """Queues that are looked at before others get their turn."""
 
+TURN_ENDS = 4096
+"""Queues that are asked for nothing but their end before that: a millisecond."""
+
 
 class ConsumeQueues:
     """Queues by (topic, queue id); topics are the bytes that records hold.
@@ -59,6 +62,7 @@ class ConsumeQueues:
         skipped: records that no queue can hold: another master wrote them. They stay in the log.
         watched: queues of which somebody waits for a message.
         arrived: those of them that have grown; who told the watcher clears it.
+        dirty: queues that may have units that are not durable.
         upkeep: held while files are synced or deleted.
     """
 
@@ -79,6 +83,7 @@ class ConsumeQueues:
         self.next_offsets: dict[Key, int] = {}
         self.watched: set[Key] = set()
         self.arrived: dict[Key, None] = {}
+        self.dirty: set[Key] = set()
 
     async def load(self, *, clean: bool) -> None:
         """Recover every queue that has a directory.
@@ -104,6 +109,7 @@ class ConsumeQueues:
                     await queue.recover()
                 if key not in self.queues or queue.files.files:
                     self.queues[key] = queue
+                    self.dirty.add(key)
 
     def _new(self, key: Key, *, batch: bool) -> QueueFiles:
         directory = self._settings.path(BATCH if batch else PLAIN, key[0].decode(), str(key[1]))
@@ -164,8 +170,10 @@ class ConsumeQueues:
         if queue is None or queue.begins_after(head.queue_offset):
             reason = _why_no_queue(head)
             return False if reason is None else self._skip(head, reason)
-        if (head.topic, head.queue_id) in self.watched:
-            self.arrived[head.topic, head.queue_id] = None
+        key = (head.topic, head.queue_id)
+        self.dirty.add(key)
+        if key in self.watched:
+            self.arrived[key] = None
         properties = _properties(head, buffer)
         try:
             return self._put(queue, head, properties)
@@ -209,9 +217,11 @@ class ConsumeQueues:
         """
         for (topic, queue_id), queue_run in queue_runs.items():
             if queue_run.units:
-                self.queues[topic[1:], queue_id].put_run(queue_run)
-                if (topic[1:], queue_id) in self.watched:
-                    self.arrived[topic[1:], queue_id] = None
+                key = (topic[1:], queue_id)
+                self.dirty.add(key)
+                self.queues[key].put_run(queue_run)
+                if key in self.watched:
+                    self.arrived[key] = None
 
     @property
     def indexed_end(self) -> int:
@@ -220,7 +230,8 @@ class ConsumeQueues:
 
     async def cut(self, offset: int) -> None:
         """Drop the units of records at or after ``offset``, durably, from all queues."""
-        await self._for_each(lambda queue: queue.cut(offset))
+        touched = [key for key, queue in self.queues.items() if queue.indexed_end > offset]
+        await self._for_each(touched, lambda queue: queue.cut(offset))
 
     async def drop_strangers(self, log: CommitLog) -> None:
         """Drop last units that name no record of their own queue: what a torn page left."""
@@ -239,11 +250,27 @@ class ConsumeQueues:
                 await queue.pop()
 
     async def sync(self) -> None:
-        """Make all queues durable; raises DiskFailed. They may be cut, and go, meanwhile."""
-        await self._for_each(lambda queue: queue.sync())
+        """Make all queues durable; raises DiskFailed. They may be cut, and go, meanwhile.
 
-    async def _for_each(self, work: Callable[[QueueFiles], Awaitable[object]]) -> None:
-        """Do it for all queues, some at a time: what syncs together shares the file system's journal.
+        Only those are looked at that were written to: a store can have a hundred thousand others.
+        """
+        written, self.dirty = self.dirty, set()
+        try:
+            await self._for_each(written, lambda queue: queue.sync())
+        except BaseException:
+            self.dirty |= written
+            raise
+        # One that was cut meanwhile does not say what of it is durable.
+        self.dirty.update(key for key in written if self._is_dirty(key))
+
+    def _is_dirty(self, key: Key) -> bool:
+        queue = self.queues.get(key)
+        return queue is not None and queue.end > queue.dirty_from
+
+    async def _for_each(
+        self, keys: Iterable[Key], work: Callable[[QueueFiles], Awaitable[object]]
+    ) -> None:
+        """Do it for queues, some at a time: what syncs together shares the file system's journal.
 
         Raises:
             DiskFailed: the first; no queue is begun after it.
@@ -254,16 +281,22 @@ class ConsumeQueues:
             if queue is not None:
                 await work(queue)
 
-        await _some_at_a_time(sorted(self.queues), on)
+        await _some_at_a_time(sorted(keys), on)
 
     async def expire(self, log_min: int) -> None:
         """Delete files of which the log has no record any more."""
-        for key in sorted(self.queues):
-            await self.queues[key].expire(log_min)
+        # The last one stays in any case.
+        some = [key for key, queue in self.queues.items() if len(queue.files.files) > 1]
+        for number, key in enumerate(sorted(some)):
+            queue = self.queues.get(key)
+            if queue is not None:
+                await queue.expire(log_min)
+            if number % TURN_QUEUES == 0:
+                await asyncio.sleep(0)
 
     async def clear(self) -> None:
         """Delete the files of all queues."""
-        await self._for_each(lambda queue: queue.clear())
+        await self._for_each(self.queues, lambda queue: queue.clear())
 
     def end_numbers(self, properties: bytes) -> None:
         """A record was written that ends topics: what comes behind it begins at 0."""
@@ -273,20 +306,21 @@ class ConsumeQueues:
 
     def rebuild_next_offsets(self, log: CommitLog, dispatched: int) -> None:
         """Each queue's end, raised by the records that wait for the dispatcher."""
-        table = self._ends()
+        table = {key: queue.max_offset for key, queue in self.queues.items()}
         for _ in raised(log, table, dispatched):
             pass
         self.next_offsets = table
 
     async def rebuild_in_turns(self, log: CommitLog, dispatched: int) -> None:
-        """The same, while others get their turn."""
-        table = self._ends()
+        """The same, while others get their turn; the queues do not change meanwhile."""
+        table: dict[Key, int] = {}
+        for number, (key, queue) in enumerate([*self.queues.items()], 1):
+            table[key] = queue.max_offset
+            if number % TURN_ENDS == 0:
+                await asyncio.sleep(0)
         for _ in raised(log, table, dispatched):
             await asyncio.sleep(0)
         self.next_offsets = table
-
-    def _ends(self) -> dict[Key, int]:
-        return {key: queue.max_offset for key, queue in self.queues.items()}
 
     def close(self) -> None:
         """Unmap the files of all queues."""
