@@ -16,7 +16,7 @@ from rmqha.sim.loop import HOST, SimLoop
 from rmqha.store.aio.block_summing import FOLDER
 from rmqha.store.aio.message_store import MessageStore
 from tests.store.harness import message, new_disk, real_store, sim_store, simulate
-from tests.store.test_proving import small_blocks
+from tests.store.test_proving import BLOCK, small_blocks
 
 COUNT = 300
 SETTINGS: dict[str, Any] = {"unchecked_tail_bytes": 0}
@@ -212,6 +212,56 @@ async def test_sums_when_they_are_of_a_longer_log_then_they_count_as_none(
     await store.close()
 
 
+@pytest.mark.parametrize("when", ["before", "within", "beside", "behind"])
+async def test_sums_when_they_are_taken_while_the_log_is_cut_then_none_is_of_what_is_gone(
+    tmp_path: Path, when: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slave is served, and the rounds of each half second go on, while an election cuts the log."""
+    store = await opened(tmp_path)
+    fill(store, 0)
+    await store.flush(store.max_offset)
+    store.cold.from_disk_to = store.max_offset
+    summing, end = store.proving.summing, store.max_offset
+    cut = store.commit_log.cut
+
+    async def others() -> None:
+        await read_all(store)
+        await summing.sum_up(end, 0)
+        await summing.finish(store.max_offset)
+
+    async def meanwhile(offset: int, record_start: int) -> int:
+        if when == "within":
+            await others()
+        erased = await cut(offset, record_start)
+        if when == "behind":  # a round that began when the log was longer
+            await summing.sum_up(end, 0)
+        return erased
+
+    monkeypatch.setattr(store.commit_log, "cut", meanwhile)
+    at = await store.commit_log.record_start(end // 3, 0)
+    beside = asyncio.create_task(summing.sum_up(0 if when == "behind" else end, 0))
+    if when != "before":
+        await asyncio.sleep(0)
+    if when == "before":
+        await beside
+        await others()
+    await store.truncate(at)
+    await beside
+    assert max(start for start in summing.sums.files) <= at
+    assert len(names(tmp_path)) <= len(store.commit_log.segments())
+    assert summing.sums.find(at + BLOCK) is None
+    fill(store, 5_000)
+    store.cold.from_disk_to = store.max_offset
+    await read_all(store)
+    assert "block_differs" not in capsys.readouterr().out
+    await store.close()
+    store = await opened(tmp_path)
+    await read_all(store)
+    assert "block_differs" not in capsys.readouterr().out
+    assert store.failed is None
+    await store.close()
+
+
 async def test_file_when_it_expires_then_its_sums_go_too(tmp_path: Path) -> None:
     store = await filled(tmp_path)
     await store.proving.summing.finish(store.max_offset)
@@ -246,6 +296,9 @@ async def test_sums_when_they_cannot_be_written_or_read_then_the_store_goes_on_w
     await store.proving.summing.sum_up(store.flushed_offset, store.max_offset)
     await store.truncate(store.max_offset - 100)
     assert "block_sums_not_saved" in capsys.readouterr().out
+    for _ in range(100):
+        await store.proving.summing.sum_up(store.flushed_offset, store.max_offset)
+    assert "block_sums_not_saved" not in capsys.readouterr().out, "once a minute is enough"
     assert store.failed is None
     monkeypatch.undo()
     await store.close()

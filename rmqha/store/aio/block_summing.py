@@ -24,6 +24,9 @@ SAVED_EVERY = 1_024
 FILES_MAX = 8
 """Whose sums are in memory, 192 KiB for each file of 1 GiB; others are read again."""
 
+PAUSE_ROUNDS = 120
+"""Rounds of ``sum_up``, a minute, before a full disk is tried again."""
+
 BLOCKS_A_TURN = 16
 """Summed before others get their turn: a tenth of a millisecond."""
 
@@ -49,7 +52,7 @@ class BlockSumming:
         self._logger = logger
         self.sums = BlockSums(log.file_size)
         self._saved: set[int] = set()
-        self._next = 0
+        self._next = self._pause = 0
         self._lock = asyncio.Lock()
         self.differing: set[int] = set()
 
@@ -97,7 +100,7 @@ class BlockSumming:
             known_from, known_to: what lies between is in memory.
         """
         summed = self.sums.find(offset)
-        if summed is None:
+        if summed is None or summed.end > self._log.max_offset:
             return None
         begin, end, _ = summed
         if (begin < known_from or end > known_to) and self._cold.is_cold(begin, end):
@@ -138,7 +141,8 @@ class BlockSumming:
         count = 0
         while self._next < durable:
             begin, end = self.sums.bounds(max(self._next, self._log.min_offset))
-            if end > durable:
+            # A cut may have come while others had their turn.
+            if end > min(durable, self._log.max_offset):
                 break
             # What the memory has dropped already came from the disk, as others did.
             if not self._cold.is_cold(begin, end):
@@ -148,7 +152,9 @@ class BlockSumming:
             if count % BLOCKS_A_TURN == 0:
                 await asyncio.sleep(0)
         self.sums.record_starts(record_start)
-        await self._save(SAVED_EVERY)
+        self._pause = max(0, self._pause - 1)
+        if not self._pause:
+            await self._save(SAVED_EVERY)
 
     async def finish(self, end: int) -> None:
         """Sum what is left, a part of a block as well, and save all: the log is durable, and closed."""
@@ -167,7 +173,10 @@ class BlockSumming:
                 self.differing.discard(at)
 
     async def cut(self, offset: int) -> None:
-        """The log ends at ``offset`` from now on, or will: sums of what lay behind are gone for good."""
+        """The log was cut, and ends at ``offset``: sums of what lay behind are gone for good.
+
+        A crash before this is known is made good by :meth:`open`.
+        """
         self._next = min(self._next, self.sums.bounds(offset)[0])
         async with self._lock:
             for start in sorted(self._saved):
@@ -211,6 +220,7 @@ class BlockSumming:
                 await self._disk.make_dirs(self._directory)
             await self._disk.write_atomic(self._path(start), data)
         except DiskFailed as error:
+            self._pause = PAUSE_ROUNDS
             self._logger.log("warning", "block_sums_not_saved", file=start, error=str(error))
             return
         self._saved.add(start)

@@ -445,7 +445,6 @@ class MessageStore:
         log = self.commit_log
         self._cuts += 1
         self.mending.cut(offset)
-        await self.proving.cut(offset)
         self.cold.from_disk_to = min(self.cold.from_disk_to, offset)
         self._confirm = min(self._confirm, offset)
         self.flusher.flushed_offset = min(self.flusher.flushed_offset, offset)
@@ -459,6 +458,7 @@ class MessageStore:
         restart = max(0, log.min_offset) if revived else start
         self.dispatcher.restart_at(min(self.dispatcher.offset, restart))
         await log.cut(offset, start)
+        await self.proving.cut(offset)
         if log.empty:
             await self.queues.clear()
         await self.queues.rebuild_in_turns(log, self.dispatcher.offset)
