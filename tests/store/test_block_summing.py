@@ -13,6 +13,7 @@ import pytest
 from rmqha.base.errors import DiskFull
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import HOST, SimLoop
+from rmqha.store.aio import block_summing
 from rmqha.store.aio.block_summing import FOLDER
 from rmqha.store.aio.message_store import MessageStore
 from tests.store.harness import message, new_disk, real_store, sim_store, simulate
@@ -259,6 +260,23 @@ async def test_sums_when_they_are_taken_while_the_log_is_cut_then_none_is_of_wha
     await read_all(store)
     assert "block_differs" not in capsys.readouterr().out
     assert store.failed is None
+    await store.close()
+
+
+async def test_log_when_it_has_more_files_than_sums_are_kept_of_then_they_are_read_again_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_summing, "FILES_MAX", 2)
+    store = await filled(tmp_path)
+    await store.close()
+    store = await opened(tmp_path)
+    files = len(store.commit_log.segments())
+    assert files > 4
+    for _ in range(2):
+        _, waited = await read_all(store)
+        assert waited >= files - 2, "once a file"
+        assert len(store.proving.summing.sums.files) == 2
+    assert not store.proving.summing.differing
     await store.close()
 
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+import zlib
 from array import array
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqha.store import crc
 from rmqha.store.block_sums import NO_START, BlockSums, Summed
 from rmqha.store.layout import BLOCK_SUMS
 
@@ -96,3 +101,15 @@ def test_start_of_a_record_when_several_are_known_then_the_last_before_a_place_i
     assert sums.is_start(40)
     assert not sums.is_start(41)
     assert sums.files[0].starts[1] == NO_START
+
+
+def test_crc_when_the_machine_has_no_isal_then_zlib_s_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data = bytes(range(256)) * 300
+    assert crc.crc32(data) == zlib.crc32(data)
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "isal", None)
+        patched.setitem(sys.modules, "isal.isal_zlib", None)
+        assert importlib.reload(crc).crc32 is zlib.crc32
+    assert importlib.reload(crc).crc32 is not zlib.crc32
