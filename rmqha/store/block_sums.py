@@ -1,7 +1,7 @@
 """Sums of a log's blocks: what 64 KiB of it were when this process wrote them, or had proven them.
 
 A file of sums stands beside each file of the log. A block that still has its sum is what it was, all
-of it; that takes a hundredth of the time that its records take, one by one. A sum is never trusted to
+of it; that takes a tenth of the time that its records take, one by one. A sum is never trusted to
 say more: where there is none, or another one, the records themselves are judged.
 
 Integers of the files are big-endian; ``layout.BLOCK_SUMS`` draws them.
@@ -90,7 +90,9 @@ class BlockSums:
     def put(self, summed: Summed) -> None:
         """Remember the sum of a block, or of its first part."""
         start = self.file_of(summed.begin)
-        file = self.files.setdefault(start, FileSums(self.blocks))
+        file = self.files.get(start)
+        if file is None:
+            file = self.files[start] = FileSums(self.blocks)
         number = (summed.begin - start) // self._block_bytes
         file.lengths[number], file.crcs[number] = summed.end - summed.begin, summed.crc
         file.unsaved += 1

@@ -5,10 +5,10 @@ Source: RocketMQ's protocol as observed.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 
 from rmqha.base.errors import MessageIllegal
+from rmqha.store.crc import crc32
 
 NAME_END = "\x01"
 PAIR_END = "\x02"
@@ -158,7 +158,7 @@ def with_crc_room(properties: bytes) -> bytes:
 
 
 def _digits(data: memoryview | bytes | bytearray, position: int, size: int) -> bytes:
-    value = zlib.crc32(data[position : position + size - CRC_SIZE]) & _CRC_MASK
+    value = crc32(data[position : position + size - CRC_SIZE]) & _CRC_MASK
     # Least significant digit first.
     return f"{value:0{_CRC_DIGITS}d}".encode()[::-1]
 

@@ -280,6 +280,26 @@ async def test_log_when_it_has_more_files_than_sums_are_kept_of_then_they_are_re
     await store.close()
 
 
+async def test_sums_when_nothing_new_was_written_then_no_file_of_them_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = await filled(tmp_path)
+    summing, written = store.proving.summing, []
+    write = summing._disk.write_atomic
+
+    async def seen(path: str, data: bytes) -> None:
+        written.append(path)
+        await write(path, data)
+
+    monkeypatch.setattr(summing._disk, "write_atomic", seen)
+    await summing.finish(store.max_offset)
+    assert len(written) == 1, "that of the last file"
+    for _ in range(3):
+        await summing.sum_up(store.flushed_offset, store.max_offset)
+    assert len(written) == 1
+    await store.close()
+
+
 async def test_file_when_it_expires_then_its_sums_go_too(tmp_path: Path) -> None:
     store = await filled(tmp_path)
     await store.proving.summing.finish(store.max_offset)
