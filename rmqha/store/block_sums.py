@@ -152,7 +152,9 @@ class BlockSums:
     def encode(self, start: int) -> bytes:
         """The content of the file of sums of the log's file that begins at ``start``."""
         one = self.files[start]
-        head = _HEAD.pack(MAGIC, SUMS_VERSION, start, self._file_size, self._block_bytes, self.blocks)
+        head = _HEAD.pack(
+            MAGIC, SUMS_VERSION, start, self._file_size, self._block_bytes, self.blocks
+        )
         data = b"".join((head, *map(_big_endian, (one.lengths, one.crcs, one.starts))))
         return data + _CRC.pack(crc32(data))
 
