@@ -95,7 +95,7 @@ class JavaMetadata(MetadataLog):
 
     async def _truncated(self, offset: int, before: int) -> None:
         """Positions go back with the log, as ours do; tables stay."""
-        await self._broker.offsets.cut(self._broker.store.queues.next_offsets, self._log)
+        await self._broker.offsets.cut(self._broker.store.queues.next_offsets.find, self._log)
         await self.on_cut()
 
     def _passed(self, record: MetadataRecord) -> None:

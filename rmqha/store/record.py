@@ -292,7 +292,7 @@ def plain_records(
     """What :func:`encode_into` writes for messages like most, one record behind another.
 
     Args:
-        next_offsets: of the queues; each message takes one.
+        next_offsets: of the queues, those among them that it does not hold; each message takes one.
         offset: of the first record.
         end: the records stop before the first that would pass it.
 
@@ -309,7 +309,7 @@ def plain_records(
         stop = offset + size
         if stop > end:
             break
-        queue_offset = next_offsets.get(key, 0)
+        queue_offset = next_offsets[key]
         next_offsets[key] = queue_offset + 1
         head = pack(
             size, one.magic, crc32(body) & CRC_MASK, key[1], 0, queue_offset, offset,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,7 +43,7 @@ class SyntheticStore:
         self._base = 0
         self._position = 0
         self._waiting = bytearray()
-        self._next_offsets: dict[tuple[bytes, int], int] = {}
+        self._next_offsets: dict[tuple[bytes, int], int] = defaultdict(int)
         self._units: dict[tuple[str, int], bytearray] = {}
 
     def add(self, topic: str, queue_id: int, body: bytes, *, dispatched: bool = True) -> Written:

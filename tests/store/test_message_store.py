@@ -119,7 +119,8 @@ async def test_transactions_and_batches_take_their_queue_offsets(tmp_path: Path)
     await store.close()
     again = real_store(tmp_path)
     await again.open()
-    assert again.queues.next_offsets == {(b"FooBar", 0): 3, (b"Batch", 0): 6}
+    offsets = again.queues.next_offsets
+    assert (offsets[b"FooBar", 0], offsets[b"Batch", 0]) == (3, 6)
     await again.close()
 
 

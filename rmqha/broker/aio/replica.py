@@ -450,7 +450,7 @@ class BrokerReplica:
         if not await self.ha.change_to_master(epoch, ids, set_epoch):
             return False
         if self.role is None:
-            await self.offsets.cut(self.store.queues.next_offsets, self._log)
+            await self.offsets.cut(self.store.queues.next_offsets.find, self._log)
         return True
 
     async def become_slave(self, epoch: MasterEpoch, master_id: int, master_address: str) -> bool:

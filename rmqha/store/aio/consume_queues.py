@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from rmqha.base.errors import RmqhaError
 from rmqha.runtime.ports import Disk
 from rmqha.store import properties as props
 from rmqha.store.aio.commit_log import CommitLog
-from rmqha.store.aio.next_offsets import raised
+from rmqha.store.aio.next_offsets import NextOffsets, raised
 from rmqha.store.aio.queue_files import QueueFiles
 from rmqha.store.consume_queue import (
     BATCH_SIZE_MAX,
@@ -58,11 +58,11 @@ class ConsumeQueues:
         on_skipped: told each record that no queue can hold, and why.
 
     Attributes:
-        next_offsets: the queue offset of the next message, by queue.
+        next_offsets: of the messages to come; of a master only, and made anew at an election.
         skipped: records that no queue can hold: another master wrote them. They stay in the log.
         watched: queues of which somebody waits for a message.
         arrived: those of them that have grown; who told the watcher clears it.
-        dirty: queues that may have units that are not durable.
+        dirty: queues that may have units that are not durable, as they became so.
         upkeep: held while files are synced or deleted.
     """
 
@@ -80,10 +80,10 @@ class ConsumeQueues:
         self.skipped = 0
         self.upkeep = asyncio.Lock()
         self.queues: dict[Key, QueueFiles] = {}
-        self.next_offsets: dict[Key, int] = {}
+        self.next_offsets = NextOffsets(self.queues)
         self.watched: set[Key] = set()
         self.arrived: dict[Key, None] = {}
-        self.dirty: set[Key] = set()
+        self.dirty: dict[Key, None] = {}
 
     async def load(self, *, clean: bool) -> None:
         """Recover every queue that has a directory.
@@ -109,7 +109,7 @@ class ConsumeQueues:
                     await queue.recover()
                 if key not in self.queues or queue.files.files:
                     self.queues[key] = queue
-                    self.dirty.add(key)
+                    self.dirty[key] = None
 
     def _new(self, key: Key, *, batch: bool) -> QueueFiles:
         directory = self._settings.path(BATCH if batch else PLAIN, key[0].decode(), str(key[1]))
@@ -171,7 +171,7 @@ class ConsumeQueues:
             reason = _why_no_queue(head)
             return False if reason is None else self._skip(head, reason)
         key = (head.topic, head.queue_id)
-        self.dirty.add(key)
+        self.dirty[key] = None
         if key in self.watched:
             self.arrived[key] = None
         properties = _properties(head, buffer)
@@ -218,7 +218,7 @@ class ConsumeQueues:
         for (topic, queue_id), queue_run in queue_runs.items():
             if queue_run.units:
                 key = (topic[1:], queue_id)
-                self.dirty.add(key)
+                self.dirty[key] = None
                 self.queues[key].put_run(queue_run)
                 if key in self.watched:
                     self.arrived[key] = None
@@ -229,9 +229,12 @@ class ConsumeQueues:
         return max((queue.indexed_end for queue in self.queues.values()), default=0)
 
     async def cut(self, offset: int) -> None:
-        """Drop the units of records at or after ``offset``, durably, from all queues."""
-        touched = [key for key, queue in self.queues.items() if queue.indexed_end > offset]
-        await self._for_each(touched, lambda queue: queue.cut(offset))
+        """Drop the units of records at or after ``offset``, durably, from all queues.
+
+        None is made and none goes meanwhile.
+        """
+        touched = [key async for key in self._in_turns() if self.queues[key].indexed_end > offset]
+        await self._for_each(touched, lambda _, queue: queue.cut(offset))
 
     async def drop_strangers(self, log: CommitLog) -> None:
         """Drop last units that name no record of their own queue: what a torn page left."""
@@ -254,23 +257,25 @@ class ConsumeQueues:
 
         Only those are looked at that were written to: a store can have a hundred thousand others.
         """
-        written, self.dirty = self.dirty, set()
+        written, self.dirty = self.dirty, {}
         try:
-            await self._for_each(written, lambda queue: queue.sync())
+            await self._for_each(written, self._sync)
         except BaseException:
             self.dirty |= written
             raise
-        # One that was cut meanwhile does not say what of it is durable.
-        self.dirty.update(key for key in written if self._is_dirty(key))
 
-    def _is_dirty(self, key: Key) -> bool:
-        queue = self.queues.get(key)
-        return queue is not None and queue.end > queue.dirty_from
+    async def _sync(self, key: Key, queue: QueueFiles) -> None:
+        await queue.sync()
+        if queue.end > queue.dirty_from:
+            # One that was cut meanwhile does not say what of it is durable.
+            self.dirty[key] = None
 
     async def _for_each(
-        self, keys: Iterable[Key], work: Callable[[QueueFiles], Awaitable[object]]
+        self, keys: Iterable[Key], work: Callable[[Key, QueueFiles], Awaitable[object]]
     ) -> None:
         """Do it for queues, some at a time: what syncs together shares the file system's journal.
+
+        In the order in which they come: to sort a hundred thousand takes 60 ms.
 
         Raises:
             DiskFailed: the first; no queue is begun after it.
@@ -279,45 +284,48 @@ class ConsumeQueues:
         async def on(key: Key) -> None:
             queue = self.queues.get(key)
             if queue is not None:
-                await work(queue)
+                await work(key, queue)
 
-        await _some_at_a_time(sorted(keys), on)
+        await _some_at_a_time(keys, on)
 
     async def expire(self, log_min: int) -> None:
         """Delete files of which the log has no record any more."""
-        # The last one stays in any case.
-        some = [key for key, queue in self.queues.items() if len(queue.files.files) > 1]
-        for number, key in enumerate(sorted(some)):
+        looked_into = 0
+        async for key in self._in_turns():
             queue = self.queues.get(key)
-            if queue is not None:
+            # The last one stays in any case.
+            if queue is not None and len(queue.files.files) > 1:
                 await queue.expire(log_min)
-            if number % TURN_QUEUES == 0:
+                looked_into += 1
+                if looked_into % TURN_QUEUES == 0:
+                    await asyncio.sleep(0)
+
+    async def _in_turns(self) -> AsyncIterator[Key]:
+        """The queues that there are now; others get their turn while they are gone through."""
+        for number, key in enumerate(list(self.queues), 1):
+            yield key
+            if number % TURN_ENDS == 0:
                 await asyncio.sleep(0)
 
     async def clear(self) -> None:
         """Delete the files of all queues."""
-        await self._for_each(self.queues, lambda queue: queue.clear())
+        await self._for_each(list(self.queues), lambda _, queue: queue.clear())
 
     def end_numbers(self, properties: bytes) -> None:
         """A record was written that ends topics: what comes behind it begins at 0."""
         for topic in ended_topics(properties):
-            for key in [key for key in self.next_offsets if key[0] == topic]:
-                del self.next_offsets[key]
+            self.next_offsets.end(topic)
 
     def rebuild_next_offsets(self, log: CommitLog, dispatched: int) -> None:
         """Each queue's end, raised by the records that wait for the dispatcher."""
-        table = {key: queue.max_offset for key, queue in self.queues.items()}
+        table = NextOffsets(self.queues)
         for _ in raised(log, table, dispatched):
             pass
         self.next_offsets = table
 
     async def rebuild_in_turns(self, log: CommitLog, dispatched: int) -> None:
         """The same, while others get their turn; the queues do not change meanwhile."""
-        table: dict[Key, int] = {}
-        for number, (key, queue) in enumerate([*self.queues.items()], 1):
-            table[key] = queue.max_offset
-            if number % TURN_ENDS == 0:
-                await asyncio.sleep(0)
+        table = NextOffsets(self.queues)
         for _ in raised(log, table, dispatched):
             await asyncio.sleep(0)
         self.next_offsets = table

@@ -253,7 +253,7 @@ class MessageStore:
         if message.sys_flag & TRANSACTION_MASK in (0x4, 0xC):
             result = self.commit_log.append(message, 0)
         else:
-            base = table.get(key, 0)
+            base = table[key]
             count = 1
             if message.sys_flag & INNER_BATCH or b"INNER_NUM\x01" in message.properties:
                 count = batches.inner_count(message)
@@ -276,7 +276,7 @@ class MessageStore:
         self.check_alive()
         messages = batches.split_client_batch(batch, messages_max=self.settings.client_batch_max)
         key = (topic_key(batch.topic), batch.queue_id)
-        base = self.queues.next_offsets.get(key, 0)
+        base = self.queues.next_offsets[key]
         results = self.commit_log.append_batch(messages, base)
         self.queues.next_offsets[key] = base + len(results)
         if not self._bounded:

@@ -5,7 +5,8 @@ Source: RocketMQ's protocol as observed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 from rmqha.store import properties as props
 from rmqha.store.aio.commit_log import CommitLog
@@ -17,7 +18,44 @@ SLICE_RECORDS = 5_000
 """Walked over before others get their turn: some five milliseconds."""
 
 
-def raised(log: CommitLog, table: dict[tuple[bytes, int], int], start: int) -> Iterator[None]:
+class Ending(Protocol):
+    """What a queue is asked for."""
+
+    @property
+    def max_offset(self) -> int:
+        """The queue offset behind its last unit."""
+        ...
+
+
+class NextOffsets(dict[tuple[bytes, int], int]):
+    """The queue offset of the next message, by queue.
+
+    It holds the queues that have records which the dispatcher had not come to when it was made, or
+    that were written to since. All others end where their units do, and are asked when they are
+    wanted: to ask a hundred thousand of them at an election would hold up everything else.
+    """
+
+    __slots__ = ("_queues",)
+
+    def __init__(self, queues: Mapping[tuple[bytes, int], Ending]) -> None:
+        super().__init__()
+        self._queues = queues
+
+    def __missing__(self, key: tuple[bytes, int]) -> int:
+        queue = self._queues.get(key)
+        return 0 if queue is None else queue.max_offset
+
+    def find(self, key: tuple[bytes, int]) -> int | None:
+        """The same; None for a queue that there is not."""
+        return self[key] if key in self or key in self._queues else None
+
+    def end(self, topic: bytes) -> None:
+        """What comes next begins at 0, though the queues may not have gone yet."""
+        keys = [key for known in (self._queues, self) for key in known if key[0] == topic]
+        self.update(dict.fromkeys(keys, 0))
+
+
+def raised(log: CommitLog, table: NextOffsets, start: int) -> Iterator[None]:
     """Raise ``table`` by the records from ``start`` to the log's end, some at a time.
 
     What is appended meanwhile is walked over as well. Nothing may be awaited between the iterator's
@@ -26,7 +64,7 @@ def raised(log: CommitLog, table: dict[tuple[bytes, int], int], start: int) -> I
 
     def open_queue_run(topic: bytes, queue_id: int) -> QueueRun | None:
         # A record of the internal topic may end others.
-        following = None if topic == METADATA_KEY else table.get((topic, queue_id))
+        following = None if topic == METADATA_KEY else table.find((topic, queue_id))
         return None if following is None else QueueRun(following, 0)
 
     position, left = start, SLICE_RECORDS
@@ -48,7 +86,7 @@ def raised(log: CommitLog, table: dict[tuple[bytes, int], int], start: int) -> I
             yield
 
 
-def _raise_by(table: dict[tuple[bytes, int], int], head: Head, buffer: memoryview) -> None:
+def _raise_by(table: NextOffsets, head: Head, buffer: memoryview) -> None:
     if not head.size or head.sys_flag & TRANSACTION_MASK in (0x4, 0xC):
         return
     properties = b""
@@ -59,7 +97,6 @@ def _raise_by(table: dict[tuple[bytes, int], int], head: Head, buffer: memoryvie
     if head.sys_flag & INNER_BATCH:
         count = props.find_integer(properties, b"INNER_NUM") or 1
     key = (head.topic, head.queue_id)
-    table[key] = max(table.get(key, 0), head.queue_offset + count)
-    ended = ended_topics(properties) if head.topic == METADATA_KEY else ()
-    for key in [key for key in table if key[0] in ended] if ended else ():
-        del table[key]
+    table[key] = max(table[key], head.queue_offset + count)
+    for topic in ended_topics(properties) if head.topic == METADATA_KEY else ():
+        table.end(topic)

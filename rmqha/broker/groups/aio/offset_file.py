@@ -57,13 +57,13 @@ class OffsetFile:
         """Write the table within its period."""
         self.file.changed()
 
-    async def cut(self, ends: Mapping[tuple[bytes, int], int], log: Logger) -> None:
+    async def cut(self, end_of: Callable[[tuple[bytes, int]], int | None], log: Logger) -> None:
         """A tail that was truncated takes the offsets with it that point behind what is left.
 
         Args:
-            ends: of all queues.
+            end_of: a queue's end; None for one that there is not.
         """
-        for cut in self.table.cut(lambda topic, queue: ends.get((topic.encode(), queue))):
+        for cut in self.table.cut(lambda topic, queue: end_of((topic.encode(), queue))):
             for group, topic, queue_id, old, new in cut:
                 log.log(
                     "warning", "consumer_offset_cut", group=group, topic=topic, queue_id=queue_id,

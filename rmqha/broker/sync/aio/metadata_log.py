@@ -191,7 +191,7 @@ class MetadataLog:
         grown again, and an offset that their old tail made would pass over new messages.
         """
         broker = self._broker
-        await broker.offsets.cut(broker.store.queues.next_offsets, self._log)
+        await broker.offsets.cut(broker.store.queues.next_offsets.find, self._log)
         with contextlib.suppress(DiskFailed):  # told by the file, which is written again
             await broker.offsets.file.save()
         await self.on_cut()
