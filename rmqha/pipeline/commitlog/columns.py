@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from isal.isal_zlib import crc32
 
 from rmqha.pipeline.commitlog.claim_coverage import gather
 from rmqha.pipeline.commitlog.claimed_records import HEAD, Heads
 from rmqha.pipeline.commitlog.pages import forget
 from rmqha.pipeline.commitlog.property_columns import PropertyColumns
+from rmqha.store.crc import crc32
 from rmqha.store.record import (
     BORN_HOST_V6,
     CRC_MASK,

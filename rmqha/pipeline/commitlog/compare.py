@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from isal.isal_zlib import crc32
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid, StoreCorrupted
@@ -21,6 +20,7 @@ from rmqha.pipeline.commitlog.claims import Sought, claims
 from rmqha.pipeline.commitlog.pages import mapped
 from rmqha.pipeline.commitlog.splits import Part
 from rmqha.pipeline.commitlog.store_folder import LogFile, StoreFolder, confirm_offset
+from rmqha.store.crc import crc32
 
 RANGE_BYTES = 16 << 20
 _LOOK_BACK = (64 << 10, 8 << 20)
