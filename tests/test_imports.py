@@ -11,6 +11,8 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -57,6 +59,7 @@ def missing(root: Path) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_imports_when_tests_are_read_then_each_name_is_there() -> None:
     assert missing(ROOT) == []
 

@@ -461,6 +461,7 @@ def _house() -> House:
     return _read(ROOT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS)
 def test_house_when_looked_at_then_it_is_tidy(check: str) -> None:
     """What is dead, twice or unsaid would be read, mended and believed by everybody after us."""
@@ -468,6 +469,7 @@ def test_house_when_looked_at_then_it_is_tidy(check: str) -> None:
     assert [f"{who}: {what}" for who, what in complaints if who not in LEFT.get(check, ())] == []
 
 
+@pytest.mark.slow
 def test_far_module_when_it_names_its_test_then_both_are_there() -> None:
     """A table that points nowhere tells the next reader to look in vain."""
     modules = _house().modules

@@ -65,6 +65,7 @@ def test_verdict_when_one_thing_went_wrong_then_that_goal_is_missed(name: str) -
     assert missed(outcome, world) == [what]
 
 
+@pytest.mark.slow
 def test_observer_when_a_process_is_killed_on_purpose_then_it_has_not_ended_by_itself() -> None:
     """Its figures go on with the process that takes its place; the next end counts."""
     first, second = (

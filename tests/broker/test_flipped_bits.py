@@ -15,6 +15,8 @@ from rmqha.sim.pages import SimPages
 from rmqha.store.record import check_record
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 
+pytestmark = pytest.mark.slow
+
 BODY_AT = 88
 QUEUE_OFFSET_AT = 20
 RATE = 1 << 20

@@ -98,7 +98,7 @@ def electing(
     )
 
 
-@pytest.fixture(params=[1, 2])
+@pytest.fixture(params=[1, pytest.param(2, marks=pytest.mark.slow)])
 def cluster(request: pytest.FixtureRequest) -> Iterator[ReplicaCluster]:
     """Three replicas in sync."""
     with ReplicaCluster(request.param) as one:
@@ -256,6 +256,7 @@ def test_switch_when_the_controllers_refuse_then_it_is_taken_back_at_once(
     cluster.send_many(3)
 
 
+@pytest.mark.slow
 def test_switches_to_and_fro_when_two_old_masters_pass_on_then_neither_waits_for_the_other(
     cluster: ReplicaCluster,
 ) -> None:

@@ -254,6 +254,7 @@ async def test_examples_when_run_then_they_show_what_is_stored(
     assert sums["bytes"].sum() == sum(len(one.body) for one in orders)
 
 
+@pytest.mark.slow
 def test_log_when_large_then_memory_and_imports_stay_small(tmp_path: Path) -> None:
     """Batches go as they come, without Spark."""
     store = SyntheticStore(tmp_path / "store", 150 << 20)

@@ -223,6 +223,7 @@ def test_files_when_counted_then_two_a_gigabyte(tmp_path: Path, gib: int) -> Non
     assert sum(part.stop - part.start for part in parts) == gib << 30
 
 
+@pytest.mark.slow
 def test_topics_when_there_are_thousands_then_each_file_is_written_in_one_go(
     tmp_path: Path,
 ) -> None:

@@ -64,6 +64,7 @@ def upload(store: Path, url: str) -> str:
     return url
 
 
+@pytest.mark.slow
 def test_log_when_in_an_object_store_then_read_as_here(
     s3: str, store: tuple[Path, list[Record]]
 ) -> None:

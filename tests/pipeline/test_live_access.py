@@ -31,6 +31,7 @@ def _reads_all(given: dict[str, str]) -> bool:
     return sorted(found) == sorted(BODIES)
 
 
+@pytest.mark.slow
 def test_reader_when_ports_ask_for_certificates_then_it_shows_one(
     rmq_cluster_factory: Factory,
 ) -> None:

@@ -98,6 +98,7 @@ def test_reading_when_the_log_grows_then_each_reading_has_its_own_end(
     assert log.to_table().num_rows == 20
 
 
+@pytest.mark.spark
 def test_source_when_the_store_is_running_then_as_read(
     spark: SparkSession, store: StoreFolder
 ) -> None:
@@ -113,6 +114,7 @@ def test_source_when_the_store_is_running_then_as_read(
         source.option("upTo", "now").load(store.root).count()
 
 
+@pytest.mark.spark
 def test_export_when_the_store_is_running_then_the_rest_comes_the_next_time(
     spark: SparkSession, store: StoreFolder, tmp_path: Path
 ) -> None:

@@ -113,6 +113,7 @@ def test_a_number_that_is_too_short_when_the_log_is_far_then_it_is_found_and_els
 # -- files
 
 
+@pytest.mark.slow
 def test_huge_file_when_it_is_written_and_cut_off_then_it_is_as_a_small_one() -> None:
     """Page by page it keeps what was synced, and of the rest what chance leaves."""
     for seed in range(20):

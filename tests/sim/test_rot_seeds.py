@@ -34,6 +34,7 @@ def test_bits_that_flip_are_never_served_and_all_are_mended(first: int) -> None:
     assert happened["record served"] > 100 * SEEDS_PER_TEST
 
 
+@pytest.mark.slow
 def test_rot_when_a_seed_is_played_twice_then_it_is_the_same_story() -> None:
     """A seed that found something must find it again."""
     assert run_rot_seed(3).digest == run_rot_seed(3).digest

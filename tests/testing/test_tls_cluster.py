@@ -19,7 +19,8 @@ from rmqha.testing.real.processes import wait_until
 MESSAGES = 20
 
 
-@pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [False, True])
 def test_cluster_when_every_port_asks_for_a_certificate_then_it_fails_over(
     rmq_cluster_factory: Factory, processes: bool
 ) -> None:
