@@ -246,6 +246,33 @@ def test_our_master_when_a_topic_is_made_then_the_java_slave_learns_it(
     wait_until(known, 30.0, "the Java slave to know the topic")
 
 
+def test_topic_when_java_deletes_it_and_it_is_made_again_then_ours_has_the_new_messages(
+    cluster: Cluster, topic: str
+) -> None:
+    """Java's master deletes the queues and numbers messages from 0 again; the log says nothing of it,
+    and Java's own slaves keep the old queue and leave out what is acknowledged in the new one."""
+    java, python = java_of(cluster), python_of(cluster)
+    have_master(cluster, java)
+
+    def send(master: wire.Connection, text: str) -> int:
+        answer = wire.send_message(master, topic, 0, text.encode(), keys=text, default_queues=1)
+        assert answer.code == wire.SUCCESS, answer
+        return int(answer.ext["queueOffset"])
+
+    with wire.Connection(java.address) as master:
+        wire.create_topic(master, topic, 1)
+        assert [send(master, f"old-{number}") for number in range(5)] == [0, 1, 2, 3, 4]
+        assert master.invoke(215, {"topic": topic}).code == wire.SUCCESS
+        wire.create_topic(master, topic, 1)
+        assert [send(master, f"new-{number}") for number in range(3)] == [0, 1, 2]
+    have_master(cluster, python)
+    with wire.Connection(python.address) as master:
+        wait_until(lambda: send(master, "ours") >= 3, 30.0, "our master to take messages")
+        found = [one.body for one in wire.pull_queue(master, topic, 0)]
+    assert found[:3] == [b"new-0", b"new-1", b"new-2"]
+    assert set(found[3:]) == {b"ours"}
+
+
 def send_timer(broker: wire.Connection, topic: str, due_ms: int) -> bytes:
     """Have a message delivered at ``due_ms``; its body."""
     body = f"{topic}-{due_ms}"

@@ -12,6 +12,7 @@ import pytest
 
 from rmqha.base.errors import DiskFailed, DiskFull
 from rmqha.runtime.aio.disk import SystemDisk
+from rmqha.runtime.logs import Logger
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import SimLoop
 from rmqha.sim.pages import SimPages
@@ -308,7 +309,7 @@ async def test_queues_when_read_after_a_crash_then_those_that_may_not_be_durable
     await _put_all(store, b"first")
     await store.close()
     for clean in (True, False):
-        queues = ConsumeQueues(SystemDisk(), store.settings)
+        queues = ConsumeQueues(SystemDisk(), store.settings, Logger(node="test"))
         await queues.load(clean=clean)
         open_ends = {key for key, one in queues.queues.items() if one.end > one.dirty_from}
         assert len(open_ends) == (0 if clean else QUEUES)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from rmqha.base.errors import RmqhaError
+from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Disk
 from rmqha.store import properties as props
 from rmqha.store.aio.commit_log import CommitLog
@@ -55,9 +56,11 @@ class ConsumeQueues:
     """Queues by (topic, queue id); topics are the bytes that records hold.
 
     Args:
-        on_skipped: told each record that no queue can hold, and why.
+        log: told each record that no queue can hold, and why.
 
     Attributes:
+        anew: where the record stands with which a queue began anew, of those that did since the
+            store was opened.
         next_offsets: of the messages to come; of a master only, and made anew at an election.
         skipped: records that no queue can hold: another master wrote them. They stay in the log.
         watched: queues of which somebody waits for a message.
@@ -70,11 +73,10 @@ class ConsumeQueues:
         self,
         disk: Disk,
         settings: StoreSettings,
-        *,
-        on_skipped: Callable[[Head, str], None] = lambda head, reason: None,
+        log: Logger,
     ) -> None:
         self._disk = disk
-        self._on_skipped = on_skipped
+        self._log = log
         self._settings = settings
         self._delays = settings.message_delay_levels_ms
         self.skipped = 0
@@ -84,6 +86,7 @@ class ConsumeQueues:
         self.watched: set[Key] = set()
         self.arrived: dict[Key, None] = {}
         self.dirty: dict[Key, None] = {}
+        self.anew: dict[Key, int] = {}
 
     async def load(self, *, clean: bool) -> None:
         """Recover every queue that has a directory.
@@ -129,11 +132,28 @@ class ConsumeQueues:
         key = (head.topic, head.queue_id)
         old = self.queues.get(key)
         if old is not None:
-            await old.clear()
+            await self._begin_anew(key, old, head.offset)
             return
         queue = self._new(key, batch=bool(head.sys_flag & INNER_BATCH))
         await self._disk.make_dirs(queue.files.directory, later=True)
         self.queues[key] = queue
+
+    async def _begin_anew(self, key: Key, queue: QueueFiles, offset: int) -> None:
+        if queue.has_units:
+            self._log.log(
+                "warning", "queue_begins_anew", topic=key[0].decode(), queue_id=key[1],
+                offset=offset, max_offset=queue.max_offset,
+            )  # fmt: skip
+            self.anew[key] = offset
+        async with self.upkeep:
+            await queue.clear()
+
+    def cut_anew(self, offset: int) -> bool:
+        """Whether a record at or behind ``offset`` began a queue anew: without it the old units are back."""
+        gone = [key for key, at in self.anew.items() if at >= offset]
+        for key in gone:
+            del self.anew[key]
+        return bool(gone)
 
     async def take(self, head: Head, buffer: memoryview) -> None:
         """Write the unit of a record, in a queue that is made for it, and end the topics it ends.
@@ -167,7 +187,8 @@ class ConsumeQueues:
         if head.sys_flag & TRANSACTION_MASK in (0x4, 0xC):
             return True
         queue = self.queues.get((head.topic, head.queue_id))
-        if queue is None or queue.begins_after(head.queue_offset):
+        end, number = head.offset + head.size, head.queue_offset
+        if queue is None or queue.begins_after(number) or queue.begins_anew(end, number):
             reason = _why_no_queue(head)
             return False if reason is None else self._skip(head, reason)
         key = (head.topic, head.queue_id)
@@ -182,7 +203,7 @@ class ConsumeQueues:
 
     def _skip(self, head: Head, reason: str) -> bool:
         self.skipped += 1
-        self._on_skipped(head, reason)
+        self._log.log("error", "record_skipped", offset=head.offset, reason=reason)
         return True
 
     def _put(self, queue: QueueFiles, head: Head, properties: bytes) -> bool:
@@ -190,7 +211,9 @@ class ConsumeQueues:
         if head.queue_offset < 0:
             return self._skip(head, f"queue offset {head.queue_offset}")
         if not queue.batch:
-            queue.put(head.offset, head.size, code, head.queue_offset)
+            put = queue.put(head.offset, head.size, code, head.queue_offset)
+            if not put and head.offset >= queue.indexed_end:
+                return self._skip(head, f"queue offset {head.queue_offset} is another record's")
             return True
         base = props.find_integer(properties, b"INNER_BASE")
         number = props.find_integer(properties, b"INNER_NUM")

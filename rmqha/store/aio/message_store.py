@@ -35,7 +35,7 @@ from rmqha.store.aio.writes import Writes
 from rmqha.store.checkpoint import ABORT
 from rmqha.store.consume_queue import topic_key
 from rmqha.store.metadata_records import METADATA_TOPIC
-from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Head, Message
+from rmqha.store.record import INNER_BATCH, TRANSACTION_MASK, Message
 from rmqha.store.settings import StoreSettings
 
 
@@ -96,7 +96,7 @@ class MessageStore:
         self.cold = ColdReads(self.commit_log, self.mending, settings.unchecked_tail_bytes)
         summing = BlockSumming(disk, settings.path(FOLDER), self.commit_log, self.cold, log)
         self.proving = Proving(self.commit_log, self.cold, summing)
-        self.queues = ConsumeQueues(disk, settings, on_skipped=self._skipped)
+        self.queues = ConsumeQueues(disk, settings, log)
         self.flusher = Flusher(
             self.commit_log, self.writes, on_flushed=self._flushed, on_failed=self._fail
         )
@@ -216,9 +216,6 @@ class MessageStore:
         limit = self.limit()
         if self.commit_log.valid_end(self.dispatcher.offset, limit) <= self.dispatcher.offset:
             await self._disk.remove(self.settings.path(ABORT))
-
-    def _skipped(self, head: Head, reason: str) -> None:
-        self._log.log("error", "record_skipped", offset=head.offset, reason=reason)
 
     def _fail(self, error: RmqhaError) -> None:
         if self.failed is not None:
@@ -452,6 +449,7 @@ class MessageStore:
         self._checkpoint.cut(start)
         # A topic's queues went with the record that ended it; without the record they come back.
         revived = any(one.ends for one in dispatched_since(log, self.queues, start))
+        revived |= self.queues.cut_anew(start)
         await self._sync_checkpoint()
         await self.queues.cut(start)
         self.indexes.cut(start)

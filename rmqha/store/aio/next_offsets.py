@@ -97,6 +97,8 @@ def _raise_by(table: NextOffsets, head: Head, buffer: memoryview) -> None:
     if head.sys_flag & INNER_BATCH:
         count = props.find_integer(properties, b"INNER_NUM") or 1
     key = (head.topic, head.queue_id)
-    table[key] = max(table[key], head.queue_offset + count)
+    # At 0 a topic begins anew whose master told nobody that it had ended.
+    known = table[key] if head.queue_offset else 0
+    table[key] = max(known, head.queue_offset + count)
     for topic in ended_topics(properties) if head.topic == METADATA_KEY else ():
         table.end(topic)

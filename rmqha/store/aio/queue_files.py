@@ -173,10 +173,18 @@ class QueueFiles:
             and self.end == files.first > queue_offset * self.unit_size
         )
 
+    def begins_anew(self, record_end: int, queue_offset: int) -> bool:
+        """Whether a record that no unit knows is the first of its queue, which has others.
+
+        A master of Java's deletes the queues of a topic that ends, and tells nobody. The topic's
+        next life begins at 0.
+        """
+        return queue_offset == 0 and record_end > self.indexed_end and self.max_offset > 0
+
     # -- writing
 
     def put(self, offset: int, size: int, tags_code: int, queue_offset: int) -> bool:
-        """Write the unit of a record; False when it is there already.
+        """Write the unit of a record; False when it, or another one, is there already.
 
         A queue without units begins at ``queue_offset``. A gap is filled with fillers, so that
         a unit's place always is its queue offset; Java would append at the wrong place.
