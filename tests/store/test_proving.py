@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from rmqha.store import properties as props
 from rmqha.store import record as rec
+from rmqha.store.aio import cold_reads
 from rmqha.store.aio.message_store import MessageStore
-from rmqha.store.block_sums import BlockSums
+from rmqha.store.block_sums import BlockSums, Summed
 from rmqha.store.whole import pass_whole
 from tests.store.harness import BORN_MS, message, real_store
 
@@ -201,4 +202,84 @@ async def test_log_when_all_its_sums_are_known_then_a_slave_is_served_without_a_
     begins = [one.begin for one in summed]
     assert begins == sorted(set(begins)), "each block once"
     assert summed[-1].end == store.max_offset, "the part of a block at the end as well"
+    await store.close()
+
+
+class ShortMemory:
+    """Pages of a log that come and go; who looks at a block has all of it, or waits."""
+
+    PAGE = 512
+
+    def __init__(self, store: MessageStore, patch: pytest.MonkeyPatch) -> None:
+        self.pages: set[int] = set()
+        self.fetched = self.looks = 0
+        self._fits = store.proving.summing._fits
+        patch.setattr(cold_reads, "COLD_BYTES", 0)
+        patch.setattr(store.commit_log, "is_cached", self.is_cached)
+        patch.setattr(store.commit_log, "fetch", self.fetch)
+        patch.setattr(store.proving.summing, "_fits", self.looked_at)
+
+    def _of(self, begin: int, end: int) -> set[int]:
+        return {*range(begin // self.PAGE, (end - 1) // self.PAGE + 1)}
+
+    def is_cached(self, begin: int, end: int) -> bool:
+        """Whether all of it is there."""
+        return self._of(begin, end) <= self.pages
+
+    async def fetch(self, begin: int, end: int) -> None:
+        """Have it there."""
+        self.fetched += 1
+        self.pages |= self._of(begin, end)
+
+    def looked_at(self, summed: Summed) -> bool:
+        """A page that is not there would hold up the loop."""
+        self.looks += 1
+        assert self.is_cached(summed.begin, summed.end), summed
+        return self._fits(summed)
+
+    def forget(self, rng: random.Random) -> None:
+        """Half of the pages go."""
+        self.pages = {page for page in self.pages if rng.random() < 0.5}
+
+
+async def test_block_when_a_part_has_left_the_memory_then_it_is_read_before_anybody_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch for a slave is in memory when it is asked about, and the blocks at its ends need not be."""
+    store, bad, starts = await rotten(tmp_path, crc=False)
+    for start in store.commit_log.segments():
+        await store.proving.summing.load(start.start)
+    memory, rng = ShortMemory(store, monkeypatch), random.Random(5)
+    sums = store.proving.summing.sums
+    flipped = [at + store.commit_log.check(at)[1].body_at - at % store.file_size for at in bad]
+    following, waited = 0, 0
+    for turn in range(400):
+        offset = following if turn % 3 else rng.randrange(store.max_offset)
+        length = store.readable(offset, rng.choice([90, 700, 5_000]))
+        if not length:
+            following = 0
+            continue
+        following = (offset + length) % store.max_offset
+        memory.forget(rng)
+        if store.is_cold(offset, length):
+            await store.fetch(offset, length)
+        touched = {
+            begin for begin, end in pairwise(starts)
+            if begin < offset + length and end > offset
+        }  # fmt: skip
+        # A record may be rotten in a block before the one that the batch begins in.
+        is_rotten = any(offset <= at < offset + length for at in flipped)
+        may_be = bool(touched & set(bad))
+        proven, fetched = store.is_proven(offset, length), memory.fetched
+        assert not (proven and is_rotten)
+        if not proven:
+            assert await store.prove(offset, length) in {not is_rotten, not may_be}
+            waited += memory.fetched > fetched
+            ends = (
+                sums.bounds(offset)[0],
+                min(sums.bounds(offset + length - 1)[1], store.max_offset),
+            )
+            assert memory.is_cached(*ends), "or its last records are looked at one by one"
+    assert memory.looks > 100
+    assert waited > 50, "blocks that were there in part"
     await store.close()
