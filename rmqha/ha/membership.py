@@ -50,6 +50,13 @@ class Membership:
             and not session.learner
         }
 
+    @property
+    def held_by_all(self) -> int:
+        """Bytes of the log that each replica has which may be elected."""
+        others = self.sync_state_set.union - {self._ha.own_id}
+        acks = self.acks()
+        return min((acks.get(member, 0) for member in others), default=self._ha.log.max_offset)
+
     def confirmed(self, now_ms: int, ids: frozenset[int], epoch: SyncStateSetEpoch) -> None:
         """The controller's word."""
         settle_ms = self._ha.settings.alter_settle_ms

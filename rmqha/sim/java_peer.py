@@ -27,6 +27,7 @@ import msgspec
 from rmqha.base.invariants import invariant
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.aio.router import Router
+from rmqha.broker.common.aio.held_answers import WAITS_FIELD
 from rmqha.broker.common.aio.ports import Handler
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.aio.offset_requests import SINCE_FIELD
@@ -59,9 +60,12 @@ HAPPENED = (
 """What is to happen in every batch of stories."""
 
 Count = Callable[[str], None]
+POSITIONS = (
+    RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.GET_ALL_DELAY_OFFSET,
+    RequestCode.GET_TIMER_CHECK_POINT,
+)  # fmt: skip
 ASKED = (
-    RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
-    RequestCode.GET_ALL_CONSUMER_OFFSET,
+    RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, *POSITIONS,
 )  # fmt: skip
 
 
@@ -186,6 +190,9 @@ class JavaReplica(BrokerReplica):
             for name in (TABLE_FIELD, SINCE_FIELD):
                 if request.ext_fields and request.ext_fields.pop(name, None):
                     self._count("peer was copied")
+            if request.code in POSITIONS:
+                # Java's masters tell whatever they have.
+                request.ext_fields = {**(request.ext_fields or {}), WAITS_FIELD: "true"}
             return handler(connection, request)
 
         return handle

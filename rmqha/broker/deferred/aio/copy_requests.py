@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rmqha.broker.common.aio.held_answers import send_confirmed, tells_at_once
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.topics.aio.ports import Broker
@@ -26,12 +27,27 @@ class DeferredProcessor:
             RequestCode.GET_TIMER_CHECK_POINT: self.timer_mark,
         }
 
-    def delay_offsets(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def delay_offsets(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
         """45: how far each delay level is delivered, as far as that is safe."""
         body = self._services.delay_offsets.offsets.members()
-        return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
+        answer = request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(body))
+        return self._confirmed(connection, request, answer)
 
-    def timer_mark(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def _confirmed(
+        self, connection: Connection, request: RemotingCommand, answer: RemotingCommand
+    ) -> RemotingCommand | None:
+        """An answer that may be known, now or later."""
+        if tells_at_once(self._broker, request):
+            return answer
+        work = send_confirmed(self._broker, connection, request, lambda: connection.send(answer))
+        self._broker.answers.start(work, connection, request, name="positions")
+        return None
+
+    def timer_mark(
+        self, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
         """60: how far timers are delivered."""
         mark = self._services.timer_mark.mark
         if not mark.read_ms:
@@ -39,4 +55,5 @@ class DeferredProcessor:
             return request.reply(ResponseCode.SYSTEM_ERROR, "no timers have been looked at yet")
         version = DataVersion(self._broker.topics.table.version.state_version, 0, 0)
         body = mark.encode(version, self._services.rules.precision_ms)
-        return request.reply(ResponseCode.SUCCESS, body=body)
+        answer = request.reply(ResponseCode.SUCCESS, body=body)
+        return self._confirmed(connection, request, answer)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 
 from rmqha.broker.common.aio.cold_answers import patient
+from rmqha.broker.common.aio.held_answers import send_confirmed
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.json_members import MessageQueue, queue_table
 from rmqha.broker.groups.aio.ports import Broker
@@ -150,8 +151,10 @@ class OffsetProcessor:
 
     async def _send_offsets(self, connection: Connection, request: RemotingCommand) -> None:
         parts = await self._broker.offsets.encoded({})
-        if not request.is_oneway:
-            connection.send_pieces(request.reply(ResponseCode.SUCCESS), parts)
+        await send_confirmed(
+            self._broker, connection, request,
+            lambda: connection.send_pieces(request.reply(ResponseCode.SUCCESS), parts),
+        )  # fmt: skip
 
     # -- where a queue begins and ends -------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 from msgspec import Struct
 
 from rmqha.base.errors import DiskFailed, RemoteProtocolError
+from rmqha.broker.common.aio.held_answers import WAITS_FIELD
 from rmqha.broker.common.table_slices import head_of, table_slices
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delay_offsets import DelayOffsets
@@ -142,16 +143,18 @@ class PositionSync:
         self._ended.ended_topics.clear()
         self._ended.ended_groups.clear()
         consumers, since = await self._ask_consumers(master)
-        delays = await self._questions.ask(master, RequestCode.GET_ALL_DELAY_OFFSET, _delays)
+        ask, waits = self._questions.ask, {WAITS_FIELD: "true"}
+        delays = await ask(master, RequestCode.GET_ALL_DELAY_OFFSET, _delays, waits)
         timers = None
         if rules.timers:
-            timers = await self._questions.ask(
+            timers = await ask(
                 master,
                 RequestCode.GET_TIMER_CHECK_POINT,
                 lambda body: TimerMark.decode(body, rules.precision_ms),
+                waits,
             )
         # The last question: what the answers above tell of was in the log before.
-        log_end = await self._questions.ask(master, RequestCode.GET_BROKER_RUNTIME_INFO, _log_end)
+        log_end = await ask(master, RequestCode.GET_BROKER_RUNTIME_INFO, _log_end)
         return None if log_end is None else Positions(consumers, since, delays, timers, log_end)
 
     async def _ask_consumers(self, master: str) -> tuple[tuple[bytes, ...], str | None]:
@@ -160,7 +163,9 @@ class PositionSync:
         # Another master knows by it that it has told nothing yet.
         since, seen = self._since, None
         for _page in range(PAGES_MAX):
-            answer = await self._questions.ask(master, code, _page_of, {SINCE_FIELD: since})
+            answer = await self._questions.ask(
+                master, code, _page_of, {SINCE_FIELD: since, WAITS_FIELD: "true"}
+            )
             if answer is None:
                 break
             found.append(answer[0])
