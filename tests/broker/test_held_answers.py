@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rmqha.broker.common.aio.held_answers import HOLD_MS, WAITS_FIELD
+from rmqha.broker.common.aio.held_answers import HELD_MAX, HOLD_MS, WAITS_FIELD
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
@@ -137,3 +137,20 @@ def test_answer_when_a_member_of_the_set_is_gone_then_it_does_not_count_as_havin
     )
     cluster.until(lambda: answers, "an answer", HOLD_MS + 500)
     assert answers[0].code == ResponseCode.SYSTEM_BUSY
+
+
+def test_answers_when_very_many_would_be_held_then_the_rest_is_refused_at_once(
+    cluster: ReplicaCluster,
+) -> None:
+    """Each looks at the log every few milliseconds: strangers must not make thousands of them."""
+    address = deliver_unreplicated(cluster)
+    code, more = RequestCode.GET_ALL_DELAY_OFFSET, 10
+    answers: list[RemotingCommand] = []
+    for _ in range(HELD_MAX + more):
+        cluster.ask_later(address, code, {}, told=answers.append)
+    cluster.run_for(HOLD_MS // 2)
+    assert [one.code for one in answers] == [ResponseCode.SYSTEM_BUSY] * more
+    resume_replication(cluster)
+    cluster.until(lambda: len(answers) == HELD_MAX + more, "all answers", 500)
+    assert [one.code for one in answers[more:]] == [ResponseCode.SUCCESS] * HELD_MAX
+    assert master_of(cluster).answers.held == 0

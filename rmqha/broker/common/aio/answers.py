@@ -21,11 +21,15 @@ class Answers:
 
     Args:
         tasks: where the work runs; a failed disk or a broken safety rule is theirs.
+
+    Attributes:
+        held: how many of them wait for slaves (``held_answers``).
     """
 
     def __init__(self, tasks: Tasks, log: Logger) -> None:
         self._tasks = tasks
         self._log = log
+        self.held = 0
 
     def start(
         self,

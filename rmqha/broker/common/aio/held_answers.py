@@ -25,6 +25,10 @@ HOLD_MS = 2_000
 
 LOOK_MS = 5
 
+HELD_MAX = 16
+"""Answers that are held at a time, each as large as the table of offsets; a set has a few slaves, and
+each asks one question at a time."""
+
 
 def _held(broker: Broker) -> int:
     """Bytes of the log that everybody has who may be elected, as far as this broker knows."""
@@ -62,10 +66,16 @@ async def send_confirmed(
 
 async def _is_held(broker: Broker) -> bool:
     """Wait until others have all that the log has now; False if that takes long, or it may be cut."""
+    if broker.answers.held >= HELD_MAX:
+        return False
     clock, store, role, end = broker.clock, broker.store, broker.role, broker.store.max_offset
     until_ms = clock.now_ms() + HOLD_MS
-    while broker.role is role and store.max_offset >= end and clock.now_ms() < until_ms:
-        if _held(broker) >= end:
-            return True
-        await clock.sleep(LOOK_MS)
+    broker.answers.held += 1
+    try:
+        while broker.role is role and store.max_offset >= end and clock.now_ms() < until_ms:
+            if _held(broker) >= end:
+                return True
+            await clock.sleep(LOOK_MS)
+    finally:
+        broker.answers.held -= 1
     return False
