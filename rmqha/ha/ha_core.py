@@ -128,9 +128,7 @@ class HaCore:
             case ev.TailCut() | ev.LogTruncated() | ev.EpochsWritten() | ev.DispatchReached():
                 self._completed(now_ms, event)
             case ev.Flushed(offset):
-                self.ha.log.flushed_offset = max(self.ha.log.flushed_offset, offset)
-                if self.client is not None:
-                    self.client.flushed(now_ms)
+                self._flushed(now_ms, offset)
             case ev.Trimmed(min_offset):
                 self._trimmed(min_offset)
             case ev.LeaseGranted(until_ms):
@@ -158,6 +156,13 @@ class HaCore:
                     session.rested()
             case ev.PutWaited(token, end_offset):
                 self.members.wait(now_ms, token, end_offset, reigning=self.role is Role.MASTER)
+
+    def _flushed(self, now_ms: int, offset: int) -> None:
+        self.ha.log.flushed_offset = max(self.ha.log.flushed_offset, offset)
+        if self.client is not None:
+            self.client.flushed(now_ms)
+        elif self.is_serving:
+            self.move_confirm()
 
     def _pump(self, now_ms: int) -> None:
         for session in self.sessions.values():

@@ -100,10 +100,15 @@ class Membership:
         return Bar(held, last.start if last is not None else 0)
 
     def move_confirm(self) -> None:
-        """Recompute where confirmOffset stands."""
-        ha = self._ha
+        """Recompute where confirmOffset stands.
+
+        With SYNC_FLUSH a power cut must not take what was confirmed. The others' disks have what they
+        acknowledge; but this master may be elected once more, alone in the set, and its own counts.
+        """
+        ha, log = self._ha, self._ha.log
+        durable = log.flushed_offset if ha.settings.ack_flushed_data else log.max_offset
         offset = compute_confirm_offset(
-            max_offset=ha.log.max_offset,
+            max_offset=max(log.confirm_offset, min(log.max_offset, durable)),
             confirm_offset=ha.log.confirm_offset,
             own_id=ha.own_id,
             union=self.sync_state_set.union,

@@ -449,3 +449,25 @@ def test_settings_have_javas_names_and_refuse_nonsense() -> None:
     for bad in ({"slaveTimeout": "soon"}, {"haHousekeepingInterval": "0"}):
         with pytest.raises(ConfigInvalid):
             load_ha_settings(bad)
+
+
+@pytest.mark.parametrize("all_ack", [True, False])
+def test_confirm_offset_when_the_own_disk_has_less_then_it_ends_there(all_ack: bool) -> None:
+    """With SYNC_FLUSH a master that loses power may reign once more, alone in its set: what its slaves
+    were told, and consumers have seen, must be there still."""
+    settings = HaSettings(ack_flushed_data=True, all_ack_in_sync_state_set=all_ack)
+    core = reigning(settings)
+    assert core.ha.log.confirm_offset == 4_000
+    core.step(1, ev.Appended(6_000))
+    assert core.ha.log.confirm_offset == 4_000
+    core.step(2, ev.Flushed(5_000))
+    assert core.ha.log.confirm_offset == 5_000
+    core.step(3, ev.Flushed(6_000))
+    assert core.ha.log.confirm_offset == 6_000
+
+
+def test_confirm_offset_when_nobody_waits_for_disks_then_it_follows_the_log() -> None:
+    """ASYNC_FLUSH promises nothing that a power cut must not take."""
+    core = reigning(HaSettings())
+    core.step(1, ev.Appended(6_000))
+    assert core.ha.log.confirm_offset == 6_000

@@ -21,6 +21,7 @@ from rmqha.broker.membership.aio import replication
 from rmqha.broker.pop.aio import revive
 from rmqha.broker.pop.check_points import ReviveQueue
 from rmqha.ha import membership
+from rmqha.ha.membership import Membership
 from rmqha.ha.settings import HaSettings
 from rmqha.sim.service_swarm import run_service_seed
 
@@ -136,6 +137,19 @@ def masters_go_on_after_a_power_cut(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(replication, "epoch_given_up", lambda last_epoch, *, tail_may_be_lost: 0)
 
 
+def the_own_disk_does_not_count(patch: pytest.MonkeyPatch) -> None:
+    """A master confirms what its slaves' disks have, and its own has not."""
+    move = Membership.move_confirm
+
+    def careless(self: Membership) -> None:
+        log = self._ha.log
+        flushed, log.flushed_offset = log.flushed_offset, log.max_offset
+        move(self)
+        log.flushed_offset = flushed
+
+    patch.setattr(Membership, "move_confirm", careless)
+
+
 MUTANTS = (
     (delays_begin_at_the_end, 5, "an acknowledged delayed message never came"),
     (delays_are_due_at_once, 5, "a message is delivered before its time"),
@@ -152,6 +166,7 @@ MUTANTS = (
         masters_go_on_after_a_power_cut, 31,
         "two histories of one epoch|below the confirmed [0-9]+: (unknown magic|its parts are not|body of)",
     ),
+    (the_own_disk_does_not_count, 991_187, "two logs differ before the confirmOffset"),
     (the_least_is_looked_at_before_only, 26, "fewer hold a message than its rule asks for"),
 )  # fmt: skip
 

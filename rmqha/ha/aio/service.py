@@ -238,6 +238,10 @@ class HaService:
             self._clock.call_later(GATHER_MS, self._tell_appended)
         self._appended_ms = now_ms
 
+    def flushed(self, offset: int) -> None:
+        """Everything before ``offset`` is durable, whoever asked for it."""
+        self.give(ev.Flushed(offset))
+
     def _tell_appended(self) -> None:
         if self._asked:
             # Those who wait for what was appended: the core looks at the log once.

@@ -1,8 +1,7 @@
 """The whole store: commit log, queues, checkpoint, and the tasks that keep them durable.
 
 It satisfies ``ReplicatedLog`` (``rmqha/ha/ports.py``) by shape. Everything reaches the machine
-through the Clock and Disk ports; who opens a real directory locks it first (``runtime/aio/disk.py``,
-``lock_first_byte``).
+through the Clock and Disk ports; who opens a real directory locks it first (``lock_first_byte``).
 """
 
 from __future__ import annotations
@@ -60,6 +59,7 @@ class MessageStore:
         expiring: deletes what has expired.
         loaded: what :meth:`open` found.
         failed: what stopped the store, or None.
+        on_flushed: with SYNC_FLUSH, told how far the log is durable.
         on_truncated: told where the log ends after a cut, and where it ended before; the cut ends
             when it returns.
     """
@@ -88,6 +88,7 @@ class MessageStore:
         self._tasks = Tasks(log, self._task_failed)
         self.failed: RmqhaError | None = None
         self.on_truncated: Callable[[int, int], Awaitable[None]] | None = None
+        self.on_flushed: Callable[[int], None] | None = None
         self.loaded: Loaded | None = None
         self.writes = Writes(clock)
         self._checkpoint = CheckpointFile(disk, settings, self.writes)
@@ -468,6 +469,8 @@ class MessageStore:
         self._checkpoint.flushed(whole_end, timestamp)
         if self.settings.sync_flush:
             self.dispatcher.wake()
+            if self.on_flushed is not None:
+                self.on_flushed(self.flushed_offset)
 
     async def _flush_all(self) -> None:
         await self.flush(self.commit_log.max_offset)

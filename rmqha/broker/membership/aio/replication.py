@@ -113,6 +113,7 @@ class Replication:
             logger=self._log,
             rejected=self._rejected,
         )
+        store.on_flushed = self.service.flushed
         if self._trace is not None:
             self.service.record(self._trace.core(HA_KIND, start))
         if config.replicas.write_lease_ms:
