@@ -99,6 +99,9 @@ class Replica:
         offset, record = self.log.append(body)
         self.puts[token] = (offset, record)
         self.give(ev.Appended(self.log.max_offset))
+        if self.core.ha.settings.ack_flushed_data:
+            # With SYNC_FLUSH whoever puts waits for the own disk first.
+            self.give(ev.Flushed(self.log.flush_now()))
         self.give(ev.PutWaited(token, offset + len(record)))
         return token
 
