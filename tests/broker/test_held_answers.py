@@ -7,11 +7,12 @@ once.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from rmqha.broker.common.aio.held_answers import HELD_MAX, HOLD_MS, WAITS_FIELD
+from rmqha.broker.common.aio.ports import Broker
+from rmqha.broker.deferred.aio import copy_requests
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
@@ -51,14 +52,22 @@ def deliver_unreplicated(one: ReplicaCluster) -> str:
     return str(master.config.address)
 
 
+def asked(
+    one: ReplicaCluster, address: str, code: RequestCode, **fields: str
+) -> list[RemotingCommand]:
+    """Ask, and go on: the answer is in the list once it has come."""
+    answers: list[RemotingCommand] = []
+    one.ask_later(address, code, fields, told=answers.append)
+    return answers
+
+
 @pytest.mark.parametrize("code", POSITIONS)
 def test_answer_when_slaves_lack_what_it_tells_of_then_it_comes_once_they_have_it(
     cluster: ReplicaCluster, code: RequestCode
 ) -> None:
     """What is written while it waits is no part of it."""
     address = deliver_unreplicated(cluster)
-    answers: list[RemotingCommand] = []
-    cluster.ask_later(address, code, {}, told=answers.append)
+    answers = asked(cluster, address, code)
     cluster.run_for(HOLD_MS // 2)
     assert answers == []
     resume_replication(cluster)
@@ -74,8 +83,7 @@ def test_answer_when_slaves_never_have_it_then_the_question_is_refused(
 ) -> None:
     """Java's slaves give up after three seconds, and ask again later."""
     address = deliver_unreplicated(cluster)
-    answers: list[RemotingCommand] = []
-    cluster.ask_later(address, code, {}, told=answers.append)
+    answers = asked(cluster, address, code)
     cluster.run_for(HOLD_MS - 100)
     assert answers == []
     cluster.until(lambda: answers, "the refusal", 500)
@@ -89,8 +97,7 @@ def test_answer_when_the_asker_waits_by_itself_then_it_comes_at_once(
 ) -> None:
     """As our slaves ask."""
     address = deliver_unreplicated(cluster)
-    answers: list[RemotingCommand] = []
-    cluster.ask_later(address, code, {WAITS_FIELD: "true"}, told=answers.append)
+    answers = asked(cluster, address, code, **{WAITS_FIELD: "true"})
     cluster.until(lambda: answers, "the answer", 100)
     assert answers[0].code == ResponseCode.SUCCESS
 
@@ -111,8 +118,7 @@ def test_answer_when_the_broker_was_a_master_and_does_not_know_what_it_is_then_r
     again = cluster.replicas[host]
     cluster.until(lambda: again.store.max_offset > 0, "its store")
     assert again.role is None
-    answers: list[Any] = []
-    cluster.ask_later(address, code, {}, told=answers.append)
+    answers = asked(cluster, address, code)
     cluster.until(lambda: answers, "an answer", HOLD_MS + 500)
     assert answers[0].code != ResponseCode.SUCCESS
 
@@ -131,10 +137,7 @@ def test_answer_when_a_member_of_the_set_is_gone_then_it_does_not_count_as_havin
     members = master.ha_core.members
     cluster.until(lambda: len(members.acks()) == 1, "the loss of a slave")
     assert len(members.sync_state_set.union) == 3
-    answers: list[RemotingCommand] = []
-    cluster.ask_later(
-        master.config.address, RequestCode.GET_ALL_DELAY_OFFSET, {}, told=answers.append
-    )
+    answers = asked(cluster, str(master.config.address), RequestCode.GET_ALL_DELAY_OFFSET)
     cluster.until(lambda: answers, "an answer", HOLD_MS + 500)
     assert answers[0].code == ResponseCode.SYSTEM_BUSY
 
@@ -154,3 +157,22 @@ def test_answers_when_very_many_would_be_held_then_the_rest_is_refused_at_once(
     cluster.until(lambda: len(answers) == HELD_MAX + more, "all answers", 500)
     assert [one.code for one in answers[more:]] == [ResponseCode.SUCCESS] * HELD_MAX
     assert master_of(cluster).answers.held == 0
+
+
+def test_slaves_of_ours_when_they_ask_then_they_say_that_they_wait(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or they would be told as late as Java's."""
+    seen: dict[int, set[bool]] = {}
+    honest = copy_requests.tells_at_once
+
+    def noted(broker: Broker, request: RemotingCommand) -> bool:
+        seen.setdefault(request.code, set()).add(WAITS_FIELD in (request.ext_fields or {}))
+        return honest(broker, request)
+
+    monkeypatch.setattr(copy_requests, "tells_at_once", noted)
+    cluster.run_for(3_000)
+    assert seen == {
+        RequestCode.GET_ALL_DELAY_OFFSET: {True},
+        RequestCode.GET_TIMER_CHECK_POINT: {True},
+    }

@@ -3,6 +3,7 @@ of a topic begins at 0 in a queue that has messages here."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -128,4 +129,20 @@ async def test_message_when_its_number_is_taken_then_that_is_told(tmp_path: Path
     store.dispatcher.restart_at(0)
     await store.wait_dispatched(store.max_offset)
     assert bodies(store) == [b"0", b"1", b"2", b"3"]
+    await store.close()
+
+
+async def test_queue_when_its_files_are_being_looked_after_then_it_waits_before_it_begins_anew(
+    tmp_path: Path,
+) -> None:
+    """A sync, a cut or the look for old files may be at work on them."""
+    store, _ = await two_lives(tmp_path)
+    async with store.queues.upkeep:
+        store.set_confirm_offset(store.max_offset)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(store.wait_dispatched(store.max_offset), 0.2)
+        assert store.queues.anew
+        assert store.queues.queues[KEY].max_offset == 3
+    await dispatched(store)
+    assert bodies(store) == [b"new-0", b"new-1"]
     await store.close()

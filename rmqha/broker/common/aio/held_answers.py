@@ -18,7 +18,8 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import text_field
 
 WAITS_FIELD = "rmqhaWaits"
-"""Of requests 43, 45 and 60: who asks takes positions when its own log has what they tell of."""
+"""Of requests 45 and 60: who asks takes positions when its own log has what they tell of. Request 43 says
+so by asking for changes only, and one that does is never held."""
 
 HOLD_MS = 2_000
 """Java's slaves wait for three seconds."""

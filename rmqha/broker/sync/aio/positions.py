@@ -163,9 +163,7 @@ class PositionSync:
         # Another master knows by it that it has told nothing yet.
         since, seen = self._since, None
         for _page in range(PAGES_MAX):
-            answer = await self._questions.ask(
-                master, code, _page_of, {SINCE_FIELD: since, WAITS_FIELD: "true"}
-            )
+            answer = await self._questions.ask(master, code, _page_of, {SINCE_FIELD: since})
             if answer is None:
                 break
             found.append(answer[0])
