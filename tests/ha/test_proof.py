@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
 
 import pytest
+import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.ha.aio.proven_network import UNPROVEN, UNPROVEN_MAX
+from rmqha.ha.aio.proven_network import UNPROVEN, UNPROVEN_MAX, ProvenNetwork
 from rmqha.ha.frames import HandshakeRequest, encode_handshake_request
 from rmqha.ha.proof import MAGIC, MasterProof, SlaveProof
+from rmqha.runtime.aio.clock import SystemClock, SystemRng
+from rmqha.runtime.aio.net import TcpNetwork
+from rmqha.runtime.logs import Logger
 from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.plugin import Factory
 from rmqha.testing.real.processes import wait_until
@@ -131,6 +137,33 @@ def test_stranger_in_a_slaves_name_learns_and_acknowledges_nothing(
         assert bool(said) is is_answered
     counts = cluster.wait_for_master().service.refusals.counts  # type: ignore[attr-defined]
     wait_until(lambda: counts[UNPROVEN] == (not is_answered), 5.0, "its count")
+
+
+def test_dial_when_broken_off_before_the_proof_then_the_master_hears_the_end() -> None:
+    """A replica that became master itself would else hold a connection that nobody owns."""
+
+    async def play() -> bytes:
+        with socket.create_server(("127.0.0.1", 0)) as master:
+            master.setblocking(False)
+            network = ProvenNetwork(
+                TcpNetwork(), SECRET, "broker-a", SystemClock(), SystemRng(), Logger()
+            )
+            dial = asyncio.create_task(
+                network.connect(
+                    "127.0.0.1", master.getsockname()[1], asyncio.Protocol, timeout_ms=60_000
+                )
+            )
+            loop = asyncio.get_running_loop()
+            accepted, _ = await loop.sock_accept(master)
+            with accepted:
+                said = await loop.sock_recv(accepted, 100)
+                dial.cancel()
+                await asyncio.gather(dial, return_exceptions=True)
+                with contextlib.suppress(ConnectionResetError):
+                    said += await asyncio.wait_for(loop.sock_recv(accepted, 100), 5)
+            return said
+
+    assert uvloop.run(play()).startswith(MAGIC)
 
 
 def test_idle_connections_keep_no_slave_out(rmq_cluster_factory: Factory) -> None:

@@ -75,6 +75,9 @@ class ProvenNetwork:
             transport.abort()
             reason = str(error) or "it does not answer: has it haSecret?"
             raise ConnectFailed(f"{host}:{port} proves nothing: {reason}") from error
+        except BaseException:
+            transport.abort()  # nobody dials any more
+            raise
         return transport
 
     def _challenge(self) -> bytes:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rmqha.base.errors import ConnectFailed
+from rmqha.runtime.aio.threshold import opened
 from rmqha.runtime.aio.tls import Tls
 
 BACKLOG = 1024
@@ -55,6 +56,8 @@ class TcpListener:
         self._door = Door(factory, tls)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._accept(one), name="accept") for one in sockets]
+        for task, one in zip(self._tasks, sockets, strict=True):
+            task.add_done_callback(lambda _, one=one: one.close())  # type: ignore[misc]
 
     @property
     def port(self) -> int:
@@ -73,27 +76,32 @@ class TcpListener:
         await self._door.wait_closed()
 
     async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        with listening:
-            while True:
-                try:
-                    accepted, _ = await loop.sock_accept(listening)
-                except OSError:
-                    await asyncio.sleep(RETRY_S)
-                    continue
-                try:
-                    accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    _send_again_soon(accepted)
-                    if self._door.is_watched:
-                        self._door.open(accepted)
-                    else:
-                        await loop.connect_accepted_socket(self._factory, accepted)
-                except OSError:
-                    accepted.close()  # it is gone again
-                except Exception as error:  # noqa: BLE001 - the port outlives a protocol's failure
-                    accepted.close()
-                    what = {"message": "a connection could not be taken", "exception": error}
-                    loop.call_exception_handler(what)
+        while True:
+            await readable(listening)
+            try:
+                accepted, _ = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                continue
+            except OSError:
+                await asyncio.sleep(RETRY_S)
+                continue
+            try:
+                accepted.setblocking(False)
+                accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                _send_again_soon(accepted)
+                if self._door.is_watched:
+                    self._door.open(accepted)
+                else:
+                    await entered(self._factory, accepted)
+            except OSError:
+                accepted.close()  # it is gone again
+            except asyncio.CancelledError:
+                accepted.close()  # the port is closed meanwhile
+                raise
+            except Exception as error:  # noqa: BLE001 - the port outlives a protocol's failure
+                accepted.close()
+                what = {"message": "a connection could not be taken", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(what)
 
 
 class Door:
@@ -138,9 +146,8 @@ class Door:
         await asyncio.gather(*self._opening, return_exceptions=True)
 
     async def _enter(self, accepted: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
         if not self.is_watched:
-            await loop.connect_accepted_socket(self._factory, accepted)
+            await entered(self._factory, accepted)
             return
         try:
             async with asyncio.timeout(FIRST_BYTE_S):
@@ -157,11 +164,11 @@ class Door:
             self._refused("plain")
             raise ConnectionResetError("plain, where only TLS is spoken")
         else:
-            await loop.connect_accepted_socket(self._factory, accepted)
+            await entered(self._factory, accepted)
 
     async def _shake_hands(self, accepted: socket.socket, context: ssl.SSLContext) -> None:
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
+            await entered(
                 self._factory, accepted, ssl=context,
                 ssl_handshake_timeout=HANDSHAKE_S, ssl_shutdown_timeout=SHUTDOWN_S,
             )  # fmt: skip
@@ -188,22 +195,41 @@ class Door:
             asyncio.get_running_loop().call_exception_handler(what)
 
 
+async def entered(
+    factory: Callable[[], asyncio.Protocol], accepted: socket.socket, **secure: Any
+) -> None:
+    """Begin the stream of an accepted connection.
+
+    Raises:
+        OSError: it is gone again, or its handshake failed.
+    """
+    loop = asyncio.get_running_loop()
+    await opened(
+        factory, lambda threshold: loop.connect_accepted_socket(threshold, accepted, **secure)
+    )
+
+
 async def first_byte(accepted: socket.socket) -> bytes:
     """What a peer says first, left where it is; empty when it closes instead.
 
     Raises:
         OSError: the connection broke.
     """
-    loop = asyncio.get_running_loop()
     while True:
         with contextlib.suppress(BlockingIOError, InterruptedError):
             return accepted.recv(1, socket.MSG_PEEK)
-        readable: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(accepted, _set_done, readable)
-        try:
-            await readable
-        finally:
-            loop.remove_reader(accepted)
+        await readable(accepted)
+
+
+async def readable(one: socket.socket) -> None:
+    """Wait until a socket has something to be read or accepted."""
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(one, _set_done, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(one)
 
 
 def _set_done(future: asyncio.Future[None]) -> None:
@@ -261,7 +287,10 @@ class TcpNetwork:
             }  # fmt: skip
         try:
             async with asyncio.timeout(timeout_ms / 1000):
-                transport, _ = await loop.create_connection(factory, host, port, **secure)
+                transport = await opened(
+                    factory,
+                    lambda threshold: loop.create_connection(threshold, host, port, **secure),
+                )
         except ssl.SSLError as error:
             raise ConnectFailed(
                 f"cannot connect to {host}:{port} by TLS: {_words(error)}"
