@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -15,7 +16,10 @@ from tests.share import left_out, turn_of
 settings.register_profile("busy machine", deadline=None)
 # bin/test --fast is for those who wait for it; bin/test tries the usual hundred.
 settings.register_profile("fast", deadline=None, max_examples=25)
-if os.environ.get("RMQHA_TEST_FAST") == "1":
+FAST = os.environ.get("RMQHA_TEST_FAST") == "1"
+FEW = 4
+"""One of so many parameters of a test that is marked ``few`` is run where somebody waits."""
+if FAST:
     settings.load_profile("fast")
 elif os.environ.get("CI") != "true":
     settings.load_profile("busy machine")
@@ -45,6 +49,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("sim") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SIM_TIMEOUT_S))
+    if FAST:
+        alike = [one for one in items if one.get_closest_marker("few")]
+        _leave_out(config, items, left_out(alike, FEW, 0))
     path = config.getoption("--passed-before")
     if path:
         passed = frozenset(Path(path).read_text().splitlines())
@@ -59,6 +66,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if one.get_closest_marker("slow") or one.get_closest_marker("interop")
         ]
         _leave_out(config, items, left_out(slow, share, turn_of(config.rootpath)))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Thousands of collected tests are looked through at each collection else: a seventh of all."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], gone: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""What passed once in a run of CI is not run again; what did not, or tries more, is."""
+"""Which tests run: what passed once in a run of CI is not run again, of many alike few at first."""
 
 from __future__ import annotations
 
@@ -55,3 +55,37 @@ def test_tests_when_noted_as_passed_then_only_the_others_and_properties_run(
     pytester.runpytest_subprocess("-n", "2", "--passed-before=passed").assert_outcomes(
         passed=2, skipped=1, failed=1, errors=1
     )
+
+
+MANY = """
+import pytest
+
+@pytest.mark.few
+@pytest.mark.parametrize("number", range(10))
+def test_alike(number):
+    pass
+
+@pytest.mark.few
+@pytest.mark.parametrize("number", range(2))
+def test_pair(number):
+    pass
+
+@pytest.mark.parametrize("number", range(5))
+def test_all(number):
+    pass
+"""
+
+
+@pytest.mark.slow
+def test_parameters_when_somebody_waits_then_a_few_of_many_run(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Path(__file__).parent
+    shutil.copy(here / "conftest.py", pytester.path)
+    shutil.copy(here / "share.py", pytester.mkpydir("tests"))
+    pytester.makeini("[pytest]\nmarkers = few: a few of many")
+    pytester.makepyfile(test_suite=MANY)
+    monkeypatch.delenv("RMQHA_TEST_FAST", raising=False)
+    pytester.runpytest_subprocess().assert_outcomes(passed=17)
+    monkeypatch.setenv("RMQHA_TEST_FAST", "1")
+    pytester.runpytest_subprocess().assert_outcomes(passed=3 + 1 + 5, deselected=8)

@@ -58,6 +58,7 @@ class SimTransport(asyncio.Transport):
         self._unread: list[bytes | None] = []
         # What was sent and has not arrived, in order; each timer under way brings the next one.
         self._stream: deque[bytes | None] = deque()
+        self._stream_bytes = 0
         self._timers = 0
         self._arrives_at = 0.0
 
@@ -69,7 +70,7 @@ class SimTransport(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         if (self.host, self.peer_host) not in self.net.cuts:
             return 0
-        return sum(len(data) for data in self._stream if data is not None)
+        return self._stream_bytes
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -134,6 +135,7 @@ class SimTransport(asyncio.Transport):
 
     def _push(self, data: bytes | None) -> None:
         self._stream.append(data)
+        self._stream_bytes += len(data or b"")
         if (self.host, self.peer_host) not in self.net.cuts:
             self._travel()
 
@@ -150,6 +152,7 @@ class SimTransport(asyncio.Transport):
         if peer is None or (self.host, self.peer_host) in self.net.cuts:
             return
         data = self._stream.popleft()
+        self._stream_bytes -= len(data or b"")
         if peer.ended or peer.host not in self.net.alive:
             if data is not None and not self.ended and peer.host not in self.net.dark:
                 self.net.loop.call_soon(self.end, ConnectionResetError("reset by peer"))

@@ -256,6 +256,7 @@ def free_address() -> str:
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ASKING)
 async def test_command_succeeds_in_every_style(cluster: Cluster, name: str) -> None:
     """Exit code 0, and each style says something of its own."""

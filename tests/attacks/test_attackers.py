@@ -116,6 +116,7 @@ def test_answers_are_counted_by_code_in_any_pieces() -> None:
     assert run.tally.answers == {"16": 1, "0": 1}
 
 
+@pytest.mark.slow
 def test_crowd_when_it_is_thrown_out_then_it_says_so() -> None:
     """Connections that were closed are counted, and opened again."""
     with listener(hangs_up=True) as address:

@@ -183,6 +183,7 @@ def test_attack_that_hits_nobody_has_no_tally(tmp_path: Path) -> None:
         assert attackers.tallies() == {"one": None}
 
 
+@pytest.mark.slow
 def test_honest_calls_that_are_not_answered_have_failed() -> None:
     """They count with the time for which they waited."""
     door = socket.create_server(("127.0.0.1", 0))

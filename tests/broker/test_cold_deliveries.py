@@ -168,6 +168,7 @@ def test_new_master_when_all_that_it_is_to_deliver_is_cold_then_it_is_read_first
     assert delivered(cluster, kind) == wanted
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("keeps_max", [0, 1])
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_delivery_when_the_memory_keeps_next_to_nothing_then_it_comes_once_all_the_same(

@@ -137,6 +137,7 @@ def log_ends_cold(cluster: ReplicaCluster) -> None:
     cluster.run_for(500)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("what", sorted(CODES))
 def test_request_when_it_looks_at_what_is_cold_then_others_are_answered_meanwhile(
     cluster: ReplicaCluster, what: str

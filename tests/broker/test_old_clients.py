@@ -75,6 +75,7 @@ def told(answer: object, name: str) -> str | None:
 # -- sends and pulls ---------------------------------------------------------------------------
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("version", [JAVA_4_9_8, GO])
 @pytest.mark.parametrize("front", [A, B, C])
 def test_queue_when_it_moves_twice_then_an_old_client_reads_it_in_order_at_any_front(
@@ -180,6 +181,7 @@ def test_pull_when_its_leader_goes_on_holding_it_after_a_remap_then_the_front_as
     assert [one[:3] for one in read_records(answer.body)] == [(1, 10_000, b"body-2")]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("front", [A, B, C])
 def test_pull_when_queues_move_while_it_waits_then_its_time_does_not_begin_anew(
     three: SetsCluster, front: str

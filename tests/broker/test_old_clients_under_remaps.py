@@ -113,6 +113,7 @@ def begin(story: OldStory) -> None:
     story.run_for(300)
 
 
+@pytest.mark.slow
 def test_producers_when_queues_are_remapped_then_no_old_one_is_refused() -> None:
     """While no master dies, whichever set serves them: of no message is anything to be noticed."""
     with OldStory(12) as story:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(40, 52))
 def test_master_when_it_lost_unflushed_messages_then_a_slave_that_has_them_reigns(
     seed: int,
@@ -142,6 +143,7 @@ def test_java_rule_when_a_slave_lives_then_it_reigns_with_what_the_master_lost()
         assert cluster.missing_on(master_of(cluster)) == []
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(63, 67))
 def test_java_rule_when_a_replica_is_its_whole_set_then_it_reigns_again_within_bounds(
     seed: int,

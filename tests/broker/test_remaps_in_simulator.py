@@ -49,6 +49,7 @@ def test_queues_when_remapped_under_load_then_every_message_is_there_once_and_in
     assert counts["acknowledged"] > 200
 
 
+@pytest.mark.slow
 def test_producers_when_queues_are_remapped_then_none_is_refused() -> None:
     """While no master dies: messages for an undecided queue wait, others are passed on."""
     with RemapStory(2) as story:

@@ -104,6 +104,7 @@ def kept(cluster: ReplicaCluster, replica: BrokerReplica) -> list[Acked]:
     return [one for one in cluster.acked if one.queue_offset >= ends[one.queue_id]]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("changes", [False, True])
 def test_slave_when_it_starts_over_then_it_joins_and_reigns_with_all_that_is_kept(

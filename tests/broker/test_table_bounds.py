@@ -18,6 +18,7 @@ MARGIN = 1 << 20
 LONG = 255
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("length", [20, LONG])
 def test_topics_when_a_stranger_makes_them_then_they_can_still_be_registered(length: int) -> None:
     """60,000 groups in 12 heartbeats made 60,000 retry topics: no name server took them any more."""

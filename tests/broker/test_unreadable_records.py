@@ -105,6 +105,7 @@ def test_message_when_its_properties_hold_a_page_of_zeros_then_the_next_start_is
     alive(cluster)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "place",
     [
@@ -154,6 +155,7 @@ BAD_POINTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("bad", BAD_POINTS, ids=lambda one: str(one)[:40])
 def test_check_point_when_its_numbers_are_broken_then_it_is_skipped(
     cluster: ReplicaCluster, bad: dict[str, Any]

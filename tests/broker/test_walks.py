@@ -19,6 +19,7 @@ CLIMBS_MAX = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", WALKS)
 def test_walk_when_a_request_is_followed_then_it_climbs_no_more_than_is_known(name: str) -> None:
     """Each climb is a file more to open for who wants to know what a request does."""

@@ -402,6 +402,7 @@ def test_requests_during_an_election_are_answered_in_time(cluster: Cluster) -> N
 # -- restarts --------------------------------------------------------------------------------
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 def test_a_restart_of_all_controllers_keeps_master_and_epoch(
     cluster: Cluster, *, power: bool

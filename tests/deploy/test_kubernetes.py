@@ -57,6 +57,7 @@ def _hosts(name: str) -> Iterator[str]:
         yield f"{_one(name, 'StatefulSet')['metadata']['name']}-{number}.{spec['serviceName']}"
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("version", VERSIONS)
 @by_file
 def test_manifest_when_held_against_the_schema_then_it_fits(name: str, version: str) -> None:

@@ -137,6 +137,7 @@ def test_check_when_a_broker_hangs_then_it_is_told_from_a_dead_one(cluster: RmqC
     assert f"broker-hangs broker-a {slave.address}" in rows
 
 
+@pytest.mark.slow
 def test_check_when_controllers_and_name_servers_are_mixed_up_then_both_are_told(
     cluster: RmqCluster,
 ) -> None:

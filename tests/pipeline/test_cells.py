@@ -61,6 +61,7 @@ def places(rows: pa.Table) -> Counter[tuple[object, ...]]:
     return Counter(zip(*(rows.column(name).to_pylist() for name in names), strict=True))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("cell_bytes", [LARGE, FILE_BYTES, FILE_BYTES // 2, 3000])
 @pytest.mark.parametrize("held_bytes", [LARGE, 4096])
 @pytest.mark.parametrize("group_bytes_min", [cells.GROUP_BYTES_MIN, 2000, 0])

@@ -38,6 +38,7 @@ def failovers() -> failover_report.Report:
     return failover_report.Report(**{name: empty[name] for name in fields})
 
 
+@pytest.mark.slow
 def test_charts_when_names_are_odd_then_still_told() -> None:
     """Markup, formulas and names without end come from topics, which anybody may create."""
     stages = [("lost", 0), ("elected", 12)]

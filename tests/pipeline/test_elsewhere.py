@@ -139,6 +139,7 @@ def test_archive_when_cut_then_said(tmp_path: Path, store: tuple[Path, list[Reco
     assert sum(rows(here).column("size").to_pylist()) > len(data) // 2
 
 
+@pytest.mark.slow
 def test_copies_when_read_range_by_range_then_made_once(
     s3: str, store: tuple[Path, list[Record]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

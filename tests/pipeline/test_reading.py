@@ -129,6 +129,7 @@ def flip(root: Path, offset: int, size: int = 1) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("queues", [True, False], ids=["with queues", "without queues"])
 @pytest.mark.parametrize("part_bytes", [1500, FILE_BYTES])
 @pytest.mark.parametrize("field", [0, 5, 30], ids=["size", "magic", "offset"])

@@ -104,10 +104,10 @@ def test_dial_when_out_of_time_in_any_turn_then_it_is_open_or_its_owner_heard_no
     async def late_after(count: int, listener: TcpListener) -> str:
         owner = Owner()
         dial = asyncio.create_task(
-            TcpNetwork().connect("127.0.0.1", listener.port, lambda: owner, timeout_ms=20)
+            TcpNetwork().connect("127.0.0.1", listener.port, lambda: owner, timeout_ms=8)
         )
         await turns(count)
-        time.sleep(0.03)  # noqa: ASYNC251 - the whole process stands still
+        time.sleep(0.012)  # noqa: ASYNC251 - the whole process stands still
         (made,) = await asyncio.gather(dial, return_exceptions=True)
         await turns(TURNS)
         if isinstance(made, BaseException):

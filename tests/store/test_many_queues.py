@@ -266,6 +266,7 @@ async def test_sync_when_it_fails_or_is_given_up_then_nothing_counts_as_durable(
     await store.close()
 
 
+@pytest.mark.slow
 async def test_queues_when_the_store_was_not_closed_then_all_are_synced_before_it_is_open(
     tmp_path: Path,
 ) -> None:

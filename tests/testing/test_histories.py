@@ -95,6 +95,7 @@ def test_cluster_when_its_master_dies_then_the_history_has_all_of_it(
     assert sum(ends.values()) == len(found)
 
 
+@pytest.mark.slow
 def test_workload_when_it_ends_then_its_history_does(
     rmq_cluster_factory: Factory, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def test_reading_when_it_stopped_early_then_it_goes_on_where_something_is_missin
     assert asked == [{0: 0, 1: 0}, {1: 4}]
 
 
+@pytest.mark.slow
 def test_reading_when_a_message_stays_away_then_it_alone_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -94,6 +94,7 @@ def test_check_when_a_set_was_changed_without_telling_then_it_is_named() -> None
     assert state.packed.check_some(2) == names[1]
 
 
+@pytest.mark.slow
 def test_snapshot_of_10000_sets_when_all_changed_then_no_block_of_20_ms(tmp_path: Path) -> None:
     """A leader that does nothing else for an election timeout is not one any more.
 

@@ -9,6 +9,7 @@ import pytest
 from tests.controller.raft.cluster import Cluster
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("one_way", [False, True])
 @pytest.mark.parametrize(("x", "bridge", "y"), [*itertools.permutations(("n0", "n1", "n2"))])
 def test_bridge_when_only_it_can_talk_to_a_majority_then_it_leads(
