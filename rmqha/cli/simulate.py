@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import click
@@ -31,7 +32,10 @@ COVERED_FROM = 200
 """A batch of so many seeds must hold every kind of fault and happening at least once."""
 
 SEED_LINES_MAX = 200
-"""A longer batch prints only failures and totals."""
+"""A longer batch prints failures, how far it is, and totals."""
+SEEDS_PER_LINE = 100
+EXIT_ENDED = 130
+"""Ended by a signal: what the shell says of a command that Ctrl-C ended."""
 
 WANTED: dict[Run, tuple[str, ...]] = {
     run_service_seed: (*SERVED, *SERVICE_SETS),
@@ -193,21 +197,28 @@ def _line(run: Run, one: Played) -> str:
 
 
 def _play_many(run: Run, first: int, count: int, processes: int) -> int | None:
-    """Play a batch, print what it came to; the first seed that failed, the first one at all when
-    something is not covered."""
+    """Play a batch, print what it came to; the first seed that failed, or None.
+
+    Ends the process where something is not covered, or a signal came before the end.
+    """
     totals = Totals()
     began = time.monotonic()
-    for one in play_batch(run, first, count, processes):
-        totals.add(one)
-        if one.failure:
-            print(f"seed {one.seed} FAILED: {one.failure}", file=sys.stderr)
-        elif count <= SEED_LINES_MAX:
-            print(_line(run, one))
+    try:
+        with _ended_by_signals():
+            for one in play_batch(run, first, count, processes):
+                totals.add(one)
+                _tell(run, first, count, one, totals)
+    except KeyboardInterrupt:
+        pass
     totals.wall_s = time.monotonic() - began
     uncovered = _uncovered(run, first, totals)
     _print_totals(first, totals)
     if totals.failed:
         print("\n" + totals.failed[0].notes)
+    if totals.seeds < count:
+        print(f"ended after {totals.seeds} of {count} seeds", file=sys.stderr)
+        sys.exit(EXIT_ENDED)
+    if totals.failed:
         return totals.failed[0].seed
     if uncovered and count >= COVERED_FROM:
         print(f"never happened in this batch: {', '.join(uncovered)}", file=sys.stderr)
@@ -215,16 +226,42 @@ def _play_many(run: Run, first: int, count: int, processes: int) -> int | None:
     return None
 
 
+def _tell(run: Run, first: int, count: int, one: Played, totals: Totals) -> None:
+    """Print what there is to say of a seed."""
+    if one.failure:
+        print(f"seed {one.seed} FAILED: {one.failure}", file=sys.stderr)
+    elif count <= SEED_LINES_MAX:
+        print(_line(run, one))
+    if count > SEED_LINES_MAX and totals.seeds % SEEDS_PER_LINE == 0:
+        print(f"seeds {first} to {one.seed}: {len(totals.failed)} failed", flush=True)
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Both of Ctrl-C and SIGTERM raise KeyboardInterrupt in here."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _uncovered(run: Run, first: int, totals: Totals) -> list[str]:
     """What should have happened in a long batch, and did not."""
     if run is run_seed:
-        return missing(totals.counts, make_swarm(first).kinds, NAMES)
+        return missing(totals.counts, _kinds(make_swarm(first)), NAMES)
     if run is run_storm_seed:
-        return missing_in_storms(totals.counts, make_storm(first).kinds)
+        return missing_in_storms(totals.counts, _kinds(make_storm(first)))
     if run is run_members_seed:
-        return missing_happenings(totals.counts, make_members_swarm(first).kinds)
+        return missing_happenings(totals.counts, _kinds(make_members_swarm(first)))
     wanted = WANTED.get(run, ())
     return [name for name in wanted if not totals.counts[name]]
+
+
+def _kinds(swarm: Swarm) -> list[str]:
+    """Of the faults that a swarm draws from."""
+    with closing(swarm.cluster):
+        return list(swarm.kinds)
 
 
 def _print_totals(first: int, totals: Totals) -> None:
