@@ -9,8 +9,33 @@ from __future__ import annotations
 from typing import Protocol
 
 
+class LogRoom(Protocol):
+    """Room at the log's end in which writes do not wait for the disk."""
+
+    @property
+    def is_short(self) -> bool:
+        """Writes may wait: whoever can makes room first."""
+
+    def now_ms(self) -> int:
+        """The moment at which a write begins."""
+
+    def wrote(self, begun_ms: int) -> None:
+        """Something was written in the loop, which began at ``begun_ms``."""
+
+    async def make(self, length: int) -> int:
+        """Have the next bytes of the log take writes without waiting, for a moment; how many.
+
+        Raises:
+            DiskFailed: their file was closed meanwhile.
+        """
+
+
 class ReplicatedLog(Protocol):
     """The commit log as replication sees it. Nothing here copies a message body."""
+
+    @property
+    def room(self) -> LogRoom:
+        """At its end."""
 
     @property
     def file_size(self) -> int:

@@ -174,6 +174,15 @@ class MappedFile(Protocol):
             DiskFailed: they cannot be read.
         """
 
+    async def make_writable(self, *ranges: tuple[int, int]) -> None:
+        """Have bytes [low, high) of each range take writes without waiting, for a moment.
+
+        They do not change. Nothing happens where the system knows no way.
+
+        Raises:
+            DiskFailed: the file is closed.
+        """
+
     async def erase(self, low: int, high: int) -> int:
         """Make bytes [low, high) zeros, and then everything durable, without holding up the loop.
 

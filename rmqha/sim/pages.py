@@ -112,6 +112,10 @@ class SimMappedFile:
         """Take that time."""
         await self._disk.read_slowly()
 
+    async def make_writable(self, *ranges: tuple[int, int]) -> None:
+        """Take as long as a write to the disk, and hang with it."""
+        await self._disk.sync()
+
     def _check_blocks(self) -> None:
         """On a full disk such a write ends the process (SIGBUS)."""
         low = self._pages.reserved

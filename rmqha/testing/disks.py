@@ -294,6 +294,10 @@ class NodeMappedFile:
         """Bring bytes into memory."""
         await self._disk.read_through(self._inner.fetch(low, high))
 
+    async def make_writable(self, *ranges: tuple[int, int]) -> None:
+        """Have bytes take writes without waiting."""
+        await self._disk.write_through(self._inner.make_writable(*ranges))
+
     async def sync(self) -> None:
         """Make durable what was written before."""
         await self._disk.write_through(self._inner.sync())

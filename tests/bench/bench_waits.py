@@ -144,8 +144,12 @@ async def cold(root: Path, reads_per_s: int) -> Found:
 
 async def pressed(root: Path) -> Found:
     """Write more than a disk takes."""
-    with slow_disk(root):
-        return await pressure(store_at(root / "store", message_index_enable=True))
+    found: Found = {}
+    for with_room in (False, True):
+        with slow_disk(root / str(with_room)) as folder:
+            store = store_at(folder / "store", message_index_enable=True)
+            found |= await pressure(store, with_room=with_room)
+    return found
 
 
 async def many(root: Path, topics: int) -> Found:

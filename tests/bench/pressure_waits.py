@@ -27,13 +27,14 @@ from tests.bench.waiting import waits
 IMAGE_BYTES = 2 << 30
 HOST = pack_host("127.0.0.1", 10911)
 BODY = b"b" * 1_000
+RECORD_BYTES = 1_200
 MESSAGES_PER_S, AT_ONCE = 10_000, 50
 SECONDS = 20.0
 SLOW_WRITES = 4 << 20
 
 
 @contextlib.contextmanager
-def slow_disk(path: Path) -> Iterator[None]:
+def slow_disk(path: Path) -> Iterator[Path]:
     """An ext4 at ``path`` that takes ``SLOW_WRITES`` bytes a second; gone at the end."""
     path.mkdir(parents=True)
     image = path.with_suffix(".img")
@@ -49,7 +50,7 @@ def slow_disk(path: Path) -> Iterator[None]:
         (dirty / "strict_limit").write_text("1")
         (dirty / "max_ratio").write_text("1")
         limit.write_text(f"{name} {SLOW_WRITES}")
-        yield
+        yield path
     finally:
         limit.write_text(f"{name} 0")
         subprocess.run(["umount", str(path)], check=True)
@@ -79,13 +80,19 @@ class Sleeps:
         return run
 
 
-async def pressure(store: MessageStore) -> dict[str, float]:
-    """Write more than the disk takes; ``store`` is on a slow one, with an index."""
+async def pressure(store: MessageStore, *, with_room: bool) -> dict[str, float]:
+    """Write more than the disk takes; ``store`` is on a slow one, with an index.
+
+    Args:
+        with_room: room is made once a write has waited, as a broker does; else nobody ever notices.
+    """
+    if not with_room:
+        store.room.wrote = lambda begun_ms: None  # type: ignore[method-assign]
     sleeps = Sleeps()
     for part, method, name in (
         (store.commit_log, "append", "append"),
         (store.commit_log, "_roll", "the log's next file"),
-        (store.dispatcher, "_step_run", "dispatch of a run"),
+        (store.queues, "put_queue_runs", "dispatch of a run"),
         (IndexWriter, "put", "keys of the index"),
     ):
         setattr(part, method, sleeps.timed(name, getattr(part, method)))
@@ -96,6 +103,8 @@ async def pressure(store: MessageStore) -> dict[str, float]:
         nonlocal count
         began = time.monotonic()
         while time.monotonic() - began < SECONDS:
+            if store.room.is_short:
+                await store.room.make(AT_ONCE * RECORD_BYTES)
             for _ in range(AT_ONCE):
                 properties = b"KEYS\x01k%d\x02" % count
                 store.append(Message("t", count % 8, BODY, properties, 0, HOST, HOST))
@@ -104,7 +113,7 @@ async def pressure(store: MessageStore) -> dict[str, float]:
 
     longest, took = await waits(write())
     await store.close()
-    name = "more written than the disk takes"
+    name = "more written than the disk takes, " + ("room made" if with_room else "as before")
     return {
         f"{name}: longest wait, ms": longest,
         f"{name}: messages of 1 KiB a second": count / took * 1000,

@@ -5,6 +5,7 @@ Records are real enough to be walked: size, V1 magic, body; a file ends in a rea
 
 from __future__ import annotations
 
+import asyncio
 import struct
 
 from rmqha.base.errors import InvariantBroken
@@ -14,11 +15,33 @@ BLANK = -875286124
 HEAD = struct.Struct(">ii")
 
 
+class Room:
+    """Of a log in memory: what is made is noted."""
+
+    def __init__(self) -> None:
+        self.is_short = False
+        self.made: list[int] = []
+        self.may_go = asyncio.Event()
+        self.told = 0
+
+    def now_ms(self) -> int:
+        return 0
+
+    def wrote(self, begun_ms: int) -> None:
+        self.told += 1
+
+    async def make(self, length: int) -> int:
+        self.made.append(length)
+        await self.may_go.wait()
+        return length
+
+
 class MemoryLog:
     """Implements ``rmqha.ha.ports.ReplicatedLog``."""
 
     def __init__(self, file_size: int = 1 << 20) -> None:
         self._file_size = file_size
+        self._room = Room()
         self.files: dict[int, bytearray] = {}
         self.durable: dict[int, bytearray] = {}
         self._min = -1
@@ -45,6 +68,10 @@ class MemoryLog:
     @property
     def max_offset(self) -> int:
         return self._max
+
+    @property
+    def room(self) -> Room:
+        return self._room
 
     @property
     def flushed_offset(self) -> int:

@@ -39,6 +39,9 @@ class Line:
     def broken(self, error: Exception) -> None:
         raise error
 
+    def in_background(self, work: Any) -> None:
+        raise AssertionError("nothing waits here")
+
     async def frames(self, size: int, count: int = 1) -> None:
         """Frames in one loop turn each."""
         for _ in range(count):

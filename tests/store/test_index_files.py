@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.sim.loop import SimLoop
 from rmqha.store import properties as props
 from rmqha.store.aio.message_store import MessageStore
+from rmqha.store.aio.room import SLOW_MS
 from rmqha.store.index_file import (
+    INT_MAX,
     INT_MIN,
     IndexFile,
     IndexWriter,
@@ -246,3 +250,100 @@ async def test_index_when_the_log_is_cut_then_only_what_is_there_is_found(tmp_pa
     await indexed(again)
     assert by_key(again, "all") == [b"b200", b"b2", b"b1", b"b0"]
     await again.close()
+
+
+@given(
+    slots=st.integers(1, 9_000),
+    hashes=st.lists(st.lists(st.integers(0, INT_MAX), min_size=1, max_size=30), max_size=6),
+)
+def test_places_when_keys_are_put_then_no_other_byte_changes(
+    slots: int, hashes: list[list[int]]
+) -> None:
+    """What would be written elsewhere might wait for the disk."""
+    units = 300
+    buffer = bytearray(file_size(slots, units))
+    writer = IndexWriter(buffer, slots, units)
+    for number, values in enumerate(hashes):
+        keys = [(value, 1_000 * number + at, 1_000_000) for at, value in enumerate(values)]
+        places, before = writer.places(keys), bytes(buffer)
+        writer.put(keys)
+        writer.publish()
+        for low, high in places:
+            assert 0 <= low < high <= len(buffer)
+            before = before[:low] + bytes(buffer[low:high]) + before[high:]
+        assert bytes(buffer) == before
+        assert len(places) <= len(values) + 3
+
+
+async def test_index_when_writes_wait_then_its_pages_are_made_writable_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody waits for the index, so it may wait; and what it writes is the same."""
+    store = real_store(tmp_path, **INDEXED)
+    await store.open()
+    store.append(keyed(0))
+    await indexed(store)
+    made: list[bytes] = []
+    make = store.room.make_in
+
+    async def watched(file: Any, ranges: Any) -> None:
+        await make(file, ranges)
+        if "/index/" in file.path:
+            made.append(bytes(file.buffer))
+
+    monkeypatch.setattr(store.room, "make_in", watched)
+    store.append(keyed(1))
+    await indexed(store)
+    assert made == []
+    store.room.wrote(store._clock.now_ms() - SLOW_MS)
+    for number in range(2, 50):
+        store.append(keyed(number))
+    await indexed(store)
+    assert len(made) >= len(list((tmp_path / "index").iterdir())) >= 4
+    assert by_key(store, "all") == [b"b%d" % n for n in reversed(range(50))]
+    await store.close()
+
+
+async def test_index_when_the_log_is_cut_while_it_waits_then_it_goes_on_at_the_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = real_store(tmp_path, **INDEXED)
+    await store.open()
+    results = [store.append(keyed(number)) for number in range(5)]
+    await indexed(store)
+    waits, may_go = asyncio.Event(), asyncio.Event()
+
+    async def slow(file: Any, ranges: Any) -> None:
+        if "/index/" in file.path:
+            waits.set()
+            await may_go.wait()
+
+    monkeypatch.setattr(store.room, "make_in", slow)
+    store.room.wrote(store._clock.now_ms() - SLOW_MS)
+    store.append(keyed(5))
+    await waits.wait()
+    await store.truncate(results[3].offset)
+    store.append(keyed(100))
+    may_go.set()
+    await indexed(store)
+    assert by_key(store, "all") == [b"b100", b"b2", b"b1", b"b0"]
+    assert by_key(store, "k5") == []
+    await store.close()
+    again = real_store(tmp_path, **INDEXED)
+    await again.open()
+    assert by_key(again, "k100") == [b"b100"]
+    await again.close()
+
+
+async def test_index_when_a_put_has_waited_then_room_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = real_store(tmp_path, **INDEXED)
+    await store.open()
+    told: list[int] = []
+    monkeypatch.setattr(store.room, "wrote", told.append)
+    store.append(keyed(0))
+    assert len(told) == 1
+    await indexed(store)
+    assert len(told) == 2
+    await store.close()

@@ -38,6 +38,7 @@ class Facts(NamedTuple):
         lease: whether the write lease is held, and how often it was lost; None without one.
         files_unwritten: files of the configuration that cannot be written now.
         oldest_write_ms: for how long the store's oldest write has waited for the disk.
+        writes_wait: writes to the log have waited for the disk lately.
         records_damaged: records of the log that are known not to be whole now.
         records_mended: that were written anew from another replica.
         records_differing: whole ones that another replica has otherwise; nobody knows who is right.
@@ -68,6 +69,7 @@ class Facts(NamedTuple):
     lease: tuple[bool, int] | None = None
     files_unwritten: int = 0
     oldest_write_ms: int = 0
+    writes_wait: bool = False
     records_damaged: int = 0
     records_mended: int = 0
     records_differing: int = 0

@@ -7,7 +7,9 @@ cleared and mapped by a fault before the first byte gets there (ADR 0014 has the
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol, cast
+import contextlib
+from collections.abc import Coroutine
+from typing import Any, Protocol, cast
 
 from rmqha.base.errors import DiskFailed, RemoteProtocolError
 from rmqha.ha.events import BodyReceived, MasterClosed, MasterConnected, MasterSent
@@ -27,6 +29,10 @@ ACK_DELAY_BYTES_MAX = 1024 * 1024
 both ends a system call and the master a wake-up, at 32 KiB frames as much as the data itself."""
 
 
+ROOM_BYTES_MIN = 64 * 1024
+"""Made at a time while writes wait for the disk; for what came last, if that was more."""
+
+
 class Owner(Protocol):
     """What a client needs of the service."""
 
@@ -35,6 +41,9 @@ class Owner(Protocol):
 
     def broken(self, error: DiskFailed) -> None:
         """The disk failed: nothing more may be sent."""
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run what has to wait, until the service ends."""
 
 
 class MasterConnection(asyncio.BufferedProtocol):
@@ -154,6 +163,8 @@ class MasterConnection(asyncio.BufferedProtocol):
 
     def _take(self, data: memoryview) -> None:
         """Use up a chunk of the stream: headers and bodies in turn, the last perhaps in part."""
+        room = self._log.room
+        begun_ms = room.now_ms()
         self._taking = True
         try:
             self._take_all(data)
@@ -161,6 +172,17 @@ class MasterConnection(asyncio.BufferedProtocol):
             self._taking = False
         if self._ack_is_due:
             self._write_ack()
+        room.wrote(begun_ms)
+        if room.is_short and self._transport is not None:
+            # What comes next waits in its socket, and not the loop (ADR 0048).
+            self._transport.pause_reading()
+            self._owner.in_background(self._make_room(max(len(data), ROOM_BYTES_MIN)))
+
+    async def _make_room(self, length: int) -> None:
+        with contextlib.suppress(DiskFailed):  # whoever writes learns why
+            await self._log.room.make(length)
+        if self._transport is not None:
+            self._transport.resume_reading()
 
     def _take_all(self, data: memoryview) -> None:
         at, end = 0, len(data)

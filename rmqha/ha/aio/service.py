@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, cast
 
 from rmqha.base.errors import ConnectFailed
@@ -179,6 +179,10 @@ class HaService:
             self._logger.log("error", "ha_broken", error=repr(error))
             self._stop()
             self._listener.ha_failed(error)
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run what a connection waits for, until replication ends."""
+        self._tasks.start(work, name="replication waits")
 
     def _task_failed(self, error: BaseException) -> None:
         self.broken(error if isinstance(error, Exception) else RuntimeError(repr(error)))

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from rmqha.base.errors import DiskFailed
 from rmqha.runtime.aio.append_file import write_at
+from rmqha.runtime.aio.populate import populated
 from rmqha.runtime.aio.prepared_files import PreparedFiles
 
 T = TypeVar("T")
@@ -100,6 +101,16 @@ class SystemMappedFile:
             DiskFailed: they cannot be read.
         """
         await self._in_thread("read", lambda: read_through(self._fd, low, high))
+
+    async def make_writable(self, *ranges: tuple[int, int]) -> None:
+        """Have pages made dirty by a worker thread, which waits for the disk if anybody has to.
+
+        Raises:
+            DiskFailed: the file is closed.
+        """
+        if self._buffer is None:
+            raise DiskFailed(f"{self._path} is closed")
+        await populated(self._buffer, ranges)
 
     async def erase(self, low: int, high: int) -> int:
         """Write zeros over what is not zero, in pieces, and sync, in a worker thread.

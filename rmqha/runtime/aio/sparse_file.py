@@ -22,6 +22,7 @@ from typing import TypeVar
 from rmqha.base.errors import DiskFailed, DiskFull
 from rmqha.runtime.aio.append_file import FULL, write_at
 from rmqha.runtime.aio.mapped_file import data_ranges, erase_range, sync_dir
+from rmqha.runtime.aio.populate import populated
 from rmqha.runtime.ports import Surveyed
 
 T = TypeVar("T")
@@ -234,6 +235,11 @@ class SparseMappedFile:
 
     async def fetch(self, low: int, high: int) -> None:
         """There is nothing to fetch here."""
+
+    async def make_writable(self, *ranges: tuple[int, int]) -> None:
+        """Have pages made dirty by a thread that waits for it; nothing while it is not mapped."""
+        if self._buffer is not None:
+            await populated(self._buffer, ranges)
 
     async def sync(self) -> None:
         """Sync the file, and the first time its directory entry too, in a worker thread.

@@ -345,6 +345,15 @@ class CommitLog:
             file, within = self.files.at(begin)
             await file.fetch(within, min(file.size, within + end - begin))
 
+    async def make_writable(self, length: int) -> int:
+        """Have the next bytes of the last file take writes without waiting; how many there are."""
+        if not self.files.holds(self.max_offset):
+            return 0
+        file, within = self.files.at(self.max_offset)
+        end = min(file.size, within + length)
+        await file.make_writable((within, end))
+        return end - within
+
     def file_of(self, offset: int) -> tuple[memoryview, int]:
         """The bytes of the file that holds ``offset``, and its start; raises IndexError."""
         file, within = self.files.at(offset)

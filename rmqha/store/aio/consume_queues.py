@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import os
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import partial
 from typing import TypeVar
 
 from rmqha.base.errors import RmqhaError
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.ports import Disk
+from rmqha.runtime.ports import Disk, MappedFile
 from rmqha.store import properties as props
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.next_offsets import NextOffsets, raised
@@ -22,6 +22,7 @@ from rmqha.store.aio.queue_files import QueueFiles
 from rmqha.store.consume_queue import (
     BATCH_SIZE_MAX,
     SCHEDULE_TOPIC,
+    UNIT,
     BatchUnit,
     name_error,
     unit_tags_code,
@@ -231,6 +232,16 @@ class ConsumeQueues:
         if queue is None or queue.batch or not queue.has_units or topic in _UNUSUAL_TOPICS:
             return None
         return QueueRun(queue.count_end, queue.indexed_end)
+
+    def tails(
+        self, queue_runs: dict[QueueRunKey, QueueRun]
+    ) -> Iterator[tuple[MappedFile, tuple[int, int]]]:
+        """The bytes of each file that :meth:`put_queue_runs` would write, but for a new one's."""
+        for (topic, queue_id), queue_run in queue_runs.items():
+            queue = self.queues.get((topic[1:], queue_id))
+            if queue is not None and queue_run.units and queue.files.holds(queue.end):
+                file, within = queue.files.at(queue.end)
+                yield file, (within, min(file.size, within + UNIT.size * len(queue_run.units)))
 
     def put_queue_runs(self, queue_runs: dict[QueueRunKey, QueueRun]) -> None:
         """Write the units that a run collected.

@@ -6,6 +6,7 @@ Source: RocketMQ's protocol as observed; Java calls its position reputFromOffset
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from rmqha.store.aio.cold_reads import ColdReads, ReadAhead
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues, Key
 from rmqha.store.aio.metadata_reader import MetadataRecord, metadata_record
+from rmqha.store.aio.room import Room
 from rmqha.store.metadata_records import METADATA_KEY
 from rmqha.store.record import BLANK_SIZE, HEADROOM, MAGIC_V1, MAGIC_V2, MIN_SIZE, Head
 from rmqha.store.settings import StoreSettings
@@ -36,6 +38,7 @@ class Dispatcher:
     """Feeds the queues in the background.
 
     Args:
+        room: of the store; a unit goes into a page of each queue.
         limit: the offset that may not be passed: the confirm offset, or the log's end.
         on_failed: called once, with a full disk or a damaged record; the dispatcher then stops.
 
@@ -53,11 +56,13 @@ class Dispatcher:
         queues: ConsumeQueues,
         settings: StoreSettings,
         cold: ColdReads,
+        room: Room,
         *,
         limit: Callable[[], int],
         on_failed: Callable[[RmqhaError], None],
     ) -> None:
         self._log = log
+        self._room = room
         self._queues = queues
         self._batch = settings.dispatch_batch_max
         self._size_max = settings.max_message_size + HEADROOM
@@ -165,6 +170,8 @@ class Dispatcher:
         while done < self._batch:
             if self.offset >= limit:
                 return False
+            if self._room.is_short:
+                await self._make_room(limit, self._batch - done)
             passed = self._step_run(limit, self._batch - done)
             done += passed or 1
             if passed:
@@ -183,6 +190,16 @@ class Dispatcher:
             if head.size and head.topic == METADATA_KEY and self.on_metadata is not None:
                 self.on_metadata(metadata_record(head, buffer))
         return True
+
+    async def _make_room(self, limit: int, count_max: int) -> None:
+        """Have the queues' pages take what comes next; it is looked at once more afterwards."""
+        run = self._log.scan(
+            self.offset, limit, count_max=count_max, open_queue_run=self._queues.open_queue_run
+        )
+        if run is not None and run.records:
+            for file, place in self._queues.tails(run.queue_runs):
+                with contextlib.suppress(DiskFailed):  # whoever writes learns why
+                    await self._room.make_in(file, [place])
 
     def _step_run(self, limit: int, count_max: int) -> int:
         """Dispatch the ordinary records that come next; how many there were."""

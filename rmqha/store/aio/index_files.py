@@ -18,6 +18,7 @@ from rmqha.base.errors import DiskFailed
 from rmqha.runtime.ports import Clock, Disk, MappedFile
 from rmqha.store.aio.cold_reads import ColdReads, ReadAhead
 from rmqha.store.aio.commit_log import CommitLog
+from rmqha.store.aio.room import Room
 from rmqha.store.index_file import (
     HEADER_SIZE,
     SLOT_SIZE,
@@ -47,6 +48,7 @@ class IndexFiles:
     """Index files, oldest first; all but the last are full.
 
     Args:
+        room: of the store; keys go into pages all over a file.
         limit: records before it may be indexed: the dispatcher's offset.
         on_full: told the newest timestamp of a file that is full and durable.
 
@@ -61,6 +63,7 @@ class IndexFiles:
         log: CommitLog,
         settings: StoreSettings,
         cold: ColdReads,
+        room: Room,
         *,
         limit: Callable[[], int],
         on_full: Callable[[int], None],
@@ -70,6 +73,7 @@ class IndexFiles:
         self._log = log
         self._settings = settings
         self._cold = cold
+        self._room = room
         self._ahead = ReadAhead(cold, log)
         self._limit = limit
         self._on_full = on_full
@@ -205,7 +209,13 @@ class IndexFiles:
                 writer = await self._next_file()
                 if self.position != position:
                     return False
+            if self._room.is_short:
+                await self._room.make_in(self._files[-1], writer.places(keys))
+                if self.position != position:
+                    return False
+            begun_ms = self._clock.now_ms()
             keys = keys[writer.put(keys) :]
+            self._room.wrote(begun_ms)
         return True
 
     async def _next_file(self) -> IndexWriter:

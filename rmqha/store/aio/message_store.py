@@ -30,6 +30,7 @@ from rmqha.store.aio.plain_appends import PlainAppends
 from rmqha.store.aio.proving import Proving
 from rmqha.store.aio.pulling import Pulling
 from rmqha.store.aio.reader import Reader
+from rmqha.store.aio.room import Room
 from rmqha.store.aio.writes import Writes
 from rmqha.store.checkpoint import ABORT
 from rmqha.store.consume_queue import topic_key
@@ -56,6 +57,7 @@ class MessageStore:
         mending: records that are not whole.
         cold: the way to read what may have left the memory.
         writes: what waits for the disk, and for how long.
+        room: at the log's end, for those who write many messages.
         expiring: deletes what has expired.
         loaded: what :meth:`open` found.
         failed: what stopped the store, or None.
@@ -65,17 +67,12 @@ class MessageStore:
     """
 
     def __init__(
-        self,
-        clock: Clock,
-        disk: Disk,
-        settings: StoreSettings,
-        log: Logger,
-        *,
+        self, clock: Clock, disk: Disk, settings: StoreSettings, log: Logger, *,
         process_id: int = 0,
         on_failed: Callable[[RmqhaError], None] | None = None,
         on_prefix_cut: Callable[[int], None] | None = None,
         used_ratio: Callable[[], float] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.settings = settings
         self._clock = clock
         self._disk = disk
@@ -83,8 +80,7 @@ class MessageStore:
         self._process_id = process_id
         self._on_failed = on_failed
         self._bounded = settings.confirm_bounded
-        self._confirm = 0
-        self._cuts = 0
+        self._confirm = self._cuts = 0
         self._tasks = Tasks(log, self._task_failed)
         self.failed: RmqhaError | None = None
         self.on_truncated: Callable[[int, int], Awaitable[None]] | None = None
@@ -93,6 +89,7 @@ class MessageStore:
         self.writes = Writes(clock)
         self._checkpoint = CheckpointFile(disk, settings, self.writes)
         self.commit_log = CommitLog(disk, clock, settings)
+        self.room = Room(clock, self.commit_log, self.writes, log)
         self.mending = Mending(clock, log)
         self.cold = ColdReads(self.commit_log, self.mending, settings.unchecked_tail_bytes)
         summing = BlockSumming(disk, settings.path(FOLDER), self.commit_log, self.cold, log)
@@ -102,11 +99,11 @@ class MessageStore:
             self.commit_log, self.writes, on_flushed=self._flushed, on_failed=self._fail
         )
         self.dispatcher = Dispatcher(
-            self.commit_log, self.queues, settings, self.cold,
+            self.commit_log, self.queues, settings, self.cold, self.room,
             limit=self.limit, on_failed=self._fail,
         )  # fmt: skip
         self.indexes = IndexFiles(
-            clock, disk, self.commit_log, settings, self.cold,
+            clock, disk, self.commit_log, settings, self.cold, self.room,
             limit=lambda: self.dispatcher.offset, on_full=self._checkpoint.indexed,
         )  # fmt: skip
         self.expiring = Expiring(
@@ -114,7 +111,7 @@ class MessageStore:
             self.flusher, on_prefix_cut=on_prefix_cut, used_ratio=used_ratio,
         )  # fmt: skip
         self.plain = PlainAppends(
-            self.commit_log, self.queues, check_alive=self.check_alive,
+            self.commit_log, self.queues, self.room, check_alive=self.check_alive,
             on_appended=None if self._bounded else self.dispatcher.wake,
         )  # fmt: skip
         self.reader = Reader(self.commit_log, self.queues, self.indexes, self.limit, self.cold)
@@ -163,21 +160,15 @@ class MessageStore:
         if settings.message_index_enable:
             self.dispatcher.on_dispatched = self.indexes.wake
             self.indexes.wake()
-            self._tasks.start(self._index(), name="index")
+            self._tasks.start(self.indexes.run(), name="index")
         for name, period_ms, work in (
-            ("flush_commit_log", settings.flush_interval_commit_log, self._flush_all),
+            ("flush_commit_log", settings.flush_interval_commit_log, self._flush_and_sum),
             ("flush_queues", settings.flush_interval_consume_queue, self.flush_queues),
             ("prepare_file", settings.flush_interval_commit_log, self.commit_log.prepare),
             ("flush_checkpoint", settings.flush_checkpoint_interval_ms, self._write_checkpoint),
             ("expire", settings.expire_interval_ms, self.expiring.expire),
         ):
             self._tasks.start(self._repeat(period_ms, work), name=name)
-
-    async def _index(self) -> None:
-        try:
-            await self.indexes.run()
-        except DiskFailed as error:
-            self._fail(error)
 
     async def _repeat(self, period_ms: int, work: Callable[[], object]) -> None:
         while self.failed is None:
@@ -192,6 +183,7 @@ class MessageStore:
     async def close(self) -> None:
         """Flush everything and unmark the store; after a failure the mark stays."""
         await self._tasks.close()
+        self.room.close()
         if self.failed is None and self.loaded is not None:
             try:
                 await self._close_cleanly()
@@ -203,7 +195,7 @@ class MessageStore:
         self._checkpoint.close()
 
     async def _close_cleanly(self) -> None:
-        await self._flush_all()
+        await self._flush_and_sum()
         await self.proving.summing.finish(self.flushed_offset)
         async with self.dispatcher.lock:
             while await self.dispatcher.step():
@@ -246,6 +238,7 @@ class MessageStore:
         """
         if self.failed is not None:
             self.check_alive()
+        begun_ms = self._clock.now_ms()
         key = (topic_key(message.topic), message.queue_id)
         table = self.queues.next_offsets
         if message.sys_flag & TRANSACTION_MASK in (0x4, 0xC):
@@ -261,6 +254,7 @@ class MessageStore:
             table[key] = base + count
             if message.topic == METADATA_TOPIC:
                 self.queues.end_numbers(message.properties)
+        self.room.wrote(begun_ms)
         if not self._bounded:
             self.dispatcher.wake()
         return result
@@ -272,11 +266,13 @@ class MessageStore:
             MessageIllegal, DiskFailed: as :meth:`append`.
         """
         self.check_alive()
+        begun_ms = self._clock.now_ms()
         messages = batches.split_client_batch(batch, messages_max=self.settings.client_batch_max)
         key = (topic_key(batch.topic), batch.queue_id)
         base = self.queues.next_offsets[key]
         results = self.commit_log.append_batch(messages, base)
         self.queues.next_offsets[key] = base + len(results)
+        self.room.wrote(begun_ms)
         if not self._bounded:
             self.dispatcher.wake()
         return results
@@ -378,6 +374,10 @@ class MessageStore:
         self.commit_log.received(offset, length)
         self.dispatcher.wake()
 
+    async def flush_all(self) -> int:
+        """Make all that is written durable, as :meth:`flush`."""
+        return await self.flush(self.commit_log.max_offset)
+
     async def flush(self, offset: int) -> int:
         """See ``ReplicatedLog.flush``; raises DiskFailed."""
         if self._checkpoint.start_unsaved:
@@ -472,8 +472,8 @@ class MessageStore:
             if self.on_flushed is not None:
                 self.on_flushed(self.flushed_offset)
 
-    async def _flush_all(self) -> None:
-        await self.flush(self.commit_log.max_offset)
+    async def _flush_and_sum(self) -> None:
+        await self.flush_all()
         await self.proving.summing.sum_up(self.flushed_offset, self.dispatcher.offset)
 
     async def flush_queues(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from rmqha.base.errors import DiskFailed, MessageIllegal
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
+from rmqha.store.aio.room import Room
 from rmqha.store.record import Place, Plain
 
 
@@ -18,7 +19,7 @@ class PlainAppends:
     """Of one store.
 
     Args:
-        log, queues: of the store.
+        log, queues, room: of the store.
         check_alive: raises once the store has stopped.
         on_appended: told after each write; None where others say what may be dispatched.
 
@@ -30,12 +31,14 @@ class PlainAppends:
         self,
         log: CommitLog,
         queues: ConsumeQueues,
+        room: Room,
         *,
         check_alive: Callable[[], None],
         on_appended: Callable[[], None] | None,
     ) -> None:
         self._log = log
         self._queues = queues
+        self._room = room
         self._check_alive = check_alive
         self._on_appended = on_appended
         self.has_stopped = False
@@ -51,6 +54,7 @@ class PlainAppends:
         """
         if self.has_stopped:
             self._check_alive()
+        begun_ms = self._room.now_ms()
         table = self._queues.next_offsets
         places = self._log.append_plains(messages, table, born_host, store_host)
         while len(places) < len(messages):
@@ -60,6 +64,7 @@ class PlainAppends:
                 )
             except (MessageIllegal, DiskFailed):
                 break  # whoever sends the next one again meets it
+        self._room.wrote(begun_ms)
         if self._on_appended is not None:
             self._on_appended()
         return places

@@ -185,6 +185,7 @@ class AdminProcessor:
             lease=broker.lease_facts,
             files_unwritten=len(broker.troubles.reasons),
             oldest_write_ms=broker.store.writes.oldest_ms,
+            writes_wait=broker.store.room.is_short,
             records_damaged=len(store.mending.damaged),
             records_mended=store.mending.mended,
             records_differing=len(broker.scrub.differing),

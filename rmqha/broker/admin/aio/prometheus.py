@@ -97,6 +97,10 @@ class Collector(Series):
             facts.oldest_write_ms, "milliseconds",
         )  # fmt: skip
         yield self.gauge(
+            "rmqha_store_writes_wait", "1 while writes to the log may wait for the disk",
+            facts.writes_wait,
+        )  # fmt: skip
+        yield self.gauge(
             "rmqha_records_damaged", "Records of the log that are not whole now",
             facts.records_damaged,
         )  # fmt: skip

@@ -16,6 +16,7 @@ from rmqha.broker.logical.aio.forwarding import Adapt, Forwarding
 from rmqha.broker.logical.place import is_of_old_client, mapping_for
 from rmqha.broker.send.aio.handovers import Handovers
 from rmqha.broker.send.aio.plain_sends import PlainSends
+from rmqha.broker.send.aio.roomy_sends import RoomySends
 from rmqha.broker.send.aio.undecided_sends import UndecidedSends
 from rmqha.broker.send.aio.waiting_sends import Waiting, WaitingSends
 from rmqha.broker.send.plain_request import PlainSend
@@ -86,6 +87,7 @@ class SendProcessor:
         self._waiting = WaitingSends(broker)
         self._held = UndecidedSends(broker.clock, self._send_alone, self._in_flight_max)
         broker.mappings.on_changed.append(self._held.remapped)
+        self._roomy = RoomySends(broker, self._send_alone, self._in_flight_max)
         self.handovers = make_handovers(
             self._send_alone, lambda: len(self._waiting), self._in_flight_max
         )
@@ -113,6 +115,8 @@ class SendProcessor:
         ha = self._broker.ha
         if self.handovers.holds:
             return self.handovers.take(connection, request)
+        if self._roomy.holds:
+            return self._roomy.take(connection, request)
         refusal = self._closed_for(ha)
         if refusal is not None or ha is None:
             return _refused(
@@ -206,6 +210,7 @@ class SendProcessor:
             not messages
             or ha is None
             or self.handovers.holds
+            or self._roomy.holds
             or self._closed_for(ha)
             or ha.check_put() is not PutStatus.PUT_OK
         ):
@@ -243,8 +248,9 @@ class SendProcessor:
 
     @property
     def waiting_count(self) -> int:
-        """Messages that wait for the disk, for replicas, or for a remap's end."""
-        return len(self._waiting) + len(self._held) + len(self.handovers)
+        """Messages that wait for the disk, for room, for replicas, or for a remap's end."""
+        held = len(self._held) + len(self._roomy) + len(self.handovers)
+        return len(self._waiting) + held
 
     @property
     def oldest_wait_ms(self) -> int:
@@ -254,11 +260,13 @@ class SendProcessor:
     def close(self) -> None:
         """Forget what is held; connections are closing."""
         self._held.close()
+        self._roomy.close()
         self.handovers.close()
 
     def closed(self, connection: Connection) -> None:
         """A connection has ended."""
         self._held.closed(connection)
+        self._roomy.closed(connection)
         self.handovers.closed(connection)
         self._peers.pop(connection.id, None)
 

@@ -1,0 +1,109 @@
+"""Room at the log's end in which writes do not wait for the disk (ADR 0048).
+
+Where more is written than the disk takes, the kernel lets whoever makes a page dirty wait: the event
+loop, and all that it serves. Nothing of it is felt, and nothing done here, until a write has waited;
+then whoever can makes room before it writes, which a thread waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from rmqha.runtime.aio.earliest import EarliestTimer
+from rmqha.runtime.logs import Logger
+from rmqha.runtime.ports import Clock, MappedFile
+from rmqha.store.aio.commit_log import CommitLog
+from rmqha.store.aio.writes import Writes
+
+T = TypeVar("T")
+SLOW_MS = 20
+"""A write of microseconds that took so long has waited. A process that only waits for a core seldom
+takes that long; room is then made for nothing for some seconds."""
+EASED_MS = 10_000
+"""How long nobody must have waited until writes are trusted again."""
+
+
+class Room:
+    """Of one store.
+
+    Args:
+        writes: told of what waits, so that a disk that stands still is noticed.
+
+    Attributes:
+        is_short: writes may wait.
+        waited: how many writes and makings of room have.
+        on_changed: told when ``is_short`` has changed.
+    """
+
+    def __init__(self, clock: Clock, log: CommitLog, writes: Writes, logger: Logger) -> None:
+        self._clock = clock
+        self._log = log
+        self._writes = writes
+        self._logger = logger
+        self._waited_ms = 0
+        self._timer = EarliestTimer(clock, self._ease)
+        self.is_short = False
+        self.waited = 0
+        self.on_changed: Callable[[], object] = int
+
+    def now_ms(self) -> int:
+        """The moment at which a write begins."""
+        return self._clock.now_ms()
+
+    def wrote(self, begun_ms: int) -> None:
+        """Something was written in the loop, which began at ``begun_ms``."""
+        took_ms = self._clock.now_ms() - begun_ms
+        if took_ms < SLOW_MS:
+            return
+        self._waited(begun_ms + took_ms)
+        if not self.is_short:
+            self.is_short = True
+            self._logger.log("warning", "writes_wait_for_disk", waited_ms=took_ms)
+            self.on_changed()
+
+    async def make(self, length: int) -> int:
+        """Have the next ``length`` bytes of the log take writes without waiting, for a moment.
+
+        Returns:
+            How many there are: the next file is not there yet.
+
+        Raises:
+            DiskFailed: the file was closed meanwhile.
+        """
+        return await self._made(self._log.make_writable(length))
+
+    async def make_in(self, file: MappedFile, ranges: Sequence[tuple[int, int]]) -> None:
+        """The same for bytes of another file.
+
+        Raises:
+            DiskFailed: the file was closed meanwhile.
+        """
+        await self._made(file.make_writable(*ranges))
+
+    async def _made(self, work: Awaitable[T]) -> T:
+        begun_ms = self._clock.now_ms()
+        with self._writes.under_way():
+            made = await work
+        now_ms = self._clock.now_ms()
+        if now_ms - begun_ms >= SLOW_MS:
+            self._waited(now_ms)
+        return made
+
+    def close(self) -> None:
+        """Look at no clock any more."""
+        self._timer.cancel()
+
+    def _waited(self, now_ms: int) -> None:
+        self.waited += 1
+        self._waited_ms = now_ms
+        self._timer.arm(now_ms + EASED_MS)
+
+    def _ease(self) -> None:
+        due_ms = self._waited_ms + EASED_MS
+        if self._clock.now_ms() < due_ms:
+            self._timer.arm(due_ms)
+        elif self.is_short:
+            self.is_short = False
+            self._logger.log("info", "writes_wait_no_more")
+            self.on_changed()

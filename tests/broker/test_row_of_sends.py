@@ -1,0 +1,264 @@
+"""The row in which messages wait for room: who is next, for how much room is made, who is sent away."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rmqha.base.errors import DiskFailed
+from rmqha.broker.common.aio.answers import Answers
+from rmqha.broker.send.aio import roomy_sends
+from rmqha.broker.send.aio.roomy_sends import (
+    BUSY,
+    HELD_MS,
+    OVERHEAD_BYTES,
+    ROOM_BYTES_MAX,
+    ROOM_BYTES_MIN,
+    RoomySends,
+)
+from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.aio.tasks import Tasks
+from rmqha.runtime.logs import Logger
+from tests.store.test_room import Hands
+
+
+class Client:
+    """A producer's connection."""
+
+    def __init__(self) -> None:
+        self.is_closing = False
+        self.answers: list[RemotingCommand] = []
+
+    def send(self, answer: RemotingCommand) -> None:
+        """What the broker answers."""
+        self.answers.append(answer)
+
+
+class Side:
+    """A row, and whoever sends."""
+
+    def __init__(self, held_max: int = 100) -> None:
+        self.clock, self.is_short = Hands(), True
+        self.on_changed: Any = None
+        self.left = 1 << 30
+        self.made: list[int] = []
+        self.making: list[asyncio.Future[None]] = []
+        self.taken: list[bytes] = []
+        self.client = Client()
+        tasks = Tasks(Logger())
+        broker = SimpleNamespace(
+            clock=self.clock, tasks=tasks, answers=Answers(tasks, Logger()),
+            store=SimpleNamespace(room=self),
+        )  # fmt: skip
+        self.row = RoomySends(cast(Any, broker), self.send, held_max)
+
+    async def make(self, length: int) -> int:
+        """As :class:`Room`, and as long as the test wants."""
+        self.made.append(length)
+        self.making.append(asyncio.get_running_loop().create_future())
+        await self.making[-1]
+        return min(length, self.left)
+
+    def send(self, connection: Any, request: RemotingCommand) -> None:
+        """As the broker takes a message."""
+        if not self.row.holds:
+            self.taken.append(request.body)
+            return
+        answer = self.row.take(connection, request)
+        if answer is not None:
+            connection.send(answer)
+
+    def sends(self, *bodies: bytes, by: Client | None = None) -> None:
+        """A producer sends."""
+        for body in bodies:
+            self.send(by or self.client, RemotingCommand(310, opaque=len(self.taken), body=body))
+
+    async def room(self) -> None:
+        """The room that was asked for is there; everybody has his turn."""
+        self.making[-1].set_result(None)
+        await turns()
+
+
+async def turns() -> None:
+    """All that can go on does."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_row_when_room_is_there_then_nobody_overtakes() -> None:
+    """Neither who comes while others stand in it, nor who comes while these have their turn."""
+    side = Side()
+    side.sends(b"1", b"2")
+    await turns()
+    side.is_short = False
+    side.on_changed()
+    side.sends(b"3")
+    side.making[-1].set_result(None)
+    for _ in range(10):
+        await asyncio.sleep(0)
+        if side.row._due:
+            break
+    assert side.row._due == 3
+    side.sends(b"4")
+    assert side.taken == []
+    await turns()
+    while len(side.taken) < 4:
+        await side.room()
+    side.sends(b"5")
+    assert side.taken == [b"1", b"2", b"3", b"4", b"5"]
+
+
+async def test_row_when_it_is_empty_and_room_is_short_then_the_next_one_waits_again() -> None:
+    side = Side()
+    side.sends(b"1")
+    await turns()
+    await side.room()
+    assert side.taken == [b"1"]
+    side.sends(b"2")
+    await turns()
+    assert (side.taken, len(side.making)) == ([b"1"], 2)
+
+
+async def test_row_when_its_client_leaves_as_its_turn_comes_then_nothing_is_written() -> None:
+    side, other = Side(), Client()
+    side.sends(b"1")
+    side.sends(b"2", by=other)
+    await turns()
+    side.client.is_closing = True
+    await side.room()
+    assert side.taken == [b"2"]
+
+
+async def test_row_when_a_client_leaves_then_the_others_stay() -> None:
+    side, other = Side(), Client()
+    side.sends(b"1")
+    side.sends(b"2", by=other)
+    side.row.closed(cast(Any, side.client))
+    assert len(side.row) == 1
+    await turns()
+    await side.room()
+    assert side.taken == [b"2"]
+
+
+@pytest.mark.parametrize("how", ["taken", "left", "sent away"])
+async def test_row_when_it_was_full_then_whoever_goes_makes_place(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(roomy_sends, "HELD_BYTES_MAX", 2 * (OVERHEAD_BYTES + 1))
+    side, other = Side(), Client()
+    for _ in range(3):
+        side.sends(b"1", b"2")
+        side.sends(b"3", by=other)
+        assert other.answers.pop().code == ResponseCode.SYSTEM_BUSY
+        await turns()
+        if how == "taken":
+            await side.room()
+        elif how == "left":
+            side.row.closed(cast(Any, side.client))
+        else:
+            side.clock.go(HELD_MS)
+        assert len(side.row) == 0
+        if how != "taken":
+            await side.room()
+
+
+async def test_row_when_each_has_waited_for_too_long_then_each_is_sent_away_in_its_time() -> None:
+    side = Side()
+    side.sends(b"1")
+    side.clock.go(500)
+    side.sends(b"2")
+    side.clock.go(HELD_MS - 500)
+    assert [one.remark for one in side.client.answers] == [BUSY]
+    side.clock.go(499)
+    assert len(side.client.answers) == 1
+    side.clock.go(1)
+    assert [one.remark for one in side.client.answers] == [BUSY, BUSY]
+
+
+async def test_row_when_room_is_made_then_for_as_many_as_fit() -> None:
+    """Room for each alone would cost a thread's work for each."""
+    side = Side()
+    body = bytes(300_000)
+    side.sends(b"small")
+    await turns()
+    assert side.made == [ROOM_BYTES_MIN]
+    side.sends(body, body, body, body)
+    await side.room()
+    each = len(body) + OVERHEAD_BYTES
+    assert side.taken == [b"small"]
+    assert side.made[1:] == [3 * each]
+    await side.room()
+    assert len(side.taken) == 4
+    assert side.made[2:] == [each]
+    await side.room()
+    assert len(side.taken) == 5
+
+
+async def test_row_when_a_message_is_larger_than_room_is_made_at_a_time_then_it_is_taken_alone() -> (
+    None
+):
+    side = Side()
+    large = bytes(ROOM_BYTES_MAX)
+    side.sends(large, b"small")
+    await turns()
+    assert side.made == [len(large) + OVERHEAD_BYTES]
+    await side.room()
+    assert side.taken == [large]
+    await side.room()
+    assert side.taken == [large, b"small"]
+
+
+async def test_row_when_the_file_has_gone_then_whoever_writes_learns_why() -> None:
+    side = Side()
+    side.sends(b"1", bytes(ROOM_BYTES_MIN))
+    await turns()
+    side.making[-1].set_exception(DiskFailed("closed"))
+    await turns()
+    assert len(side.taken) == 2
+
+
+async def test_row_when_closed_then_nobody_waits_and_no_clock_is_looked_at() -> None:
+    side = Side()
+    side.sends(b"1")
+    side.row.close()
+    assert (len(side.row), side.clock.due) == (0, [])
+
+
+@pytest.mark.parametrize("how", ["left", "left in its turn", "sent away"])
+async def test_row_when_its_last_one_goes_and_no_write_waits_then_the_next_one_is_taken(
+    how: str,
+) -> None:
+    side, other = Side(), Client()
+    side.sends(b"1", by=other)
+    await turns()
+    side.is_short = False
+    side.on_changed()
+    if how == "left":
+        side.row.closed(cast(Any, other))
+    elif how == "sent away":
+        side.clock.go(HELD_MS)
+    else:
+        other.is_closing = True
+        await side.room()
+    side.sends(b"2")
+    assert side.taken == [b"2"]
+
+
+async def test_row_when_the_file_ends_then_one_begins_the_next_and_room_is_made_there() -> None:
+    """Whoever followed in the same turn would write where no room was made."""
+    side = Side()
+    side.sends(b"1", b"2", b"3", b"4")
+    await turns()
+    side.left = 2 * (OVERHEAD_BYTES + 1)
+    await side.room()
+    assert side.taken == [b"1", b"2"]
+    side.left = 10
+    await side.room()
+    assert side.taken == [b"1", b"2", b"3"]
+    side.left = 1 << 30
+    await side.room()
+    assert side.taken == [b"1", b"2", b"3", b"4"]

@@ -1,0 +1,144 @@
+"""A slave whose writes wait for the disk: what comes next waits in its socket, and not the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from rmqha.base.errors import DiskFailed
+from rmqha.ha.aio.client import ROOM_BYTES_MIN, MasterConnection
+from rmqha.ha.frames import TransferHeader, encode_transfer_header
+from tests.broker.replicas import ReplicaCluster, log_bytes, master_of
+from tests.ha.memory_log import MemoryLog, Room
+
+
+class Line:
+    """A transport that knows whether it is read, and an owner that runs what waits."""
+
+    def __init__(self) -> None:
+        self.reads: list[bool] = []
+        self.offset = 0
+        self.log = MemoryLog(1 << 26)
+        self.room = self.log.room
+        self.waits: list[asyncio.Task[None]] = []
+        self.connection = MasterConnection(self, 1, self.log)
+        self.connection.connection_made(cast(asyncio.Transport, self))
+
+    def pause_reading(self) -> None:
+        self.reads.append(False)
+
+    def resume_reading(self) -> None:
+        self.reads.append(True)
+
+    def abort(self) -> None:
+        pass
+
+    def give(self, event: Any) -> None:
+        pass
+
+    def broken(self, error: Exception) -> None:
+        raise error
+
+    def in_background(self, work: Any) -> None:
+        self.waits.append(asyncio.ensure_future(work))
+
+    def frame(self, size: int) -> None:
+        """Comes from the master."""
+        header = encode_transfer_header(TransferHeader(size, self.offset, 1, 0, 0))
+        self.connection.data_received(header + bytes(size))
+        self.offset += size
+
+
+async def settled() -> None:
+    """Everybody who can go on does."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_slave_when_no_write_waits_then_nobody_makes_room() -> None:
+    line = Line()
+    line.frame(100)
+    assert (line.reads, line.waits, line.room.told) == ([], [], 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "made"), [(100, ROOM_BYTES_MIN), (2 * ROOM_BYTES_MIN, 2 * ROOM_BYTES_MIN)]
+)
+async def test_slave_when_writes_wait_then_it_reads_on_once_there_is_room(
+    size: int, made: int
+) -> None:
+    """For as much as came last: a flood comes a megabyte at a time, a put alone."""
+    line = Line()
+    line.room.is_short = True
+    line.frame(size)
+    await settled()
+    assert (line.reads, line.log.max_offset) == ([False], size)
+    assert made <= line.room.made[0] <= made + 100
+    line.room.may_go.set()
+    await settled()
+    assert line.reads == [False, True]
+    line.frame(size)
+    await settled()
+    assert line.reads == [False, True, False, True]
+
+
+async def test_slave_when_its_connection_ends_while_it_waits_then_nothing_is_read() -> None:
+    line = Line()
+    line.room.is_short = True
+    line.frame(100)
+    await settled()
+    line.connection.close()
+    line.room.may_go.set()
+    await settled()
+    assert line.reads == [False]
+    assert all(one.done() and one.exception() is None for one in line.waits)
+
+
+async def test_slave_when_its_connection_ends_by_what_comes_then_nobody_makes_room() -> None:
+    line = Line()
+    line.room.is_short = True
+    line.connection.data_received(b"\xff" * 100)
+    assert (line.reads, line.waits) == ([], [])
+
+
+async def test_slave_when_the_file_has_gone_then_whoever_writes_learns_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def gone(self: Room, length: int) -> int:
+        raise DiskFailed("closed")
+
+    monkeypatch.setattr(Room, "make", gone)
+    line = Line()
+    line.room.is_short = True
+    line.frame(100)
+    await settled()
+    assert line.reads == [False, True]
+
+
+@pytest.mark.parametrize("seed", range(60, 64))
+def test_slaves_when_their_writes_wait_then_they_follow_all_the_same(seed: int) -> None:
+    """Also those whose disk stands still for a while: the loop goes on, and so does the lease."""
+    with ReplicaCluster(seed, replicas=3) as cluster:
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "a SyncStateSet of three")
+        master = master_of(cluster)
+        slaves = [one for one in cluster.replicas.values() if one is not master]
+        made = []
+        for one in slaves:
+            one.store.room.wrote(one.clock.now_ms() - 30)
+            make = one.store.room.make
+
+            async def watched(length: int, make: Any = make) -> int:
+                made.append(length)
+                return int(await make(length))
+
+            one.store.room.make = watched  # type: ignore[method-assign]
+        cluster.disks[slaves[0].config.host].hang(500, fails=False)
+        cluster.send_many(20)
+        assert len(made) >= 20
+        assert cluster.in_sync()
+        assert len({log_bytes(one) for one in (master, *slaves)}) <= 2
+        cluster.run_for(500)
+        assert len({log_bytes(one) for one in (master, *slaves)}) == 1

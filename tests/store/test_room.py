@@ -1,0 +1,248 @@
+"""Room at the log's end: when it is short, when no more, and what is made writable."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from rmqha.base.errors import DiskFailed
+from rmqha.runtime.logs import Logger
+from rmqha.sim.loop import SimLoop
+from rmqha.store.aio.room import EASED_MS, SLOW_MS, Room
+from rmqha.store.aio.writes import Writes
+from tests.store.harness import bodies, message, new_disk, real_store, sim_store, simulate
+
+
+class Hands:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.time_ms = 0
+        self.due: list[tuple[float, Any]] = []
+
+    def now_ms(self) -> int:
+        """As it was set."""
+        return self.time_ms
+
+    def call_later(self, delay_ms: float, callback: Any, *args: Any) -> Any:
+        """Kept until :meth:`go`."""
+        entry = (self.time_ms + delay_ms, callback)
+        self.due.append(entry)
+        return _Timer(self.due, entry)
+
+    def go(self, duration_ms: int) -> None:
+        """Let time pass, and fire what falls due."""
+        end = self.time_ms + duration_ms
+        while self.due and min(self.due, key=lambda one: one[0])[0] <= end:
+            entry = min(self.due, key=lambda one: one[0])
+            self.due.remove(entry)
+            self.time_ms = int(entry[0])
+            entry[1]()
+        self.time_ms = end
+
+
+class _Timer:
+    def __init__(self, due: list[Any], entry: Any) -> None:
+        self._due, self._entry = due, entry
+
+    def cancel(self) -> None:
+        """Fire no more."""
+        self._due.remove(self._entry)
+
+
+class Log:
+    """Takes its time to make room."""
+
+    def __init__(self, clock: Hands, writes: Writes) -> None:
+        self._clock, self._writes = clock, writes
+        self.takes_ms = 0
+        self.asked: list[int] = []
+        self.seen_ms = 0
+
+    async def make_writable(self, length: int) -> int:
+        """Let the time pass."""
+        self.asked.append(length)
+        self._clock.time_ms += self.takes_ms
+        self.seen_ms = self._writes.oldest_ms
+        return length
+
+
+class Set:
+    """Room with its clock and log."""
+
+    def __init__(self) -> None:
+        self.clock = Hands()
+        writes = Writes(cast(Any, self.clock))
+        self.log = Log(self.clock, writes)
+        self.room = Room(cast(Any, self.clock), cast(Any, self.log), writes, Logger())
+
+    def write(self, took_ms: int) -> None:
+        """Write something."""
+        begun_ms = self.clock.now_ms()
+        self.clock.time_ms += took_ms
+        self.room.wrote(begun_ms)
+
+
+def test_room_when_no_write_waits_then_nobody_is_asked_to_make_any() -> None:
+    one = Set()
+    for _ in range(10):
+        one.write(SLOW_MS - 1)
+    assert (one.room.is_short, one.room.waited, one.clock.due) == (False, 0, [])
+
+
+def test_room_when_a_write_has_waited_then_it_is_short_until_none_has_for_some_time() -> None:
+    one = Set()
+    one.write(SLOW_MS)
+    assert one.room.is_short
+    one.clock.go(EASED_MS - 1)
+    assert one.room.is_short
+    one.clock.go(1)
+    assert (one.room.is_short, one.room.waited) == (False, 1)
+
+
+@pytest.mark.parametrize("again", ["write", "make"])
+async def test_room_when_somebody_waits_again_then_the_time_begins_anew(again: str) -> None:
+    one = Set()
+    one.write(SLOW_MS)
+    one.clock.go(EASED_MS - 100)
+    if again == "write":
+        one.write(SLOW_MS)
+    else:
+        one.log.takes_ms = SLOW_MS
+        await one.room.make(5)
+    one.clock.go(EASED_MS - 1)
+    assert (one.room.is_short, one.room.waited) == (True, 2)
+    one.clock.go(1)
+    assert not one.room.is_short
+
+
+async def test_room_when_it_is_made_quickly_then_writes_are_trusted_in_time() -> None:
+    """Whoever makes room for each message would else make it for ever."""
+    one = Set()
+    one.write(SLOW_MS)
+    one.log.takes_ms = SLOW_MS - 1
+    for _ in range(EASED_MS // 1_000):
+        await one.room.make(7)
+        one.clock.go(1_000)
+    assert not one.room.is_short
+    assert set(one.log.asked) == {7}
+
+
+async def test_room_while_it_is_made_then_a_write_is_under_way() -> None:
+    """A disk that stands still is noticed by that, and mastership moves."""
+    one = Set()
+    one.log.takes_ms = 3_000
+    await one.room.make(1)
+    assert one.log.seen_ms == 3_000
+
+
+def test_room_when_closed_then_no_clock_is_looked_at() -> None:
+    one = Set()
+    one.write(SLOW_MS)
+    one.room.close()
+    assert one.clock.due == []
+
+
+def test_room_when_its_store_is_closed_then_no_clock_is_looked_at() -> None:
+    loop = SimLoop()
+    store = sim_store(loop, new_disk())
+
+    async def play() -> None:
+        await store.open()
+        store.room.wrote(-SLOW_MS)
+        assert store.room.is_short
+        await store.close()
+
+    simulate(play(), loop)
+    assert store.room._timer._handle is None
+    loop.close()
+
+
+def test_store_when_anybody_writes_then_the_time_that_it_took_is_looked_at() -> None:
+    """One at a time, or many: whoever makes a page dirty may be the one who waits."""
+    loop = SimLoop()
+    store = sim_store(loop, new_disk())
+    told: list[int] = []
+    one = struct.pack(">5i", 20 + 3 + 2 + 2, 0, 0, 7, 3) + b"abc" + struct.pack(">h", 2) + b"a\x01"
+
+    async def play() -> None:
+        await store.open()
+        store.room.wrote = told.append  # type: ignore[method-assign]
+        store.append(message(0))
+        assert len(told) == 1
+        store.append_batch(message(1)._replace(body=one + one))
+        assert len(told) == 2
+        await store.close()
+
+    simulate(play(), loop)
+    loop.close()
+
+
+async def test_queues_when_writes_wait_then_their_pages_are_made_writable_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that a run goes to, where their units will be; a file that is yet to be made has none."""
+    store = real_store(tmp_path)
+    await store.open()
+    for number in range(4):
+        store.append(message(number, queue_id=number % 2))
+    await store.wait_dispatched(store.max_offset)
+    made: list[tuple[str, tuple[int, int]]] = []
+
+    async def make(file: Any, ranges: Any) -> None:
+        made.append((file.path.split("/")[-2], *ranges))
+
+    monkeypatch.setattr(store.room, "make_in", make)
+    store.room.wrote(store._clock.now_ms() - SLOW_MS)
+    for number in range(4, 9):
+        store.append(message(number, queue_id=2 if number == 8 else 0))
+    await store.wait_dispatched(store.max_offset)
+    assert made[0] == ("0", (40, 120))
+    assert [one for one, _ in made] == ["0"]
+    assert len(bodies(store)) == 6
+    assert len(bodies(store, 2)) == 1
+    await store.close()
+
+
+async def test_queues_when_the_log_is_cut_while_they_wait_then_nothing_of_the_tail_is_in_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cut waits for the dispatcher's turn to end."""
+    store = real_store(tmp_path)
+    await store.open()
+    places = [store.append(message(number)) for number in range(4)]
+    await store.wait_dispatched(store.max_offset)
+    waits, may_go = asyncio.Event(), asyncio.Event()
+
+    async def make(file: Any, ranges: Any) -> None:
+        waits.set()
+        await may_go.wait()
+        raise DiskFailed("closed")
+
+    monkeypatch.setattr(store.room, "make_in", make)
+    store.room.wrote(store._clock.now_ms() - SLOW_MS)
+    store.append(message(4))
+    await waits.wait()
+    cut = asyncio.create_task(store.truncate(places[2].offset))
+    await asyncio.sleep(0)
+    may_go.set()
+    await cut
+    store.append(message(9))
+    await store.wait_dispatched(store.max_offset)
+    assert len(bodies(store)) == 3
+    await store.close()
+
+
+async def test_room_when_the_file_ends_then_it_is_as_long_as_the_rest_of_it(tmp_path: Path) -> None:
+    store = real_store(tmp_path)
+    await store.open()
+    size = store.settings.mapped_file_size_commit_log
+    assert await store.room.make(size) == 0
+    end = store.append(message(0)).end
+    assert await store.room.make(size) == size - end
+    assert await store.room.make(10) == 10
+    await store.close()
