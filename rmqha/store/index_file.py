@@ -35,7 +35,7 @@ _PAIR_END = 2
 HEADER_SIZE = _HEADER.size
 UNIT_SIZE = _UNIT.size
 SLOT_SIZE = _SLOT.size
-PAGE = 4096
+PAGE_SIZE = 4096
 INT_MIN = -(1 << 31)
 INT_MAX = (1 << 31) - 1
 
@@ -205,14 +205,14 @@ class IndexWriter:
     def places(self, keys: Sequence[KeyPlace]) -> list[tuple[int, int]]:
         """Which bytes :meth:`put` would change for these keys, page by page, and those of the header."""
         at = self._units_at + UNIT_SIZE * self._count
-        pages = {(HEADER_SIZE + _SLOT.size * (key[0] % self._slots)) // PAGE for key in keys}
-        low, high = at // PAGE, (at + UNIT_SIZE * len(keys)) // PAGE
+        pages = {(HEADER_SIZE + _SLOT.size * (key[0] % self._slots)) // PAGE_SIZE for key in keys}
+        low, high = at // PAGE_SIZE, (at + UNIT_SIZE * len(keys)) // PAGE_SIZE
         pages.update((0, *range(low, high + 1)))
         size = len(self._buffer)
         return [
-            (page * PAGE, min(size, (page + 1) * PAGE))
+            (page * PAGE_SIZE, min(size, (page + 1) * PAGE_SIZE))
             for page in sorted(pages)
-            if page * PAGE < size
+            if page * PAGE_SIZE < size
         ]
 
     def _counted(self, number: int, limit: int) -> int:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from rmqha.base.errors import RmqhaError
+from rmqha.broker.common.aio.config_file import ConfigFile
 from rmqha.broker.deferred import delay_offsets
 from rmqha.broker.deferred.aio import delay_delivery as delivery
 from rmqha.broker.deferred.aio import timer_service as timers
@@ -150,7 +151,18 @@ def the_own_disk_does_not_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Membership, "move_confirm", careless)
 
 
+def positions_are_written_before_the_log(patch: pytest.MonkeyPatch) -> None:
+    """Files say of deliveries what no disk has yet."""
+    begin = ConfigFile.__init__
+
+    def early(self: Any, *given: Any, after: Any = None, **named: Any) -> None:
+        begin(self, *given, **named)
+
+    patch.setattr(ConfigFile, "__init__", early)
+
+
 MUTANTS = (
+    (positions_are_written_before_the_log, 1_001_429, "an acknowledged timer never came"),
     (delays_begin_at_the_end, 5, "an acknowledged delayed message never came"),
     (delays_are_due_at_once, 5, "a message is delivered before its time"),
     (timers_are_dropped_with_the_role, 5, "an acknowledged timer never came"),

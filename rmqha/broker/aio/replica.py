@@ -141,8 +141,8 @@ class BrokerReplica:
         self.arrivals = Arrivals(self.store)
         self.metadata: MetadataLog
         self.files = BrokerFiles(
-            config, disk, clock, log, make_group=lambda group: self.metadata.make_group(group),
-            named=config.auth.named,
+            config, disk, clock, log, log_flushed=self.store.flush_all,
+            make_group=lambda group: self.metadata.make_group(group), named=config.auth.named,
         )  # fmt: skip
         self.troubles = self.files.troubles
         self.topics, self.mappings = self.files.topics, self.files.mappings

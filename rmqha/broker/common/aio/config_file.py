@@ -86,6 +86,9 @@ class ConfigFile:
             others have turns, and what changes meanwhile is written once more.
         troubles: is told when it cannot be written.
         period_ms: shortest pause between two writes; 0 writes after every change.
+        after: what is to be on the disk before the content is. What tells how far records were
+            delivered comes after the log: a power cut that took a delivery, and not the word that
+            it was made, would take the message for good.
     """
 
     def __init__(
@@ -97,7 +100,9 @@ class ConfigFile:
         troubles: FileTroubles,
         *,
         period_ms: int = 0,
+        after: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
+        self._after = after
         self._disk = disk
         self._clock = clock
         self._path = path
@@ -154,6 +159,8 @@ class ConfigFile:
                 begun_ms = self._clock.now_ms()
                 data = await self._content()
                 self._pause_ms = pause_after(self._clock.now_ms() - begun_ms)
+                if self._after is not None:
+                    await self._after()
                 await write_config(self._disk, self._path, data, is_good=self._is_good)
                 is_written = self._is_good = True
             except DiskFailed as error:

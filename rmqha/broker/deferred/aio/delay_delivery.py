@@ -8,7 +8,7 @@ Source: ScheduleMessageService of RocketMQ 5.1.1 to 5.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from rmqha.base.errors import MessageIllegal
@@ -44,8 +44,9 @@ class DelayOffsetFile:
     """
 
     def __init__(
-        self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles, *, period_ms: int
-    ) -> None:
+        self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles, *, period_ms: int,
+        after: Callable[[], Awaitable[object]],
+    ) -> None:  # fmt: skip
         self.offsets = DelayOffsets()
         self.file = ConfigFile(
             disk,
@@ -54,6 +55,7 @@ class DelayOffsetFile:
             content_of(lambda: self.offsets.members()),
             troubles,
             period_ms=period_ms,
+            after=after,
         )
 
     async def load(self) -> None:

@@ -73,11 +73,12 @@ class MasterServices:
         self.writer = Writer(broker)
         self.delay_offsets = DelayOffsetFile(
             disk, broker.clock, path("config", "delayOffset.json"), broker.troubles,
-            period_ms=config.integer("flushDelayOffsetInterval"),
+            period_ms=config.integer("flushDelayOffsetInterval"), after=broker.store.flush_all,
         )  # fmt: skip
         self.timer_mark = TimerMarkFile(
-            disk, broker.clock, path("config", "rmqhaTimers.json"), broker.troubles
-        )
+            disk, broker.clock, path("config", "rmqhaTimers.json"), broker.troubles,
+            after=broker.store.flush_all,
+        )  # fmt: skip
         deliveries = Deliveries(broker, self.writer, sets, self.rules, log)
         self._delivery = DelayDelivery(broker, self.writer, deliveries, self.delay_offsets, log)
         self.timer_service = TimerService(broker, self.writer, deliveries, self.timer_mark, log)

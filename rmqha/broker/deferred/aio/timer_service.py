@@ -6,6 +6,7 @@ It runs while this broker is a serving master.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from rmqha.base.errors import MessageIllegal
@@ -41,10 +42,13 @@ class TimerMarkFile:
         file: of the mark.
     """
 
-    def __init__(self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles) -> None:
+    def __init__(
+        self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles, *,
+        after: Callable[[], Awaitable[object]],
+    ) -> None:  # fmt: skip
         self._mark = TimerMark()
         self.file = ConfigFile(
-            disk, clock, path, content_of(lambda: self._mark.members()), troubles
+            disk, clock, path, content_of(lambda: self._mark.members()), troubles, after=after
         )
 
     @property

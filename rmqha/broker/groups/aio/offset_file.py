@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from rmqha.broker.common.aio.config_file import ConfigFile, FileTroubles, mark_of
@@ -18,6 +18,7 @@ class OffsetFile:
     Args:
         offsets_max: see ``ConsumerOffsets``.
         period_ms: flushConsumerOffsetInterval.
+        after: see ``ConfigFile``.
 
     Attributes:
         mark: as that of ``TopicFile``.
@@ -27,12 +28,14 @@ class OffsetFile:
 
     def __init__(
         self, disk: Disk, clock: Clock, path: str, troubles: FileTroubles, *,
-        offsets_max: int, period_ms: int,
+        offsets_max: int, period_ms: int, after: Callable[[], Awaitable[object]],
     ) -> None:  # fmt: skip
         self.table = ConsumerOffsets(offsets_max)
         self.mark: int | None = None
         self.marks: Callable[[], dict[str, Any]] = dict
-        self.file = ConfigFile(disk, clock, path, self._content, troubles, period_ms=period_ms)
+        self.file = ConfigFile(
+            disk, clock, path, self._content, troubles, period_ms=period_ms, after=after
+        )
 
     async def _content(self) -> bytes:
         return b"".join(await self.encoded(self.marks()))

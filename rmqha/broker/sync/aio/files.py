@@ -3,7 +3,7 @@ accounts and offsets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from rmqha.auth.accounts import Account
 from rmqha.broker.common.aio.config_file import FileTroubles
@@ -24,6 +24,7 @@ class BrokerFiles:
     """Of one broker.
 
     Args:
+        log_flushed: has the log on the disk, for files that tell how far it was used.
         make_group: writes a new group to the log; whether it is there.
         named: users that the settings name.
 
@@ -39,6 +40,7 @@ class BrokerFiles:
         clock: Clock,
         log: Logger,
         *,
+        log_flushed: Callable[[], Awaitable[object]],
         make_group: Callable[[GroupConfig], bool],
         named: Mapping[str, Account],
     ) -> None:
@@ -59,7 +61,7 @@ class BrokerFiles:
         self.offsets = OffsetFile(
             disk, clock, path("config", "consumerOffset.json"), self.troubles,
             offsets_max=config.integer("consumerOffsetsMax"),
-            period_ms=config.integer("flushConsumerOffsetInterval"),
+            period_ms=config.integer("flushConsumerOffsetInterval"), after=log_flushed,
         )  # fmt: skip
 
     async def load(self) -> None:
