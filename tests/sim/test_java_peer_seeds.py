@@ -61,7 +61,7 @@ def positions_are_told_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = (
-    (positions_are_told_at_once, 881_000, "an acknowledged timer never came"),
+    (positions_are_told_at_once, 882_131, "an acknowledged delayed message never came"),
     (tables_of_java_are_not_told, 152, "replicas with the same log have other tables"),
     (tables_of_java_are_not_taken, 1, "replicas with the same log have other tables"),
     (delays_begin_at_the_end, 5, "an acknowledged delayed message never came"),
