@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from rmqha.broker.admin.aio.prometheus import Collector
 from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.send.aio import roomy_sends
-from rmqha.broker.send.aio.roomy_sends import BUSY, HELD_MS
+from rmqha.broker.send.aio.roomy_sends import BUSY
+from rmqha.broker.send.aio.undecided_sends import HELD_MS
 from rmqha.ha.events import Role
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -231,3 +233,22 @@ def test_sends_when_the_master_dies_while_they_wait_then_what_was_acknowledged_i
             cluster.until(cluster.in_sync, "a SyncStateSet of three again")
         assert counted
         assert len({log_bytes(one) for one in cluster.replicas.values()}) == 1
+
+
+def test_metrics_when_writes_wait_then_they_say_so(cluster: ReplicaCluster) -> None:
+    """Whoever is called at night sees whether the disk is why sends are slow."""
+    master = master_of(cluster)
+    labels = {"cluster": "c", "node_type": "broker", "node_id": "b", "address": "a"}
+
+    def shown() -> list[float]:
+        samples = [
+            sample for metric in Collector(labels, master.admin.scrape).collect()
+            for sample in metric.samples if sample.name.startswith("rmqha_store_writes_wait")
+        ]  # fmt: skip
+        return [sample.value for sample in samples if not sample.name.endswith("_created")]
+
+    assert shown() == [0, 0]
+    run_short(master)
+    assert shown() == [1, 1]
+    cluster.run_for(EASED_MS)
+    assert shown() == [0, 1]

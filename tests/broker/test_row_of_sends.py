@@ -13,12 +13,12 @@ from rmqha.broker.common.aio.answers import Answers
 from rmqha.broker.send.aio import roomy_sends
 from rmqha.broker.send.aio.roomy_sends import (
     BUSY,
-    HELD_MS,
     OVERHEAD_BYTES,
     ROOM_BYTES_MAX,
     ROOM_BYTES_MIN,
     RoomySends,
 )
+from rmqha.broker.send.aio.undecided_sends import HELD_MS
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.aio.tasks import Tasks

@@ -39,6 +39,7 @@ class Facts(NamedTuple):
         files_unwritten: files of the configuration that cannot be written now.
         oldest_write_ms: for how long the store's oldest write has waited for the disk.
         writes_wait: writes to the log have waited for the disk lately.
+        writes_waited: how many writes, and makings of room for them, have.
         records_damaged: records of the log that are known not to be whole now.
         records_mended: that were written anew from another replica.
         records_differing: whole ones that another replica has otherwise; nobody knows who is right.
@@ -70,6 +71,7 @@ class Facts(NamedTuple):
     files_unwritten: int = 0
     oldest_write_ms: int = 0
     writes_wait: bool = False
+    writes_waited: int = 0
     records_damaged: int = 0
     records_mended: int = 0
     records_differing: int = 0

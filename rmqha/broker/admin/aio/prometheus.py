@@ -100,6 +100,9 @@ class Collector(Series):
             "rmqha_store_writes_wait", "1 while writes to the log may wait for the disk",
             facts.writes_wait,
         )  # fmt: skip
+        yield self.counter(
+            "rmqha_store_writes_waited", "Writes that have waited for the disk", facts.writes_waited
+        )
         yield self.gauge(
             "rmqha_records_damaged", "Records of the log that are not whole now",
             facts.records_damaged,

@@ -15,13 +15,12 @@ from typing import NamedTuple
 
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.groups.aio.ports import Broker
+from rmqha.broker.send.aio.undecided_sends import HELD_MS
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.aio.earliest import EarliestTimer
 
-HELD_MS = 2_000
-"""Clients wait 3 s for an answer."""
 ROOM_BYTES_MIN, ROOM_BYTES_MAX = 64 * 1024, 1024 * 1024
 """Made at a time; a larger message is taken alone."""
 HELD_BYTES_MAX = 64 * 1024 * 1024
@@ -29,7 +28,7 @@ OVERHEAD_BYTES = 1024
 """What a record has besides its body, but for many properties."""
 
 BUSY = "[PCBUSY_CLEAN_QUEUE] the disk takes less than is sent: try again"
-"""The brackets are what Java's tools know such a refusal by."""
+"""The brackets are those of Java's brokers when their page cache is busy (BrokerFastFailure of 5.3.3)."""
 
 
 class _Held(NamedTuple):
