@@ -197,6 +197,33 @@ def test_owner_when_the_stream_spoke_before_it_listened_then_it_hears_all_in_ord
 
 
 @both_loops
+def test_owner_when_the_stream_was_lost_before_it_listened_then_it_hears_of_both_ends(
+    run: Run,
+) -> None:
+    """Nobody else would ever tell it: the loop has told the threshold, once."""
+
+    async def play() -> list[str]:
+        owner, loop = Owner(), asyncio.get_running_loop()
+
+        async def opening(threshold: Any) -> Any:
+            ours, theirs = socket.socketpair()
+            stream, protocol = await loop.create_connection(threshold, sock=ours)
+            stream.write(b"never read, so closing resets")
+            theirs.close()
+            async with asyncio.timeout(5):
+                while not stream.is_closing():
+                    await turns(1)
+            await turns(TURNS)
+            return stream, protocol
+
+        await opened(lambda: owner, opening)
+        await asyncio.wait_for(owner.gone.wait(), 5)
+        return owner.told
+
+    assert run(play()) == ["made", "ConnectionResetError"]
+
+
+@both_loops
 def test_owner_when_it_refuses_then_the_stream_is_closed_and_the_opener_knows(run: Run) -> None:
     """As a protocol that raises when it is connected."""
 
@@ -205,9 +232,12 @@ def test_owner_when_it_refuses_then_the_stream_is_closed_and_the_opener_knows(ru
         listener = await TcpNetwork().listen("127.0.0.1", 0, Owner)
         with pytest.raises(ValueError, match="not wanted"):
             await TcpNetwork().connect("127.0.0.1", listener.port, lambda: owner, timeout_ms=5_000)
-        await asyncio.wait_for(owner.gone.wait(), 5)
-        listener.close()
-        await listener.wait_closed()
+        try:
+            await asyncio.wait_for(owner.gone.wait(), 5)
+        finally:
+            owner.transport.abort()  # type: ignore[union-attr] - uvloop waits for it for ever
+            listener.close()
+            await listener.wait_closed()
         return owner.told
 
     assert run(play()) == ["made", "lost"]
