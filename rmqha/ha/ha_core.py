@@ -278,9 +278,12 @@ class HaCore:
     # -- what plans do (role.RoleHolder) ----------------------------------------------------------
 
     def reign(self, command: ev.ChangedToMaster) -> None:
-        """Take the controller's SyncStateSet."""
+        """Take the controller's SyncStateSet.
+
+        One that this master knows already ends nothing: what was asked for since then may still come.
+        """
         known = self.members.sync_state_set
-        if command.sync_state_set_epoch >= known.epoch or self.role is not Role.MASTER:
+        if command.sync_state_set_epoch > known.epoch or self.role is not Role.MASTER:
             known.adopt(command.sync_state_set | {self.ha.own_id}, command.sync_state_set_epoch)
 
     def leave_slaves(self, reason: str) -> None:

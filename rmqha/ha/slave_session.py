@@ -264,6 +264,7 @@ class SlaveSession:
             else:
                 self._begin_transfer(now_ms)
         elif self.state is ConnectionState.TRANSFER:
+            self._follow_confirm()
             self._report(now_ms)
 
     def _begin_transfer(self, now_ms: int) -> None:
@@ -299,7 +300,7 @@ class SlaveSession:
             self._body_conn = self.conn
             return
         self._record_epochs()
-        self._follow_confirm(header)
+        self._hear_confirm(header)
         self._look_at_silence(now_ms, header)
 
     def body_received(self, now_ms: int, conn: int, offset: int, length: int) -> None:
@@ -321,7 +322,7 @@ class SlaveSession:
         # Epochs that ended before this log begins do not describe it.
         self._record_epochs(prefix_end=offset if first else 0)
         if conn == self.conn and length == header.body_size:
-            self._follow_confirm(header)
+            self._hear_confirm(header)
             self._report(now_ms)
 
     def _learn(self, header: TransferHeader) -> None:
@@ -343,11 +344,16 @@ class SlaveSession:
         if ha.epochs.truncate_prefix_by_offset(prefix_end) or changed:
             ha.write_epochs()
 
-    def _follow_confirm(self, header: TransferHeader) -> None:
-        # RIP-44, "ConfirmOffset": the smaller of the master's and of what is here.
+    def _hear_confirm(self, header: TransferHeader) -> None:
         if header.confirm_offset >= 0:
             self.master_confirm_offset = header.confirm_offset
-            self._ha.set_confirm(min(header.confirm_offset, self._ha.log.max_offset))
+            self._follow_confirm()
+
+    def _follow_confirm(self) -> None:
+        # RIP-44, "ConfirmOffset": the smaller of the master's and of what is here. Bytes whose epoch a
+        # crash forgets would be cut at the next handshake, though consumers had read them here.
+        if self.master_confirm_offset is not None and self._ha.epochs_durable:
+            self._ha.set_confirm(min(self.master_confirm_offset, self._ha.log.max_offset))
 
     # -- starting over ---------------------------------------------------------------------
 

@@ -263,6 +263,20 @@ def test_g20_the_cut_comes_first_then_the_epochs_then_the_acknowledgement() -> N
     assert [one for one in third if isinstance(one, ev.SendAck)] == [ev.SendAck(conn, 1_590)]
 
 
+def test_slave_when_the_epoch_of_its_bytes_is_not_durable_then_they_are_not_confirmed() -> None:
+    """A crash forgets the epoch, and the next handshake cuts what consumers have read here."""
+    core = replica(own_id=2)
+    conn = follow(core)
+    finish(core, core.step(0, ev.MasterSent(conn, HandshakeReply(4_000, 4, tuple(EPOCHS)))))
+    core.step(0, ev.MasterSent(conn, TransferHeader(100, 4_000, 5, 4_000, 4_100)))
+    arrived = core.step(0, ev.BodyReceived(conn, 4_000, 100))
+    (write,) = [one for one in arrived if isinstance(one, ev.WriteEpochs)]
+    assert not [one for one in arrived if isinstance(one, (ev.SetConfirmOffset, ev.SendAck))]
+    assert core.step(0, ev.EpochsWritten(write.seq)) == [
+        ev.SetConfirmOffset(4_100), ev.SendAck(conn, 4_100),
+    ]  # fmt: skip
+
+
 def test_g1_a_duplicate_reply_in_transfer_does_no_harm() -> None:
     """Java's slave stops for 5 s."""
     core = replica(own_id=2)
