@@ -137,10 +137,15 @@ class LeaseGranted(Struct, frozen=True):
 
 
 class PutWaited(Struct, frozen=True):
-    """A record that ends at ``end_offset`` is in the log; say when enough slaves have it."""
+    """A record that ends at ``end_offset`` is in the log; say when enough slaves have it.
+
+    ``reign`` is ``HaCore.reign_number`` when it was written: whoever waited for the disk first may
+    come when this replica has followed another master meanwhile, and the place is another record's.
+    """
 
     token: int
     end_offset: int
+    reign: int
 
 
 # -- events: the log -----------------------------------------------------------------------------

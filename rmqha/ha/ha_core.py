@@ -79,6 +79,11 @@ class HaCore:
         """This replica is the master and may take puts and serve slaves."""
         return self.role is Role.MASTER and self._plan is None
 
+    @property
+    def reign_number(self) -> int:
+        """Grows whenever this replica leaves its reign, after which its log may be cut."""
+        return self.members.reign_number
+
     def is_leased(self, now_ms: int) -> bool:
         """Whether puts complete by the settings alone; see ``events.LeaseGranted``."""
         return self.members.is_leased(now_ms)
@@ -154,8 +159,9 @@ class HaCore:
                     session.writable(now_ms)
                 elif session is not None:
                     session.rested()
-            case ev.PutWaited(token, end_offset):
-                self.members.wait(now_ms, token, end_offset, reigning=self.role is Role.MASTER)
+            case ev.PutWaited(token, end_offset, reign):
+                reigning = self.role is Role.MASTER and reign == self.reign_number
+                self.members.wait(now_ms, token, end_offset, reigning=reigning)
 
     def _flushed(self, now_ms: int, offset: int) -> None:
         self.ha.log.flushed_offset = max(self.ha.log.flushed_offset, offset)

@@ -38,6 +38,7 @@ class Membership:
         self.sync_state_set = SyncStateSet(ha.own_id)
         self.waits = PutWaits()
         self.lease_until_ms: int | None = None
+        self.reign_number = 0
         self._held = 0
 
     def acks(self) -> dict[int, int]:
@@ -170,6 +171,7 @@ class Membership:
 
     def give_up_puts(self) -> None:
         """This replica reigns no more; what the next master keeps is not known."""
+        self.reign_number += 1
         for token in self.waits.take_all():
             self._end(token, PutStatus.FLUSH_SLAVE_TIMEOUT)
         self._held = 0

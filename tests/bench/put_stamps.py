@@ -128,14 +128,14 @@ def give(method: Any, service: Any, event: Any) -> None:
     method(service, event)
 
 
-def when_put(method: Any, service: Any, end: int, done: Callable[[Any], None]) -> None:
+def when_put(method: Any, service: Any, end: int, reign: int, done: Callable[[Any], None]) -> None:
     """Its core has decided."""
 
     def noted(status: Any) -> None:
         note(end, "done")
         done(status)
 
-    method(service, end, noted)
+    method(service, end, reign, noted)
 
 
 def look() -> None:

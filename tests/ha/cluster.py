@@ -6,10 +6,11 @@ The controller is played by the test: it elects, and answers alterations as a re
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.base.invariants import invariant
 from rmqha.base.machine import Note, Ticked
 from rmqha.ha import events as ev
 from rmqha.ha.epochs import EpochCache, format_epochs, load_epochs
@@ -59,13 +60,19 @@ class Replica:
         self.roles: list[ev.Effect] = []
         self.settings = cluster.settings
         self.reign = 0
+        self.flush_due_ms: int | None = None
+        self.lost_power = False
+        self.is_torn = False
+        self.unflushed: list[tuple[int, int, int]] = []
         self._tokens = 0
 
     def start(self) -> None:
         self.life += 1
         self.up = True
         self.lane.clear()
+        self.flush_due_ms = None
         self.alters.clear()
+        self.unflushed.clear()
         log = self.log
         facts = LogFacts(
             log.file_size, log.min_offset, log.max_offset, log.flushed_offset, log.confirm_offset
@@ -89,8 +96,12 @@ class Replica:
             self.cluster.carry_out(self, effect)
         self.cluster.watch(self)
 
-    def put(self, body: bytes) -> PutStatus | int:
-        """A producer's put: a status when it is refused, else the token to look for."""
+    def put(self, body: bytes, *, flushed: bool = True) -> PutStatus | int:
+        """A producer's put: a status when it is refused, else the token to look for.
+
+        With SYNC_FLUSH whoever puts waits for the own disk before the others; unless ``flushed``
+        the slaves may have it first, until somebody calls ``flush``.
+        """
         status = self.core.check_put()
         if status is not PutStatus.PUT_OK:
             return status
@@ -99,23 +110,51 @@ class Replica:
         offset, record = self.log.append(body)
         self.puts[token] = (offset, record)
         self.give(ev.Appended(self.log.max_offset))
-        if self.core.ha.settings.ack_flushed_data:
-            # With SYNC_FLUSH whoever puts waits for the own disk first.
-            self.give(ev.Flushed(self.log.flush_now()))
-        self.give(ev.PutWaited(token, offset + len(record)))
+        if not self.core.ha.settings.ack_flushed_data:
+            self.give(ev.PutWaited(token, offset + len(record), self.core.reign_number))
+            return token
+        self.unflushed.append((token, offset + len(record), self.core.reign_number))
+        if flushed:
+            self.flush()
         return token
+
+    def flush(self) -> None:
+        """The disk has all of the log; whoever waited for that waits for the others now."""
+        waiting, self.unflushed = self.unflushed, []
+        self.give(ev.Flushed(self.log.flush_now()))
+        for token, end, reign in waiting:
+            self.cluster.counts["a put outlived its reign"] += reign != self.core.reign_number
+            self.give(ev.PutWaited(token, end, reign))
+
+    def _is_flushing(self) -> bool:
+        """Whether the disk is busy: a flush takes ``flush_ms``, and what is behind it waits as well."""
+        if not isinstance(self.lane[0], ev.Flush) or not self.cluster.flush_ms:
+            return False
+        if self.flush_due_ms is None:
+            self.flush_due_ms = self.cluster.now_ms + self.cluster.flush_ms
+        if self.cluster.now_ms < self.flush_due_ms:
+            return True
+        self.flush_due_ms = None
+        return False
 
     def run_lane(self) -> bool:
         """Carry out one effect that waits."""
-        if not self.lane or not self.up:
+        if not self.lane or not self.up or self._is_flushing():
             return False
         effect, log = self.lane.popleft(), self.log
         match effect:
             case ev.CutInvalidTail(seq):
                 end = log.valid_end(max(log.dispatched_offset, log.min_offset, 0), log.max_offset)
                 log.truncate_now(end)
+                self.is_torn = False
                 self.give(ev.TailCut(seq, log.max_offset))
             case ev.TruncateLog(seq, offset):
+                self.cluster.counts["a log was cut"] += offset < log.max_offset
+                if self.cluster.keeps_confirmed:
+                    # Consumers may have read it, from whoever said so.
+                    confirm = log.confirm_offset
+                    invariant(offset >= confirm, "a log is cut below its confirmOffset",
+                              replica=self.id, offset=offset, confirm_offset=confirm)  # fmt: skip
                 log.truncate_now(offset)
                 self.give(ev.LogTruncated(seq, log.max_offset))
             case ev.WriteEpochs(seq, entries):
@@ -152,9 +191,11 @@ class Cluster:
         settings: HaSettings | None = None,
         file_size: int = 1 << 20,
         seed: int = 0,
+        flush_ms: int = 0,
     ) -> None:
         self.settings = settings or HaSettings(all_ack_in_sync_state_set=True)
         self.rng = random.Random(seed)
+        self.flush_ms = flush_ms
         self.now_ms = 0
         self.lines: list[str] = []
         self.pipes: list[Pipe] = []
@@ -168,6 +209,8 @@ class Cluster:
         self.master: int | None = None
         self.answer_alters = True
         self.check_properties = True
+        self.keeps_confirmed = False
+        self.counts: Counter[str] = Counter()
         self._conns = 1000
         self.replicas: dict[int, Replica] = {}
         for broker_id in range(1, count + 1):
@@ -187,6 +230,8 @@ class Cluster:
         self.epoch += 1
         self.set_epoch += 1
         self.master = master
+        self.counts["a master that lost power was elected"] += self.replicas[master].lost_power
+        self.replicas[master].lost_power = False
         self.sync_state_set = members or frozenset({master})
         for broker_id in sorted(self.replicas):
             self.tell(broker_id)
@@ -195,6 +240,11 @@ class Cluster:
     def tell(self, broker_id: int) -> None:
         replica = self.replicas[broker_id]
         if not replica.up or broker_id in self.cut or self.master is None:
+            return
+        master = self.replicas[self.master]
+        if master.lost_power:
+            if master.up and self.master not in self.cut:
+                self.elect_heir()
             return
         if broker_id == self.master:
             replica.give(ev.ChangedToMaster(self.epoch, self.sync_state_set, self.set_epoch))
@@ -377,7 +427,9 @@ class Cluster:
             due = [
                 deadline
                 for replica in self.replicas.values()
-                if replica.up and (deadline := replica.core.next_deadline_ms) is not None
+                if replica.up
+                for deadline in (replica.core.next_deadline_ms, replica.flush_due_ms)
+                if deadline is not None
             ]
             now = min(due, default=end)
             if now > end:
@@ -401,12 +453,34 @@ class Cluster:
         for pipe in list(self.pipes):
             if broker_id in (pipe.master, pipe.slave):
                 self.close(pipe)
+        before = replica.log.max_offset
         replica.log.crash(power=power)
+        if replica.log.max_offset < before:
+            who = "master" if broker_id == self.master else "slave"
+            self.counts[f"power took bytes of a {who}"] += power
+        if power:
+            replica.is_torn = True
+            replica.lost_power = broker_id == self.master
 
     def restart(self, broker_id: int) -> None:
         """It comes up, knows nothing, and is told by the controller."""
         self.replicas[broker_id].start()
         self.tell(broker_id)
+
+    def elect_heir(self) -> None:
+        """A master that lost power has another member elected, or itself anew if it is alone.
+
+        It never goes on in its epoch (ADR 0013); while all other members are away it waits.
+        """
+        heirs = [
+            one for one in sorted(self.sync_state_set - {self.master})
+            if self.replicas[one].up and one not in self.cut
+        ]  # fmt: skip
+        if heirs:
+            self.counts["an heir was elected"] += 1
+            self.elect(heirs[0])
+        elif self.sync_state_set == {self.master}:
+            self.elect(next(iter(self.sync_state_set)))
 
     # -- properties --------------------------------------------------------------------------------
 
@@ -414,7 +488,9 @@ class Cluster:
         core = replica.core
         if not self.check_properties:
             return
-        check_epochs(replica.snapshot())
+        if not replica.is_torn:
+            # After a power cut the file knows more than the log, until the log's end is known.
+            check_epochs(replica.snapshot())
         all_ack = self.settings.all_ack_in_sync_state_set
         union = core.members.sync_state_set.union if core.is_serving and all_ack else ()
         acks = core.members.acks()

@@ -1,6 +1,7 @@
 """A commit log in memory that forgets what was not flushed when its machine loses power.
 
-Records are real enough to be walked: size, V1 magic, body; a file ends in a real blank.
+Records are real enough to be walked: size, V1 magic, body; a file ends in a real blank. A body's last
+byte is not zero, so that one of which a part arrived is told from a whole one, as the store tells.
 """
 
 from __future__ import annotations
@@ -158,6 +159,8 @@ class MemoryLog:
             if magic == BLANK and size == left and at + left <= end:
                 at += left
             elif magic == MAGIC and HEAD.size < size <= left and at + size <= end:
+                if not self.files[file][at - file + size - 1]:
+                    break
                 at += size
             else:
                 break
@@ -199,6 +202,7 @@ class MemoryLog:
 
     def append(self, body: bytes) -> tuple[int, bytes]:
         """Write a record; returns its offset and bytes."""
+        assert body[-1], "a record that ends in zero is taken for a part of one"
         size = HEAD.size + len(body)
         at = self._max % self._file_size
         left = self._file_size - at

@@ -9,7 +9,7 @@ from tests.ha.cluster import Cluster
 
 ALL_ACK = HaSettings(all_ack_in_sync_state_set=True)
 LEARNER = HaSettings(all_ack_in_sync_state_set=True, async_learner=True)
-BODY = bytes(150)  # with its 8-byte head a record has 158 bytes, as in AutoSwitchHATest
+BODY = b"." * 150  # with its 8-byte head a record has 158 bytes, as in AutoSwitchHATest
 
 
 def puts(cluster: Cluster, broker_id: int, count: int, body: bytes = BODY) -> list[int]:

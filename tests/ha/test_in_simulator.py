@@ -152,7 +152,9 @@ class Sim:
         offset, record = host.log.append(body)
         host.log.flush_now()
         host.service.appended()
-        status = await host.on_host(host.service.wait_put(offset + len(record)))
+        status = await host.on_host(
+            host.service.wait_put(offset + len(record), host.service.reign_number)
+        )
         if status is PutStatus.PUT_OK:
             self.durability.put_ok(offset, record)
         return status
@@ -167,7 +169,7 @@ async def history(sim: Sim) -> int:
     puts: list[asyncio.Task[PutStatus]] = []
     for number in range(150):
         size = sim.rng.randint(1, 3_000)
-        puts.append(sim.loop.create_task(sim.put(b"%d " % number + bytes(size))))
+        puts.append(sim.loop.create_task(sim.put(b"%d " % number + b"." * size)))
         await asyncio.sleep(sim.rng.uniform(0, 0.05))
         fate = sim.rng.random()
         slave = sim.rng.choice([one for one in sim.hosts if one != sim.master])

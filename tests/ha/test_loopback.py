@@ -89,7 +89,7 @@ class Node:
             return status
         offset, record = self.log.append(body)
         self.service.appended()
-        return await self.service.wait_put(offset + len(record))
+        return await self.service.wait_put(offset + len(record), self.service.reign_number)
 
 
 async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
@@ -126,7 +126,7 @@ async def test_a_slave_catches_up_joins_and_acknowledges(nodes: Callable[..., No
     """The plain case over TCP, many files, many sizes."""
     one, two = await pair(nodes, file_size=100_000)
     for size in (1, 100, 5_000, 60_000, 99_000):
-        assert await one.put(bytes([size % 251]) * size) is PutStatus.PUT_OK
+        assert await one.put(bytes([1 + size % 251]) * size) is PutStatus.PUT_OK
     await until(lambda: one.ids == {1, 2})
     results = await asyncio.gather(*(one.put(b"%d" % number * 50) for number in range(300)))
     assert set(results) == {PutStatus.PUT_OK}
@@ -165,7 +165,7 @@ async def test_batches_that_are_cold_go_in_order_once_they_were_read(
     await two.start()
     assert await one.service.change_to_master(1, frozenset({1}), 1)
     for number in range(400):
-        one.log.append(bytes([number % 251]) * 997)
+        one.log.append(bytes([1 + number % 251]) * 997)
     one.service.appended()
     read: set[int] = set()
     asked: list[int] = []
@@ -226,7 +226,7 @@ async def test_bodies_are_never_copied_into_the_core(nodes: Callable[..., Node])
         honest(offset, data)
 
     two.log.write = write  # type: ignore[method-assign]
-    await one.put(bytes(300_000))
+    await one.put(b"." * 300_000)
     await until(lambda: two.log.max_offset == one.log.max_offset)
     ends = [offset + length for offset, length in written]
     assert [offset for offset, _ in written] == [0, *ends[:-1]]
@@ -323,7 +323,7 @@ async def test_a_slave_that_does_not_read_costs_bounded_memory(nodes: Callable[.
     await one.start()
     assert await one.service.change_to_master(1, frozenset({1}), 1)
     for _ in range(40):
-        await one.put(bytes(1 << 20))
+        await one.put(b"." * (1 << 20))
     with socket.create_connection(("127.0.0.1", one.port)) as lazy:
         lazy.setblocking(False)
         loop = asyncio.get_running_loop()
@@ -394,7 +394,7 @@ def test_the_fast_path_on_uvloop(tmp_path: Path) -> None:
         await two.start()
         assert await one.service.change_to_master(1, frozenset({1}), 1)
         for number in range(96):
-            assert await one.put(bytes([number]) * 1_000_000) is PutStatus.PUT_OK
+            assert await one.put(bytes([1 + number]) * 1_000_000) is PutStatus.PUT_OK
         assert await two.service.change_to_slave(1, 1, one.address)
         while one.ids != {1, 2}:
             status = await one.put(b"while it catches up")

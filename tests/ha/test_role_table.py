@@ -118,7 +118,7 @@ def happenings(player: Player) -> list[ev.Event]:
         ev.Appended(900), ev.Flushed(700), ev.Trimmed(0), ev.TailCut(NOBODYS, 600),
         ev.LogTruncated(NOBODYS, 600), ev.EpochsWritten(NOBODYS), ev.DispatchReached(NOBODYS),
         ev.SlaveConnected(1, "d:1"), ev.SlaveClosed(1, "gone"), ev.MasterConnected(1),
-        ev.MasterClosed(1, "gone"), ev.PutWaited(1, 700), ev.SlaveWritable(1),
+        ev.MasterClosed(1, "gone"), ev.PutWaited(1, 700, 0), ev.SlaveWritable(1),
     ]  # fmt: skip
     for epoch in (EPOCH - 1, EPOCH, EPOCH + 1, EPOCH + 3):
         found.append(master(epoch))

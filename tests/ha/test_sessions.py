@@ -398,7 +398,9 @@ def test_a_thousand_puts_wait_and_one_acknowledgement_ends_them() -> None:
     core.step(0, ev.SyncStateSetConfirmed(frozenset({1, 2}), 2))
     core.step(0, ev.Appended(5_000))
     for token in range(1_000):
-        assert core.step(token % 7, ev.PutWaited(token, 4_001 + token % 999)) == []
+        assert (
+            core.step(token % 7, ev.PutWaited(token, 4_001 + token % 999, core.reign_number)) == []
+        )
     core.step(8, ev.SlaveWritable(1))
     done = core.step(9, ev.SlaveSent(1, Ack(5_000)))
     ended = [one.token for one in done if isinstance(one, ev.PutCompleted)]
@@ -412,13 +414,39 @@ def test_put_when_the_set_shrinks_below_the_least_then_it_is_not_acknowledged() 
     joined(core, 1, 2, 4_000)
     core.step(0, ev.SyncStateSetConfirmed(frozenset({1, 2}), 2))
     core.step(0, ev.Appended(4_500))
-    assert core.step(0, ev.PutWaited(7, 4_500)) == []
+    assert core.step(0, ev.PutWaited(7, 4_500, core.reign_number)) == []
     core.step(10, ev.SlaveClosed(1, "gone"))
     effects = core.step(20, ev.SyncStateSetConfirmed(frozenset({1}), 3))
     assert not [one for one in effects if isinstance(one, ev.PutCompleted)]
     joined(core, 2, 2, 4_500)
     effects = core.step(30, ev.SyncStateSetConfirmed(frozenset({1, 2}), 4))
     assert ev.PutCompleted(7, PutStatus.PUT_OK) in effects
+
+
+def test_put_when_its_reign_is_told_of_twice_then_it_waits_for_whom_may_be_a_member() -> None:
+    """What was asked for since the first time may still be applied, and then its slave be elected."""
+    core = reigning(HaSettings(all_ack_in_sync_state_set=True))
+    asked = joined(core, 1, 2, 4_000)
+    assert [one.ids for one in asked if isinstance(one, ev.AlterSyncStateSet)] == [{1, 2}]
+    finish(core, core.step(0, ev.ChangedToMaster(4, frozenset({1}), 1)))
+    core.step(0, ev.Appended(4_500))
+    assert core.step(0, ev.PutWaited(7, 4_500, core.reign_number)) == []
+    core.step(1, ev.SlaveWritable(1))
+    ended = core.step(2, ev.SlaveSent(1, Ack(4_500)))
+    assert ev.PutCompleted(7, PutStatus.PUT_OK) in ended
+
+
+def test_put_when_it_comes_after_its_reign_then_it_is_not_acknowledged() -> None:
+    """It waited for the disk; meanwhile another master reigned, and its place is another record's."""
+    core = reigning()
+    core.step(0, ev.Appended(4_500))
+    written = core.reign_number
+    finish(core, core.step(0, ev.ChangedToSlave(5, 2, "m:1")))
+    finish(core, core.step(0, ev.ChangedToMaster(6, frozenset({1}), 3)))
+    refused = core.step(0, ev.PutWaited(7, 4_500, written))
+    assert refused == [ev.PutCompleted(7, PutStatus.FLUSH_SLAVE_TIMEOUT)]
+    taken = core.step(0, ev.PutWaited(8, 4_500, core.reign_number))
+    assert taken == [ev.PutCompleted(8, PutStatus.PUT_OK)]
 
 
 def test_behind_a_put_that_waits_acknowledgements_are_not_looked_at_again(
@@ -429,11 +457,17 @@ def test_behind_a_put_that_waits_acknowledgements_are_not_looked_at_again(
     joined(core, 1, 2, 4_000)
     core.step(0, ev.SyncStateSetConfirmed(frozenset({1, 2}), 2))
     core.step(0, ev.Appended(5_000))
-    assert core.step(0, ev.PutWaited(1, 4_500)) == []
-    assert core.step(0, ev.PutWaited(2, 3_900)) == [ev.PutCompleted(2, PutStatus.PUT_OK)]
+    assert core.step(0, ev.PutWaited(1, 4_500, core.reign_number)) == []
+    assert core.step(0, ev.PutWaited(2, 3_900, core.reign_number)) == [
+        ev.PutCompleted(2, PutStatus.PUT_OK)
+    ]
     with monkeypatch.context() as patch:
         patch.setattr(membership, "acked_level", None)
-        assert core.step(0, ev.PutWaited(3, 4_500)) == core.step(0, ev.PutWaited(4, 5_000)) == []
+        assert (
+            core.step(0, ev.PutWaited(3, 4_500, core.reign_number))
+            == core.step(0, ev.PutWaited(4, 5_000, core.reign_number))
+            == []
+        )
     core.step(8, ev.SlaveWritable(1))
     done = core.step(9, ev.SlaveSent(1, Ack(4_500)))
     ended = [one.token for one in done if isinstance(one, ev.PutCompleted)]

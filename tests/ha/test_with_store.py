@@ -32,7 +32,7 @@ async def put(node: Node, store: MessageStore, body: bytes) -> PutStatus:
         return status
     result = store.append(message(body=body))
     node.service.appended()
-    return await node.service.wait_put(result.end)
+    return await node.service.wait_put(result.end, node.service.reign_number)
 
 
 def content(store: MessageStore) -> bytes:

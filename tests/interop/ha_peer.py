@@ -163,7 +163,7 @@ class Peer:
             return status, 0
         end = self.store.append(one).end
         self._ha.appended()
-        return await self._ha.wait_put(end), end
+        return await self._ha.wait_put(end, self._ha.reign_number), end
 
     # -- commands
 

@@ -43,6 +43,10 @@ class Core(Protocol):
     def next_deadline_ms(self) -> int | None:
         """When to send ``Ticked`` next."""
 
+    @property
+    def reign_number(self) -> int:
+        """Grows whenever this replica leaves its reign."""
+
     def is_leased(self, now_ms: int) -> bool:
         """Whether puts complete by the settings alone."""
 
@@ -120,7 +124,7 @@ class HaService:
             self._tasks, "disk of replication", self._wait_for, self.broken
         )
         self._puts: dict[int, Callable[[PutStatus], None]] = {}
-        self._asked: list[tuple[int, Callable[[PutStatus], None]]] = []
+        self._asked: list[tuple[int, int, Callable[[PutStatus], None]]] = []
         self._tokens = 0
         self._roles: deque[asyncio.Future[bool]] = deque()
         self._append_scheduled = False
@@ -163,7 +167,7 @@ class HaService:
             connection.abort()
         if self._master is not None:
             self._master[1].close()
-        ended = [*self._puts.values(), *(done for _, done in self._asked)]
+        ended = [*self._puts.values(), *(done for *_, done in self._asked)]
         self._puts.clear()
         self._asked.clear()
         for done in ended:
@@ -222,6 +226,11 @@ class HaService:
         """Whether a put may be answered by the settings alone, at this very moment."""
         return not self.is_fenced() and self.core.is_leased(self._clock.now_ms())
 
+    @property
+    def reign_number(self) -> int:
+        """Of the reign in which what is written now is written."""
+        return self.core.reign_number
+
     def granted(self, until_ms: int) -> None:
         """The controllers elect nobody else until then."""
         self.give(ev.LeaseGranted(until_ms))
@@ -254,18 +263,23 @@ class HaService:
             self._append_scheduled = False
             self.give(ev.Appended(self._log.max_offset))
 
-    def when_put(self, end_offset: int, done: Callable[[PutStatus], None]) -> None:
-        """Call ``done`` once: when enough slaves hold a record that ends at ``end_offset``, or at
-        its deadline. It must not raise, nor wait.
+    def when_put(self, end_offset: int, reign: int, done: Callable[[PutStatus], None]) -> None:
+        """Call ``done`` once: when enough slaves hold a record, or at its deadline. It must not
+        raise, nor wait.
 
         The records of one loop turn go to the slaves together, before anything waits for them.
+
+        Args:
+            end_offset: where the record ends.
+            reign: ``reign_number`` when it was written; of an earlier one it is refused.
+            done: is told.
         """
         if self._closed:
             done(PutStatus.SERVICE_NOT_AVAILABLE)
             return
         if not self._asked:
             asyncio.get_running_loop().call_soon(self._tell_asked)
-        self._asked.append((end_offset, done))
+        self._asked.append((end_offset, reign, done))
 
     def _tell_asked(self) -> None:
         """Tell the core of all that was asked for; the log comes first."""
@@ -274,21 +288,21 @@ class HaService:
             return
         self._append_scheduled = False
         events: list[Event] = [ev.Appended(self._log.max_offset)]
-        for end_offset, done in asked:
+        for end_offset, reign, done in asked:
             self._tokens += 1
             self._puts[self._tokens] = done
-            events.append(ev.PutWaited(self._tokens, end_offset))
+            events.append(ev.PutWaited(self._tokens, end_offset, reign))
         self._take(*events)
 
-    async def wait_put(self, end_offset: int) -> PutStatus:
-        """Wait until enough slaves hold a record that ends at ``end_offset``, or its deadline."""
+    async def wait_put(self, end_offset: int, reign: int) -> PutStatus:
+        """Wait until enough slaves hold a record, or its deadline; as ``when_put``."""
         future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
 
         def done(status: PutStatus) -> None:
             if not future.done():
                 future.set_result(status)
 
-        self.when_put(end_offset, done)
+        self.when_put(end_offset, reign, done)
         return await future
 
     def give(self, event: Event) -> None:

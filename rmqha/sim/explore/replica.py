@@ -198,7 +198,8 @@ class RunningReplica:
         self.flushed = len(self.log)
         self.puts[record] = self.flushed - 1
         self._events += [
-            ev.Appended(self.flushed), ev.Flushed(self.flushed), ev.PutWaited(record, self.flushed),
+            ev.Appended(self.flushed), ev.Flushed(self.flushed),
+            ev.PutWaited(record, self.flushed, self.core.reign_number),
         ]  # fmt: skip
 
     def _disk(self, _: Any) -> None:

@@ -5,10 +5,12 @@ What clients send goes through ``send/aio/send_requests.py``; this is for what t
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.common.aio.ports import Broker
+from rmqha.ha.aio.service import HaService
 from rmqha.ha.events import PutStatus, Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
@@ -50,10 +52,11 @@ class Writer:
             self._broker.ha.appended()
         return result
 
-    async def settle(self, end: int, *, durable: bool = False) -> bool:
+    def settle(self, end: int, *, durable: bool = False) -> Coroutine[Any, Any, bool]:
         """Whether all before ``end`` is as safe as this broker's configuration asks for.
 
-        Returns when that is so, or when the time for it is over; ask again then.
+        Returns when that is so, or when the time for it is over; ask again then. It is for what was
+        written in the reign in which this is called, which need not be that in which it is awaited.
 
         Args:
             durable: it is on this broker's disk, too, whatever flushDiskType says.
@@ -61,13 +64,16 @@ class Writer:
         Raises:
             DiskFailed: the store has stopped.
         """
+        ha = self._broker.ha
+        return self._settled(end, ha, 0 if ha is None else ha.reign_number, durable)
+
+    async def _settled(self, end: int, ha: HaService | None, reign: int, durable: bool) -> bool:
         broker = self._broker
         if durable or broker.store.settings.sync_flush:
             await broker.store.flush(end)
-        ha = broker.ha
         if ha is None or broker.role is not Role.MASTER:
             return False
-        return await ha.wait_put(end) is PutStatus.PUT_OK
+        return await ha.wait_put(end, reign) is PutStatus.PUT_OK
 
     def answer_when_safe(
         self,
@@ -94,12 +100,12 @@ class Writer:
                 come about.
         """
 
-        async def settled() -> bool | str:
-            if not await self.settle(end, durable=True):
+        async def settled(safe: Awaitable[bool]) -> bool | str:
+            if not await safe:
                 return False
             return await followed() or True
 
-        work = self._answer(connection, request, settled(), None)
+        work = self._answer(connection, request, settled(self.settle(end, durable=True)), None)
         self._broker.answers.start(work, connection, request, name="change")
 
     async def _answer(

@@ -27,10 +27,11 @@ class Waiting(Struct):
     """One message that is not yet answered.
 
     Attributes:
-        ha: of the reign in which it was written.
+        ha: replication.
         end: where its record ends.
         answer: the frame of success, or the fields of any answer.
         begun_ms: since when.
+        reign: in which it was written.
     """
 
     connection: Connection
@@ -39,6 +40,7 @@ class Waiting(Struct):
     end: int
     answer: bytes | dict[str, str]
     begun_ms: int = 0
+    reign: int = 0
 
     def fields(self) -> dict[str, str]:
         """The fields of any answer."""
@@ -69,12 +71,13 @@ class WaitingSends:
         return 0 if oldest is None else self._broker.clock.now_ms() - oldest.begun_ms
 
     def add(self, one: Waiting) -> None:
-        """Wait for a message's record."""
+        """Wait for a message's record, which was written right before."""
         one.begun_ms = self._broker.clock.now_ms()
+        one.reign = one.ha.reign_number
         self._count += 1
         self._all[self._count] = one
         if not self._sync_flush:
-            one.ha.when_put(one.end, partial(self._ended, self._count))
+            one.ha.when_put(one.end, one.reign, partial(self._ended, self._count))
             return
         self._unflushed.append(self._count)
         if not self._flushes:
@@ -96,7 +99,7 @@ class WaitingSends:
                     continue
                 for number in group:
                     one = self._all[number]
-                    one.ha.when_put(one.end, partial(self._ended, number))
+                    one.ha.when_put(one.end, one.reign, partial(self._ended, number))
         finally:
             self._flushes = False
 

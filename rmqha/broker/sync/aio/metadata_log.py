@@ -421,7 +421,7 @@ class MetadataLog:
                 self._broker.groups.changed()
                 self._broker.accounts.changed()
 
-        ha.when_put(end, done)
+        ha.when_put(end, ha.reign_number, done)
 
     def _read(self, record: MetadataRecord) -> Change | None:
         """What a record says; one that nobody of this kind has written is told of and left."""
