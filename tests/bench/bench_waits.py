@@ -38,6 +38,7 @@ from rmqha.store.settings import StoreSettings
 from tests.bench.cold_looks import COLD_BYTES, COLD_COUNT, COLD_MESSAGES, cold_looks, evict
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.offset_waits import offsets
+from tests.bench.pressed_broker import pressed_broker
 from tests.bench.pressure_waits import pressure, slow_disk
 from tests.bench.tables import machine, markdown, spread, write_json
 from tests.bench.waiting import waits
@@ -262,6 +263,7 @@ def _phase(options: argparse.Namespace) -> int:
         "election": lambda: election(root),
         "cold": lambda: cold(root, options.reads_per_s),
         "pressure": lambda: pressed(root),
+        "broker": lambda: pressed_broker(root),
         "many": lambda: many(root, options.topics),
         "offsets": lambda: offsets(root),
     }
@@ -280,7 +282,7 @@ def _options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--topics", type=int, default=10_000, help="of the row about many topics")
     parser.add_argument(
         "--phases", type=lambda text: text.split(","), default=PHASES,
-        help=f"which of {', '.join(PHASES)}, and for root pressure",
+        help=f"which of {', '.join(PHASES)}, and for root pressure and broker",
     )  # fmt: skip
     parser.add_argument(
         "--reads-per-s", type=int, default=0,

@@ -45,11 +45,14 @@ class Side:
         self.clock, self.is_short = Hands(), True
         self.on_changed: Any = None
         self.left = 1 << 30
+        self.waited = 0
         self.made: list[int] = []
+        self.taken_before: list[int] = []
         self.making: list[asyncio.Future[None]] = []
         self.taken: list[bytes] = []
         self.client = Client()
-        tasks = Tasks(Logger())
+        self.ended_by: list[BaseException] = []
+        tasks = Tasks(Logger(), self.ended_by.append)
         broker = SimpleNamespace(
             clock=self.clock, tasks=tasks, answers=Answers(tasks, Logger()),
             store=SimpleNamespace(room=self),
@@ -59,6 +62,7 @@ class Side:
     async def make(self, length: int) -> int:
         """As :class:`Room`, and as long as the test wants."""
         self.made.append(length)
+        self.taken_before.append(len(self.taken))
         self.making.append(asyncio.get_running_loop().create_future())
         await self.making[-1]
         return min(length, self.left)
@@ -83,9 +87,9 @@ class Side:
         await turns()
 
 
-async def turns() -> None:
+async def turns(count: int = 10) -> None:
     """All that can go on does."""
-    for _ in range(10):
+    for _ in range(count):
         await asyncio.sleep(0)
 
 
@@ -98,18 +102,27 @@ async def test_row_when_room_is_there_then_nobody_overtakes() -> None:
     side.on_changed()
     side.sends(b"3")
     side.making[-1].set_result(None)
-    for _ in range(10):
-        await asyncio.sleep(0)
-        if side.row._due:
-            break
-    assert side.row._due == 3
+    while not side.taken:
+        await turns(1)
     side.sends(b"4")
-    assert side.taken == []
+    assert side.taken == [b"1"]
     await turns()
     while len(side.taken) < 4:
         await side.room()
     side.sends(b"5")
     assert side.taken == [b"1", b"2", b"3", b"4", b"5"]
+
+
+async def test_row_when_room_is_made_then_behind_those_whose_room_was_made_before() -> None:
+    """Room begins at the log's end: made before they are written, it is theirs once more."""
+    side = Side()
+    large = bytes(ROOM_BYTES_MAX // 2)
+    side.sends(large, large, large)
+    await turns()
+    while len(side.taken) < 3:
+        await side.room()
+    assert len(side.made) == 3
+    assert side.taken_before == [0, 1, 2]
 
 
 async def test_row_when_it_is_empty_and_room_is_short_then_the_next_one_waits_again() -> None:
@@ -182,18 +195,18 @@ async def test_row_when_each_has_waited_for_too_long_then_each_is_sent_away_in_i
 async def test_row_when_room_is_made_then_for_as_many_as_fit() -> None:
     """Room for each alone would cost a thread's work for each."""
     side = Side()
-    body = bytes(300_000)
-    side.sends(b"small")
+    body, small = bytes(ROOM_BYTES_MAX // 3 - OVERHEAD_BYTES), bytes(ROOM_BYTES_MIN // 2)
+    side.sends(small)
     await turns()
     assert side.made == [ROOM_BYTES_MIN]
     side.sends(body, body, body, body)
     await side.room()
     each = len(body) + OVERHEAD_BYTES
-    assert side.taken == [b"small"]
+    assert side.taken == [small]
     assert side.made[1:] == [3 * each]
     await side.room()
     assert len(side.taken) == 4
-    assert side.made[2:] == [each]
+    assert side.made[2:] == [ROOM_BYTES_MIN]
     await side.room()
     assert len(side.taken) == 5
 
@@ -262,3 +275,67 @@ async def test_row_when_the_file_ends_then_one_begins_the_next_and_room_is_made_
     side.left = 1 << 30
     await side.room()
     assert side.taken == [b"1", b"2", b"3", b"4"]
+
+
+async def test_row_when_one_waits_all_the_same_then_room_is_made_anew_for_those_behind_it() -> None:
+    """The disk took the pages between their making and the write: each of them would wait."""
+    side = Side()
+    taken = side.send
+
+    def waits(connection: Any, request: RemotingCommand) -> None:
+        taken(connection, request)
+        side.waited += request.body == b"2"
+
+    side.row._send = waits
+    side.sends(b"1", b"2", b"3", b"4")
+    await turns()
+    await side.room()
+    assert (side.taken, len(side.made)) == ([b"1", b"2"], 2)
+    await side.room()
+    assert side.taken == [b"1", b"2", b"3", b"4"]
+
+
+async def test_row_while_those_have_their_turn_for_whom_there_is_room_then_so_have_others() -> None:
+    """A row of a thousand messages is no longer than one of them."""
+    side = Side()
+    side.sends(*(b"%d" % number for number in range(20)))
+    await turns()
+    side.making[-1].set_result(None)
+    seen = []
+    while len(side.taken) < 20:
+        await turns(1)
+        seen.append(len(side.taken))
+    assert seen == [*range(seen[0], 21)]
+
+
+async def test_row_when_a_message_fails_then_that_is_its_answer_and_the_others_are_taken() -> None:
+    """What nobody thought of is one sender's trouble."""
+    side = Side()
+    taken = side.send
+
+    def fails(connection: Any, request: RemotingCommand) -> None:
+        if request.body == b"1":
+            raise ValueError("odd")
+        taken(connection, request)
+
+    side.row._send = fails
+    side.sends(b"1", b"2")
+    await turns()
+    await side.room()
+    assert [(one.code, one.remark) for one in side.client.answers] == [(1, "odd")]
+    assert side.taken == [b"2"]
+
+
+async def test_row_when_the_disk_fails_in_a_turn_then_that_is_the_broker_s_trouble() -> None:
+    """It ends; nobody is told that his message is not there."""
+    side = Side()
+
+    def fails(connection: Any, request: RemotingCommand) -> None:
+        raise DiskFailed("gone")
+
+    side.row._send = fails
+    side.sends(b"1")
+    await turns()
+    await side.room()
+    assert [str(one) for one in side.ended_by] == ["gone"]
+    assert side.client.answers == []

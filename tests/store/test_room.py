@@ -12,9 +12,21 @@ import pytest
 from rmqha.base.errors import DiskFailed
 from rmqha.runtime.logs import Logger
 from rmqha.sim.loop import SimLoop
-from rmqha.store.aio.room import EASED_MS, SLOW_MS, Room
+from rmqha.store.aio.dispatcher import MAKINGS_MAX
+from rmqha.store.aio.plain_appends import AT_ONCE_MAX
+from rmqha.store.aio.room import EASED_MS, MADE_SLOWLY_MS, SLOW_MS, Room
 from rmqha.store.aio.writes import Writes
-from tests.store.harness import bodies, message, new_disk, real_store, sim_store, simulate
+from rmqha.store.record import Plain, topic_field
+from tests.store.harness import (
+    BORN,
+    HOST,
+    bodies,
+    message,
+    new_disk,
+    real_store,
+    sim_store,
+    simulate,
+)  # fmt: skip
 
 
 class Hands:
@@ -112,7 +124,7 @@ async def test_room_when_somebody_waits_again_then_the_time_begins_anew(again: s
     if again == "write":
         one.write(SLOW_MS)
     else:
-        one.log.takes_ms = SLOW_MS
+        one.log.takes_ms = MADE_SLOWLY_MS
         await one.room.make(5)
     one.clock.go(EASED_MS - 1)
     assert (one.room.is_short, one.room.waited) == (True, 2)
@@ -124,7 +136,7 @@ async def test_room_when_it_is_made_quickly_then_writes_are_trusted_in_time() ->
     """Whoever makes room for each message would else make it for ever."""
     one = Set()
     one.write(SLOW_MS)
-    one.log.takes_ms = SLOW_MS - 1
+    one.log.takes_ms = MADE_SLOWLY_MS - 1
     for _ in range(EASED_MS // 1_000):
         await one.room.make(7)
         one.clock.go(1_000)
@@ -182,6 +194,25 @@ def test_store_when_anybody_writes_then_the_time_that_it_took_is_looked_at() -> 
     loop.close()
 
 
+async def test_plain_appends_when_one_waits_then_those_behind_it_are_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each page of theirs may wait as long; whoever sends them makes room first."""
+    store = real_store(tmp_path)
+    await store.open()
+    magic, topic, with_size = topic_field("FooBar")
+    plain = Plain((topic, 0), magic, 0, 0, b"body", with_size, b"")
+    wrote = store.room.wrote
+    with monkeypatch.context() as patch:
+        patch.setattr(store.room, "wrote", lambda begun_ms: wrote(begun_ms - SLOW_MS))
+        assert len(store.plain.append_all([plain] * 40, BORN, HOST)) == AT_ONCE_MAX
+    assert store.room.is_short
+    assert len(store.plain.append_all([plain] * 40, BORN, HOST)) == 40
+    await store.wait_dispatched(store.max_offset)
+    assert len(bodies(store)) == AT_ONCE_MAX + 40
+    await store.close()
+
+
 async def test_queues_when_writes_wait_then_their_pages_are_made_writable_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,6 +236,62 @@ async def test_queues_when_writes_wait_then_their_pages_are_made_writable_first(
     assert [one for one, _ in made] == ["0"]
     assert len(bodies(store)) == 6
     assert len(bodies(store, 2)) == 1
+    await store.close()
+
+
+@pytest.mark.parametrize(("waits", "makings"), [(0, 1), (1, 2), (5, MAKINGS_MAX)])
+async def test_queues_when_one_was_waited_for_then_room_is_made_in_all_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: int, makings: int
+) -> None:
+    """Meanwhile the disk may have taken another's page; but not for ever."""
+    store = real_store(tmp_path)
+    await store.open()
+    for number in range(3):
+        store.append(message(number, queue_id=number))
+    await store.wait_dispatched(store.max_offset)
+    made: list[str] = []
+
+    async def make(file: Any, ranges: Any) -> None:
+        made.append(file.path.split("/")[-2])
+        # The last of the three is the one that is waited for.
+        store.room.waited += len(made) % 3 == 0 and len(made) <= 3 * waits
+
+    monkeypatch.setattr(store.room, "make_in", make)
+    store.room.wrote(store._clock.now_ms() - SLOW_MS)
+    for number in range(3):
+        store.append(message(number, queue_id=number))
+    await store.wait_dispatched(store.max_offset)
+    assert made == ["0", "1", "2"] * makings
+    await store.close()
+
+
+async def test_queues_when_more_comes_while_they_wait_then_its_pages_are_made_writable_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run is as long as when its pages were asked for, however much the log has grown since."""
+    store = real_store(tmp_path)
+    await store.open()
+    store.append(message(0))
+    await store.wait_dispatched(store.max_offset)
+    made: list[tuple[int, int]] = []
+    waits, may_go = asyncio.Event(), asyncio.Event()
+
+    async def make(file: Any, ranges: Any) -> None:
+        (place,) = ranges
+        made.append(place)
+        waits.set()
+        await may_go.wait()
+
+    monkeypatch.setattr(store.room, "make_in", make)
+    store.room.wrote(store._clock.now_ms() - SLOW_MS)
+    store.append(message(1))
+    await waits.wait()
+    for number in range(2, 5):
+        store.append(message(number))
+    may_go.set()
+    await store.wait_dispatched(store.max_offset)
+    assert made == [(20, 40), (40, 100)]
+    assert len(bodies(store)) == 5
     await store.close()
 
 

@@ -235,14 +235,18 @@ class HaService:
         """The controllers elect nobody else until then."""
         self.give(ev.LeaseGranted(until_ms))
 
-    def appended(self) -> None:
+    def appended(self) -> int:
         """The log has grown; slaves hear of it once a loop turn, however many records came.
 
         Without slaves nobody waits for it but consumers: they hear of the first record at once,
         and of what follows it within ``GATHER_MS``.
+
+        Returns:
+            The number of the reign in which it has, for :meth:`when_put`.
         """
+        reign = self.core.reign_number
         if self._append_scheduled:
-            return
+            return reign
         self._append_scheduled = True
         now_ms = self._clock.now_ms()
         if self._slaves or now_ms - self._appended_ms >= GATHER_MS:
@@ -250,6 +254,7 @@ class HaService:
         else:
             self._clock.call_later(GATHER_MS, self._tell_appended)
         self._appended_ms = now_ms
+        return reign
 
     def flushed(self, offset: int) -> None:
         """Everything before ``offset`` is durable, whoever asked for it."""

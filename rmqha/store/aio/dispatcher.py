@@ -34,6 +34,11 @@ BEHIND_BYTES_MAX = 1 << 30
 """No pause once so much is waiting: then both get the same share of the time."""
 
 
+MAKINGS_MAX = 3
+"""Of room in the queues for one run. While one queue's page was waited for, the disk may have taken
+another's, which then waits once more."""
+
+
 class Dispatcher:
     """Feeds the queues in the background.
 
@@ -196,10 +201,15 @@ class Dispatcher:
         run = self._log.scan(
             self.offset, limit, count_max=count_max, open_queue_run=self._queues.open_queue_run
         )
-        if run is not None and run.records:
+        if run is None or not run.records:
+            return
+        for _ in range(MAKINGS_MAX):
+            waited = self._room.waited
             for file, place in self._queues.tails(run.queue_runs):
                 with contextlib.suppress(DiskFailed):  # whoever writes learns why
                     await self._room.make_in(file, [place])
+            if self._room.waited == waited:
+                break
 
     def _step_run(self, limit: int, count_max: int) -> int:
         """Dispatch the ordinary records that come next; how many there were."""

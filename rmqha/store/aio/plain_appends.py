@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from rmqha.base.errors import DiskFailed, MessageIllegal
+from rmqha.base.errors import DiskFailed, LocalProtocolError, MessageIllegal
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues
 from rmqha.store.aio.room import Room
 from rmqha.store.record import Place, Plain
+
+AT_ONCE_MAX, AT_ONCE_BYTES = 16, 16_384
+"""Messages, and about their bytes, between two looks at the clock: some pages, each of which may wait
+for the disk."""
 
 
 class PlainAppends:
@@ -46,7 +50,8 @@ class PlainAppends:
     def append_all(
         self, messages: Sequence[Plain], born_host: bytes, store_host: bytes
     ) -> list[Place]:
-        """Write messages to the page cache, in order, up to the first that cannot be written.
+        """Write messages to the page cache, in order, up to the first that cannot be written, or
+        that has waited for the disk: each of those behind it may as well.
 
         Raises:
             MessageIllegal, DiskFailed, LocalProtocolError: as ``MessageStore.append``, of the
@@ -54,17 +59,20 @@ class PlainAppends:
         """
         if self.has_stopped:
             self._check_alive()
-        begun_ms = self._room.now_ms()
-        table = self._queues.next_offsets
-        places = self._log.append_plains(messages, table, born_host, store_host)
-        while len(places) < len(messages):
+        table, waited = self._queues.next_offsets, self._room.waited
+        count = min(AT_ONCE_MAX, AT_ONCE_BYTES // (len(messages[0].body) + 1) + 1)
+        places: list[Place] = []
+        while len(places) < len(messages) and self._room.waited == waited:
+            begun_ms, done = self._room.now_ms(), len(places)
             try:
                 places += self._log.append_plains(
-                    messages[len(places) :], table, born_host, store_host
+                    messages[done : done + count], table, born_host, store_host
                 )
-            except (MessageIllegal, DiskFailed):
+            except (MessageIllegal, DiskFailed, LocalProtocolError):
+                if not places:
+                    raise
                 break  # whoever sends the next one again meets it
-        self._room.wrote(begun_ms)
+            self._room.wrote(begun_ms)
         if self._on_appended is not None:
             self._on_appended()
         return places

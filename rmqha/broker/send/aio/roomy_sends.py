@@ -7,6 +7,7 @@ sent away: nothing of that was written.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.aio.earliest import EarliestTimer
 
-ROOM_BYTES_MIN, ROOM_BYTES_MAX = 64 * 1024, 1024 * 1024
+ROOM_BYTES_MIN, ROOM_BYTES_MAX = 64 * 1024, 128 * 1024
 """Made at a time; a larger message is taken alone."""
 HELD_BYTES_MAX = 64 * 1024 * 1024
 OVERHEAD_BYTES = 1024
@@ -63,8 +64,7 @@ class RoomySends:
         self._send = send
         self._max = held_max
         self._held: deque[_Held] = deque()
-        # Those for which there is room, and whose turn has not come yet.
-        self._due = self._bytes = 0
+        self._bytes = 0
         self._works = False
         self._room = broker.store.room
         self._room.on_changed = self._look_at_room
@@ -107,36 +107,41 @@ class RoomySends:
                 length = max(wanted, ROOM_BYTES_MIN, self._held[0].size)
                 with contextlib.suppress(DiskFailed):  # whoever writes learns why
                     length = await self._room.make(length)
-                self._start(length)
+                await self._take_in(length)
         finally:
             self._works = False
 
-    def _start(self, length: int) -> None:
-        # One in any case: the first that does not fit where the file ends begins the next one.
-        is_first = True
+    async def _take_in(self, length: int) -> None:
+        """Take those for whom there is room, each in a turn; the next room begins behind them.
+
+        One in any case: the first that does not fit where the file ends begins the next one. If one
+        waits all the same, the disk has taken the pages before they were written to: made anew.
+        """
+        waited, is_first = self._room.waited, True
         while self._held and (is_first or self._held[0].size <= length):
             one, is_first = self._next(), False
             length -= one.size
-            self._due += 1
-            work = self._sent(one)
-            self._broker.answers.start(work, one.connection, one.request, name="send with room")
+            self._take(one)
+            await asyncio.sleep(0)
+            if self._room.waited != waited:
+                return
 
     def _look_at_room(self) -> None:
-        self.holds = self._room.is_short or self._due > 0 or bool(self._held)
+        self.holds = self._room.is_short or bool(self._held)
 
     def _next(self) -> _Held:
         one = self._held.popleft()
         self._bytes -= one.size
         return one
 
-    async def _sent(self, one: _Held) -> None:
-        self._due -= 1
-        if one.connection.is_closing:
-            self._look_at_room()
-            return
+    def _take(self, one: _Held) -> None:
+        connection, request = one.connection, one.request
         self.holds = False
         try:
-            self._send(one.connection, one.request)
+            if not connection.is_closing:
+                self._broker.answers.take(
+                    lambda: self._send(connection, request), connection, request
+                )
         finally:
             self._look_at_room()
 

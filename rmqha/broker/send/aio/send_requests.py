@@ -188,11 +188,11 @@ class SendProcessor:
             if not is_half(parsed.named):
                 offset = queue.leader.logical_or_bound(int(fields["queueOffset"]))
                 fields["queueOffset"] = str(offset)
-        ha.appended()
+        reign = ha.appended()
         # Looked at once more: between the check and here the lease may have run out.
         if (self._alone or not waits) and ha.is_leased:
             return request.reply(ResponseCode.SUCCESS, None, fields)
-        self._waiting.add(Waiting(connection, request, ha, end, fields))
+        self._waiting.add(Waiting(connection, request, ha, reign, end, fields))
         return None
 
     def send_all(
@@ -222,7 +222,7 @@ class SendProcessor:
             written = []  # what is wrong comes up again there
         if not written:
             return self._send_alone(connection, commands[begin])
-        ha.appended()
+        reign = ha.appended()
         if self._alone and ha.is_leased:
             frames = [
                 frame for at, (_, frame) in enumerate(written, begin)
@@ -232,7 +232,7 @@ class SendProcessor:
                 connection.send_frames(frames)
             return len(written)
         for at, (end, frame) in enumerate(written, begin):
-            self._waiting.add(Waiting(connection, commands[at], ha, end, frame))
+            self._waiting.add(Waiting(connection, commands[at], ha, reign, end, frame))
         return len(written)
 
     def _send_alone(self, connection: Connection, request: RemotingCommand) -> int:

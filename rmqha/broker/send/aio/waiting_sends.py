@@ -28,19 +28,19 @@ class Waiting(Struct):
 
     Attributes:
         ha: replication.
+        reign: in which it was written.
         end: where its record ends.
         answer: the frame of success, or the fields of any answer.
         begun_ms: since when.
-        reign: in which it was written.
     """
 
     connection: Connection
     request: RemotingCommand
     ha: HaService
+    reign: int
     end: int
     answer: bytes | dict[str, str]
     begun_ms: int = 0
-    reign: int = 0
 
     def fields(self) -> dict[str, str]:
         """The fields of any answer."""
@@ -71,9 +71,8 @@ class WaitingSends:
         return 0 if oldest is None else self._broker.clock.now_ms() - oldest.begun_ms
 
     def add(self, one: Waiting) -> None:
-        """Wait for a message's record, which was written right before."""
+        """Wait for a message's record."""
         one.begun_ms = self._broker.clock.now_ms()
-        one.reign = one.ha.reign_number
         self._count += 1
         self._all[self._count] = one
         if not self._sync_flush:
