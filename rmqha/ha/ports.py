@@ -22,8 +22,12 @@ class LogRoom(Protocol):
     def wrote(self, begun_ms: int) -> None:
         """Something was written in the loop, which began at ``begun_ms``."""
 
-    async def make(self, length: int) -> int:
+    async def make(self, length: int, *, ahead: int = 0) -> int:
         """Have the next bytes of the log take writes without waiting, for a moment; how many.
+
+        Args:
+            length: in bytes.
+            ahead: of the log's end: bytes that are written and do not count yet.
 
         Raises:
             DiskFailed: their file was closed meanwhile.

@@ -22,6 +22,7 @@ class Room:
     def __init__(self) -> None:
         self.is_short = False
         self.made: list[int] = []
+        self.ahead: list[int] = []
         self.may_go = asyncio.Event()
         self.told = 0
 
@@ -31,8 +32,9 @@ class Room:
     def wrote(self, begun_ms: int) -> None:
         self.told += 1
 
-    async def make(self, length: int) -> int:
+    async def make(self, length: int, *, ahead: int = 0) -> int:
         self.made.append(length)
+        self.ahead.append(ahead)
         await self.may_go.wait()
         return length
 

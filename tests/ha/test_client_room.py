@@ -84,6 +84,18 @@ async def test_slave_when_writes_wait_then_it_reads_on_once_there_is_room(
     assert line.reads == [False, True, False, True]
 
 
+async def test_slave_when_a_part_of_a_body_has_come_then_room_is_made_behind_that() -> None:
+    """The log ends where the body begins, until all of it is there."""
+    line = Line()
+    line.room.is_short = True
+    line.room.may_go.set()
+    line.connection.data_received(encode_transfer_header(TransferHeader(1_000, 0, 1, 0, 0)))
+    for size in (400, 500, 100):
+        line.connection.data_received(bytes(size))
+        await settled()
+    assert (line.room.ahead, line.log.max_offset) == ([0, 400, 900, 0], 1_000)
+
+
 async def test_slave_when_its_connection_ends_while_it_waits_then_nothing_is_read() -> None:
     line = Line()
     line.room.is_short = True
@@ -106,7 +118,7 @@ async def test_slave_when_its_connection_ends_by_what_comes_then_nobody_makes_ro
 async def test_slave_when_the_file_has_gone_then_whoever_writes_learns_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def gone(self: Room, length: int) -> int:
+    async def gone(self: Room, length: int, *, ahead: int = 0) -> int:
         raise DiskFailed("closed")
 
     monkeypatch.setattr(Room, "make", gone)
@@ -130,9 +142,9 @@ def test_slaves_when_their_writes_wait_then_they_follow_all_the_same(seed: int) 
             one.store.room.wrote(one.clock.now_ms() - 30)
             make = one.store.room.make
 
-            async def watched(length: int, make: Any = make) -> int:
+            async def watched(length: int, *, ahead: int = 0, make: Any = make) -> int:
                 made.append(length)
-                return int(await make(length))
+                return int(await make(length, ahead=ahead))
 
             one.store.room.make = watched  # type: ignore[method-assign]
         cluster.disks[slaves[0].config.host].hang(500, fails=False)

@@ -75,7 +75,7 @@ class Log:
         self.asked: list[int] = []
         self.seen_ms = 0
 
-    async def make_writable(self, length: int) -> int:
+    async def make_writable(self, length: int, ahead: int) -> int:
         """Let the time pass."""
         self.asked.append(length)
         self._clock.time_ms += self.takes_ms
@@ -332,4 +332,23 @@ async def test_room_when_the_file_ends_then_it_is_as_long_as_the_rest_of_it(tmp_
     end = store.append(message(0)).end
     assert await store.room.make(size) == size - end
     assert await store.room.make(10) == 10
+    assert await store.room.make(size, ahead=100) == size - end - 100
+    await store.close()
+
+
+async def test_room_when_a_part_of_a_body_is_written_then_it_begins_behind_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = real_store(tmp_path)
+    await store.open()
+    end = store.append(message(0)).end
+    made: list[tuple[int, int]] = []
+    file, _ = store.commit_log.files.at(0)
+
+    async def make(*ranges: tuple[int, int]) -> None:
+        made.extend(ranges)
+
+    monkeypatch.setattr(file, "make_writable", make)
+    await store.room.make(50, ahead=100)
+    assert made == [(end + 100, end + 150)]
     await store.close()

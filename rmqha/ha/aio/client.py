@@ -176,11 +176,12 @@ class MasterConnection(asyncio.BufferedProtocol):
         if room.is_short and self._transport is not None:
             # What comes next waits in its socket, and not the loop (ADR 0048).
             self._transport.pause_reading()
-            self._owner.in_background(self._make_room(max(len(data), ROOM_BYTES_MIN)))
+            length = max(len(data), ROOM_BYTES_MIN)
+            self._owner.in_background(self._make_room(length, ahead=self._got))
 
-    async def _make_room(self, length: int) -> None:
+    async def _make_room(self, length: int, ahead: int) -> None:
         with contextlib.suppress(DiskFailed):  # whoever writes learns why
-            await self._log.room.make(length)
+            await self._log.room.make(length, ahead=ahead)
         if self._transport is not None:
             self._transport.resume_reading()
 

@@ -345,11 +345,11 @@ class CommitLog:
             file, within = self.files.at(begin)
             await file.fetch(within, min(file.size, within + end - begin))
 
-    async def make_writable(self, length: int) -> int:
+    async def make_writable(self, length: int, ahead: int = 0) -> int:
         """Have the next bytes of the last file take writes without waiting; how many there are."""
-        if not self.files.holds(self.max_offset):
+        if not self.files.holds(self.max_offset + ahead):
             return 0
-        file, within = self.files.at(self.max_offset)
+        file, within = self.files.at(self.max_offset + ahead)
         end = min(file.size, within + length)
         await file.make_writable((within, end))
         return end - within

@@ -65,8 +65,12 @@ class Room:
             self._logger.log("warning", "writes_wait_for_disk", waited_ms=took_ms)
             self.on_changed()
 
-    async def make(self, length: int) -> int:
+    async def make(self, length: int, *, ahead: int = 0) -> int:
         """Have the next ``length`` bytes of the log take writes without waiting, for a moment.
+
+        Args:
+            length: in bytes.
+            ahead: of the log's end, for a body of which a part has come.
 
         Returns:
             How many there are: the next file is not there yet.
@@ -74,7 +78,7 @@ class Room:
         Raises:
             DiskFailed: the file was closed meanwhile.
         """
-        return await self._made(self._log.make_writable(length))
+        return await self._made(self._log.make_writable(length, ahead))
 
     async def make_in(self, file: MappedFile, ranges: Sequence[tuple[int, int]]) -> None:
         """The same for bytes of another file.
