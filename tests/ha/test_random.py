@@ -215,7 +215,6 @@ def test_set_when_anything_happens_then_nothing_acknowledged_is_lost() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
-    print(COUNTS)
     assert all(COUNTS[kind] for kind in KINDS), COUNTS
 
 

@@ -9,6 +9,8 @@ import os
 import resource
 import socket
 import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -36,6 +38,7 @@ from tests.remoting.harness import RecordingHandler
 
 REQUEST = RemotingCommand(1005, body=b"who leads?")
 NO_FILE = {"tls.config.file": ""}
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def in_uvloop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -319,10 +322,23 @@ async def test_mode_changes_while_the_server_runs(authority: Authority, tmp_path
 
 
 @pytest.mark.slow
-@in_uvloop
-async def test_ten_thousand_reloads_do_not_grow(authority: Authority) -> None:
+def test_ten_thousand_reloads_do_not_grow(authority: Authority) -> None:
     """A certificate a day for 27 years."""
-    tls = make(tls_properties(authority))
+    # In a process of its own: what other tests have left behind comes and goes by more than that.
+    work = f"from {__name__} import reloads; reloads({tls_properties(authority)!r})"
+    done = subprocess.run(
+        [sys.executable, "-c", work], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )  # fmt: skip
+    assert not done.returncode, done.stderr[-2_000:]
+
+
+def reloads(values: Mapping[str, str]) -> None:
+    """What that process does."""
+    uvloop.run(_reloads(values))
+
+
+async def _reloads(values: Mapping[str, str]) -> None:
+    tls = make(values)
     path = Path(tls._now.settings.server.cert_path)
 
     async def reload(times: int) -> None:
