@@ -40,9 +40,9 @@ def test_all_controllers_killed_then_their_state_is_kept(cluster: Cluster, topic
         assert_holds(lambda: _unchanged(cluster, before.master_epoch), QUIET_S, "the epoch")
         after = cluster.wait_in_sync()
         assert (before.master_id, before.master_epoch) == (after.master_id, after.master_epoch)
-        moment = time.monotonic()
-        cluster.broker(after.master_id).child.kill()
-        producer.wait_for_write_after(moment)
+        moment, old = time.monotonic(), cluster.broker(after.master_id)
+        old.child.kill()
+        producer.wait_for_write_after(moment, not_by=old.address)
         cluster.heal()
         assert_nothing_lost(cluster, producer, replicas=cluster.brokers)
 

@@ -23,7 +23,7 @@ def test_master_killed_when_writing_then_another_takes_over(cluster: Cluster, to
         producer.wait_for_acks(200)
         moment = time.monotonic()
         old.child.kill()
-        producer.wait_for_write_after(moment)
+        producer.wait_for_write_after(moment, not_by=old.address)
         after = cluster.controllers.wait_for_master(NAME, other_than=before.master_id)
         assert before.master_epoch + 1 == after.master_epoch
         producer.wait_for_acks(200)
@@ -62,10 +62,10 @@ def test_master_and_controller_leader_killed_together(cluster: Cluster, topic: s
     leader = cluster.controllers.wait_for_leader()
     with Producer(cluster.name_server.address, topic) as producer:
         producer.wait_for_acks(200)
-        moment = time.monotonic()
+        moment, old = time.monotonic(), cluster.broker(before.master_id)
         cluster.controllers.kill(leader)
-        cluster.broker(before.master_id).child.kill()
-        producer.wait_for_write_after(moment)
+        old.child.kill()
+        producer.wait_for_write_after(moment, not_by=old.address)
         after = cluster.controllers.wait_for_master(NAME, other_than=before.master_id)
         assert after.master_epoch > before.master_epoch
         cluster.heal()
@@ -119,10 +119,10 @@ def test_two_masters_killed_in_a_row_then_the_third_serves(cluster: Cluster, top
             cluster.wait_in_sync_or_restart(STUCK_S)
             before = cluster.controllers.wait_for_master(NAME)
             producer.wait_for_acks(50)
-            moment = time.monotonic()
-            cluster.broker(before.master_id).child.kill()
+            moment, old = time.monotonic(), cluster.broker(before.master_id)
+            old.child.kill()
             cluster.controllers.wait_for_master(NAME, other_than=before.master_id)
-            producer.wait_for_write_after(moment)
+            producer.wait_for_write_after(moment, not_by=old.address)
         cluster.heal()
         assert_nothing_lost(cluster, producer, replicas=cluster.brokers)
 

@@ -36,7 +36,7 @@ def test_join_kill_and_return(cluster: Cluster, topic: str) -> None:
         producer.wait_for_acks(100)
         moment = time.monotonic()
         old.child.kill()
-        producer.wait_for_write_after(moment)
+        producer.wait_for_write_after(moment, not_by=old.address)
         after = cluster.controllers.wait_for_master(NAME, other_than=before.master_id)
         assert before.master_epoch + 1 == after.master_epoch
         producer.wait_for_acks(100)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rmqha.sim.loop import SimLoop
 from rmqha.store import properties as props
+from rmqha.store.aio.index_files import BATCH_MAX, LIGHT_BATCH_MAX, LIGHT_BYTES
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.aio.room import SLOW_MS
 from rmqha.store.index_file import (
@@ -29,6 +30,8 @@ from rmqha.store.record import Message, encode_into, encoded_size, pack_host
 from tests.store.harness import TOPIC, message, new_disk, real_store, sim_store, simulate
 
 SLOTS, UNITS = 8, 40
+RECORD_SIZE = 158
+"""Of the harness's messages."""
 HOST = pack_host("10.0.0.1", 10911)
 INDEXED: dict[str, Any] = {
     "message_index_enable": True, "max_hash_slot_num": SLOTS, "max_index_num": UNITS,
@@ -346,4 +349,32 @@ async def test_index_when_a_put_has_waited_then_room_is_short(
     assert len(told) == 1
     await indexed(store)
     assert len(told) == 2
+    await store.close()
+
+
+@pytest.mark.parametrize("count", [20, 600])
+async def test_index_when_little_has_come_then_it_is_put_in_small_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Who sends one message at a time waits for at most one of them; a flood is put as quickly as can be."""
+    store = real_store(
+        tmp_path, message_index_enable=True, max_hash_slot_num=500, max_index_num=5_000,
+        mapped_file_size_commit_log=1 << 20,
+    )  # fmt: skip
+    await store.open()
+    steps: list[int] = []
+    step, before = store.indexes.step, store.indexes.position
+
+    async def watched(count_max: int) -> None:
+        begin = store.indexes.position
+        await step(count_max)
+        steps.append((store.indexes.position - begin) // RECORD_SIZE)
+
+    monkeypatch.setattr(store.indexes, "step", watched)
+    for number in range(count):
+        store.append(message(number))
+    assert (store.max_offset - before < LIGHT_BYTES) == (count == 20)
+    await indexed(store)
+    assert sum(steps) == count
+    assert max(steps) == (LIGHT_BATCH_MAX if count == 20 else BATCH_MAX)
     await store.close()

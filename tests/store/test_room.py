@@ -14,7 +14,7 @@ from rmqha.runtime.logs import Logger
 from rmqha.sim.loop import SimLoop
 from rmqha.store.aio.dispatcher import MAKINGS_MAX
 from rmqha.store.aio.plain_appends import AT_ONCE_MAX
-from rmqha.store.aio.room import EASED_MS, MADE_SLOWLY_MS, SLOW_MS, Room
+from rmqha.store.aio.room import EASED_MS, MADE_SLOWLY_MS, SLOW_MS, TRIED, Room
 from rmqha.store.aio.writes import Writes
 from rmqha.store.record import Plain, topic_field
 from tests.store.harness import (
@@ -124,7 +124,7 @@ async def test_room_when_somebody_waits_again_then_the_time_begins_anew(again: s
     if again == "write":
         one.write(SLOW_MS)
     else:
-        one.log.takes_ms = MADE_SLOWLY_MS
+        one.log.takes_ms = SLOW_MS
         await one.room.make(5)
     one.clock.go(EASED_MS - 1)
     assert (one.room.is_short, one.room.waited) == (True, 2)
@@ -142,6 +142,28 @@ async def test_room_when_it_is_made_quickly_then_writes_are_trusted_in_time() ->
         one.clock.go(1_000)
     assert not one.room.is_short
     assert set(one.log.asked) == {7}
+
+
+async def test_room_when_it_was_made_quickly_some_times_then_writes_are_trusted_at_once() -> None:
+    """A process that had lost its core for a moment looks as one that waits for its disk."""
+    one = Set()
+    one.write(SLOW_MS)
+    one.log.takes_ms = MADE_SLOWLY_MS - 1
+    for number in range(TRIED):
+        assert one.room.is_short, number
+        await one.room.make(7)
+    assert not one.room.is_short
+
+
+async def test_room_when_it_is_made_slowly_then_writes_are_not_trusted() -> None:
+    """A disk that is always behind lets whoever makes room wait a little each time."""
+    one = Set()
+    one.write(SLOW_MS)
+    one.log.takes_ms = MADE_SLOWLY_MS
+    for _ in range(10 * TRIED):
+        await one.room.make(7)
+        one.clock.go(EASED_MS // TRIED - MADE_SLOWLY_MS)
+    assert one.room.is_short
 
 
 async def test_room_while_it_is_made_then_a_write_is_under_way() -> None:

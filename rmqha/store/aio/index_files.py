@@ -33,6 +33,9 @@ from rmqha.store.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqha.store.settings import StoreSettings
 
 BATCH_MAX = 256
+LIGHT_BYTES, LIGHT_BATCH_MAX = 65_536, 8
+"""Where so little has come since the last look, who sends waits for each answer: a batch is some 50 us
+then, for which a request may have to wait."""
 GATHER_MS = 20
 """Between two looks: keys of what came meanwhile are put in one go."""
 
@@ -132,9 +135,10 @@ class IndexFiles:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            is_light = self._limit() - self.position < LIGHT_BYTES
             while self.position < self._limit():
                 before = self.position
-                await self.step()
+                await self.step(LIGHT_BATCH_MAX if is_light else BATCH_MAX)
                 if self.position == before:
                     break
                 behind = self._limit() - self.position > BEHIND_BYTES
@@ -152,23 +156,23 @@ class IndexFiles:
         """Index what is left, unless that is a lot; raises DiskFailed."""
         while 0 < self._limit() - self.position <= CLOSE_BYTES:
             before = self.position
-            await self.step()
+            await self.step(BATCH_MAX)
             if self.position == before:
                 break
 
-    async def step(self) -> None:
-        """Index up to a batch of records.
+    async def step(self, count_max: int) -> None:
+        """Index up to so many records.
 
         Raises:
             DiskFailed: no room for the next file, or the log cannot be read.
         """
         await self._ahead.reach(self.position)
         limit, done = self._limit(), 0
-        while done < BATCH_MAX and self.position < limit:
+        while done < count_max and self.position < limit:
             if self.position < self._log.min_offset:
                 self.position = self._log.min_offset
             before = self.position
-            following, keys = self._usual(limit) or self._any()
+            following, keys = self._usual(limit, count_max - done) or self._any()
             if not await self._put(keys) or following == before:
                 break
             self.position = following
@@ -176,14 +180,14 @@ class IndexFiles:
         if self._writer is not None:
             self._writer.publish()
 
-    def _usual(self, limit: int) -> tuple[int, list[KeyPlace]] | None:
+    def _usual(self, limit: int, count_max: int) -> tuple[int, list[KeyPlace]] | None:
         """Where the records like nearly all end that come next, and their keys; None for others.
 
         The dispatcher has passed them, so they are known to be whole.
         """
         buffer, start = self._log.file_of(self.position)
         end = min(limit - start, len(buffer))
-        stop, keys = gather_keys(buffer, self.position - start, end, start, count_max=BATCH_MAX)
+        stop, keys = gather_keys(buffer, self.position - start, end, start, count_max=count_max)
         return None if start + stop == self.position else (start + stop, keys)
 
     def _any(self) -> tuple[int, list[KeyPlace]]:

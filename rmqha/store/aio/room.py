@@ -20,9 +20,9 @@ T = TypeVar("T")
 SLOW_MS = 20
 """A write of microseconds that took so long has waited. A process that only waits for a core seldom
 takes that long; room is then made for nothing for some seconds."""
-MADE_SLOWLY_MS = 5
-"""Room for a batch takes a fraction of a millisecond and a turn of a thread. A disk that is always
-behind lets whoever makes it wait a little each time."""
+TRIED, MADE_SLOWLY_MS = 16, 5
+"""So often room is made in the log until it is judged, and what that takes on the average where the disk
+is behind. Else a thread's turn is all it takes, and what had seemed to wait had only lost its core."""
 EASED_MS = 10_000
 """How long nobody must have waited until writes are trusted again."""
 
@@ -45,6 +45,7 @@ class Room:
         self._writes = writes
         self._logger = logger
         self._waited_ms = 0
+        self._tried = self._tried_ms = 0
         self._timer = EarliestTimer(clock, self._ease)
         self.is_short = False
         self.waited = 0
@@ -62,6 +63,7 @@ class Room:
         self._waited(begun_ms + took_ms)
         if not self.is_short:
             self.is_short = True
+            self._tried = self._tried_ms = 0
             self._logger.log("warning", "writes_wait_for_disk", waited_ms=took_ms)
             self.on_changed()
 
@@ -78,7 +80,20 @@ class Room:
         Raises:
             DiskFailed: the file was closed meanwhile.
         """
-        return await self._made(self._log.make_writable(length, ahead))
+        begun_ms = self._clock.now_ms()
+        made = await self._made(self._log.make_writable(length, ahead))
+        self._tried += 1
+        self._tried_ms += self._clock.now_ms() - begun_ms
+        if self._tried >= TRIED:
+            self._judge()
+        return made
+
+    def _judge(self) -> None:
+        mean_ms, self._tried, self._tried_ms = self._tried_ms / self._tried, 0, 0
+        if mean_ms >= MADE_SLOWLY_MS:
+            self._waited(self._clock.now_ms())
+        elif self.is_short:
+            self._trust()
 
     async def make_in(self, file: MappedFile, ranges: Sequence[tuple[int, int]]) -> None:
         """The same for bytes of another file.
@@ -93,7 +108,7 @@ class Room:
         with self._writes.under_way():
             made = await work
         now_ms = self._clock.now_ms()
-        if now_ms - begun_ms >= MADE_SLOWLY_MS:
+        if now_ms - begun_ms >= SLOW_MS:
             self._waited(now_ms)
         return made
 
@@ -111,6 +126,9 @@ class Room:
         if self._clock.now_ms() < due_ms:
             self._timer.arm(due_ms)
         elif self.is_short:
-            self.is_short = False
-            self._logger.log("info", "writes_wait_no_more")
-            self.on_changed()
+            self._trust()
+
+    def _trust(self) -> None:
+        self.is_short = False
+        self._logger.log("info", "writes_wait_no_more")
+        self.on_changed()
