@@ -19,7 +19,7 @@ from rmqha.store.aio.writes import Writes
 T = TypeVar("T")
 SLOW_MS = 20
 """A write of microseconds that took so long has waited. A process that only waits for a core seldom
-takes that long; room is then made for nothing for some seconds."""
+takes that long; room is then made for nothing a few times."""
 TRIED, MADE_SLOWLY_MS = 16, 5
 """So often room is made in the log until it is judged, and what that takes on the average where the disk
 is behind. Else a thread's turn is all it takes, and what had seemed to wait had only lost its core."""
@@ -80,10 +80,9 @@ class Room:
         Raises:
             DiskFailed: the file was closed meanwhile.
         """
-        begun_ms = self._clock.now_ms()
-        made = await self._made(self._log.make_writable(length, ahead))
+        made, took_ms = await self._made(self._log.make_writable(length, ahead))
         self._tried += 1
-        self._tried_ms += self._clock.now_ms() - begun_ms
+        self._tried_ms += took_ms
         if self._tried >= TRIED:
             self._judge()
         return made
@@ -91,7 +90,7 @@ class Room:
     def _judge(self) -> None:
         mean_ms, self._tried, self._tried_ms = self._tried_ms / self._tried, 0, 0
         if mean_ms >= MADE_SLOWLY_MS:
-            self._waited(self._clock.now_ms())
+            self._hold(self._clock.now_ms())
         elif self.is_short:
             self._trust()
 
@@ -103,14 +102,14 @@ class Room:
         """
         await self._made(file.make_writable(*ranges))
 
-    async def _made(self, work: Awaitable[T]) -> T:
+    async def _made(self, work: Awaitable[T]) -> tuple[T, int]:
         begun_ms = self._clock.now_ms()
         with self._writes.under_way():
             made = await work
         now_ms = self._clock.now_ms()
         if now_ms - begun_ms >= SLOW_MS:
             self._waited(now_ms)
-        return made
+        return made, now_ms - begun_ms
 
     def close(self) -> None:
         """Look at no clock any more."""
@@ -118,6 +117,9 @@ class Room:
 
     def _waited(self, now_ms: int) -> None:
         self.waited += 1
+        self._hold(now_ms)
+
+    def _hold(self, now_ms: int) -> None:
         self._waited_ms = now_ms
         self._timer.arm(now_ms + EASED_MS)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rmqha.base.errors import DiskFailed, InvariantBroken, RmqhaError, StoreCorrupted
@@ -45,28 +46,26 @@ class Answers:
     async def _answer(
         self, work: Coroutine[Any, Any, None], connection: Connection, request: RemotingCommand
     ) -> None:
-        try:
+        with self._told(connection, request):
             await work
-        except (DiskFailed, StoreCorrupted, InvariantBroken):
-            raise
-        except Exception as error:  # noqa: BLE001 - its fault must not be the broker's
-            self._failed(connection, request, error)
 
     def take(
         self, work: Callable[[], object], connection: Connection, request: RemotingCommand
     ) -> None:
         """Do at once what will answer ``request``; when it fails, the request is answered with 1."""
-        try:
+        with self._told(connection, request):
             work()
+
+    @contextmanager
+    def _told(self, connection: Connection, request: RemotingCommand) -> Iterator[None]:
+        try:
+            yield
         except (DiskFailed, StoreCorrupted, InvariantBroken):
             raise
         except Exception as error:  # noqa: BLE001 - its fault must not be the broker's
-            self._failed(connection, request, error)
-
-    def _failed(self, connection: Connection, request: RemotingCommand, error: Exception) -> None:
-        # What others send may be anything; one that nobody thought of is named apart.
-        event = "request_failed" if isinstance(error, RmqhaError) else "request_broken"
-        self._log.log("error", event, code=request.code, error=repr(error))
-        if not request.is_oneway:
-            reason = str(error) or repr(error)
-            connection.send(request.reply(ResponseCode.SYSTEM_ERROR, reason[:REASON_MAX]))
+            # What others send may be anything; one that nobody thought of is named apart.
+            event = "request_failed" if isinstance(error, RmqhaError) else "request_broken"
+            self._log.log("error", event, code=request.code, error=repr(error))
+            if not request.is_oneway:
+                reason = str(error) or repr(error)
+                connection.send(request.reply(ResponseCode.SYSTEM_ERROR, reason[:REASON_MAX]))
