@@ -14,7 +14,7 @@ from rmqha.broker.send.aio.undecided_sends import HELD_MS
 from rmqha.ha.events import Role
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.store.aio.room import EASED_MS
+from rmqha.store.aio.room import EASED_MS, SLOW_MS
 from tests.broker.replicas import TOPIC, ReplicaCluster, log_bytes, master_of, send_fields
 from tests.broker.test_producer_services import stored
 
@@ -38,7 +38,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[ReplicaCluster]:
 def run_short(master: BrokerReplica) -> None:
     """A write has just waited."""
     clock = master.clock
-    master.store.room.wrote(clock.now_ms() - 30)
+    master.store.room.wrote(clock.now_ms() - SLOW_MS)
     assert master.store.room.is_short
 
 

@@ -10,6 +10,7 @@ import pytest
 from rmqha.base.errors import DiskFailed
 from rmqha.ha.aio.client import ROOM_BYTES_MIN, MasterConnection
 from rmqha.ha.frames import TransferHeader, encode_transfer_header
+from rmqha.store.aio.room import SLOW_MS
 from tests.broker.replicas import ReplicaCluster, log_bytes, master_of
 from tests.ha.memory_log import MemoryLog, Room
 
@@ -139,7 +140,7 @@ def test_slaves_when_their_writes_wait_then_they_follow_all_the_same(seed: int) 
         slaves = [one for one in cluster.replicas.values() if one is not master]
         made = []
         for one in slaves:
-            one.store.room.wrote(one.clock.now_ms() - 30)
+            one.store.room.wrote(one.clock.now_ms() - SLOW_MS)
             make = one.store.room.make
 
             async def watched(length: int, *, ahead: int = 0, make: Any = make) -> int:

@@ -17,9 +17,10 @@ from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.writes import Writes
 
 T = TypeVar("T")
-SLOW_MS = 20
-"""A write of microseconds that took so long has waited. A process that only waits for a core seldom
-takes that long; room is then made for nothing a few times."""
+SLOW_MS = 100
+"""A write of microseconds that took so long has waited for a disk: Linux lets it wait for 200 ms at a
+time. Who only waits for a core or the GIL seldom does for so long; room is then made in vain a few
+times."""
 TRIED, MADE_SLOWLY_MS = 16, 5
 """So often room is made in the log until it is judged, and what that takes on the average where the disk
 is behind. Else a thread's turn is all it takes, and what had seemed to wait had only lost its core."""
