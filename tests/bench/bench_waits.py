@@ -263,7 +263,8 @@ def _phase(options: argparse.Namespace) -> int:
         "election": lambda: election(root),
         "cold": lambda: cold(root, options.reads_per_s),
         "pressure": lambda: pressed(root),
-        "broker": lambda: pressed_broker(root),
+        "broker": lambda: pressed_broker(root, delayed=False),
+        "delays": lambda: pressed_broker(root, delayed=True),
         "many": lambda: many(root, options.topics),
         "offsets": lambda: offsets(root),
     }
@@ -282,7 +283,7 @@ def _options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--topics", type=int, default=10_000, help="of the row about many topics")
     parser.add_argument(
         "--phases", type=lambda text: text.split(","), default=PHASES,
-        help=f"which of {', '.join(PHASES)}, and for root pressure and broker",
+        help=f"which of {', '.join(PHASES)}, and for root pressure, broker and delays",
     )  # fmt: skip
     parser.add_argument(
         "--reads-per-s", type=int, default=0,

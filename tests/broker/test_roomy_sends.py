@@ -155,12 +155,12 @@ def test_sends_when_their_client_has_gone_then_they_are_not_written(
     sent(cluster, 3)
     cluster.run_for(50)
     sends = master._send.sends
-    assert (len(sends._roomy), sends.waiting_count) == (3, 3)
+    assert (len(sends.row), sends.waiting_count) == (3, 3)
     for transport in [*cluster.net.transports]:
         if "10.0.2.1" in (transport.host, transport.peer_host):
             transport.abort()
     cluster.run_for(20)
-    assert (len(sends._roomy), sends.waiting_count) == (0, 0)
+    assert (len(sends.row), sends.waiting_count) == (0, 0)
     cluster.run_for(1_000)
     assert bodies(cluster) == before
 
@@ -184,7 +184,7 @@ def test_sends_when_the_broker_ends_then_nothing_waits(cluster: ReplicaCluster) 
     sent(cluster, 3)
     cluster.run_for(50)
     master._send.sends.close()
-    assert len(master._send.sends._roomy) == 0
+    assert len(master._send.sends.row) == 0
 
 
 def test_sends_when_writes_wait_no_more_then_they_are_taken_at_once(
@@ -193,12 +193,12 @@ def test_sends_when_writes_wait_no_more_then_they_are_taken_at_once(
     """A row for each message costs a thread's work."""
     master = master_of(cluster)
     run_short(master)
-    assert master._send.sends._roomy.holds
+    assert master._send.sends.row.holds
     answers = sent(cluster, 2)
     cluster.until(lambda: len(answers) == 2, "answers", 500)
     cluster.run_for(EASED_MS)
     assert not master.store.room.is_short
-    assert not master._send.sends._roomy.holds
+    assert not master._send.sends.row.holds
 
 
 @pytest.mark.parametrize("seed", range(50, 56))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,17 +13,20 @@ from rmqha.base.errors import DiskFailed
 from rmqha.broker.common.aio.answers import Answers
 from rmqha.broker.send.aio import roomy_sends
 from rmqha.broker.send.aio.roomy_sends import (
+    AT_ONCE_MAX,
     BUSY,
     OVERHEAD_BYTES,
     ROOM_BYTES_MAX,
     ROOM_BYTES_MIN,
+    STORED_BYTES,
     RoomySends,
 )
 from rmqha.broker.send.aio.undecided_sends import HELD_MS
 from rmqha.remoting.codes import ResponseCode
-from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
+from rmqha.store.aio.room import Room
 from tests.store.test_room import Hands
 
 
@@ -35,6 +39,11 @@ class Client:
 
     def send(self, answer: RemotingCommand) -> None:
         """What the broker answers."""
+        self.answers.append(answer)
+
+    def answer(self, request: RemotingCommand, answer: RemotingCommand) -> None:
+        """The same, of one request."""
+        assert request.opaque == answer.opaque
         self.answers.append(answer)
 
 
@@ -57,7 +66,11 @@ class Side:
             clock=self.clock, tasks=tasks, answers=Answers(tasks, Logger()),
             store=SimpleNamespace(room=self),
         )  # fmt: skip
-        self.row = RoomySends(cast(Any, broker), self.send, held_max)
+        self.row = RoomySends(cast(Any, broker), held_max)
+        self.handler: Any = self.send
+        self._turn = asyncio.Lock()
+
+    stretch = Room.stretch
 
     async def make(self, length: int) -> int:
         """As :class:`Room`, and as long as the test wants."""
@@ -67,19 +80,20 @@ class Side:
         await self.making[-1]
         return min(length, self.left)
 
-    def send(self, connection: Any, request: RemotingCommand) -> None:
+    def send(self, connection: Any, request: RemotingCommand) -> RemotingCommand | None:
         """As the broker takes a message."""
-        if not self.row.holds:
-            self.taken.append(request.body)
-            return
-        answer = self.row.take(connection, request)
-        if answer is not None:
-            connection.send(answer)
+        if self.row.holds:
+            return self.row.take(connection, request, self.handler)
+        self.taken.append(request.body)
+        return None
 
     def sends(self, *bodies: bytes, by: Client | None = None) -> None:
         """A producer sends."""
         for body in bodies:
-            self.send(by or self.client, RemotingCommand(310, opaque=len(self.taken), body=body))
+            client = by or self.client
+            answer = self.send(client, RemotingCommand(310, opaque=len(self.taken), body=body))
+            if answer is not None:
+                client.send(answer)
 
     async def room(self) -> None:
         """The room that was asked for is there; everybody has his turn."""
@@ -98,8 +112,6 @@ async def test_row_when_room_is_there_then_nobody_overtakes() -> None:
     side = Side()
     side.sends(b"1", b"2")
     await turns()
-    side.is_short = False
-    side.on_changed()
     side.sends(b"3")
     side.making[-1].set_result(None)
     while not side.taken:
@@ -109,6 +121,8 @@ async def test_row_when_room_is_there_then_nobody_overtakes() -> None:
     await turns()
     while len(side.taken) < 4:
         await side.room()
+    side.is_short = False
+    side.on_changed()
     side.sends(b"5")
     assert side.taken == [b"1", b"2", b"3", b"4", b"5"]
 
@@ -286,7 +300,7 @@ async def test_row_when_one_waits_all_the_same_then_room_is_made_anew_for_those_
         taken(connection, request)
         side.waited += request.body == b"2"
 
-    side.row._send = waits
+    side.handler = waits
     side.sends(b"1", b"2", b"3", b"4")
     await turns()
     await side.room()
@@ -318,7 +332,7 @@ async def test_row_when_a_message_fails_then_that_is_its_answer_and_the_others_a
             raise ValueError("odd")
         taken(connection, request)
 
-    side.row._send = fails
+    side.handler = fails
     side.sends(b"1", b"2")
     await turns()
     await side.room()
@@ -333,9 +347,119 @@ async def test_row_when_the_disk_fails_in_a_turn_then_that_is_the_broker_s_troub
     def fails(connection: Any, request: RemotingCommand) -> None:
         raise DiskFailed("gone")
 
-    side.row._send = fails
+    side.handler = fails
     side.sends(b"1")
     await turns()
     await side.room()
     assert [str(one) for one in side.ended_by] == ["gone"]
     assert side.client.answers == []
+
+
+async def test_row_when_a_request_says_where_its_message_is_then_it_stands_behind_the_others() -> (
+    None
+):
+    """It writes as much as a send does; what it is answered comes in its turn."""
+    side = Side()
+
+    def again(connection: Any, request: RemotingCommand) -> RemotingCommand:
+        side.taken.append(b"again")
+        return request.reply(ResponseCode.SYSTEM_ERROR, "not there")
+
+    handler = side.row.behind(again)
+    request = RemotingCommand(36, opaque=7)
+    side.sends(b"1")
+    assert handler(cast(Any, side.client), request) is None
+    side.sends(b"2")
+    await turns()
+    while len(side.taken) < 3:
+        await side.room()
+    assert side.taken == [b"1", b"again", b"2"]
+    assert [(one.opaque, one.remark) for one in side.client.answers] == [(7, "not there")]
+    side.is_short = False
+    side.on_changed()
+    answer = handler(cast(Any, side.client), request)
+    assert answer is not None
+    assert answer.remark == "not there"
+
+
+async def test_row_when_messages_are_written_again_then_room_is_made_for_some_at_a_time() -> None:
+    """How large they are is not known before they are looked at."""
+    side = Side()
+    handler = side.row.behind(lambda *_: side.taken.append(b"again"))
+    for _ in range(2 * ROOM_BYTES_MAX // STORED_BYTES):
+        assert handler(cast(Any, side.client), RemotingCommand(36)) is None
+    await turns(100)
+    side.making[-1].set_result(None)
+    await turns(100)
+    assert len(side.taken) == ROOM_BYTES_MAX // STORED_BYTES
+
+
+async def test_row_when_nobody_waits_for_an_answer_then_none_is_sent() -> None:
+    side = Side()
+    handler = side.row.behind(lambda _, request: request.reply(1, "no"))
+    request = RemotingCommand(37, flag=FLAG_ONEWAY)
+    assert handler(cast(Any, side.client), request) is None
+    await turns()
+    await side.room()
+    assert (side.client.answers, len(side.row)) == ([], 0)
+
+
+@pytest.mark.parametrize("count", [5, AT_ONCE_MAX])
+async def test_row_when_no_write_waits_any_more_then_it_ends_though_each_sends_again(
+    count: int,
+) -> None:
+    """It went on for ever: whoever was answered came back before the last one had been taken."""
+    side = Side(held_max=200)
+    take = side.send
+
+    def again(connection: Any, request: RemotingCommand) -> RemotingCommand | None:
+        found = take(connection, request)
+        asyncio.get_running_loop().call_soon(side.sends, b"again")
+        return found
+
+    side.handler = again
+    side.sends(*[b"first"] * count)
+    await turns()
+    side.is_short = False
+    side.on_changed()
+    side.handler = take
+    await side.room()
+    await turns(3)
+    assert (side.row.holds, len(side.row)) == (False, 0)
+    assert len(side.making) == 1
+
+
+async def test_row_when_no_write_waits_any_more_then_others_have_their_turns_all_the_same() -> None:
+    side = Side(held_max=1_000)
+    side.sends(*[b"first"] * (2 * AT_ONCE_MAX))
+    await turns()
+    side.is_short = False
+    side.on_changed()
+    side.making[-1].set_result(None)
+    seen = []
+    while len(side.row):
+        await turns(1)
+        seen.append(len(side.taken))
+    steps = {after - before for before, after in itertools.pairwise(seen)}
+    assert max(steps) == AT_ONCE_MAX
+    assert side.taken == [b"first"] * (2 * AT_ONCE_MAX)
+
+
+async def test_row_when_a_write_waits_once_more_then_the_rest_stands_in_it_again() -> None:
+    side = Side()
+    taken = side.send
+
+    def waits(connection: Any, request: RemotingCommand) -> None:
+        taken(connection, request)
+        if request.body == b"5":
+            side.is_short, side.waited = True, side.waited + 1
+
+    side.handler = waits
+    side.left = 1
+    side.sends(*(b"%d" % number for number in range(10)))
+    await turns()
+    side.is_short = False
+    side.on_changed()
+    await side.room()
+    assert side.taken == [b"%d" % number for number in range(6)]
+    assert len(side.making) == 2

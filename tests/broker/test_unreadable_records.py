@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from rmqha.base.errors import RemoteProtocolError
+from rmqha.broker.common.aio import writer
 from rmqha.broker.deferred.delays import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqha.broker.deferred.transactions import HALF_TOPIC
-from rmqha.broker.pop.aio import revive as revive_service
 from rmqha.broker.pop.check_points import (
     AHEAD_MAX_MS,
     REVIVE_DELAY_MS,
@@ -208,7 +208,7 @@ def test_big_messages_when_they_are_revived_then_other_work_gets_its_turn(
     """Check points of one look write so many bytes at most before others are served."""
     master = cluster.master()
     assert master is not None
-    monkeypatch.setattr(revive_service, "REVIVE_BYTES", 40_000)
+    monkeypatch.setattr(writer, "BATCH_BYTES", 65_000)
     for number in range(4):
         fields = {"a": "P", "b": TOPIC, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1",
                   "h": "0"}  # fmt: skip
@@ -218,10 +218,12 @@ def test_big_messages_when_they_are_revived_then_other_work_gets_its_turn(
     for number in range(4):
         body = json.dumps(POINT | {"so": number, "it": number}).encode()
         write(cluster, REVIVE_TOPIC + CLUSTER, body, TAGS="ck")
-    revive, revived = master.pop.revive, [0]
+    revive, revived, times_s = master.pop.revive, [0], []
     settle = master.services.writer.settle
 
     async def watched(end: int) -> bool:
+        if revive.revived != revived[-1]:
+            times_s.append(cluster.loop.time())
         revived.append(revive.revived)
         return await settle(end)
 
@@ -229,3 +231,4 @@ def test_big_messages_when_they_are_revived_then_other_work_gets_its_turn(
     cluster.until(lambda: revive.revived == 4, "messages revived", 60_000)
     turns = [after - before for before, after in itertools.pairwise(revived) if after > before]
     assert turns == [2, 2]
+    assert times_s[1] - times_s[0] < 0.1, "at once"

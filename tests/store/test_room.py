@@ -14,7 +14,7 @@ from rmqha.runtime.logs import Logger
 from rmqha.sim.loop import SimLoop
 from rmqha.store.aio.dispatcher import MAKINGS_MAX
 from rmqha.store.aio.plain_appends import AT_ONCE_BYTES, AT_ONCE_MAX
-from rmqha.store.aio.room import EASED_MS, MADE_SLOWLY_MS, SLOW_MS, TRIED, Room
+from rmqha.store.aio.room import EASED_MS, MADE_SLOWLY_MS, SLOW_MS, TRIED, Room, Stretch
 from rmqha.store.aio.writes import Writes
 from rmqha.store.record import Plain, topic_field
 from tests.store.harness import (
@@ -116,6 +116,66 @@ def test_room_when_a_write_has_waited_then_it_is_short_until_none_has_for_some_t
     assert (one.room.is_short, one.room.waited) == (False, 1)
 
 
+def test_stretch_when_asked_then_it_takes_one_in_any_case_and_then_what_fits() -> None:
+    found = Stretch(Set().room, 10)
+    assert [found.takes(size) for size in (20, 1)] == [True, False]
+    found = Stretch(Set().room, 10)
+    assert [found.takes(size) for size in (4, 6, 1)] == [True, True, False]
+    assert found.refused == 1
+
+
+def test_stretch_when_it_has_no_length_then_it_takes_nothing() -> None:
+    found = Stretch(Set().room, 0)
+    assert (found.takes(5), found.refused) == (False, 5)
+
+
+def test_stretch_when_a_write_has_waited_then_it_takes_no_more() -> None:
+    one = Set()
+    found = Stretch(one.room, 10)
+    assert found.takes(1)
+    one.write(SLOW_MS)
+    assert not found.takes(1)
+
+
+async def test_stretch_when_the_disk_has_failed_then_whoever_writes_learns_why() -> None:
+    one = Set()
+
+    async def fails(length: int, ahead: int) -> int:
+        raise DiskFailed("closed")
+
+    one.log.make_writable = fails  # type: ignore[method-assign]
+    async with one.room.stretch(10) as found:
+        assert found.takes(10)
+
+
+async def test_stretch_when_the_file_ends_then_the_first_record_begins_the_next_one() -> None:
+    one = Set()
+
+    async def none(length: int, ahead: int) -> int:
+        return 0
+
+    one.log.make_writable = none  # type: ignore[method-assign]
+    async with one.room.stretch(10) as found:
+        assert [found.takes(5), found.takes(5)] == [True, False]
+
+
+async def test_stretch_when_somebody_has_one_then_the_next_one_waits() -> None:
+    one = Set()
+    took: list[int] = []
+
+    async def take(number: int) -> None:
+        async with one.room.stretch(10):
+            took.append(number)
+
+    async with one.room.stretch(10):
+        waits = asyncio.create_task(take(1))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        took.append(0)
+    await waits
+    assert took == [0, 1]
+
+
 @pytest.mark.parametrize("again", ["write", "make"])
 async def test_room_when_somebody_waits_again_then_the_time_begins_anew(again: str) -> None:
     one = Set()
@@ -164,6 +224,33 @@ async def test_room_when_it_is_made_slowly_then_writes_are_not_trusted() -> None
         await one.room.make(7)
         one.clock.go(EASED_MS // TRIED - MADE_SLOWLY_MS)
     assert (one.room.is_short, one.room.waited) == (True, 1)
+
+
+async def test_room_when_the_disk_was_behind_then_some_quick_makings_say_nothing() -> None:
+    """Of twenty of them one waits for 200 ms, on a disk that is behind all the time."""
+    one = Set()
+    one.write(SLOW_MS)
+    for number in range(3 * TRIED):
+        one.log.takes_ms = 2 * SLOW_MS if number == 3 else 0
+        await one.room.make(7)
+    assert one.room.is_short
+    one.clock.go(EASED_MS)
+    assert not one.room.is_short
+
+
+async def test_room_when_the_disk_was_behind_once_then_the_next_alarm_is_judged_anew() -> None:
+    one = Set()
+    one.write(SLOW_MS)
+    one.log.takes_ms = 2 * SLOW_MS
+    for _ in range(TRIED):
+        await one.room.make(7)
+    one.clock.go(EASED_MS)
+    one.write(SLOW_MS)
+    one.log.takes_ms = 0
+    for _ in range(TRIED):
+        assert one.room.is_short
+        await one.room.make(7)
+    assert not one.room.is_short
 
 
 async def test_room_when_it_is_short_anew_then_what_was_made_before_is_not_counted() -> None:

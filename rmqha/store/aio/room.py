@@ -7,9 +7,12 @@ then whoever can makes room before it writes, which a thread waits for.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
+from rmqha.base.errors import DiskFailed
 from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, MappedFile
@@ -21,11 +24,43 @@ SLOW_MS = 100
 """A write of microseconds that took so long has waited for a disk: Linux lets it wait for 200 ms at a
 time. Who only waits for a core or the GIL seldom does for so long; room is then made in vain a few
 times."""
-TRIED, MADE_SLOWLY_MS = 16, 5
+TRIED, MADE_SLOWLY_MS = 32, 5
 """So often room is made in the log until it is judged, and what that takes on the average where the disk
-is behind. Else a thread's turn is all it takes, and what had seemed to wait had only lost its core."""
+is behind: of some 20 makings one waits for 200 ms then. Else a thread's turn is all it takes, and what
+had seemed to wait had only lost its core."""
 EASED_MS = 10_000
 """How long nobody must have waited until writes are trusted again."""
+
+
+class Stretch:
+    """What one writer may write at the log's end before others have their turn.
+
+    Args:
+        length: in bytes.
+
+    Attributes:
+        refused: the size of the record that did not fit, 0 while all did.
+    """
+
+    def __init__(self, room: Room, length: int) -> None:
+        self._room = room
+        self._waited = room.waited
+        self._left = length
+        self._is_first = length > 0
+        self.refused = 0
+
+    def takes(self, size: int) -> bool:
+        """Whether a record of about ``size`` bytes may be written now, which is then to be done.
+
+        One may in any case: the first that does not fit where the file ends begins the next one. None
+        may once a write has waited: the disk has taken the pages before they were written to.
+        """
+        if not self._is_first and (self._left < size or self._room.waited != self._waited):
+            self.refused = size
+            return False
+        self._is_first = False
+        self._left -= size
+        return True
 
 
 class Room:
@@ -47,7 +82,9 @@ class Room:
         self._logger = logger
         self._waited_ms = 0
         self._tried = self._tried_ms = 0
+        self._is_behind = False
         self._timer = EarliestTimer(clock, self._ease)
+        self._turn = asyncio.Lock()
         self.is_short = False
         self.waited = 0
         self.on_changed: Callable[[], object] = int
@@ -63,10 +100,21 @@ class Room:
             return
         self._waited(begun_ms + took_ms)
         if not self.is_short:
-            self.is_short = True
+            self.is_short, self._is_behind = True, False
             self._tried = self._tried_ms = 0
             self._logger.log("warning", "writes_wait_for_disk", waited_ms=took_ms)
             self.on_changed()
+
+    @contextlib.asynccontextmanager
+    async def stretch(self, length: int) -> AsyncIterator[Stretch]:
+        """Room that others who ask for it do not write into: one of them at a time has any.
+
+        Where the disk has failed it is there all the same: whoever writes learns why.
+        """
+        async with self._turn:
+            with contextlib.suppress(DiskFailed):
+                length = await self.make(length)
+            yield Stretch(self, max(length, 1))
 
     async def make(self, length: int, *, ahead: int = 0) -> int:
         """Have the next ``length`` bytes of the log take writes without waiting, for a moment.
@@ -91,8 +139,9 @@ class Room:
     def _judge(self) -> None:
         mean_ms, self._tried, self._tried_ms = self._tried_ms / self._tried, 0, 0
         if mean_ms >= MADE_SLOWLY_MS:
+            self._is_behind = True
             self._hold(self._clock.now_ms())
-        elif self.is_short:
+        elif self.is_short and not self._is_behind:
             self._trust()
 
     async def make_in(self, file: MappedFile, ranges: Sequence[tuple[int, int]]) -> None:

@@ -6,7 +6,7 @@ What clients send goes through ``send/aio/send_requests.py``; this is for what t
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.common.aio.ports import Broker
@@ -16,7 +16,12 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.store.aio.commit_log import AppendResult
+from rmqha.store.aio.room import Stretch
 from rmqha.store.record import Message
+
+T = TypeVar("T")
+BATCH_BYTES, ROOM_BYTES = 1 << 20, 128 * 1024
+"""Written in one turn of the loop; and where writes wait for the disk, for as much as that room is made."""
 
 
 async def nothing() -> None:
@@ -51,6 +56,27 @@ class Writer:
         if self._broker.ha is not None:
             self._broker.ha.appended()
         return result
+
+    async def batch(self, write: Callable[[Stretch], T]) -> T:
+        """Have a service write what it has to, for one turn of the loop (ADR 0048).
+
+        Args:
+            write: asks the stretch before each record, and writes no more once one is refused. Where
+                writes wait for the disk it is called once to see whether there is anything, and again
+                when room for it has been made: nobody makes room for nothing.
+
+        Returns:
+            What ``write`` said, the last time.
+        """
+        room = self._broker.store.room
+        if not room.is_short:
+            return write(Stretch(room, BATCH_BYTES))
+        look = Stretch(room, 0)
+        found = write(look)
+        if not look.refused:
+            return found
+        async with room.stretch(max(ROOM_BYTES, look.refused)) as stretch:
+            return write(stretch)
 
     def settle(self, end: int, *, durable: bool = False) -> Coroutine[Any, Any, bool]:
         """Whether all before ``end`` is as safe as this broker's configuration asks for.

@@ -23,6 +23,7 @@ from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
 from rmqha.store.aio.cold_reads import NotInMemory
 from rmqha.store.aio.record_walk import RecordWalk
+from rmqha.store.aio.room import Stretch
 from rmqha.store.record import Message, Record
 
 LOOK_MS = 100
@@ -100,7 +101,7 @@ class DelayDelivery:
             low = reader.min_offset(SCHEDULE_TOPIC, level - 1)
             offsets.begin(level, low, reader.max_offset(SCHEDULE_TOPIC, level - 1))
         while True:
-            end, more = self._deliver()
+            end, more = await self._writer.batch(self._deliver)
             if self._away:
                 away, self._away = self._away, []
                 end = max(end, await self._deliveries.send_on(away))
@@ -113,7 +114,7 @@ class DelayDelivery:
             waited = await self._walk.fetch()
             await clock.sleep(0 if more or waited else LOOK_MS)
 
-    def _deliver(self) -> tuple[int, bool]:
+    def _deliver(self, stretch: Stretch) -> tuple[int, bool]:
         """Deliver what is due now, a batch at most.
 
         Returns:
@@ -132,6 +133,8 @@ class DelayDelivery:
                     break
                 if record is None:
                     break
+                if not stretch.takes(record.size):
+                    return end, True
                 end = self._write(record) or end
                 self._file.offsets.passed(level, record.queue_offset + 1)
                 left -= 1

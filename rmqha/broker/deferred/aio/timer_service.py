@@ -28,6 +28,7 @@ from rmqha.runtime.ports import Clock, Disk
 from rmqha.store import properties as props
 from rmqha.store.aio.cold_reads import NotInMemory
 from rmqha.store.aio.record_walk import RecordWalk, places
+from rmqha.store.aio.room import Stretch
 from rmqha.store.record import Record
 
 LOOK_MS = 50
@@ -113,7 +114,7 @@ class TimerService:
         while True:
             wall_ms = clock.wall_ms()
             read = self._read()
-            end, more = self._deliver()
+            end, more = await self._writer.batch(self._deliver)
             while end and not await self._writer.settle(end):
                 await clock.sleep(LOOK_MS)
             if not self._taken:
@@ -183,7 +184,7 @@ class TimerService:
         self._broker.statistics.timers_in += 1
         self._table.add(Due(out_ms, at, record.physical_offset), recalls.decode("utf-8", "replace"))
 
-    def _deliver(self) -> tuple[int, bool]:
+    def _deliver(self, stretch: Stretch) -> tuple[int, bool]:
         """Deliver what is due; where the last record ends, 0 for none, and whether more is due."""
         if not self._writer.is_open:
             return 0, False
@@ -192,16 +193,17 @@ class TimerService:
         end, count, taken = 0, len(self._taken), self._taken
         while taken:
             try:
-                end = self._write(taken[0]) or end
+                record = self._walk.look(taken[0].physical_offset)
             except NotInMemory:
                 self._walk.ahead(timer.physical_offset for timer in taken)
                 break
-            taken.popleft()
+            if record is not None and not stretch.takes(record.size):
+                return end, True
+            end = self._write(taken.popleft(), record) or end
             self._broker.statistics.timers_out += 1
         return end, count == BATCH_MAX
 
-    def _write(self, timer: Due) -> int:
-        record = self._walk.look(timer.physical_offset)
+    def _write(self, timer: Due, record: Record | None) -> int:
         if record is None:
             self._log.log("error", "timer_expired", offset=timer.physical_offset)
             return 0

@@ -40,6 +40,7 @@ from rmqha.store import properties as props
 from rmqha.store.aio.cold_reads import NotInMemory
 from rmqha.store.aio.commit_log import AppendResult
 from rmqha.store.aio.record_walk import RecordWalk, places
+from rmqha.store.aio.room import Stretch
 from rmqha.store.record import Message, Record, encode_into, encoded_size, pack_host
 
 LOOK_MS = 100
@@ -47,6 +48,8 @@ READABLE_MS = 5
 READ_MAX = 512
 ASK_MAX = 256
 """Half messages that are asked about before other work gets its turn."""
+OP_BYTES = 512
+"""Of the record that says that a half message has ended, about."""
 
 HOUR_MS = 3_600_000
 
@@ -151,7 +154,7 @@ class TransactionService:
         while True:
             more = self._read()
             if not more and clock.now_ms() >= self._check_ms:
-                end, more = self._ask()
+                end, more = await self._writer.batch(self._ask)
                 while end and not await self._writer.settle(end):
                     await clock.sleep(LOOK_MS)
                 while self._broker.store.dispatched_offset < end:
@@ -235,7 +238,7 @@ class TransactionService:
             ask_ms += immunity_ms(half.properties, self._timeout_ms)
         return Open(at, half.physical_offset, ask_ms, first_offset(half))
 
-    def _ask(self) -> tuple[int, bool]:
+    def _ask(self, stretch: Stretch) -> tuple[int, bool]:
         """Ask about what has been open for too long.
 
         Returns:
@@ -250,6 +253,8 @@ class TransactionService:
                 half = self._walk.look(one.physical_offset)
             except NotInMemory:
                 self._walk.ahead(later.physical_offset for later in found[index:])
+                return end, True
+            if not stretch.takes(OP_BYTES + (0 if half is None else half.size)):
                 return end, True
             try:
                 end = self._renew(one, half)

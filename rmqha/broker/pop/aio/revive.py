@@ -26,6 +26,7 @@ from rmqha.runtime.logs import Logger
 from rmqha.store import properties as props
 from rmqha.store.aio.cold_reads import NotInMemory
 from rmqha.store.aio.record_walk import RecordWalk, places
+from rmqha.store.aio.room import Stretch
 from rmqha.store.record import Message, Record, pack_host
 
 LOOK_MS = 200
@@ -34,9 +35,6 @@ READ_MAX = 512
 
 REVIVE_MAX = 64
 """Check points whose rest is written at once."""
-
-REVIVE_BYTES = 4 << 20
-"""Written at once, and what is left of the check point that passes it."""
 
 FIRST_POP_TIME = b"1ST_POP_TIME"
 
@@ -86,7 +84,7 @@ class ReviveService:
                     if not queue.is_full:
                         continue
                 if self._writer.is_open:
-                    await self._revive_due(queue, delivered_ms)
+                    more = await self._revive_due(queue, delivered_ms) or more
                     self._keep(number, queue)
             waited = await self._walk.fetch()
             await self._broker.clock.sleep(0 if more or waited else LOOK_MS)
@@ -134,24 +132,43 @@ class ReviveService:
         self._broker.statistics.records_skipped += 1
         self._log.log("error", event, offset=offset, reason=reason)
 
-    async def _revive_due(self, queue: ReviveQueue, delivered_ms: int) -> None:
-        """Write what is left of every check point that is over; it is done when that is safe."""
-        end, written = 0, []
-        start = self._broker.store.max_offset
-        found = queue.due(delivered_ms)[:REVIVE_MAX]
+    async def _revive_due(self, queue: ReviveQueue, delivered_ms: int) -> bool:
+        """Write what is left of check points that are over, which are done when that is safe.
+
+        Returns:
+            Whether there was no room for more.
+        """
+        due = queue.due(delivered_ms)[:REVIVE_MAX]
+        end, written, more = await self._writer.batch(
+            lambda stretch: self._revive_some(due, stretch)
+        )
+        while end and not await self._writer.settle(end):
+            await self._broker.clock.sleep(LOOK_MS)
+        for one in written:
+            queue.done(one)
+        return more
+
+    def _revive_some(self, found: list[Due], stretch: Stretch) -> tuple[int, list[Due], bool]:
+        """Write what is left of check points, as far as there is room.
+
+        Returns:
+            Where the last record ends that was written, 0 for none; those of which nothing is left;
+            and whether there was no room for more.
+        """
+        end = 0
+        written: list[Due] = []
+        if not self._writer.is_open:
+            return end, written, False
         for index, due in enumerate(found):
             try:
-                end = max(end, self._revive(due))
+                end = max(end, self._revive(due, stretch))
             except NotInMemory:
                 self._walk.ahead(p for one in found[index:] for p in self._places(one))
                 break
-            written.append(due)
-            if end - start >= REVIVE_BYTES:
+            if stretch.refused:
                 break
-        while end and not await self._writer.settle(end):
-            await self._broker.clock.sleep(LOOK_MS)
-        for due in written:
-            queue.done(due)
+            written.append(due)
+        return end, written, stretch.refused > 0
 
     def _places(self, due: Due) -> Iterator[int]:
         """Where the messages are that are left of a check point."""
@@ -161,8 +178,8 @@ class ReviveService:
             if unit is not None:
                 yield unit.physical_offset
 
-    def _revive(self, due: Due) -> int:
-        """Write the messages once more; where the last one ends, 0 for none.
+    def _revive(self, due: Due, stretch: Stretch) -> int:
+        """Write the messages once more, if there is room; where the last one ends, 0 for none.
 
         Raises:
             NotInMemory: one of them is not; none is written then.
@@ -180,6 +197,8 @@ class ReviveService:
             )  # fmt: skip
             return 0
         records = [(offset, self._popped(point, offset)) for offset in due.offsets]
+        if not stretch.takes(sum(record.size for _, record in records if record is not None)):
+            return 0
         topic = self._retry_topic(point)
         end = 0
         for offset, record in records:

@@ -11,6 +11,7 @@ from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.deferred.delays import check_recall, decode_handle, place, recall_message
 from rmqha.broker.deferred.transactions import COMMIT, ROLLBACK, parse_end
 from rmqha.broker.groups.aio.ports import Broker
+from rmqha.broker.send.aio.roomy_sends import RoomySends
 from rmqha.broker.send.aio.send_requests import NOT_SERVING, pack_peer
 from rmqha.broker.send.aio.stray_requests import StrayRequests
 from rmqha.broker.send.retry import (
@@ -35,10 +36,17 @@ from rmqha.store.record import Message, Record, pack_host
 
 
 class ProducerProcessor:
-    """Writes for clients while the broker is master."""
+    """Writes for clients while the broker is master.
 
-    def __init__(self, broker: Broker, services: MasterServices, strays: StrayRequests) -> None:
+    Args:
+        row: of those that wait for room in the log.
+    """
+
+    def __init__(
+        self, broker: Broker, services: MasterServices, strays: StrayRequests, row: RoomySends
+    ) -> None:
         config = broker.config
+        self._row = row
         self._broker = broker
         self._strays = strays
         self._services = services
@@ -48,8 +56,12 @@ class ProducerProcessor:
     def handlers(self) -> Handlers:
         """By request code."""
         return {
-            RequestCode.CONSUMER_SEND_MSG_BACK: patient(self._broker, self.send_back),
-            RequestCode.END_TRANSACTION: patient(self._broker, self.end_transaction),
+            RequestCode.CONSUMER_SEND_MSG_BACK: self._row.behind(
+                patient(self._broker, self.send_back)
+            ),
+            RequestCode.END_TRANSACTION: self._row.behind(
+                patient(self._broker, self.end_transaction)
+            ),
             RequestCode.RECALL_MESSAGE: self.recall,
         }
 

@@ -1,32 +1,36 @@
 """Messages that wait until the log has room that takes them without holding up the loop (ADR 0048).
 
-While writes wait for the disk (``Room.is_short``), messages stand in a row. Room is made for as many
-as come together, and they are then taken in the order in which they came. Whoever waits too long is
-sent away: nothing of that was written.
+While writes wait for the disk (``Room.is_short``), messages stand in a row, and with them requests to
+write one that is stored already once more: sent-back ones (36), ends of transactions (37). Room is made
+for as many as come together, and they are then taken in the order in which they came. Whoever waits
+too long is sent away: nothing of that was written.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
-from collections.abc import Callable
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-from rmqha.base.errors import DiskFailed
+from rmqha.broker.common.aio.ports import Handler
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.send.aio.undecided_sends import HELD_MS
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.aio.earliest import EarliestTimer
+from rmqha.store.aio.room import Stretch
 
 ROOM_BYTES_MIN, ROOM_BYTES_MAX = 64 * 1024, 128 * 1024
 """Made at a time; a larger message is taken alone."""
+AT_ONCE_MAX, AT_ONCE_BYTES = 128, 1 << 20
+"""Taken in one turn of the loop where no write waits: some milliseconds."""
 HELD_BYTES_MAX = 64 * 1024 * 1024
 OVERHEAD_BYTES = 1024
 """What a record has besides its body, but for many properties."""
+STORED_BYTES = 4096
+"""Taken for the size of a message of which a request only says where it is: to look may take long."""
 
 BUSY = "[PCBUSY_CLEAN_QUEUE] the disk takes less than is sent: try again"
 """The brackets are those of Java's brokers when their page cache is busy (BrokerFastFailure of 5.3.3)."""
@@ -35,33 +39,23 @@ BUSY = "[PCBUSY_CLEAN_QUEUE] the disk takes less than is sent: try again"
 class _Held(NamedTuple):
     connection: Connection
     request: RemotingCommand
+    handler: Handler
+    size: int
     until_ms: int
-
-    @property
-    def size(self) -> int:
-        """Of the record, about."""
-        return len(self.request.body) + OVERHEAD_BYTES
 
 
 class RoomySends:
     """Of one broker.
 
     Args:
-        send: takes a message as if it had just come.
         held_max: at a time; more get SYSTEM_BUSY.
 
     Attributes:
         holds: a message that comes now has to stand in the row; looked at for each.
     """
 
-    def __init__(
-        self,
-        broker: Broker,
-        send: Callable[[Connection, RemotingCommand], object],
-        held_max: int,
-    ) -> None:
+    def __init__(self, broker: Broker, held_max: int) -> None:
         self._broker = broker
-        self._send = send
         self._max = held_max
         self._held: deque[_Held] = deque()
         self._bytes = 0
@@ -75,9 +69,27 @@ class RoomySends:
         """Messages that wait."""
         return len(self._held)
 
-    def take(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
-        """Put a message in the row; the answer if that is full."""
-        one = _Held(connection, request, self._broker.clock.now_ms() + HELD_MS)
+    def behind(self, handler: Handler) -> Handler:
+        """A handler whose requests stand in the row, too; they say where a message is."""
+
+        def handle(connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+            if self.holds:
+                return self.take(connection, request, handler, STORED_BYTES)
+            return handler(connection, request)
+
+        return handle
+
+    def take(
+        self, connection: Connection, request: RemotingCommand, handler: Handler, size: int = 0
+    ) -> RemotingCommand | None:
+        """Put a request in the row; the answer if that is full.
+
+        Args:
+            handler: asked when its turn comes, as if it had just come.
+            size: of the record in bytes, about; 0 where the request has the body.
+        """
+        size = size or len(request.body) + OVERHEAD_BYTES
+        one = _Held(connection, request, handler, size, self._broker.clock.now_ms() + HELD_MS)
         if len(self._held) >= self._max or self._bytes + one.size > HELD_BYTES_MAX:
             return request.reply(ResponseCode.SYSTEM_BUSY, BUSY)
         self._held.append(one)
@@ -102,29 +114,35 @@ class RoomySends:
     async def _work(self) -> None:
         try:
             while self._held:
+                if not self._room.is_short:
+                    self._take_at_once()
+                    await asyncio.sleep(0)
+                    continue
                 sums = accumulate(one.size for one in self._held)
                 wanted = max(takewhile(lambda size: size <= ROOM_BYTES_MAX, sums), default=0)
                 length = max(wanted, ROOM_BYTES_MIN, self._held[0].size)
-                with contextlib.suppress(DiskFailed):  # whoever writes learns why
-                    length = await self._room.make(length)
-                await self._take_in(length)
+                async with self._room.stretch(length) as stretch:
+                    await self._take_in(stretch)
         finally:
             self._works = False
 
-    async def _take_in(self, length: int) -> None:
-        """Take those for whom there is room, each in a turn; the next room begins behind them.
-
-        One in any case: the first that does not fit where the file ends begins the next one. If one
-        waits all the same, the disk has taken the pages before they were written to: made anew.
-        """
-        waited, is_first = self._room.waited, True
-        while self._held and (is_first or self._held[0].size <= length):
-            one, is_first = self._next(), False
-            length -= one.size
-            self._take(one)
+    async def _take_in(self, stretch: Stretch) -> None:
+        """Take those for whom there is room, each in a turn; the next room begins behind them."""
+        while self._held and self._room.is_short and stretch.takes(self._held[0].size):
+            self._take(self._next())
             await asyncio.sleep(0)
-            if self._room.waited != waited:
+
+    def _take_at_once(self) -> None:
+        """Take many in one turn: no write waits any more.
+
+        One a turn would never end. Who is answered sends the next one, which may not overtake those that
+        still stand in the row.
+        """
+        stretch = Stretch(self._room, AT_ONCE_BYTES)
+        for _ in range(min(len(self._held), AT_ONCE_MAX)):
+            if not stretch.takes(self._held[0].size):
                 return
+            self._take(self._next())
 
     def _look_at_room(self) -> None:
         self.holds = self._room.is_short or bool(self._held)
@@ -137,11 +155,15 @@ class RoomySends:
     def _take(self, one: _Held) -> None:
         connection, request = one.connection, one.request
         self.holds = False
+
+        def handle() -> None:
+            answer = one.handler(connection, request)
+            if answer is not None and not request.is_oneway:
+                connection.answer(request, answer)
+
         try:
             if not connection.is_closing:
-                self._broker.answers.take(
-                    lambda: self._send(connection, request), connection, request
-                )
+                self._broker.answers.take(handle, connection, request)
         finally:
             self._look_at_room()
 

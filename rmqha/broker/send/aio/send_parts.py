@@ -54,6 +54,8 @@ class SendParts:
         """By request code, all but those of a handover, which operators alone may ask for."""
         return {
             **self.sends.handlers(),
-            **ProducerProcessor(self._broker, self._services, self._strays).handlers(),
+            **ProducerProcessor(
+                self._broker, self._services, self._strays, self.sends.row
+            ).handlers(),
             **ReplyProcessor(self._broker, self._services).handlers(),
         }

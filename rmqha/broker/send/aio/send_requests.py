@@ -60,7 +60,11 @@ MakeHandovers = Callable[
 
 
 class SendProcessor:
-    """Takes messages while the broker is master."""
+    """Takes messages while the broker is master.
+
+    Attributes:
+        row: of those that wait for room in the log.
+    """
 
     def __init__(
         self,
@@ -87,7 +91,7 @@ class SendProcessor:
         self._waiting = WaitingSends(broker)
         self._held = UndecidedSends(broker.clock, self._send_alone, self._in_flight_max)
         broker.mappings.on_changed.append(self._held.remapped)
-        self._roomy = RoomySends(broker, self._send_alone, self._in_flight_max)
+        self.row = RoomySends(broker, self._in_flight_max)
         self.handovers = make_handovers(
             self._send_alone, lambda: len(self._waiting), self._in_flight_max
         )
@@ -115,8 +119,8 @@ class SendProcessor:
         ha = self._broker.ha
         if self.handovers.holds:
             return self.handovers.take(connection, request)
-        if self._roomy.holds:
-            return self._roomy.take(connection, request)
+        if self.row.holds:
+            return self.row.take(connection, request, self.send)
         refusal = self._closed_for(ha)
         if refusal is not None or ha is None:
             return _refused(
@@ -210,7 +214,7 @@ class SendProcessor:
             not messages
             or ha is None
             or self.handovers.holds
-            or self._roomy.holds
+            or self.row.holds
             or self._closed_for(ha)
             or ha.check_put() is not PutStatus.PUT_OK
         ):
@@ -249,7 +253,7 @@ class SendProcessor:
     @property
     def waiting_count(self) -> int:
         """Messages that wait for the disk, for room, for replicas, or for a remap's end."""
-        held = len(self._held) + len(self._roomy) + len(self.handovers)
+        held = len(self._held) + len(self.row) + len(self.handovers)
         return len(self._waiting) + held
 
     @property
@@ -260,13 +264,13 @@ class SendProcessor:
     def close(self) -> None:
         """Forget what is held; connections are closing."""
         self._held.close()
-        self._roomy.close()
+        self.row.close()
         self.handovers.close()
 
     def closed(self, connection: Connection) -> None:
         """A connection has ended."""
         self._held.closed(connection)
-        self._roomy.closed(connection)
+        self.row.closed(connection)
         self.handovers.closed(connection)
         self._peers.pop(connection.id, None)
 
