@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
+from rmqha.broker.common.aio.answers import Answers
 from rmqha.broker.send.aio.handovers import (
     LOOK_HOLDING_MS,
     LOOK_MS,
@@ -14,8 +16,9 @@ from rmqha.broker.send.aio.handovers import (
 )
 from rmqha.broker.send.handover import TAKEN_MS, Phase
 from rmqha.ha.events import Role
-from rmqha.remoting.codes import RequestCode
-from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.codes import RequestCode, ResponseCode
+from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
+from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
 
 
@@ -67,17 +70,39 @@ class Rig:
     def __init__(self) -> None:
         self.clock, self.unanswered, self.peer = Timers(), 0, Peer()
         self.elected: list[int] = []
+        self.written: list[bytes] = []
+        self.passed_on: list[bytes] = []
+        tasks = Tasks(Logger(), self._ended)
         sets = SimpleNamespace(possible=[{1, 2}])
         members = SimpleNamespace(acks=lambda: {2: 100}, sync_state_set=sets)
         self.broker = SimpleNamespace(
             clock=self.clock, role=Role.MASTER, ha=SimpleNamespace(is_leased=True),
             ha_core=SimpleNamespace(members=members), store=SimpleNamespace(max_offset=100),
             statistics=SimpleNamespace(planned_switches=0, sends_passed_on=0),
+            tasks=tasks, answers=Answers(tasks, Logger()),
         )  # fmt: skip
         self.handovers = Handovers(
-            cast(Any, self.broker), cast(Any, None), lambda: None, self.elected.append, Logger(),
-            send=lambda connection, request: None, unanswered=lambda: self.unanswered, kept_max=10,
+            cast(Any, self.broker), cast(Any, self), lambda: "10.0.0.2:10911", self.elected.append, Logger(),
+            send=lambda connection, request: self.written.append(request.body), unanswered=lambda: self.unanswered, kept_max=10,
         )  # fmt: skip
+
+    async def invoke(self, address: str, command: RemotingCommand, *_: Any, **__: Any) -> Any:
+        """The new master writes what it is given."""
+        assert address == self.handovers._followed()
+        self.passed_on.append(command.body)
+        return command.reply(ResponseCode.SUCCESS)
+
+    def _ended(self, error: BaseException) -> None:
+        raise AssertionError from error
+
+    def keep_two(self) -> None:
+        """Keep a send and one that wants no answer; their client leaves."""
+        for body, flag in ((b"asked", 0), (b"told", FLAG_ONEWAY)):
+            request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, flag=flag, body=body)
+            assert self.handovers.take(cast(Any, self.peer), request) is None
+        self.peer.is_closing = True
+        self.handovers.closed(cast(Any, self.peer))
+        assert len(self.handovers) == 1
 
     def ask(self, hold_ms: int, **more: str) -> RemotingCommand | None:
         """Ask for a switch to 2."""
@@ -167,3 +192,29 @@ def test_close_when_a_switch_is_under_way_then_no_timer_is_left() -> None:
     rig.ask(20)
     rig.handovers.close()
     assert rig.clock.delays_ms() == []
+
+
+def test_hold_when_a_client_leaves_then_only_what_it_wants_no_answer_to_is_written() -> None:
+    """What it wanted to hear of it sends again, elsewhere."""
+    rig = Rig()
+    rig.unanswered = 3
+    rig.ask(500)
+    rig.keep_two()
+    while rig.clock.waiting:
+        rig.clock.fire()
+    assert rig.written == [b"told"]
+
+
+async def test_sends_when_their_client_leaves_and_another_reigns_then_so_they_are_passed_on() -> (
+    None
+):
+    """The new master writes what nobody wanted to hear of."""
+    rig = Rig()
+    rig.unanswered = 3
+    rig.ask(500)
+    rig.keep_two()
+    rig.unanswered = 0
+    rig.take(Role.SLAVE)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (rig.passed_on, rig.written, len(rig.handovers)) == ([b"told"], [], 0)

@@ -13,7 +13,7 @@ from rmqha.broker.send.aio.roomy_sends import BUSY
 from rmqha.broker.send.aio.undecided_sends import HELD_MS
 from rmqha.ha.events import Role
 from rmqha.remoting.codes import RequestCode, ResponseCode
-from rmqha.remoting.command import RemotingCommand
+from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
 from rmqha.store.aio.room import EASED_MS, SLOW_MS
 from tests.broker.replicas import TOPIC, ReplicaCluster, log_bytes, master_of, send_fields
 from tests.broker.test_producer_services import stored
@@ -163,6 +163,26 @@ def test_sends_when_their_client_has_gone_then_they_are_not_written(
     assert (len(sends.row), sends.waiting_count) == (0, 0)
     cluster.run_for(1_000)
     assert bodies(cluster) == before
+
+
+def test_sends_when_nobody_wants_an_answer_then_they_are_written_after_their_client_has_gone(
+    cluster: ReplicaCluster,
+) -> None:
+    """It does not send them again."""
+    master = master_of(cluster)
+    run_short(master)
+    hang(cluster, 500)
+    fields = {**send_fields(100), "e": str(QUEUE)}
+    command = RemotingCommand(310, flag=FLAG_ONEWAY, ext_fields=fields, body=b"body-100")
+    send = cluster._client.invoke_oneway(master.config.address, command)
+    cluster.loop.create_task(send, context=cluster._client_context.copy())
+    cluster.run_for(50)
+    assert len(master._send.sends.row) == 1
+    for transport in [*cluster.net.transports]:
+        if "10.0.2.1" in (transport.host, transport.peer_host):
+            transport.abort()
+    cluster.run_for(1_000)
+    assert bodies(cluster)[-1] == b"body-100"
 
 
 @pytest.mark.parametrize("tags", ["", "INNER_BATCH\x01no\x02DELAY\x011\x02"], ids=["plain", "not"])

@@ -171,6 +171,20 @@ async def test_row_when_a_client_leaves_then_the_others_stay() -> None:
     assert side.taken == [b"2"]
 
 
+async def test_row_when_a_client_leaves_then_what_it_wants_no_answer_to_is_written() -> None:
+    """A producer that commits and ends: the next question whether it has would find nobody."""
+    side = Side()
+    end = RemotingCommand(37, flag=FLAG_ONEWAY, body=b"commit")
+    side.sends(b"1")
+    assert side.row.take(cast(Any, side.client), end, side.handler) is None
+    side.client.is_closing = True
+    side.row.closed(cast(Any, side.client))
+    assert len(side.row) == 1
+    await turns()
+    await side.room()
+    assert side.taken == [b"commit"]
+
+
 @pytest.mark.parametrize("how", ["taken", "left", "sent away"])
 async def test_row_when_it_was_full_then_whoever_goes_makes_place(
     monkeypatch: pytest.MonkeyPatch, how: str

@@ -177,8 +177,13 @@ class Handovers:
         self._carry_out(self._core.refused(reason))
 
     def closed(self, connection: Connection) -> None:
-        """A connection has ended: what it sent is for nobody to answer, and is not written."""
-        self._kept = deque(one for one in self._kept if one.connection is not connection)
+        """A connection has ended: nobody is there to hear of what it sent, which is not written.
+
+        What nobody wanted to hear of is.
+        """
+        self._kept = deque(
+            one for one in self._kept if one.connection is not connection or one.request.is_oneway
+        )
 
     def close(self) -> None:
         """Forget all; connections are closing."""
@@ -241,7 +246,7 @@ class Handovers:
     def _write_here(self) -> None:
         kept, self._kept = self._kept, deque()
         for one in kept:
-            if not one.connection.is_closing:
+            if one.request.is_oneway or not one.connection.is_closing:
                 self._send(one.connection, one.request)
 
     def _look_later(self) -> None:
@@ -297,7 +302,7 @@ class Handovers:
             request.general()
         until_ms = one.arrived_ms + GIVE_UP_MS
         answer = request.reply(ResponseCode.SYSTEM_BUSY, NOT_ELECTED)
-        while not one.connection.is_closing:
+        while request.is_oneway or not one.connection.is_closing:
             if not self.holds:
                 self._send(one.connection, request)
                 return

@@ -101,8 +101,13 @@ class RoomySends:
         return None
 
     def closed(self, connection: Connection) -> None:
-        """A connection has ended: its messages are for nobody to answer, and are not written."""
-        self._held = deque(one for one in self._held if one.connection is not connection)
+        """A connection has ended: nobody is there to hear of its messages, which are not written.
+
+        Those of which nobody wanted to hear are.
+        """
+        self._held = deque(
+            one for one in self._held if one.connection is not connection or one.request.is_oneway
+        )
         self._bytes = sum(one.size for one in self._held)
         self._look_at_room()
 
@@ -162,7 +167,7 @@ class RoomySends:
                 connection.answer(request, answer)
 
         try:
-            if not connection.is_closing:
+            if request.is_oneway or not connection.is_closing:
                 self._broker.answers.take(handle, connection, request)
         finally:
             self._look_at_room()

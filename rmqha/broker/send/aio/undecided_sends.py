@@ -68,13 +68,18 @@ class UndecidedSends:
             return
         self._held = [one for one in self._held if one.topic not in topics]
         for one in found:
-            if not one.connection.is_closing:
+            if one.request.is_oneway or not one.connection.is_closing:
                 self._send(one.connection, one.request)
         self._arm()
 
     def closed(self, connection: Connection) -> None:
-        """A connection has ended: its messages are for nobody to answer, and are not written."""
-        self._held = [one for one in self._held if one.connection is not connection]
+        """A connection has ended: nobody is there to hear of its messages, which are not written.
+
+        Those of which nobody wanted to hear are.
+        """
+        self._held = [
+            one for one in self._held if one.connection is not connection or one.request.is_oneway
+        ]
         self._arm()
 
     def close(self) -> None:
