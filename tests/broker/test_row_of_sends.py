@@ -13,6 +13,7 @@ from rmqha.base.errors import DiskFailed
 from rmqha.broker.common.aio.answers import Answers
 from rmqha.broker.send.aio import roomy_sends
 from rmqha.broker.send.aio.roomy_sends import (
+    AT_ONCE_BYTES,
     AT_ONCE_MAX,
     BUSY,
     OVERHEAD_BYTES,
@@ -418,45 +419,45 @@ async def test_row_when_nobody_waits_for_an_answer_then_none_is_sent() -> None:
     assert (side.client.answers, len(side.row)) == ([], 0)
 
 
-@pytest.mark.parametrize("count", [5, AT_ONCE_MAX])
+@pytest.mark.parametrize("count", [5, AT_ONCE_MAX, 10 * AT_ONCE_MAX])
+@pytest.mark.parametrize("size", [1, AT_ONCE_BYTES // AT_ONCE_MAX])
 async def test_row_when_no_write_waits_any_more_then_it_ends_though_each_sends_again(
-    count: int,
+    count: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It went on for ever: whoever was answered came back before the last one had been taken."""
-    side = Side(held_max=200)
-    take = side.send
+    monkeypatch.setattr(roomy_sends, "HELD_BYTES_MAX", 1 << 30)
+    side = Side(held_max=2_000)
+    take, body = side.send, bytes(size)
 
     def again(connection: Any, request: RemotingCommand) -> RemotingCommand | None:
         found = take(connection, request)
-        asyncio.get_running_loop().call_soon(side.sends, b"again")
+        asyncio.get_running_loop().call_soon(side.sends, body)
         return found
 
     side.handler = again
-    side.sends(*[b"first"] * count)
+    side.sends(*[body] * count)
     await turns()
     side.is_short = False
     side.on_changed()
-    side.handler = take
     await side.room()
-    await turns(3)
     assert (side.row.holds, len(side.row)) == (False, 0)
     assert len(side.making) == 1
 
 
 async def test_row_when_no_write_waits_any_more_then_others_have_their_turns_all_the_same() -> None:
     side = Side(held_max=1_000)
-    side.sends(*[b"first"] * (2 * AT_ONCE_MAX))
+    side.sends(*[b"first"] * (3 * AT_ONCE_MAX))
     await turns()
     side.is_short = False
     side.on_changed()
     side.making[-1].set_result(None)
-    seen = []
+    seen = [0]
     while len(side.row):
         await turns(1)
         seen.append(len(side.taken))
     steps = {after - before for before, after in itertools.pairwise(seen)}
-    assert max(steps) == AT_ONCE_MAX
-    assert side.taken == [b"first"] * (2 * AT_ONCE_MAX)
+    assert steps - {0} == {AT_ONCE_MAX, 2 * AT_ONCE_MAX}
+    assert side.taken == [b"first"] * (3 * AT_ONCE_MAX)
 
 
 async def test_row_when_a_write_waits_once_more_then_the_rest_stands_in_it_again() -> None:
@@ -477,3 +478,28 @@ async def test_row_when_a_write_waits_once_more_then_the_rest_stands_in_it_again
     await side.room()
     assert side.taken == [b"%d" % number for number in range(6)]
     assert len(side.making) == 2
+
+
+async def test_row_when_writes_are_trusted_once_more_then_it_begins_with_few_again() -> None:
+    side = Side(held_max=2_000)
+    taken = side.send
+
+    def waits(connection: Any, request: RemotingCommand) -> None:
+        taken(connection, request)
+        if len(side.taken) == 2 * AT_ONCE_MAX:
+            side.is_short, side.waited = True, side.waited + 1
+
+    side.handler = waits
+    side.left = 1
+    side.sends(*[b""] * (6 * AT_ONCE_MAX))
+    await turns()
+    side.is_short = False
+    side.making[-1].set_result(None)
+    while len(side.making) == 1:
+        await turns(1)
+    assert len(side.taken) == 2 * AT_ONCE_MAX
+    side.is_short = False
+    side.making[-1].set_result(None)
+    while len(side.taken) == 2 * AT_ONCE_MAX:
+        await turns(1)
+    assert len(side.taken) == 3 * AT_ONCE_MAX

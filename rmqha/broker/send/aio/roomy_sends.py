@@ -25,7 +25,7 @@ from rmqha.store.aio.room import Stretch
 ROOM_BYTES_MIN, ROOM_BYTES_MAX = 64 * 1024, 128 * 1024
 """Made at a time; a larger message is taken alone."""
 AT_ONCE_MAX, AT_ONCE_BYTES = 128, 1 << 20
-"""Taken in one turn of the loop where no write waits: some milliseconds."""
+"""Taken in the first turn of the loop in which no write waits any more: some milliseconds."""
 HELD_BYTES_MAX = 64 * 1024 * 1024
 OVERHEAD_BYTES = 1024
 """What a record has besides its body, but for many properties."""
@@ -117,12 +117,15 @@ class RoomySends:
         self._timer.cancel()
 
     async def _work(self) -> None:
+        times = 1
         try:
             while self._held:
                 if not self._room.is_short:
-                    self._take_at_once()
+                    self._take_at_once(times)
+                    times *= 2
                     await asyncio.sleep(0)
                     continue
+                times = 1
                 sums = accumulate(one.size for one in self._held)
                 wanted = max(takewhile(lambda size: size <= ROOM_BYTES_MAX, sums), default=0)
                 length = max(wanted, ROOM_BYTES_MIN, self._held[0].size)
@@ -137,14 +140,14 @@ class RoomySends:
             self._take(self._next())
             await asyncio.sleep(0)
 
-    def _take_at_once(self) -> None:
-        """Take many in one turn: no write waits any more.
+    def _take_at_once(self, times: int) -> None:
+        """Take many in one turn, twice as many in each: no write waits any more.
 
-        One a turn would never end. Who is answered sends the next one, which may not overtake those that
+        Else it would never end. Who is answered sends the next one, which may not overtake those that
         still stand in the row.
         """
-        stretch = Stretch(self._room, AT_ONCE_BYTES)
-        for _ in range(min(len(self._held), AT_ONCE_MAX)):
+        stretch = Stretch(self._room, times * AT_ONCE_BYTES)
+        for _ in range(min(len(self._held), times * AT_ONCE_MAX)):
             if not stretch.takes(self._held[0].size):
                 return
             self._take(self._next())
