@@ -17,6 +17,7 @@ from rmqha.sim.batch import Played, Run, Totals, play_batch
 from rmqha.sim.coverage import missing
 from rmqha.sim.java_peer import run_java_peer_seed
 from rmqha.sim.members_swarm import make_members_swarm, missing_happenings, run_members_seed
+from rmqha.sim.pressed_swarm import PRESSED_WANTED, run_pressed_seed
 from rmqha.sim.probe_swarm import SLOW_WANTED, STOPPED_WANTED, run_slow_seed, run_stopped_seed
 from rmqha.sim.replica_swarm import run_replica_seed
 from rmqha.sim.rot_swarm import ROT_WANTED, run_rot_seed
@@ -39,6 +40,7 @@ EXIT_ENDED = 130
 
 WANTED: dict[Run, tuple[str, ...]] = {
     run_service_seed: (*SERVED, *SERVICE_SETS),
+    run_pressed_seed: (*SERVED, *PRESSED_WANTED),
     run_slow_seed: SLOW_WANTED,
     run_stopped_seed: STOPPED_WANTED,
     run_rot_seed: ROT_WANTED,
@@ -78,6 +80,9 @@ SHRUNK: dict[Run, Make] = {run_seed: make_swarm, run_storm_seed: make_storm}
     "--java-peer",
     is_flag=True,
     help="The same in sets of which one replica treats its tables as Java's brokers do.",
+)
+@click.option(
+    "--pressed", is_flag=True, help="The same on disks that take less than is sent: writes wait."
 )
 @click.option(
     "--members", is_flag=True, help="Controllers that join and leave their group, among faults."
@@ -124,6 +129,7 @@ def main(
     replicas: bool,
     services: bool,
     java_peer: bool,
+    pressed: bool,
     members: bool,
     probes: bool,
     stopped: bool,
@@ -137,12 +143,12 @@ def main(
     runs = [run for run, asked in (
         (run_replica_seed, replicas), (run_service_seed, services), (run_members_seed, members),
         (run_slow_seed, probes), (run_stopped_seed, stopped), (run_java_peer_seed, java_peer),
-        (run_rot_seed, rot), (run_storm_seed, storms),
+        (run_rot_seed, rot), (run_storm_seed, storms), (run_pressed_seed, pressed),
     ) if asked]  # fmt: skip
     if len(runs) > 1:
         raise click.UsageError(
-            "--replicas, --services, --java-peer, --members, --probes, --stopped, --rot and"
-            " --storms are different stories"
+            "--replicas, --services, --java-peer, --pressed, --members, --probes, --stopped, --rot"
+            " and --storms are different stories"
         )
     run: Run = runs[0] if runs else run_seed
     if count == 1:
