@@ -51,6 +51,51 @@ def test_master_when_it_lost_unflushed_messages_then_a_slave_that_has_them_reign
         assert cluster.replicas[host].role is Role.SLAVE
 
 
+@pytest.mark.few
+@pytest.mark.parametrize("seed", range(60, 66))
+@pytest.mark.parametrize("how", ["killed", "stopped in order"])
+def test_master_when_it_is_started_twice_after_it_lost_power_then_it_gives_up_its_epoch_all_the_same(
+    seed: int, how: str
+) -> None:
+    """The first process finds no controller, and the second one runs in the same boot as the first.
+
+    It took its log for whole, and went on in its epoch: other bytes stood where slaves had what it lost.
+    """
+    with ReplicaCluster(seed=seed, controllerHeartBeatTimeoutMills=60_000) as cluster:
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "SyncStateSet of three")
+        old = cluster.master()
+        assert old is not None
+        cluster.send_many(12)
+        host = cluster.host_of(old)
+        cluster.send_without_waiting(8)
+        cluster.run_for(seed % 6)
+        for other in [*cluster.controller_hosts]:
+            cluster.kill(other)
+        cluster.kill(host, power=True)
+        cluster.boot(host)
+        cluster.run_for(500)
+        if how == "killed":
+            cluster.kill(host)
+        else:
+            stop = cluster.loop.create_task(cluster.replicas[host].stop())
+            cluster.until(stop.done, "an end in order")
+            cluster.kill(host)
+        cluster.boot(host)
+        for other in [*cluster.controller_hosts]:
+            cluster.boot(other)
+        cluster.until(lambda: cluster.master() is not None, "a master")
+        cluster.until(cluster.in_sync, "SyncStateSet of three", 120_000)
+        cluster.send_many(3)
+        cluster.until(
+            lambda: len({log_bytes(one) for one in cluster.replicas.values()}) == 1, "equal logs"
+        )
+        assert cluster.replicas[host].role is Role.SLAVE
+        for replica in cluster.replicas.values():
+            assert cluster.missing_on(replica) == []
+        check_one_history([snapshot(name, one) for name, one in cluster.replicas.items()])
+
+
 # -- by Java's rule nobody was promised anything -----------------------------------------------------
 
 HEARTBEAT_TIMEOUT_MS = 4_000

@@ -32,7 +32,7 @@ from rmqha.broker.groups.producers import ProducerTable
 from rmqha.broker.groups.queue_locks import QueueLocks
 from rmqha.broker.logical.aio.logical_parts import LogicalParts
 from rmqha.broker.membership import events as ev
-from rmqha.broker.membership.aio.boot_file import BOOT_FILE, lost_power
+from rmqha.broker.membership.aio.boot_file import BOOT_FILE, BootFile
 from rmqha.broker.membership.aio.log_report import LogReport
 from rmqha.broker.membership.aio.manager import ReplicasManager
 from rmqha.broker.membership.aio.replication import Replication
@@ -204,7 +204,7 @@ class BrokerReplica:
     ) -> None:
         """The place in the set: replication, the controllers, and who acts during a stall."""
         config, clock, disk, log = self.config, self.clock, self._disk, self._log
-        self._tail_may_be_lost = False
+        self._boot = BootFile(disk, config.store.path(BOOT_FILE), self._boot_id)
         self._replication = Replication(
             config=config, store=self.store, disk=disk, clock=clock, network=ha_network, log=log,
             on_failed=self._ha_failed, trace=self._trace, rejected=self.rejected,
@@ -299,13 +299,9 @@ class BrokerReplica:
             DiskFailed: the disk cannot be used.
             OSError: a port cannot be used.
         """
-        config = self.config
         await self.store.open()
         loaded = self.store.loaded
-        self._tail_may_be_lost = await lost_power(
-            self._disk, config.store.path(BOOT_FILE), self._boot_id,
-            clean=loaded is not None and loaded.clean,
-        )  # fmt: skip
+        await self._boot.open(clean=loaded is not None and loaded.clean)
         await self.files.load()
         self.metadata.open()
         await self.logical.open()
@@ -428,7 +424,8 @@ class BrokerReplica:
             OSError: the HA port cannot be used.
         """
         replication = self._replication
-        lost_epoch = await replication.load(broker_id, tail_may_be_lost=self._tail_may_be_lost)
+        lost_epoch = await replication.load(broker_id, tail_may_be_lost=self._boot.is_doubtful)
+        self._boot.lost_epoch = lost_epoch
         # Plain attributes: every put looks at them.
         self.ha, self.ha_core = replication.service, replication.core
         if self.ha is not None:
@@ -484,6 +481,8 @@ class BrokerReplica:
         self.topics.table.advance(epoch, self.clock.wall_ms())
         self.mappings.changed()
         self.topics_changed()
+        if self._boot.settles(epoch):
+            self.tasks.start(self._boot.settle(), name="boot file")
         self._log.log("info", "role_taken_up", role=role.value, epoch=epoch)
         if self._on_role is not None:
             self._on_role(role, epoch)
