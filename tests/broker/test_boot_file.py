@@ -55,10 +55,12 @@ async def test_doubt_when_a_newer_epoch_has_begun_then_it_is_over() -> None:
     await (await started(files, "a")).settle()
     one = await started(files, "b")
     one.lost_epoch = 7
-    assert [one.settles(epoch) for epoch in (6, 7, 8)] == [False, False, True]
+    assert [one.settles(epoch, reigns=True) for epoch in (6, 7, 8)] == [False, False, True]
+    # Another one reigns in it.
+    assert [one.settles(epoch, reigns=False) for epoch in (6, 7, 8)] == [False, True, True]
     await one.settle()
     assert not one.is_doubtful
-    assert not one.settles(9)
+    assert not one.settles(9, reigns=True)
     assert not (await started(files, "b")).is_doubtful
     assert (await started(files, "c")).is_doubtful
 

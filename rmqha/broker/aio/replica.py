@@ -481,7 +481,7 @@ class BrokerReplica:
         self.topics.table.advance(epoch, self.clock.wall_ms())
         self.mappings.changed()
         self.topics_changed()
-        if self._boot.settles(epoch):
+        if self._boot.settles(epoch, reigns=role is Role.MASTER):
             self.tasks.start(self._boot.settle(), name="boot file")
         self._log.log("info", "role_taken_up", role=role.value, epoch=epoch)
         if self._on_role is not None:

@@ -55,9 +55,13 @@ class BootFile:
         if text != wanted or not text:
             await self._disk.write_atomic(self._path, wanted.encode())
 
-    def settles(self, epoch: MasterEpoch) -> bool:
-        """Whether nobody can have this replica reign in the lost epoch any more: a newer one has begun."""
-        return self.is_doubtful and epoch > self.lost_epoch
+    def settles(self, epoch: MasterEpoch, *, reigns: bool) -> bool:
+        """Whether nobody can have this replica reign in the lost epoch any more.
+
+        A newer one has begun, or another one reigns in it, as no second one ever will.
+        """
+        newer = epoch > self.lost_epoch if reigns else epoch >= self.lost_epoch
+        return self.is_doubtful and newer
 
     async def settle(self) -> None:
         """Forget the doubt; raises DiskFailed."""
