@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from rmqha.broker.membership.aio.boot_file import BootFile
-from tests.broker.replicas import ReplicaCluster
 
 PATH = "/store/rmqhaBoot"
 
@@ -36,13 +35,20 @@ async def started(files: Files, boot_id: str, *, clean: bool = False) -> BootFil
     return found
 
 
+async def settled(files: Files, boot_id: str) -> None:
+    """A process that reigned in a newer epoch, and ended in order."""
+    one = await started(files, boot_id)
+    one.role_taken(1)
+    await one.close()
+
+
 @pytest.mark.parametrize("clean", [True, False])
 async def test_doubt_when_the_process_ends_before_a_newer_epoch_then_the_next_one_has_it(
     clean: bool,
 ) -> None:
     """It had begun after a loss of power, and was ended before the controllers answered."""
     files = Files()
-    await (await started(files, "a")).settle()
+    await settled(files, "a")
     assert (await started(files, "b")).is_doubtful
     for _ in range(2):
         again = await started(files, "b", clean=clean)
@@ -52,15 +58,16 @@ async def test_doubt_when_the_process_ends_before_a_newer_epoch_then_the_next_on
 
 async def test_doubt_when_a_newer_epoch_has_begun_then_it_is_over() -> None:
     files = Files()
-    await (await started(files, "a")).settle()
+    await settled(files, "a")
     one = await started(files, "b")
     one.lost_epoch = 7
-    assert [one.settles(epoch, reigns=True) for epoch in (6, 7, 8)] == [False, False, True]
-    # Another one reigns in it.
-    assert [one.settles(epoch, reigns=False) for epoch in (6, 7, 8)] == [False, True, True]
-    await one.settle()
+    for epoch in (6, 7):
+        one.role_taken(epoch)
+        await one.close()
+        assert one.is_doubtful
+    one.role_taken(8)
+    await one.close()
     assert not one.is_doubtful
-    assert not one.settles(9, reigns=True)
     assert not (await started(files, "b")).is_doubtful
     assert (await started(files, "c")).is_doubtful
 
@@ -68,7 +75,7 @@ async def test_doubt_when_a_newer_epoch_has_begun_then_it_is_over() -> None:
 async def test_file_when_nothing_changes_then_it_is_not_written() -> None:
     """Each start would else wait for the disk."""
     files = Files()
-    await (await started(files, "a")).settle()
+    await settled(files, "a")
     before = files.writes
     assert not (await started(files, "a")).is_doubtful
     assert files.writes == before
@@ -79,7 +86,7 @@ async def test_file_when_an_older_release_reads_it_then_it_doubts_too() -> None:
     files = Files()
     await started(files, "a")
     assert files.files[PATH] != b"a"
-    await (await started(files, "a")).settle()
+    await settled(files, "a")
     assert files.files[PATH] == b"a"
 
 
@@ -92,27 +99,6 @@ async def test_file_when_an_older_release_wrote_it_then_it_counts() -> None:
 
 async def test_doubt_when_nobody_can_tell_the_boot_then_every_start_has_it() -> None:
     files = Files()
-    await (await started(files, "")).settle()
+    await settled(files, "")
     assert (await started(files, "")).is_doubtful
     assert not (await started(Files(), "", clean=True)).is_doubtful
-
-
-def test_doubt_when_a_role_in_a_newer_epoch_is_taken_up_then_it_is_over() -> None:
-    """Else every end of a process would cost its master the epoch, and the set an election."""
-    with ReplicaCluster(seed=71) as cluster:
-        cluster.boot_all()
-        cluster.until(cluster.in_sync, "SyncStateSet of three")
-        cluster.send_many(3)
-        for host in cluster.controller_hosts:
-            cluster.kill(host)
-        for host in cluster.broker_hosts:
-            cluster.kill(host, power=True)
-            cluster.boot(host)
-        cluster.run_for(500)
-        assert [one._boot.is_doubtful for one in cluster.replicas.values()] == [True] * 3
-        for host in cluster.controller_hosts:
-            cluster.boot(host)
-        cluster.until(cluster.in_sync, "SyncStateSet of three", 120_000)
-        cluster.run_for(500)
-        assert [one._boot.is_doubtful for one in cluster.replicas.values()] == [False] * 3
-        assert all(one.replicas.master_epoch > 1 for one in cluster.replicas.values())

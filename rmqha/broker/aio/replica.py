@@ -349,6 +349,7 @@ class BrokerReplica:
             await self._trace.close()
         await self._save_consumers()
         await self.store.close()
+        await self._boot.close()
 
     async def _save_consumers(self) -> None:
         """Groups and offsets as they are at the end, unless the disk broke."""
@@ -481,8 +482,7 @@ class BrokerReplica:
         self.topics.table.advance(epoch, self.clock.wall_ms())
         self.mappings.changed()
         self.topics_changed()
-        if self._boot.settles(epoch, reigns=role is Role.MASTER):
-            self.tasks.start(self._boot.settle(), name="boot file")
+        self._boot.role_taken(epoch)
         self._log.log("info", "role_taken_up", role=role.value, epoch=epoch)
         if self._on_role is not None:
             self._on_role(role, epoch)

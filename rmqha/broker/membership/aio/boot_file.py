@@ -33,6 +33,7 @@ class BootFile:
         self._boot_id = boot_id
         self.is_doubtful = False
         self.lost_epoch: MasterEpoch = NEVER_ELECTED
+        self._is_settled = False
 
     async def open(self, *, clean: bool) -> None:
         """Look, and write down what the next start has to know.
@@ -55,15 +56,15 @@ class BootFile:
         if text != wanted or not text:
             await self._disk.write_atomic(self._path, wanted.encode())
 
-    def settles(self, epoch: MasterEpoch, *, reigns: bool) -> bool:
-        """Whether nobody can have this replica reign in the lost epoch any more.
+    def role_taken(self, epoch: MasterEpoch) -> None:
+        """A role in a newer epoch ends the doubt: nobody can have this replica reign in the lost one."""
+        self._is_settled = self._is_settled or epoch > self.lost_epoch
 
-        A newer one has begun, or another one reigns in it, as no second one ever will.
+    async def close(self) -> None:
+        """The store was closed in order: forget a doubt that is over; raises DiskFailed.
+
+        A process that is killed leaves it, and the next one is elected anew, as after every kill.
         """
-        newer = epoch > self.lost_epoch if reigns else epoch >= self.lost_epoch
-        return self.is_doubtful and newer
-
-    async def settle(self) -> None:
-        """Forget the doubt; raises DiskFailed."""
-        self.is_doubtful = False
-        await self._disk.write_atomic(self._path, self._boot_id.encode())
+        if self.is_doubtful and self._is_settled:
+            self.is_doubtful = False
+            await self._disk.write_atomic(self._path, self._boot_id.encode())
