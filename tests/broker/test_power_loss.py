@@ -18,6 +18,31 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def unflushed(cluster: ReplicaCluster, seed: int) -> str:
+    """Three replicas in sync; the host of their master, which has just sent what no disk has yet."""
+    cluster.boot_all()
+    cluster.until(cluster.in_sync, "SyncStateSet of three")
+    host = cluster.host_of(master_of(cluster))
+    cluster.send_many(12)
+    cluster.send_without_waiting(8)
+    cluster.run_for(seed % 6)
+    return host
+
+
+def check_another_reigns(cluster: ReplicaCluster, host: str) -> None:
+    """All logs become one, nothing acknowledged is missing, and who lost power follows."""
+    cluster.until(lambda: cluster.master() is not None, "a master")
+    cluster.until(cluster.in_sync, "SyncStateSet of three", 120_000)
+    cluster.send_many(3)
+    cluster.until(
+        lambda: len({log_bytes(one) for one in cluster.replicas.values()}) == 1, "equal logs"
+    )
+    for replica in cluster.replicas.values():
+        assert cluster.missing_on(replica) == []
+    assert cluster.replicas[host].role is Role.SLAVE
+    check_one_history([snapshot(name, one) for name, one in cluster.replicas.items()])
+
+
 @pytest.mark.few
 @pytest.mark.parametrize("seed", range(40, 52))
 def test_master_when_it_lost_unflushed_messages_then_a_slave_that_has_them_reigns(
@@ -29,26 +54,11 @@ def test_master_when_it_lost_unflushed_messages_then_a_slave_that_has_them_reign
     was acknowledged, and make slaves append to bytes that the master never wrote.
     """
     with ReplicaCluster(seed=seed, controllerHeartBeatTimeoutMills=60_000) as cluster:
-        cluster.boot_all()
-        cluster.until(cluster.in_sync, "SyncStateSet of three")
-        old = cluster.master()
-        assert old is not None
-        cluster.send_many(12)
-        host = cluster.host_of(old)
-        cluster.send_without_waiting(8)
-        cluster.run_for(seed % 6)
+        host = unflushed(cluster, seed)
         # Nobody hears that the connection is gone: the machine is simply dark.
         cluster.kill(host, power=True)
         cluster.boot(host)
-        cluster.until(lambda: cluster.master() is not None, "a master")
-        cluster.until(cluster.in_sync, "SyncStateSet of three", 120_000)
-        cluster.send_many(3)
-        cluster.until(
-            lambda: len({log_bytes(one) for one in cluster.replicas.values()}) == 1, "equal logs"
-        )
-        for replica in cluster.replicas.values():
-            assert cluster.missing_on(replica) == []
-        assert cluster.replicas[host].role is Role.SLAVE
+        check_another_reigns(cluster, host)
 
 
 @pytest.mark.few
@@ -62,14 +72,7 @@ def test_master_when_it_is_started_twice_after_it_lost_power_then_it_gives_up_it
     It took its log for whole, and went on in its epoch: other bytes stood where slaves had what it lost.
     """
     with ReplicaCluster(seed=seed, controllerHeartBeatTimeoutMills=60_000) as cluster:
-        cluster.boot_all()
-        cluster.until(cluster.in_sync, "SyncStateSet of three")
-        old = cluster.master()
-        assert old is not None
-        cluster.send_many(12)
-        host = cluster.host_of(old)
-        cluster.send_without_waiting(8)
-        cluster.run_for(seed % 6)
+        host = unflushed(cluster, seed)
         for other in [*cluster.controller_hosts]:
             cluster.kill(other)
         cluster.kill(host, power=True)
@@ -84,16 +87,7 @@ def test_master_when_it_is_started_twice_after_it_lost_power_then_it_gives_up_it
         cluster.boot(host)
         for other in [*cluster.controller_hosts]:
             cluster.boot(other)
-        cluster.until(lambda: cluster.master() is not None, "a master")
-        cluster.until(cluster.in_sync, "SyncStateSet of three", 120_000)
-        cluster.send_many(3)
-        cluster.until(
-            lambda: len({log_bytes(one) for one in cluster.replicas.values()}) == 1, "equal logs"
-        )
-        assert cluster.replicas[host].role is Role.SLAVE
-        for replica in cluster.replicas.values():
-            assert cluster.missing_on(replica) == []
-        check_one_history([snapshot(name, one) for name, one in cluster.replicas.items()])
+        check_another_reigns(cluster, host)
 
 
 # -- by Java's rule nobody was promised anything -----------------------------------------------------

@@ -31,5 +31,16 @@ def test_epoch_given_up_when_the_tail_may_be_lost_then_it_is_the_last_whatever_w
     last_epoch: int, given_up: int
 ) -> None:
     """Reigning on makes two histories of an epoch; giving it up needlessly stops all writes."""
-    assert epoch_given_up(last_epoch, tail_may_be_lost=True) == given_up
-    assert epoch_given_up(last_epoch, tail_may_be_lost=False) == 0
+    assert epoch_given_up(last_epoch, 0, tail_may_be_lost=True) == given_up
+    assert epoch_given_up(last_epoch, 0, tail_may_be_lost=False) == 0
+
+
+@pytest.mark.parametrize(
+    ("last_epoch", "before", "lost", "given_up"),
+    [(7, 7, False, 7), (6, 7, False, 7), (8, 7, False, 0), (8, 7, True, 8), (6, 7, True, 7)],
+)
+def test_epoch_given_up_before_when_no_newer_one_has_begun_then_it_still_is(
+    last_epoch: int, before: int, lost: bool, given_up: int
+) -> None:
+    """The process that gave it up may have ended before it found a controller."""
+    assert epoch_given_up(last_epoch, before, tail_may_be_lost=lost) == given_up

@@ -135,7 +135,7 @@ def the_least_is_looked_at_before_only(patch: pytest.MonkeyPatch) -> None:
 
 def masters_go_on_after_a_power_cut(patch: pytest.MonkeyPatch) -> None:
     """By Java's rule nothing was promised, so nothing seems to be lost."""
-    patch.setattr(replication, "epoch_given_up", lambda last_epoch, *, tail_may_be_lost: 0)
+    patch.setattr(replication, "epoch_given_up", lambda last_epoch, before, *, tail_may_be_lost: 0)
 
 
 def the_own_disk_does_not_count(patch: pytest.MonkeyPatch) -> None:

@@ -204,10 +204,10 @@ class BrokerReplica:
     ) -> None:
         """The place in the set: replication, the controllers, and who acts during a stall."""
         config, clock, disk, log = self.config, self.clock, self._disk, self._log
-        self._boot = BootFile(disk, config.store.path(BOOT_FILE), self._boot_id)
         self._replication = Replication(
             config=config, store=self.store, disk=disk, clock=clock, network=ha_network, log=log,
             on_failed=self._ha_failed, trace=self._trace, rejected=self.rejected,
+            boot=BootFile(disk, config.store.path(BOOT_FILE), self._boot_id),
         )  # fmt: skip
         self._client = RemotingClient(
             network, clock, config.remoting, on_lost=lambda address: self.manager.lost(address),
@@ -301,7 +301,7 @@ class BrokerReplica:
         """
         await self.store.open()
         loaded = self.store.loaded
-        await self._boot.open(clean=loaded is not None and loaded.clean)
+        await self._replication.open(clean=loaded is not None and loaded.clean)
         await self.files.load()
         self.metadata.open()
         await self.logical.open()
@@ -349,7 +349,6 @@ class BrokerReplica:
             await self._trace.close()
         await self._save_consumers()
         await self.store.close()
-        await self._boot.close()
 
     async def _save_consumers(self) -> None:
         """Groups and offsets as they are at the end, unless the disk broke."""
@@ -425,8 +424,7 @@ class BrokerReplica:
             OSError: the HA port cannot be used.
         """
         replication = self._replication
-        lost_epoch = await replication.load(broker_id, tail_may_be_lost=self._boot.is_doubtful)
-        self._boot.lost_epoch = lost_epoch
+        await replication.load(broker_id)
         # Plain attributes: every put looks at them.
         self.ha, self.ha_core = replication.service, replication.core
         if self.ha is not None:
@@ -434,7 +432,7 @@ class BrokerReplica:
                 self.ha.is_fenced = self.guard.is_fenced
             await self.ha.start(self.config.values["bindAddress"], self.config.ha_port)
         self._log.log("info", "broker_identified", broker_id=broker_id)
-        return lost_epoch
+        return replication.lost_epoch
 
     async def become_master(
         self, epoch: MasterEpoch, ids: frozenset[int], set_epoch: SyncStateSetEpoch
@@ -482,7 +480,6 @@ class BrokerReplica:
         self.topics.table.advance(epoch, self.clock.wall_ms())
         self.mappings.changed()
         self.topics_changed()
-        self._boot.role_taken(epoch)
         self._log.log("info", "role_taken_up", role=role.value, epoch=epoch)
         if self._on_role is not None:
             self._on_role(role, epoch)

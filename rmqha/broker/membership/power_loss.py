@@ -23,7 +23,9 @@ def is_tail_doubtful(boot_before: str, boot_now: str, *, closed_in_order: bool) 
     return not closed_in_order and not same_boot
 
 
-def epoch_given_up(last_epoch: MasterEpoch, *, tail_may_be_lost: bool) -> MasterEpoch:
+def epoch_given_up(
+    last_epoch: MasterEpoch, before: MasterEpoch, *, tail_may_be_lost: bool
+) -> MasterEpoch:
     """The epoch that this replica must not reign in again; 0 for none.
 
     It does not matter what was promised. Where nobody waits for slaves they may hold the more of
@@ -32,6 +34,10 @@ def epoch_given_up(last_epoch: MasterEpoch, *, tail_may_be_lost: bool) -> Master
 
     Args:
         last_epoch: the newest that the log knows, negative for none.
+        before: what an earlier start gave up, 0 for none. That process may have ended before it found
+            a controller, and this one runs in the same boot; a newer epoch ends it.
         tail_may_be_lost: see :func:`is_tail_doubtful`.
     """
-    return max(last_epoch, NEVER_ELECTED) if tail_may_be_lost else NEVER_ELECTED
+    if tail_may_be_lost:
+        return max(last_epoch, before)
+    return before if last_epoch <= before else NEVER_ELECTED

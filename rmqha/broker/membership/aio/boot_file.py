@@ -1,4 +1,4 @@
-"""Whether the machine has lost its memory since a store was last open, and whether that still matters."""
+"""The boot in which a store was last open, and the epoch that was given up for a loss of power."""
 
 from __future__ import annotations
 
@@ -7,36 +7,32 @@ from rmqha.broker.membership.power_loss import is_tail_doubtful
 from rmqha.runtime.ports import Disk
 
 BOOT_FILE = "rmqhaBoot"
-DOUBT = "\n?"
-"""Behind the boot id. A release that does not know it takes the boot for another one, and doubts, too."""
 
 
 class BootFile:
-    """The boot in which a store was last open, and a doubt that no start may forget.
+    """A line with the boot id, and one with the epoch if there is any.
 
-    A process that begins after a loss of power may end again before it has given up its epoch: the
-    controllers may be away. The next one runs in the same boot, and perhaps after an end in order; what
-    the first one knew must not be lost with it.
+    A release that knows only the first compares both with its boot's id, and doubts its log's end.
 
     Args:
         path: of the file.
         boot_id: this boot's; empty where nobody can tell.
 
     Attributes:
-        is_doubtful: what was written before may be gone although nothing says so (``power_loss``).
-        lost_epoch: the epoch that this replica must not reign in again.
+        tail_may_be_lost: what was written before may be gone although nothing says so.
+        given_up: the epoch that an earlier start gave up, 0 for none.
     """
 
     def __init__(self, disk: Disk, path: str, boot_id: str) -> None:
         self._disk = disk
         self._path = path
         self._boot_id = boot_id
-        self.is_doubtful = False
-        self.lost_epoch: MasterEpoch = NEVER_ELECTED
-        self._is_settled = False
+        self._text = ""
+        self.tail_may_be_lost = False
+        self.given_up: MasterEpoch = NEVER_ELECTED
 
     async def open(self, *, clean: bool) -> None:
-        """Look, and write down what the next start has to know.
+        """Look what the last start left.
 
         Args:
             clean: the store was closed in order.
@@ -45,26 +41,26 @@ class BootFile:
             DiskFailed: the disk cannot be used.
         """
         try:
-            text = (await self._disk.read(self._path)).decode("ascii", "replace")
+            self._text = (await self._disk.read(self._path)).decode("ascii", "replace")
         except FileNotFoundError:
-            text = ""
-        before = text.removesuffix(DOUBT)
-        self.is_doubtful = before != text or is_tail_doubtful(
+            self._text = ""
+        before, _, epoch = self._text.partition("\n")
+        is_whole = not epoch or epoch.isdecimal()
+        self.tail_may_be_lost = not is_whole or is_tail_doubtful(
             before, self._boot_id, closed_in_order=clean
         )
-        wanted = self._boot_id + (DOUBT if self.is_doubtful else "")
-        if text != wanted or not text:
-            await self._disk.write_atomic(self._path, wanted.encode())
+        self.given_up = MasterEpoch(int(epoch)) if epoch and is_whole else NEVER_ELECTED
 
-    def role_taken(self, epoch: MasterEpoch) -> None:
-        """A role in a newer epoch ends the doubt: nobody can have this replica reign in the lost one."""
-        self._is_settled = self._is_settled or epoch > self.lost_epoch
+    async def keep(self, given_up: MasterEpoch) -> None:
+        """Write down this boot, and the epoch that is given up; before that the next start doubts anew.
 
-    async def close(self) -> None:
-        """The store was closed in order: forget a doubt that is over; raises DiskFailed.
+        An older epoch stays: the newer one that has ended it has ended it for good.
 
-        A process that is killed leaves it, and the next one is elected anew, as after every kill.
+        Raises:
+            DiskFailed: the disk cannot be used.
         """
-        if self.is_doubtful and self._is_settled:
-            self.is_doubtful = False
-            await self._disk.write_atomic(self._path, self._boot_id.encode())
+        kept = max(given_up, self.given_up)
+        text = f"{self._boot_id}\n{kept}" if kept else self._boot_id
+        if text != self._text or not text:
+            await self._disk.write_atomic(self._path, text.encode())
+            self._text = text

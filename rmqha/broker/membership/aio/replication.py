@@ -11,8 +11,9 @@ import os
 from collections import Counter
 from collections.abc import Callable
 
-from rmqha.base.ids import MasterEpoch, SyncStateSetEpoch
+from rmqha.base.ids import NEVER_ELECTED, MasterEpoch, SyncStateSetEpoch
 from rmqha.broker.common.settings import BrokerConfig
+from rmqha.broker.membership.aio.boot_file import BootFile
 from rmqha.broker.membership.power_loss import epoch_given_up
 from rmqha.ha import events as ha_ev
 from rmqha.ha.aio.epoch_file import EpochFile
@@ -39,10 +40,12 @@ class Replication:
         disk, clock, network, log: the ports.
         on_failed: told when the process must stop.
         trace: keeps the core's events; None for nobody.
+        boot: what the last start left.
         rejected: counts, by reason, the connections that were turned away.
 
     Attributes:
         service, core: None before the broker has its id.
+        lost_epoch: the epoch that this replica must not reign in again, 0 for none (``power_loss``).
         want_set: asks the controllers for a SyncStateSet (1001); the answer comes by ``give``. The
             manager puts itself here; a broker alone has nobody to ask.
     """
@@ -59,6 +62,7 @@ class Replication:
         on_failed: Callable[[Exception], None],
         trace: TraceFile | None,
         rejected: Counter[str],
+        boot: BootFile,
     ) -> None:
         self._rejected = rejected
         self.service: HaService | None = None
@@ -73,12 +77,28 @@ class Replication:
         self._on_failed = on_failed
         self._trace = trace
         self._epoch_file = EpochFile(disk, config.epoch_path)
+        self._boot = boot
+        self.lost_epoch: MasterEpoch = NEVER_ELECTED
 
-    async def load(self, broker_id: int, *, tail_may_be_lost: bool) -> MasterEpoch:
+    async def open(self, *, clean: bool) -> None:
+        """Look whether the machine has lost its memory, and what has to be given up for it.
+
+        Args:
+            clean: the store was closed in order.
+
+        Raises:
+            StoreCorrupted, DiskFailed: the epoch file or that of the boot cannot be used.
+        """
+        boot = self._boot
+        await boot.open(clean=clean)
+        last_epoch = (await self._epoch_file.load()).epochs.last_epoch
+        self.lost_epoch = epoch_given_up(
+            last_epoch, boot.given_up, tail_may_be_lost=boot.tail_may_be_lost
+        )
+        await boot.keep(self.lost_epoch)
+
+    async def load(self, broker_id: int) -> None:
         """Read the epochs, and make the service.
-
-        Returns:
-            The epoch that this replica must not reign in again, 0 for none; see ``power_loss``.
 
         Raises:
             StoreCorrupted, DiskFailed: the epoch file cannot be used.
@@ -118,8 +138,6 @@ class Replication:
             self.service.record(self._trace.core(HA_KIND, start))
         if config.replicas.write_lease_ms:
             self.service.granted(0)
-        last_epoch = loaded.epochs.last_epoch
-        return epoch_given_up(last_epoch, tail_may_be_lost=tail_may_be_lost)
 
     async def close(self) -> None:
         """Close every connection."""
