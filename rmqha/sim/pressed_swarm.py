@@ -13,17 +13,17 @@ import random
 from collections.abc import AsyncIterator
 
 from rmqha.broker.aio.replica import BrokerReplica
+from rmqha.broker.send.aio.roomy_sends import TASK
 from rmqha.sim.replica_options import ReplicaOptions
 from rmqha.sim.service_swarm import ServiceCluster, ServiceSwarm, service_options
 from rmqha.sim.story import Outcome, plain, tell
 from rmqha.store.aio.room import SLOW_MS, Stretch
 
 LITTLE_BYTES = 1, 500, 1_500
-ROW = "room for sends"
-"""The name of the task that takes a row of sends in."""
+"""Room for one record, and for some."""
 PRESSED_WANTED = (
-    "room for sends", "room for services", "room for a slave", "room was not enough", "writes waited on a master",
-    "writes waited on a slave", "writes trusted again", "disk behind", "fault: writes wait",
+    TASK, "room for services", "room for a slave", "room was not enough",
+    "writes waited on a master", "writes waited on a slave", "writes trusted again", "disk behind", "fault: writes wait",
 )  # fmt: skip
 """What a batch of such stories must hold, besides what ``service_swarm`` says."""
 
@@ -81,8 +81,8 @@ class _Counted:
     @contextlib.asynccontextmanager
     async def __call__(self, length: int) -> AsyncIterator[Stretch]:
         task = asyncio.current_task()
-        is_row = task is not None and task.get_name() == ROW
-        self._counts[ROW if is_row else "room for services"] += 1
+        is_row = task is not None and task.get_name() == TASK
+        self._counts[TASK if is_row else "room for services"] += 1
         self.inside += 1
         try:
             async with self._stretch(length) as made:

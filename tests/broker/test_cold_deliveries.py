@@ -29,6 +29,12 @@ KINDS = {
 """What makes a message one of each kind, its sysFlag, and where the delivery is found."""
 
 
+SOON: dict[str, object] = {
+    "messageDelayLevel": "2s 3s", "transactionCheckInterval": 2000, "transactionTimeOut": 2000,
+}  # fmt: skip
+"""All of them are due within seconds."""
+
+
 class ColdDisk:
     """A disk whose log has left the memory, and which keeps what is fetched there.
 
@@ -96,10 +102,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> ColdDisk:
 @pytest.fixture
 def cluster() -> Iterator[ReplicaCluster]:
     """One replica, which reigns."""
-    with ReplicaCluster(
-        seed=7, replicas=1, messageDelayLevel="2s 3s", transactionCheckInterval=2000,
-        transactionTimeOut=2000,
-    ) as one:  # fmt: skip
+    with ReplicaCluster(seed=7, replicas=1, **SOON) as one:
         one.boot_all()
         yield one
 

@@ -9,10 +9,13 @@ import pytest
 
 from rmqha.broker.common.aio import writer
 from rmqha.broker.deferred.aio.deliveries import LOOK_MS
+from rmqha.broker.pop.check_points import CheckPoint, Due
+from rmqha.ha.events import Role
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
-from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
-from tests.broker.test_cold_deliveries import KINDS, deliver_later, delivered, expected
+from rmqha.store.aio.room import Stretch
+from tests.broker.replicas import NAME, TOPIC, ReplicaCluster, master_of
+from tests.broker.test_cold_deliveries import KINDS, SOON, deliver_later, delivered, expected
 from tests.broker.test_producer_services import half, stored
 from tests.broker.test_roomy_sends import hang, run_short, sent
 
@@ -25,11 +28,8 @@ PLACES = {36: ("SCHEDULE_TOPIC_XXXX", 2), 37: (TOPIC, 4)}
 
 @pytest.fixture
 def cluster() -> Iterator[ReplicaCluster]:
-    """One replica, which reigns, with few queues of revivals."""
-    with ReplicaCluster(
-        seed=17, replicas=1, messageDelayLevel="2s 3s", transactionCheckInterval=2000,
-        transactionTimeOut=2000,
-    ) as one:  # fmt: skip
+    """One replica, which reigns."""
+    with ReplicaCluster(seed=17, replicas=1, **SOON) as one:
         one.boot_all()
         yield one
 
@@ -91,6 +91,34 @@ def test_services_when_writes_wait_then_each_writes_no_more_than_there_is_room_f
     assert len(made) >= 2
     # Pops are written check point by check point: this one holds all messages.
     assert kind == "pops" or max(steps) < 2_500
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_services_when_the_reign_ends_while_they_wait_for_room_then_nothing_is_written(
+    cluster: ReplicaCluster, kind: str
+) -> None:
+    """A slave that wrote something of its own would have another log than its master."""
+    deliver_later(cluster, kind, COUNT)
+    master, made = master_of(cluster), watched_room(cluster)
+    run_short(master)
+    hang(cluster, 8_000)
+    cluster.until(lambda: made, "room asked for", 7_000)
+    end = master.store.max_offset
+    master.role = Role.SLAVE
+    cluster.run_for(10_000)
+    assert master.store.writes.oldest_ms == 0, "the disk works again"
+    assert master.store.max_offset == end
+
+
+def test_check_points_when_the_reign_ends_while_they_wait_for_room_then_none_is_done_with(
+    cluster: ReplicaCluster,
+) -> None:
+    """A slave makes no retry topic, and one without such a topic is dropped."""
+    master = master_of(cluster)
+    due = Due(CheckPoint(TOPIC, "G", 0, 0, 1, 1_000, NAME, (0,)), 0, (0,))
+    master.role = Role.SLAVE
+    found = master.pop.revive._revive_some([due], Stretch(master.store.room, 1_000))
+    assert found == (0, [], False)
 
 
 @pytest.mark.parametrize("code", [36, 37])

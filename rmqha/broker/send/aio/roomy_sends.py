@@ -24,6 +24,7 @@ from rmqha.store.aio.room import Stretch
 
 ROOM_BYTES_MIN, ROOM_BYTES_MAX = 64 * 1024, 128 * 1024
 """Made at a time; a larger message is taken alone."""
+TASK = "room for sends"
 AT_ONCE_MAX, AT_ONCE_BYTES = 128, 1 << 20
 """Taken in the first turn of the loop in which no write waits any more: some milliseconds."""
 HELD_BYTES_MAX = 64 * 1024 * 1024
@@ -97,7 +98,7 @@ class RoomySends:
         self._timer.arm(one.until_ms)
         if not self._works:
             self._works = True
-            self._broker.tasks.start(self._work(), name="room for sends")
+            self._broker.tasks.start(self._work(), name=TASK)
         return None
 
     def closed(self, connection: Connection) -> None:
