@@ -22,7 +22,10 @@ from typing import NamedTuple
 from rmqha.store.record import check_record
 
 RANGE_BYTES = 256 << 10
-"""Compared at a time; walked through in some milliseconds at most."""
+"""Compared at a time."""
+
+RECORDS_A_TURN = 64
+"""Checked in one turn of the loop: a range of small ones held up who sends for 5 ms on a slow machine."""
 
 RECORD_BYTES_MAX = 8 << 20
 AGREEING_MIN = 2

@@ -14,6 +14,7 @@ from rmqha.broker.common.aio import ports
 from rmqha.broker.sync.aio.comparing import epoch_end, epoch_of
 from rmqha.broker.sync.scrub import (
     RANGE_BYTES,
+    RECORDS_A_TURN,
     Pace,
     Place,
     choose,
@@ -109,24 +110,45 @@ class Scrub:
             begin + RANGE_BYTES, file_end - 1, store.limit(), epoch_end(self._broker, begin)
         )
         await store.fetch(begin, limit - begin)
-        if not max(0, log.min_offset) <= begin < store.limit():
+        end, reason = await self._pass(begin, limit)
+        if not self._is_confirmed(begin):
             return begin
-        end = log.valid_end(begin, min(limit, store.limit()))
-        if end == begin:
-            return await self._single(begin)
-        buffer, start = log.file_of(begin)
-        whole = pass_whole(buffer, begin - start, end - start, start)
-        if whole.reason:
-            at = start + whole.position
-            store.mending.met(at, whole.reason)
-            if await store.mending.mend(at):
+        if reason:
+            store.mending.met(end, reason)
+            if await store.mending.mend(end):
                 return begin
             # What is before it is compared, what follows comes next.
-            if at > begin:
-                await self._compare(begin, at)
-            return at + log.check(at)[1].size
+            if end > begin:
+                await self._compare(begin, end)
+            return end + log.check(end)[1].size
+        if end == begin:
+            return await self._single(begin)
         await self._compare(begin, end)
         return end
+
+    def _is_confirmed(self, offset: int) -> bool:
+        """Whether the log still has ``offset``, and what is there is never cut."""
+        store = self._broker.store
+        return max(0, store.min_offset) <= offset < store.limit()
+
+    async def _pass(self, begin: int, limit: int) -> tuple[int, str]:
+        """Pass whole records before ``limit``; where that ends, and what is wrong there.
+
+        Others have their turns of the loop between two pieces.
+        """
+        store, at = self._broker.store, begin
+        log = store.commit_log
+        while self._is_confirmed(at):
+            end = log.valid_end(at, min(limit, store.limit()), count_max=RECORDS_A_TURN)
+            if end == at:
+                break
+            buffer, start = log.file_of(at)
+            whole = pass_whole(buffer, at - start, end - start, start)
+            at = start + whole.position
+            if whole.reason:
+                return at, whole.reason
+            await self._broker.clock.sleep(0)
+        return at, ""
 
     async def _single(self, begin: int) -> int:
         """Look at one record that is longer than a range, at a blank, or at what is neither."""
