@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import mmap
 import os
 import re
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqha.base.errors import DiskFailed
+from rmqha.base.errors import DiskFailed, DiskFull
 from rmqha.runtime.aio import populate as module
 from rmqha.runtime.aio.disk import SystemDisk
 from rmqha.runtime.aio.populate import populate
@@ -92,6 +93,34 @@ async def test_pages_of_a_queue_when_made_writable_then_they_are_dirty_while_it_
     await file.make_writable((20, 40))
     assert not file.is_mapped
     file.close()
+
+
+async def test_pages_of_a_queue_when_made_writable_then_their_blocks_were_got_by_a_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that was behind let the loop wait for its journal: 2 s in each queue that grew."""
+    file = open_sparse(MappedPool(), str(tmp_path / "file"), SIZE, create=True)
+    file.buffer[:0]
+    got: list[str] = []
+    fallocate = os.posix_fallocate
+
+    def noted(fd: int, offset: int, length: int) -> None:
+        got.append(threading.current_thread().name)
+        fallocate(fd, offset, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", noted)
+    await file.make_writable((100, 200), (300, 20_000))
+    file.reserve(20_000)
+    assert [one.startswith("room") for one in got] == [True]
+    monkeypatch.setattr(os, "posix_fallocate", _full)
+    await file.make_writable((100_000, 200_000))
+    with pytest.raises(DiskFull):
+        file.reserve(200_000)
+    file.close()
+
+
+def _full(fd: int, offset: int, length: int) -> None:
+    raise OSError(errno.ENOSPC, "no space left")
 
 
 async def test_pages_when_all_threads_wait_for_syncs_then_they_are_made_writable_all_the_same(

@@ -334,6 +334,32 @@ async def test_plain_appends_when_one_waits_then_those_behind_it_are_not_written
     await store.close()
 
 
+async def test_queues_when_a_unit_waits_for_the_disk_then_room_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log had room, and what was dispatched waited for the queues' own blocks, unnoticed."""
+    store = real_store(tmp_path)
+    await store.open()
+    put, clock = store.queues.put_queue_runs, store._clock
+    late_ms = 0
+
+    def waits(runs: Any) -> None:
+        nonlocal late_ms
+        put(runs)
+        late_ms = SLOW_MS
+
+    now_ms = clock.now_ms
+    monkeypatch.setattr(store.queues, "put_queue_runs", waits)
+    monkeypatch.setattr(clock, "now_ms", lambda: now_ms() + late_ms)
+    store.append(message(0))  # makes the queue
+    await store.wait_dispatched(store.max_offset)
+    assert not store.room.is_short
+    store.append(message(1))
+    await store.wait_dispatched(store.max_offset)
+    assert store.room.is_short
+    await store.close()
+
+
 async def test_queues_when_writes_wait_then_their_pages_are_made_writable_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,17 +20,24 @@ THREADS = 2
 """The log's and an index's."""
 
 
-async def populated(buffer: memoryview, ranges: Sequence[tuple[int, int]]) -> None:
+async def populated(
+    buffer: memoryview,
+    ranges: Sequence[tuple[int, int]],
+    first: Callable[[], object] | None = None,
+) -> None:
     """Make pages dirty in a thread for that; the mapping lives until it is done.
 
     Args:
         buffer: a whole shared mapping.
         ranges: of bytes, each [low, high).
+        first: done there before; must not raise.
     """
     held = buffer[:]
 
     def work() -> None:
         with held:
+            if first is not None:
+                first()
             for low, high in ranges:
                 populate(held, low, high)
 

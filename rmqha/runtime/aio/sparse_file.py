@@ -237,9 +237,18 @@ class SparseMappedFile:
         """There is nothing to fetch here."""
 
     async def make_writable(self, *ranges: tuple[int, int]) -> None:
-        """Have pages made dirty by a thread that waits for it; nothing while it is not mapped."""
-        if self._buffer is not None:
-            await populated(self._buffer, ranges)
+        """Have blocks reserved, and pages made dirty, by a thread that waits for it.
+
+        Nothing while it is not mapped. A disk that is behind lets who reserves blocks wait for its
+        journal, for seconds.
+        """
+        if self._buffer is not None and ranges:
+            end = max(high for _, high in ranges)
+            await populated(self._buffer, ranges, lambda: self._reserve_if_possible(end))
+
+    def _reserve_if_possible(self, end: int) -> None:
+        with contextlib.suppress(DiskFailed):  # whoever writes learns why
+            self.reserve(end)
 
     async def sync(self) -> None:
         """Sync the file, and the first time its directory entry too, in a worker thread.

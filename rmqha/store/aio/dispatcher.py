@@ -218,7 +218,9 @@ class Dispatcher:
         )
         if run is None or not run.records:
             return 0
+        begun_ms = self._room.now_ms()
         self._queues.put_queue_runs(run.queue_runs)
+        self._room.wrote(begun_ms)
         self.last_timestamp = run.timestamp
         if run.timestamp > self._log.last_timestamp:
             self._log.last_timestamp = run.timestamp
