@@ -16,7 +16,7 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.store.aio.room import Stretch
 from tests.broker.replicas import NAME, TOPIC, ReplicaCluster, master_of
 from tests.broker.test_cold_deliveries import KINDS, SOON, deliver_later, delivered, expected
-from tests.broker.test_producer_services import half, stored
+from tests.broker.test_producer_services import half, send, stored, wall_ms
 from tests.broker.test_roomy_sends import hang, run_short, sent
 
 COUNT = 6
@@ -27,9 +27,9 @@ PLACES = {36: ("SCHEDULE_TOPIC_XXXX", 2), 37: (TOPIC, 4)}
 
 
 @pytest.fixture
-def cluster() -> Iterator[ReplicaCluster]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[ReplicaCluster]:
     """One replica, which reigns."""
-    with ReplicaCluster(seed=17, replicas=1, **SOON) as one:
+    with ReplicaCluster(seed=17, replicas=1, **(SOON | getattr(request, "param", {}))) as one:
         one.boot_all()
         yield one
 
@@ -140,6 +140,23 @@ def test_stored_messages_when_written_once_more_on_demand_then_they_stand_in_the
     cluster.until(lambda: len(answers) == COUNT, "answers", 1_000)
     assert {one.code for one in answers} == {ResponseCode.SUCCESS}
     cluster.until(lambda: len(stored(cluster, *PLACES[code])) == COUNT, "all", 1_000)
+
+
+@pytest.mark.parametrize("cluster", [{"recallMessageEnable": "true"}], indirect=True)
+def test_recall_when_writes_wait_then_it_stands_in_the_row(cluster: ReplicaCluster) -> None:
+    """It is a record as well."""
+    due = wall_ms(cluster) + 60_000
+    handle = send(cluster, 1, f"TIMER_DELIVER_MS\x01{due}\x02").ext_fields["recallHandle"]
+    master, answers = master_of(cluster), list[RemotingCommand]()
+    run_short(master)
+    hang(cluster, 1_000)
+    end, fields = master.store.max_offset, {"topic": TOPIC, "recallHandle": handle}
+    code = RequestCode.RECALL_MESSAGE
+    cluster.ask_later(master.config.address, code, fields, told=answers.append)
+    cluster.run_for(500)
+    assert (answers, master.store.max_offset) == ([], end)
+    cluster.until(lambda: answers, "an answer", 1_000)
+    assert answers[0].code == ResponseCode.SUCCESS
 
 
 def test_services_when_nothing_is_due_then_no_room_is_made(cluster: ReplicaCluster) -> None:

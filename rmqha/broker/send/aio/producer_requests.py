@@ -62,7 +62,7 @@ class ProducerProcessor:
             RequestCode.END_TRANSACTION: self._row.behind(
                 patient(self._broker, self.end_transaction)
             ),
-            RequestCode.RECALL_MESSAGE: self.recall,
+            RequestCode.RECALL_MESSAGE: self._row.behind(self.recall),
         }
 
     @property
