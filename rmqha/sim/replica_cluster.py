@@ -345,7 +345,7 @@ class ReplicaCluster(SimCluster):
         if not self.set.lease or one is None or one.master_broker_id is None:
             return
         masters = [
-            Leased(other, replica.replicas.master_epoch)
+            Leased(other, replica.replicas.place.master_epoch)
             for other, replica in sorted(self.replicas.items())
             if replica.role is Role.MASTER and replica.ha is not None and replica.ha.is_leased
         ]
@@ -409,7 +409,7 @@ class ReplicaCluster(SimCluster):
         assert core is not None
         reign, acks = None, {}
         if replica.role is Role.MASTER:
-            reign = (self.boots[seen.name], replica.replicas.master_epoch)
+            reign = (self.boots[seen.name], replica.replicas.place.master_epoch)
             if self._all_acknowledge:
                 known = core.members.acks()
                 union = core.members.sync_state_set.union

@@ -77,7 +77,7 @@ class SetsCluster(ReplicaCluster):
             one for one in self.replicas.values()
             if one.config.broker_name == name and one.role is Role.MASTER
         ]  # fmt: skip
-        return max(found, key=lambda one: one.replicas.master_epoch, default=None)
+        return max(found, key=lambda one: one.replicas.place.master_epoch, default=None)
 
     def address(self, name: str) -> str:
         """Where to ask the set's master."""

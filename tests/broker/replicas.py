@@ -229,7 +229,7 @@ class ReplicaCluster(SimCluster):
     def master(self) -> BrokerReplica | None:
         """The serving master of the highest epoch."""
         found = [one for one in self.replicas.values() if one.role is Role.MASTER]
-        return max(found, key=lambda one: one.replicas.master_epoch, default=None)
+        return max(found, key=lambda one: one.replicas.place.master_epoch, default=None)
 
     def host_of(self, replica: BrokerReplica) -> str:
         """Its host."""

@@ -102,7 +102,7 @@ def test_master_when_it_reigns_in_a_newer_epoch_then_a_killed_process_costs_it_n
         cluster.boot(host)
         cluster.until(lambda: cluster.master() is not None, "the master again")
         assert master_of(cluster)._replication.lost_epoch == 1
-        assert master_of(cluster).replicas.master_epoch > 1
+        assert master_of(cluster).replicas.place.master_epoch > 1
         cluster.send_many(3)
         cluster.kill(host)
         cluster.boot(host)

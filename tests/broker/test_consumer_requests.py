@@ -717,7 +717,7 @@ def test_offsets_when_the_log_was_cut_then_they_come_back_to_its_end(alone: Repl
     commit = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0}
     assert client.ask(15, commit | {"commitOffset": 9}).code == 0
     broker = master_of(alone)
-    epoch = broker.replicas.master_epoch + 1
+    epoch = broker.replicas.place.master_epoch + 1
     broker.role = None
 
     async def elect() -> None:

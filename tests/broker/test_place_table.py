@@ -30,12 +30,12 @@ REGISTRATION = {
 
 def state(driver: Driver) -> str:
     """Which state of the table a broker is in."""
-    core = driver.core
-    if core.role is not None:
-        return "master" if core.role is Role.MASTER else "slave"
-    if core.master_id is None:
-        return REGISTRATION[core.registration.state]
-    return "refused" if core.refused_epoch == core.master_epoch else "changing"
+    place = driver.core.place
+    if place.role is not None:
+        return "master" if place.role is Role.MASTER else "slave"
+    if place.master_id is None:
+        return REGISTRATION[driver.core.registration.state]
+    return "refused" if place.refused_epoch == place.master_epoch else "changing"
 
 
 def unborn() -> Driver:

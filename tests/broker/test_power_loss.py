@@ -138,7 +138,7 @@ def test_java_rule_when_a_master_lost_all_of_its_epoch_then_it_writes_no_second_
         cluster.boot_all()
         cluster.until(cluster.in_sync, "SyncStateSet of two")
         old = master_of(cluster)
-        epoch, host = old.replicas.master_epoch, cluster.host_of(old)
+        epoch, host = old.replicas.place.master_epoch, cluster.host_of(old)
         (slave,) = set(cluster.broker_hosts) - {host}
         cluster.send_many(6)
         held = old.store.max_offset
@@ -155,7 +155,7 @@ def test_java_rule_when_a_master_lost_all_of_its_epoch_then_it_writes_no_second_
         cluster.boot(slave)
         cluster.until(lambda: cluster.replicas[slave].ha_core is not None, "the slave's log")
         check_one_history([snapshot(h, one) for h, one in sorted(cluster.replicas.items())])
-        assert again.replicas.master_epoch > epoch
+        assert again.replicas.place.master_epoch > epoch
         cluster.until(cluster.in_sync, "SyncStateSet of two")
         cluster.send_many(3)
         cluster.until(lambda: len({log_bytes(r) for r in cluster.replicas.values()}) == 1, "equal")
@@ -191,11 +191,11 @@ def test_java_rule_when_a_replica_is_its_whole_set_then_it_reigns_again_within_b
     with ReplicaCluster(seed=seed, replicas=1, **JAVA_RULE) as cluster:
         cluster.boot_all()
         cluster.send_many(6)
-        epoch = master_of(cluster).replicas.master_epoch
+        epoch = master_of(cluster).replicas.place.master_epoch
         lose_power(cluster, cluster.broker_hosts[0])
         cluster.until(lambda: cluster.master() is not None, "a master", REIGNS_WITHIN_MS)
         again = master_of(cluster)
-        assert again.replicas.master_epoch > epoch
+        assert again.replicas.place.master_epoch > epoch
         cluster.acked.clear()
         cluster.send_many(3)
         assert cluster.missing_on(again) == []

@@ -53,13 +53,13 @@ def test_master_when_killed_then_another_serves_and_nothing_acknowledged_is_lost
     cluster.send_many(30)
     old = cluster.master()
     assert old is not None
-    host, epoch = cluster.host_of(old), old.replicas.master_epoch
+    host, epoch = cluster.host_of(old), old.replicas.place.master_epoch
     cluster.kill(host)
     cluster.until(lambda: cluster.master() not in (None, old), "new master")
     cluster.send_many(30)
     new = cluster.master()
     assert new is not None
-    assert new.replicas.master_epoch > epoch
+    assert new.replicas.place.master_epoch > epoch
     assert cluster.missing_on(new) == []
     cluster.boot(host)
     cluster.until(cluster.in_sync, "SyncStateSet of three again")
@@ -105,12 +105,12 @@ def test_controller_leader_when_killed_then_the_master_stays(cluster: ReplicaClu
     master, leader = cluster.master(), cluster.leader()
     assert master is not None
     assert leader is not None
-    epoch = master.replicas.master_epoch
+    epoch = master.replicas.place.master_epoch
     cluster.kill(leader)
     cluster.until(lambda: cluster.leader() not in (None, leader), "another leader")
     cluster.run_for(8_000)
     assert cluster.master() is master
-    assert master.replicas.master_epoch == epoch
+    assert master.replicas.place.master_epoch == epoch
     cluster.send_many(5)
 
 
@@ -160,7 +160,7 @@ def test_name_server_when_the_master_changes_then_ids_and_versions_follow(
     version = body["topicConfigSerializeWrapper"]["dataVersion"]
     new = cluster.master()
     assert new is not None
-    assert version["stateVersion"] == new.replicas.master_epoch
+    assert version["stateVersion"] == new.replicas.place.master_epoch
     assert fields["haServerAddr"] == f"{new.config.host}:{PORT + 1}"
 
 

@@ -35,7 +35,7 @@ def test_register_when_no_master_is_known_then_it_heartbeats_and_asks_for_an_ele
     assert type(driver.effects[-1]) is ev.Beat, (
         "answered while the role is taken up: the lease begins"
     )
-    assert driver.core.role is None
+    assert driver.core.place.role is None
     made = driver.give(ev.RoleSettled(1, accepted=True))
     assert ev.ServeAs(Role.MASTER, 1) in made
 
@@ -159,14 +159,14 @@ def hinted(epoch: int = 3, master_id: int = 2) -> Driver:
 def test_notification_when_anybody_names_another_master_then_only_questions_follow() -> None:
     """A made-up master would make replicas cut their logs; a made-up epoch fence them for good."""
     driver = hinted(1 << 30)
-    assert driver.core.role is Role.MASTER
-    assert driver.core.master_epoch == 2
+    assert driver.core.place.role is Role.MASTER
+    assert driver.core.place.master_epoch == 2
     asked = driver.take(ev.Ask)
     assert {(ask.code, ask.address) for ask in asked} == {(1004, LEADER), (1004, OTHER)}
     for ask in asked:
         driver.give(ev.Answered(ask.token, 0, mastership(1, 2), SET_1))
     assert driver.take(ev.BecomeSlave) == []
-    assert driver.core.role is Role.MASTER
+    assert driver.core.place.role is Role.MASTER
 
 
 def test_notification_when_any_controller_confirms_it_then_the_role_changes() -> None:
@@ -234,7 +234,7 @@ def test_notification_when_malformed_then_nothing_happens() -> None:
     driver.reign(1)
     driver.give(ev.Notified({"masterBrokerId": "two", "masterEpoch": "9"}, b"no json"))
     driver.give(ev.Notified(None, b""))
-    assert driver.core.master_epoch == 1
+    assert driver.core.place.master_epoch == 1
 
 
 def test_role_when_the_log_is_ahead_then_nothing_is_served() -> None:
@@ -243,8 +243,8 @@ def test_role_when_the_log_is_ahead_then_nothing_is_served() -> None:
     driver.register_as(1)
     driver.answer(1003, 0, mastership(1, 1), SET_1)
     driver.give(ev.RoleSettled(1, accepted=False))
-    assert driver.core.role is None
-    assert driver.core.refused_epoch == 1
+    assert driver.core.place.role is None
+    assert driver.core.place.refused_epoch == 1
     assert driver.take(ev.ServeAs) == []
 
 
@@ -408,7 +408,7 @@ def test_ha_address_when_later_answers_are_empty_then_the_known_one_stays() -> N
     driver.tick_until_asked(906)
     driver.answer(906, 0, {})
     assert driver.take(ev.FollowMaster) == []
-    assert driver.core.master_ha_address == "10.0.0.1:10912"
+    assert driver.core.place.master_ha_address == "10.0.0.1:10912"
 
 
 def test_ha_address_when_a_name_server_still_lists_the_old_master_then_it_is_ignored() -> None:
@@ -463,7 +463,7 @@ def test_any_story_when_told_then_epochs_only_grow_and_every_alteration_ends(
             case "tick":
                 driver.tick(value)  # type: ignore[arg-type]  # as above
             case "settle":
-                epoch = driver.core.master_epoch
+                epoch = driver.core.place.master_epoch
                 driver.give(ev.RoleSettled(epoch, accepted=bool(value)))
             case "alter":
                 wanted += 1
@@ -474,7 +474,7 @@ def test_any_story_when_told_then_epochs_only_grow_and_every_alteration_ends(
         for change in changes:
             assert change.epoch > epochs[-1]
             epochs.append(change.epoch)
-            assert driver.core.role is None
+            assert driver.core.place.role is None
         jobs = [one.code for one in driver.effects if isinstance(one, ev.Ask)]
         for code, most in ((1003, 1), (1002, 1), (1004, 3), (906, 1)):
             assert jobs.count(code) <= most, jobs

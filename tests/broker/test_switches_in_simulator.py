@@ -288,7 +288,7 @@ def test_switch_when_it_is_the_second_since_a_client_asked_then_its_first_master
     cluster.until(lambda: third.role is Role.MASTER, "a third master")
     before = len(load.acked_ms)
     cluster.until(lambda: len(load.acked_ms) > before, "a send taken by it")
-    assert first.replicas.master_address == second.config.address, "it has not heard of it"
+    assert first.replicas.place.master_address == second.config.address, "it has not heard of it"
     cluster.until(task.done, "an answer")
     finished(cluster, load)
 

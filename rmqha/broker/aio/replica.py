@@ -246,7 +246,7 @@ class BrokerReplica:
 
     def _followed(self) -> str | None:
         """The service address of the master that this broker follows."""
-        return self.replicas.master_address if self.role is Role.SLAVE else None
+        return self.replicas.place.master_address if self.role is Role.SLAVE else None
 
     def _route(self) -> Router:
         """Who answers which request."""

@@ -1,9 +1,9 @@
 """A broker's half of RIP-44: register, heartbeat, follow elections, keep the SyncStateSet reported.
 
-``place_table.py`` has the states, the invariants and their sources; tests hold it against this
-core. One machine with a few jobs. Each job has a time when it is due and at most one request under way;
-what fails comes back after a pause that grows. A role changes only to a higher master epoch, and
-nothing is served before the first role is complete.
+One machine with a few jobs. Each job has a time when it is due and at most one request under way;
+what fails comes back after a pause that grows. What answers say of the set's master goes to
+``place.py``: a role changes only to a higher master epoch, and nothing is served before the first role
+is complete.
 
 Source: RIP-44; ReplicasManager of RocketMQ 5.1.1 to 5.5.
 """
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from rmqha.base.errors import RemoteProtocolError
-from rmqha.base.ids import NEVER_ELECTED, MasterEpoch, SyncStateSetEpoch
+from rmqha.base.ids import MasterEpoch, SyncStateSetEpoch
 from rmqha.base.machine import Note, Ticked
 from rmqha.broker.common.replicas_settings import ReplicasSettings
 from rmqha.broker.membership import events as ev
@@ -33,11 +33,12 @@ from rmqha.broker.membership.handing_over import HandingOver
 from rmqha.broker.membership.hints import Hints
 from rmqha.broker.membership.identity import REQUEST_OF, Registration
 from rmqha.broker.membership.leader_search import LeaderSearch
+from rmqha.broker.membership.place import Place
 from rmqha.broker.membership.planned_switch import PlannedSwitch
 from rmqha.ha.events import Role
 from rmqha.remoting.bodies import SyncStateSet
 from rmqha.remoting.codes import RequestCode, ResponseCode
-from rmqha.remoting.headers import ext_fields, int_field, text_field
+from rmqha.remoting.headers import ext_fields, int_field
 
 BEATS_A_PROMISE = 4
 
@@ -48,10 +49,7 @@ class ReplicasCore:
     Attributes:
         registration: the way to the id.
         search: the controllers' leader.
-        master_epoch: of the newest role that was taken up, 0 before the first.
-        master_id, master_address: of that epoch's master; the address serves clients.
-        is_settled: the role of ``master_epoch`` is complete.
-        refused_epoch: an epoch that the log was ahead of, else 0.
+        place: who is master, and whether this replica's role is taken up.
     """
 
     def __init__(self, settings: ReplicasSettings) -> None:
@@ -60,13 +58,6 @@ class ReplicasCore:
             settings.cluster_name, settings.broker_name, settings.broker_address
         )
         self.search = LeaderSearch(settings.controllers, settings.broker_address)
-        self.master_epoch = NEVER_ELECTED
-        self.master_id: int | None = None
-        self.master_address = ""
-        self.master_ha_address = ""
-        # RIP-44, Switching process: until replication says that the role is complete, none is.
-        self.is_settled = False
-        self.refused_epoch = 0
         self._agenda = Agenda(settings)
         self._due = self._agenda.due
         self._attempts = self._agenda.attempts
@@ -74,6 +65,9 @@ class ReplicasCore:
         self._wall_offset_ms = 0
         self._handing_over = HandingOver(settings, self._agenda)
         self._switch = PlannedSwitch(self._agenda)
+        self.place = Place(
+            settings, self.registration, self._agenda, self._handing_over, self._switch
+        )
         self._hints = Hints(settings, self._agenda)
         self._alter_token = 0
         self._promise_ms = 0
@@ -85,13 +79,6 @@ class ReplicasCore:
     def broker_id(self) -> int | None:
         """The persistent id; None before the final identity file is there."""
         return self.registration.broker_id
-
-    @property
-    def role(self) -> Role | None:
-        """The complete role; None while there is none or a change is under way."""
-        if not self.is_settled:
-            return None
-        return Role.MASTER if self.master_id == self.broker_id else Role.SLAVE
 
     @property
     def next_deadline_ms(self) -> int | None:
@@ -119,7 +106,7 @@ class ReplicasCore:
             case ev.Notified() | ev.Told() | ev.NameServerAnswered():
                 self._heard(now_ms, event)
             case ev.RoleSettled(epoch, accepted):
-                self._settled(epoch, accepted=accepted)
+                self._effects += self.place.settled(epoch, accepted=accepted)
             case ev.AlterWanted(ids, set_epoch):
                 self._alter(now_ms, ids, set_epoch)
             case ev.Promised(for_ms):
@@ -142,8 +129,8 @@ class ReplicasCore:
             case ev.Told(fields, body):
                 self._told(now_ms, fields, body)
             case ev.NameServerAnswered(master_address, ha_address):
-                if ha_address and master_address == self.master_address:
-                    self._master_found(now_ms, ha_address)
+                if ha_address and master_address == self.place.master_address:
+                    self._effects += self.place.found(now_ms, ha_address)
 
     def _note(self, event: str, level: str = "info", **facts: object) -> None:
         self._effects.append(Note(event, level, facts))
@@ -167,12 +154,10 @@ class ReplicasCore:
                 self.registration.identity_written(identity)
                 self._identify(now_ms)
             case ev.ReplicationStarted(lost_epoch):
-                self._handing_over.lost_epoch = (
-                    lost_epoch  # the controllers shall miss one that lost power
-                )
-                self._due |= {Job.REGISTER: now_ms} | (
-                    {} if lost_epoch else {Job.HEARTBEAT: now_ms}
-                )
+                self._handing_over.lost_epoch = lost_epoch
+                self._due[Job.REGISTER] = now_ms
+                if not lost_epoch:  # the controllers shall miss one that lost power
+                    self._due[Job.HEARTBEAT] = now_ms
             case _:
                 assert_never(event)
 
@@ -210,7 +195,7 @@ class ReplicasCore:
     def _has_heir(self, job: Job) -> bool:
         if job is Job.SWITCH:
             return bool(self._switch.heir)
-        return self._handing_over.is_pending(self.master_epoch)
+        return self._handing_over.is_pending(self.place.master_epoch)
 
     def _ask_leader(self, now_ms: int, job: Job) -> None:
         match job:
@@ -239,7 +224,7 @@ class ReplicasCore:
         self, job: Job, code: int, fields: dict[str, str], body: bytes = b"", to: str = ""
     ) -> int:
         """Send a request, to the leader unless ``to`` names somebody else."""
-        token = self._agenda.asked(job, self.master_epoch)
+        token = self._agenda.asked(job, self.place.master_epoch)
         address = to or self.search.leader or ""
         timeout_ms = self.settings.invoke_timeout_ms
         self._effects.append(ev.Ask(token, address, code, fields, body, timeout_ms))
@@ -283,7 +268,7 @@ class ReplicasCore:
             return
         job, epoch = asked
         if job is Job.FIND_MASTER:
-            self._master_answered(now_ms, answer, epoch)
+            self._effects += self.place.answered(now_ms, answer, epoch)
             return
         if job in (Job.FIND_LEADER, Job.CHECK):
             self._anybody_answered(now_ms, job, answer)
@@ -309,7 +294,7 @@ class ReplicasCore:
         if job is Job.CHECK:
             if answer.code == ResponseCode.SUCCESS:
                 self._told(now_ms, answer.fields, answer.body)
-            self._hints.checked(now_ms, self.master_epoch)
+            self._hints.checked(now_ms, self.place.master_epoch)
             return
         if self.search.answered(answer.token, answer.fields):
             self._attempts[job] = 0
@@ -327,7 +312,7 @@ class ReplicasCore:
         elif job is Job.FIND_MASTER:
             self._agenda.again(now_ms, job, self.settings.find_master_ms_max)
         elif job is Job.CHECK:
-            self._hints.checked(now_ms, self.master_epoch)
+            self._hints.checked(now_ms, self.place.master_epoch)
         else:
             self._note("controller_silent", "warning", job=job.value, reason=reason)
             if job is Job.ALTER:
@@ -379,7 +364,7 @@ class ReplicasCore:
         settings = self.settings
         pause_ms = min(settings.sync_broker_metadata_period_ms, settings.first_poll_ms_max)
         self._due[Job.POLL] = now_ms + pause_ms
-        known = self._adopt(now_ms, answer.fields, body) or self.master_id is not None
+        known = self._adopt(now_ms, answer.fields, body) or self.place.master_id is not None
         if not known and not settings.async_learner:
             self._due[Job.ELECT] = now_ms
 
@@ -391,7 +376,7 @@ class ReplicasCore:
             if self._adopt(now_ms, answer.fields, SyncStateSet(found.broker_ids, epoch)):
                 if job not in self._due:
                     self._attempts[job] = 0
-                if job is Job.SWITCH and self.master_id == self.broker_id:
+                if job is Job.SWITCH and self.place.is_master:
                     self._effects += self._switch.refused("this broker was elected anew")
                 return
         elif answer.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED:
@@ -415,13 +400,13 @@ class ReplicasCore:
             found = SyncStateSet.decode(answer.body)
             known = self._adopt(now_ms, answer.fields, found)
             self._tell_set(epoch, found)
-            if not known and epoch > self.master_epoch and not self.settings.async_learner:
+            if not known and epoch > self.place.master_epoch and not self.settings.async_learner:
                 self._due.setdefault(Job.ELECT, now_ms)
 
     def _tell_set(self, epoch: MasterEpoch, found: SyncStateSet) -> None:
         """Only what was asked for just now: a notification may be of another time."""
-        follows = self.is_settled and self.master_id not in (None, self.broker_id)
-        if self.settings.slave_start_over_enable and follows and epoch == self.master_epoch:
+        follows = self.place.role is Role.SLAVE
+        if self.settings.slave_start_over_enable and follows and epoch == self.place.master_epoch:
             self._effects.append(ev.TellSet(frozenset(found.broker_ids)))
 
     def _hinted(self, now_ms: int, fields: Mapping[str, str] | None) -> None:
@@ -431,9 +416,10 @@ class ReplicasCore:
         except RemoteProtocolError as error:
             self._note("notification_malformed", "warning", reason=str(error))
             return
-        if self.broker_id is None or master_id < 1 or epoch < max(1, self.master_epoch):
+        if self.broker_id is None or master_id < 1 or epoch < max(1, self.place.master_epoch):
             return
-        known = (self.master_epoch, self.master_id, self.master_address)
+        place = self.place
+        known = (place.master_epoch, place.master_id, place.master_address)
         if (epoch, master_id, address) == known and master_id != self.broker_id:
             return
         self._hints.heard(now_ms, epoch)
@@ -452,94 +438,18 @@ class ReplicasCore:
             self._note("controller_answer_malformed", "warning", job="check", reason=str(error))
 
     def _adopt(self, now_ms: int, fields: Mapping[str, str] | None, found: SyncStateSet) -> bool:
-        """Take over what the controller says of the master, if it is newer.
-
-        Returns:
-            Whether it names a master at all, of this epoch or a later one.
-        """
-        master_id, epoch, address = master_of(fields)
-        if master_id < 1 or epoch < 1 or epoch < self.master_epoch:
-            # RIP-44, Elect Master: epochs only grow, so this was said before what is known.
-            return False
-        if master_id == self.broker_id and epoch == self._handing_over.lost_epoch:
-            others = frozenset(found.broker_ids) - {master_id}
-            self._effects += self._handing_over.begin(now_ms, others)
-            return True
-        if epoch == self.master_epoch:
-            # One epoch has one master: at most its address or its set is new.
-            self._adopt_same(now_ms, master_id, address, found)
-            return True
-        self.master_epoch, self.master_id, self.master_address = epoch, master_id, address
-        self.master_ha_address = ""
-        self.is_settled = False
-        self._due.pop(Job.ELECT, None)
-        self._due.pop(Job.FIND_MASTER, None)
-        self._due.pop(Job.HAND_OVER, None)
-        self._switch.over()
-        self._due.setdefault(Job.HEARTBEAT, now_ms)
-        self._note("role_assigned", master_id=master_id, master=address, epoch=epoch)
-        if master_id == self.broker_id:
-            ids = frozenset(found.broker_ids) | {master_id}
-            self._effects.append(ev.BecomeMaster(epoch, ids, found.epoch))
+        """Whether a controller names a master at all, of this epoch or a later one."""
+        known, effects = self.place.adopt(now_ms, fields, found)
+        self._effects += effects
+        if any(isinstance(one, ev.BecomeMaster) for one in effects):
             # Answered while the role is taken up, it begins the write lease.
             self._beat(now_ms)
-        else:
-            self._effects.append(ev.BecomeSlave(epoch, master_id, address))
-            self._attempts[Job.FIND_MASTER] = 0
-            self._due[Job.FIND_MASTER] = now_ms
-        return True
-
-    def _adopt_same(self, now_ms: int, master_id: int, address: str, found: SyncStateSet) -> None:
-        if master_id != self.master_id:
-            # It cannot be; nothing is changed, so that whoever is wrong changes nothing here.
-            self._note("two_masters_reported", "error", epoch=self.master_epoch, other=master_id)
-        elif master_id == self.broker_id:
-            if self.is_settled and found.broker_ids:
-                self._effects.append(ev.ConfirmSet(frozenset(found.broker_ids), found.epoch))
-        elif address and address != self.master_address:
-            self.master_address = address
-            self._due[Job.FIND_MASTER] = now_ms
-
-    def _settled(self, epoch: MasterEpoch, *, accepted: bool) -> None:
-        if epoch != self.master_epoch:
-            return
-        self.is_settled = accepted
-        self.refused_epoch = 0 if accepted else epoch
-        if accepted:
-            role = Role.MASTER if self.master_id == self.broker_id else Role.SLAVE
-            self._effects.append(ev.ServeAs(role, epoch))
-            if self.master_ha_address:
-                self._effects.append(ev.FollowMaster(self.master_ha_address))
-        else:
-            self._note("role_refused_by_log", "error", epoch=epoch)
+        return known
 
     def _find_master(self, now_ms: int) -> None:
-        if self.master_id == self.broker_id or not self.master_address:
-            return
-        if not self._agenda.is_asking(Job.FIND_MASTER):
+        if self.place.wants_ha_address and not self._agenda.is_asking(Job.FIND_MASTER):
             code = RequestCode.EXCHANGE_BROKER_HA_INFO
-            self._ask(Job.FIND_MASTER, code, {}, to=self.master_address)
-
-    def _master_answered(self, now_ms: int, answer: ev.Answered, epoch: MasterEpoch) -> None:
-        address = text_field(answer.fields, "masterHaAddress", "")
-        if epoch != self.master_epoch:
-            self._due[Job.FIND_MASTER] = now_ms
-        elif answer.code == ResponseCode.SUCCESS and address:
-            self._master_found(now_ms, address)
-        else:
-            # It does not feel as master yet, or answers only its name server.
-            self._agenda.again(now_ms, Job.FIND_MASTER, self.settings.find_master_ms_max)
-
-    def _master_found(self, now_ms: int, address: str) -> None:
-        """An empty or missing answer never takes a known address away."""
-        if self.master_id == self.broker_id or self.master_id is None:
-            return
-        self._attempts[Job.FIND_MASTER] = 0
-        self._due[Job.FIND_MASTER] = now_ms + self.settings.refresh_master_ms
-        if address != self.master_ha_address:
-            self.master_ha_address = address
-            if self.is_settled:
-                self._effects.append(ev.FollowMaster(address))
+            self._ask(Job.FIND_MASTER, code, {}, to=self.place.master_address)
 
     def _beat(self, now_ms: int) -> None:
         self._due[Job.HEARTBEAT] = now_ms + self._beat_ms()
@@ -554,16 +464,16 @@ class ReplicasCore:
     def _beat_ms(self) -> int:
         """A master whose controllers wait for less beats so often that one lost beat ends no lease."""
         interval_ms = self.settings.broker_heartbeat_interval_ms
-        if not self._promise_ms or self.master_id is None or self.master_id != self.broker_id:
+        if not self._promise_ms or not self.place.is_master:
             return interval_ms
         return min(interval_ms, max(1, self._promise_ms // BEATS_A_PROMISE))
 
     def _alter(self, now_ms: int, ids: frozenset[int], set_epoch: SyncStateSetEpoch) -> None:
-        if self.search.leader is None or self.role is not Role.MASTER:
+        if self.search.leader is None or self.place.role is not Role.MASTER:
             self._effects.append(ev.EndAlter(refused=True))
             return
         wall_ms = self._wall_ms(now_ms)
-        fields = alter_fields(self.settings, self.broker_id, self.master_epoch, wall_ms)
+        fields = alter_fields(self.settings, self.broker_id, self.place.master_epoch, wall_ms)
         body = SyncStateSet(tuple(sorted(ids)), set_epoch).encode()
         alter = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET
         self._alter_token = self._ask(Job.ALTER, alter, fields, body)
@@ -571,7 +481,7 @@ class ReplicasCore:
     def _alter_answered(self, now_ms: int, answer: ev.Answered, epoch: MasterEpoch) -> None:
         if answer.code == ResponseCode.SUCCESS:
             found = SyncStateSet.decode(answer.body)
-            if epoch == self.master_epoch and found.broker_ids:
+            if epoch == self.place.master_epoch and found.broker_ids:
                 ids = frozenset(found.broker_ids)
                 self._effects.append(ev.ConfirmSet(ids, found.epoch))
                 return

@@ -10,7 +10,7 @@ Invariants, with the place that keeps each:
 - An id is never taken by two brokers. What is applied for is on the disk before it is asked for,
   with a check code by which the controller knows a second question of the same broker; so a crash
   between the grant and the file costs no id (``identity.py``; persistent-broker-id design).
-- Only a higher master epoch changes a role (``ReplicasCore._adopt``). Answers and notifications
+- Only a higher master epoch changes a role (``Place.adopt`` in ``place.py``). Answers and notifications
   overtake each other on the way; the epoch, and not the time of arrival, says which is newer.
 - Nothing is served before the first role is complete, and between two roles nothing is served
   either: "changing" lies between any two (RIP-44, "Switching process"). The one row into "master"

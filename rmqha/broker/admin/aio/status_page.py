@@ -50,8 +50,8 @@ class BrokerPage:
     async def document(self) -> StatusDocument:
         """What this replica knows now."""
         replica, store = self._replica, self._replica.store
-        core = replica.replicas
-        master = None if core.master_id is None else (core.master_id, core.master_address)
+        place = replica.replicas.place
+        master = None if place.master_id is None else (place.master_id, place.master_address)
         facts = NodeFacts(
             replica.config.cluster_name,
             replica.config.broker_name,
@@ -66,7 +66,7 @@ class BrokerPage:
             self._clock.wall_ms(),
             self._started_ms,
             len(store.mending.damaged),
-            self._page_of(core.master_address),
+            self._page_of(place.master_address),
             tuple(self._others()),
         )
         topics = static_topics(replica.mappings.table.items, self._ends)

@@ -164,7 +164,7 @@ class ReplicasManager:
     @property
     def _reigns(self) -> bool:
         """This broker is the master of the newest epoch it knows, settled or not."""
-        return self.core.master_id is not None and self.core.master_id == self.broker_id
+        return self.core.place.is_master
 
     def record(self, file: TraceFile) -> None:
         """Have every event of both cores recorded; to be called before the first."""
@@ -250,7 +250,7 @@ class ReplicasManager:
             answer = await self._client.invoke(leader, command)
             other = other_master(
                 answer.ext_fields, answer.body, broker_id=self.broker_id,
-                master_epoch=core.master_epoch,
+                master_epoch=core.place.master_epoch,
             )  # fmt: skip
         except RmqhaError as error:
             self._log.log("debug", "mastership_not_confirmed", by=leader, reason=str(error))
