@@ -22,6 +22,8 @@ from rmqha.testing.real.processes import wait_until
 pytestmark = pytest.mark.slow
 
 TIMEOUT_MS, STALL_MS = 30_000, 1_000
+CONTROLLERS = {"activeProbeTimeoutMillis": 0}
+"""They would find out by themselves as soon as the watcher does, and one of the two is first."""
 MOVED_S = 15.0
 """On a busy machine, and well before the controllers would miss anybody."""
 
@@ -31,7 +33,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RmqCluster]:
     """Three replicas with watchers, which would be missed after half a minute only."""
     settings = {"controllerHeartBeatTimeoutMills": TIMEOUT_MS, "diskStallMs": STALL_MS}
     folder = tmp_path_factory.mktemp("stall")
-    with RmqCluster(folder, processes=True, broker_settings=settings) as cluster:
+    with RmqCluster(
+        folder, processes=True, broker_settings=settings, controller_settings=CONTROLLERS
+    ) as cluster:
         yield cluster
 
 
@@ -93,7 +97,7 @@ def test_watcher_when_controllers_take_tls_alone_then_it_acts_for_its_broker_all
 ) -> None:
     """It dials them by itself, with the broker's certificate."""
     cluster = rmq_cluster_factory(
-        tls=True, processes=True, replicas=2,
+        tls=True, processes=True, replicas=2, controller_settings=CONTROLLERS,
         broker_settings={"controllerHeartBeatTimeoutMills": TIMEOUT_MS, "diskStallMs": STALL_MS},
     )  # fmt: skip
     cluster.produce(10)

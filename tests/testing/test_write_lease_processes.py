@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ import pytest
 from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.nodes import Node
 from rmqha.testing.real import wire
+from rmqha.testing.real.processes import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -27,6 +29,9 @@ TIMEOUT_MS = 3_000
 UNSAFE = 14
 UNSURE = 12
 """Written, and a slave that may be elected did not say that it has it."""
+
+SLAVE_TIMEOUT_S = 1.0
+"""A slave that is connected and acknowledges nothing counts as gone after so long."""
 
 UNSURE_MAX = 3
 """Each takes ``slaveTimeout``, and slaves count as near for little longer."""
@@ -43,8 +48,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RmqCluster]:
     settings = {
         "allAckInSyncStateSet": False,
         "controllerHeartBeatTimeoutMills": TIMEOUT_MS,
-        # A slave that is connected and acknowledges nothing counts as gone after so long.
-        "slaveTimeout": 1_000,
+        "slaveTimeout": int(SLAVE_TIMEOUT_S * 1000),
     }
     with RmqCluster(
         tmp_path_factory.mktemp("lease"), replicas=2, processes=True, broker_settings=settings
@@ -122,9 +126,12 @@ def stopped_until_replaced(
 ) -> wire.Answer:
     """What a master says to a write that came while it was stopped, until another was elected.
 
+    What its slaves had said before it was stopped is too old then to count.
+
     Args:
         then: done once the master is stopped.
     """
+    heard_s = time.monotonic()
     cluster.stop(old)
     then()
     with ThreadPoolExecutor(1) as pool:
@@ -132,6 +139,7 @@ def stopped_until_replaced(
         waiting = pool.submit(send, connection, timeout_s=3 * ELECTED_S)
         try:
             cluster.wait_for_master(other_than=old, timeout_s=ELECTED_S)
+            wait_until(lambda: time.monotonic() - heard_s > SLAVE_TIMEOUT_S, ELECTED_S, "silence")
         finally:
             cluster.cont(old)
         return waiting.result()
