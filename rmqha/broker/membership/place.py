@@ -102,11 +102,10 @@ class Place:
         self._switch.over()
         self._agenda.due.setdefault(Job.HEARTBEAT, now_ms)
         facts = {"master_id": master_id, "master": address, "epoch": epoch}
-        return True, [Note("role_assigned", "info", facts), self._change(now_ms, found)]
+        return True, [Note("role_assigned", "info", facts), self._change(now_ms, master_id, found)]
 
-    def _change(self, now_ms: int, found: SyncStateSet) -> Effect:
-        master_id, epoch = self.master_id, self.master_epoch
-        assert master_id is not None
+    def _change(self, now_ms: int, master_id: int, found: SyncStateSet) -> Effect:
+        epoch = self.master_epoch
         if self.is_master:
             return ev.BecomeMaster(epoch, frozenset(found.broker_ids) | {master_id}, found.epoch)
         self._agenda.attempts[Job.FIND_MASTER] = 0
