@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from rmqha.ha.membership import CHECK_PERIOD_MS_MAX
 from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.nodes import Node
 from rmqha.testing.real import wire
@@ -30,7 +31,8 @@ UNSAFE = 14
 UNSURE = 12
 """Written, and a slave that may be elected did not say that it has it."""
 
-SLAVE_TIMEOUT_S = 1.0
+SLAVE_TIMEOUT_MS = 1_000
+NEAR_S = (SLAVE_TIMEOUT_MS + CHECK_PERIOD_MS_MAX) / 1000
 """A slave that is connected and acknowledges nothing counts as gone after so long."""
 
 UNSURE_MAX = 3
@@ -48,7 +50,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RmqCluster]:
     settings = {
         "allAckInSyncStateSet": False,
         "controllerHeartBeatTimeoutMills": TIMEOUT_MS,
-        "slaveTimeout": int(SLAVE_TIMEOUT_S * 1000),
+        "slaveTimeout": SLAVE_TIMEOUT_MS,
     }
     with RmqCluster(
         tmp_path_factory.mktemp("lease"), replicas=2, processes=True, broker_settings=settings
@@ -139,7 +141,7 @@ def stopped_until_replaced(
         waiting = pool.submit(send, connection, timeout_s=3 * ELECTED_S)
         try:
             cluster.wait_for_master(other_than=old, timeout_s=ELECTED_S)
-            wait_until(lambda: time.monotonic() - heard_s > SLAVE_TIMEOUT_S, ELECTED_S, "silence")
+            wait_until(lambda: time.monotonic() - heard_s > NEAR_S, ELECTED_S, "silence")
         finally:
             cluster.cont(old)
         return waiting.result()
