@@ -416,9 +416,9 @@ class ReplicasCore:
         except RemoteProtocolError as error:
             self._note("notification_malformed", "warning", reason=str(error))
             return
-        if self.broker_id is None or master_id < 1 or epoch < max(1, self.place.master_epoch):
-            return
         place = self.place
+        if self.broker_id is None or master_id < 1 or epoch < max(1, place.master_epoch):
+            return
         known = (place.master_epoch, place.master_id, place.master_address)
         if (epoch, master_id, address) == known and master_id != self.broker_id:
             return

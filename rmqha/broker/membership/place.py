@@ -66,8 +66,10 @@ class Place:
     @property
     def role(self) -> Role | None:
         """The complete role; None while there is none or a change is under way."""
-        if not self.is_settled:
-            return None
+        return self._named if self.is_settled else None
+
+    @property
+    def _named(self) -> Role:
         return Role.MASTER if self.is_master else Role.SLAVE
 
     # -- who is master -----------------------------------------------------------------------------
@@ -135,7 +137,7 @@ class Place:
         self.refused_epoch = 0 if accepted else epoch
         if not accepted:
             return [Note("role_refused_by_log", "error", {"epoch": epoch})]
-        effects: list[Effect] = [ev.ServeAs(Role.MASTER if self.is_master else Role.SLAVE, epoch)]
+        effects: list[Effect] = [ev.ServeAs(self._named, epoch)]
         if self.master_ha_address:
             effects.append(ev.FollowMaster(self.master_ha_address))
         return effects
