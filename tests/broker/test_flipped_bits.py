@@ -294,6 +294,16 @@ def test_scrub_when_messages_are_small_then_senders_have_their_turns_meanwhile(
     assert sum(passed) > 300
 
 
+def test_scrub_when_a_range_has_expired_meanwhile_then_nothing_of_it_is_judged(
+    alone: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record that is there no more was no damaged one."""
+    scrubs = master_of(alone).scrub
+    monkeypatch.setattr(scrubs, "_is_confirmed", lambda offset: False)
+    assert alone.loop.run_until_complete(scrubs._range(0)) == 0
+    assert not master_of(alone).store.mending.damaged
+
+
 @pytest.mark.parametrize("others", ["refuse", "give what they have"])
 def test_scrub_when_no_whole_copy_is_left_then_nothing_is_written(
     scrubbing: ReplicaCluster, monkeypatch: pytest.MonkeyPatch, others: str

@@ -411,6 +411,35 @@ def test_ha_address_when_later_answers_are_empty_then_the_known_one_stays() -> N
     assert driver.core.place.master_ha_address == "10.0.0.1:10912"
 
 
+def test_ha_address_when_another_reigns_then_the_old_master_is_followed_no_more() -> None:
+    """Its HA port may answer for long; and who was silent says nothing of the next one."""
+    driver = following()
+    driver.answer(906, 0, {"masterHaAddress": "10.0.0.1:10912"})
+    for _ in range(6):
+        driver.tick_until_asked(906)
+        driver.answer(906, 0, {})
+    driver.take(ev.FollowMaster)
+    driver.give(ev.Told(mastership(3, 2), SyncStateSet((3,), 2).encode()))
+    driver.give(ev.RoleSettled(2, accepted=True))
+    assert driver.take(ev.FollowMaster) == []
+    driver.answer(906, 0, {})
+    driver.tick_until_asked(906, driver.core.settings.retry_ms + 1)
+
+
+def test_answer_when_it_is_of_an_earlier_epoch_then_nothing_changes() -> None:
+    """RIP-44, Elect Master: it was said before what is known, and was overtaken."""
+    driver = Driver()
+    driver.register_as(2)
+    driver.answer(1003, 0, mastership(1, 3), SyncStateSet((1,), 3).encode())
+    driver.give(ev.RoleSettled(3, accepted=True))
+    driver.take(ev.BecomeSlave)
+    for master_id in (2, 3):
+        driver.give(ev.Told(mastership(master_id, 2), SyncStateSet((master_id,), 2).encode()))
+    assert [*driver.take(ev.BecomeMaster), *driver.take(ev.BecomeSlave)] == []
+    place = driver.core.place
+    assert (place.role, place.master_id, place.master_epoch) == (Role.SLAVE, 1, 3)
+
+
 def test_ha_address_when_a_name_server_still_lists_the_old_master_then_it_is_ignored() -> None:
     """After a failover a name server may lag: its HA address is the dead master's."""
     driver = following()

@@ -110,17 +110,9 @@ class Scrub:
             begin + RANGE_BYTES, file_end - 1, store.limit(), epoch_end(self._broker, begin)
         )
         await store.fetch(begin, limit - begin)
-        end, reason = await self._pass(begin, limit)
+        end = await self._pass(begin, limit)
         if not self._is_confirmed(begin):
             return begin
-        if reason:
-            store.mending.met(end, reason)
-            if await store.mending.mend(end):
-                return begin
-            # What is before it is compared, what follows comes next.
-            if end > begin:
-                await self._compare(begin, end)
-            return end + log.check(end)[1].size
         if end == begin:
             return await self._single(begin)
         await self._compare(begin, end)
@@ -131,8 +123,8 @@ class Scrub:
         store = self._broker.store
         return max(0, store.min_offset) <= offset < store.limit()
 
-    async def _pass(self, begin: int, limit: int) -> tuple[int, str]:
-        """Pass whole records before ``limit``; where that ends, and what is wrong there.
+    async def _pass(self, begin: int, limit: int) -> int:
+        """Pass whole records before ``limit``, up to one that is not; where that ends.
 
         Others have their turns of the loop between two pieces.
         """
@@ -140,15 +132,13 @@ class Scrub:
         log = store.commit_log
         while self._is_confirmed(at):
             end = log.valid_end(at, min(limit, store.limit()), count_max=RECORDS_A_TURN)
-            if end == at:
-                break
             buffer, start = log.file_of(at)
-            whole = pass_whole(buffer, at - start, end - start, start)
-            at = start + whole.position
-            if whole.reason:
-                return at, whole.reason
+            passed = start + pass_whole(buffer, at - start, end - start, start).position
+            if passed == at:
+                break
+            at = passed
             await self._broker.clock.sleep(0)
-        return at, ""
+        return at
 
     async def _single(self, begin: int) -> int:
         """Look at one record that is longer than a range, at a blank, or at what is neither."""
