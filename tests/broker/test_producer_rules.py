@@ -379,7 +379,7 @@ def test_transactions_when_read_in_any_order_then_exactly_the_open_ones_are_aske
             half, op = table.kept()
             table = OpenTransactions(half, op, open_max=1_000)
     _read(table, halves, len(ops), ops)
-    open_now = {one.queue_offset for one in table.to_ask(NOW, 1_000)}
+    open_now = {one.queue_offset for one in table.to_ask(NOW, table.half_next, 1_000)}
     assert open_now == set(range(halves)) - ended
     assert all(not table.to_end(number, number) for number in ended)
     half, op = table.kept()
@@ -414,7 +414,7 @@ def test_transaction_when_renewed_then_an_end_of_either_ends_both() -> None:
         assert sorted(table.to_end(named, 0)) == [0, 1]
         table.answered([0, 1])
         assert table.to_end(named, 0) == []
-        assert table.to_ask(NOW, 9) == []
+        assert table.to_ask(NOW, table.half_next, 9) == []
 
 
 def test_ended_transactions_behind_an_open_one_take_no_memory() -> None:

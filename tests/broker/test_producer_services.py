@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -232,6 +233,7 @@ def test_timer_when_recalled_then_it_never_comes(alone: ReplicaCluster) -> None:
 
 # -- transactions
 
+HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
 HALF = "TRAN_MSG\x01true\x02PGROUP\x01PG\x02"
 
 
@@ -265,7 +267,7 @@ def test_transaction_when_committed_then_consumers_get_it_and_else_not(
     assert (record.body, record.queue_id, record.sys_flag) == (b"body-1", 1, 8)
     assert str(record.prepared_transaction_offset) == first["commitLogOffset"]
     alone.run_for(6_000)
-    assert len(stored(alone, "RMQ_SYS_TRANS_HALF_TOPIC", 1)) == 2
+    assert len(stored(alone, HALVES, 1)) == 2
     assert len(stored(alone, "RMQ_SYS_TRANS_OP_HALF_TOPIC", 1)) == 2
 
 
@@ -282,9 +284,9 @@ def test_half_message_when_its_properties_are_nearly_full_then_it_is_asked_about
         assert answer.code in (0, 13)
         longest = padding if answer.code == 0 else longest
     assert 32_300 < longest < 32_780
-    kept = {one.body for one in stored(alone, "RMQ_SYS_TRANS_HALF_TOPIC", 1)}
+    kept = {one.body for one in stored(alone, HALVES, 1)}
     alone.run_for(2_500)
-    renewed = [one for one in stored(alone, "RMQ_SYS_TRANS_HALF_TOPIC", 1)
+    renewed = [one for one in stored(alone, HALVES, 1)
                if "TRANSACTION_CHECK_TIMES" in one.property_map()]  # fmt: skip
     assert {one.body for one in renewed} == kept
 
@@ -295,7 +297,7 @@ def test_transaction_when_the_producers_clock_is_wrong_then_it_is_asked_about_al
     """By its own clock the message was older than the log reaches back, and was given up."""
     assert send(alone, 1, HALF, f="4", g="1000").code == 0
     alone.run_for(2_500)
-    found = stored(alone, "RMQ_SYS_TRANS_HALF_TOPIC", 1)
+    found = stored(alone, HALVES, 1)
     assert any("TRANSACTION_CHECK_TIMES" in one.property_map() for one in found)
 
 
@@ -335,13 +337,39 @@ def test_transaction_when_nobody_ends_it_then_it_is_asked_about_and_given_up(
     """Each question stores the half message anew; after transactionCheckMax it is put aside."""
     half(alone, 1)
     alone.until(lambda: stored(alone, "TRANS_CHECK_MAX_TIME_TOPIC", 1), "the end", 10_000)
-    halves = stored(alone, "RMQ_SYS_TRANS_HALF_TOPIC", 1)
+    halves = stored(alone, HALVES, 1)
     asked = [record.property_map().get("TRANSACTION_CHECK_TIMES") for record in halves]
     assert asked == [None, "1", "2", "3"]
     assert stored(alone, TOPIC) == []
     count = len(halves)
     alone.run_for(5_000)
-    assert len(stored(alone, "RMQ_SYS_TRANS_HALF_TOPIC", 1)) == count
+    assert len(stored(alone, HALVES, 1)) == count
+
+
+def test_transactions_when_many_are_open_then_each_is_asked_about_once_a_round() -> None:
+    """A round of more than one batch met those again that it had renewed, and gave them up at once."""
+    count, interval_ms = 600, 20_000
+
+    def asked(cluster: ReplicaCluster) -> Counter[str | None]:
+        halves = stored(cluster, HALVES, 1)
+        return Counter(one.property_map().get("TRANSACTION_CHECK_TIMES") for one in halves)
+
+    with ReplicaCluster(
+        seed=2, replicas=1, transactionCheckInterval=interval_ms, transactionTimeOut=500,
+        transactionCheckMax=3,
+    ) as one:  # fmt: skip
+        one.boot_all()
+        for number in range(count):
+            half(one, number)
+        reader, expected = master_of(one).store.reader, Counter({None: count})
+        assert asked(one) == expected
+        for number in (1, 2):
+            last = count * number
+            one.until(lambda last=last: reader.max_offset(HALVES, 0) > last, "a round", interval_ms)
+            one.run_for(interval_ms // 2)
+            expected[str(number)] = count
+            assert asked(one) == expected
+        assert stored(one, "TRANS_CHECK_MAX_TIME_TOPIC", 1) == []
 
 
 def test_transaction_when_renewed_then_the_first_half_s_end_still_counts(
@@ -349,9 +377,9 @@ def test_transaction_when_renewed_then_the_first_half_s_end_still_counts(
 ) -> None:
     """A late 37 names the first half message; asking again afterwards would deliver twice."""
     fields = half(alone, 1)
-    alone.until(lambda: len(stored(alone, "RMQ_SYS_TRANS_HALF_TOPIC", 1)) == 2, "a question", 5_000)
+    alone.until(lambda: len(stored(alone, HALVES, 1)) == 2, "a question", 5_000)
     alone.run_for(200)
-    renewed = stored(alone, "RMQ_SYS_TRANS_HALF_TOPIC", 1)[1]
+    renewed = stored(alone, HALVES, 1)[1]
     assert end(alone, fields, 8) == 0
     late = {
         **fields, "tranStateTableOffset": str(renewed.queue_offset),
@@ -359,7 +387,7 @@ def test_transaction_when_renewed_then_the_first_half_s_end_still_counts(
     }  # fmt: skip
     assert end(alone, late, 8) == 1, "the renewed one ended with the first"
     alone.run_for(4_000)
-    assert len(stored(alone, "RMQ_SYS_TRANS_HALF_TOPIC", 1)) == 2
+    assert len(stored(alone, HALVES, 1)) == 2
     assert len(stored(alone, TOPIC)) == 1
 
 

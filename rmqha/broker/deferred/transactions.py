@@ -322,10 +322,16 @@ class OpenTransactions:
         """An op message for them is written, and will be read."""
         self._answered.update(half_offsets)
 
-    def to_ask(self, wall_ms: int, count_max: int) -> list[Open]:
-        """Half messages to ask about now."""
+    def to_ask(self, wall_ms: int, before: int, count_max: int) -> list[Open]:
+        """Half messages to ask about now.
+
+        Args:
+            before: a queue offset; those at it or behind it were stored since the round began.
+        """
         found: list[Open] = []
         for offset, one in self._open.items():
+            if offset >= before:
+                break
             if one.ask_ms <= wall_ms and offset not in self._answered:
                 found.append(one)
                 if len(found) >= count_max:

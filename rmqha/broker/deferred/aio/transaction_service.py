@@ -76,6 +76,8 @@ class TransactionService:
         self._store_host = pack_host(config.host, config.port)
         self._keep_ms = config.store.file_reserved_time * HOUR_MS
         self._check_ms = 0
+        # Half messages before it are asked about in this round; those behind it are renewed ones.
+        self._round_to: int | None = None
         self._to_tell: list[tuple[Message, AppendResult]] = []
         self._walk = RecordWalk(broker.store)
         self.open = OpenTransactions(0, 0, self._open_max)
@@ -150,6 +152,7 @@ class TransactionService:
             self._open_max,
         )
         self._check_ms = clock.now_ms() + self._interval_ms
+        self._round_to = None
         self._to_tell, self._walk = [], RecordWalk(self._broker.store)
         while True:
             more = self._read()
@@ -161,7 +164,7 @@ class TransactionService:
                     await clock.sleep(READABLE_MS)
                 self._tell_all()
                 if not more:
-                    self._check_ms = clock.now_ms() + self._interval_ms
+                    self._check_ms, self._round_to = clock.now_ms() + self._interval_ms, None
             await self._keep()
             waited = await self._walk.fetch()
             await clock.sleep(0 if more or waited else LOOK_MS)
@@ -246,8 +249,10 @@ class TransactionService:
         """
         if not self._writer.is_open:
             return 0, False
+        if self._round_to is None:
+            self._round_to = self.open.half_next
         end = 0
-        found = self.open.to_ask(self._broker.clock.wall_ms(), ASK_MAX)
+        found = self.open.to_ask(self._broker.clock.wall_ms(), self._round_to, ASK_MAX)
         for index, one in enumerate(found):
             try:
                 half = self._walk.look(one.physical_offset)
