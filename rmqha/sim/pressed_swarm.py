@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import sys
 from collections.abc import AsyncIterator
 
 from rmqha.broker.aio.replica import BrokerReplica
@@ -79,15 +80,15 @@ class _Counted:
         self.inside = 0
 
     @contextlib.asynccontextmanager
-    async def __call__(self, length: int) -> AsyncIterator[Stretch]:
+    async def __call__(self, length: int, records: int = sys.maxsize) -> AsyncIterator[Stretch]:
         task = asyncio.current_task()
         is_row = task is not None and task.get_name() == TASK
         self._counts[TASK if is_row else "room for services"] += 1
         self.inside += 1
         try:
-            async with self._stretch(length) as made:
+            async with self._stretch(length, records) as made:
                 is_little = self._dice.random() < 0.5
-                little = Stretch(self._room, self._dice.choice(LITTLE_BYTES))
+                little = Stretch(self._room, self._dice.choice(LITTLE_BYTES), records)
                 found = little if is_little else made
                 yield found
                 self._counts["room was not enough"] += found.refused > 0

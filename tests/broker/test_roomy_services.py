@@ -117,8 +117,9 @@ def test_check_points_when_the_reign_ends_while_they_wait_for_room_then_none_is_
     master = master_of(cluster)
     due = Due(CheckPoint(TOPIC, "G", 0, 0, 1, 1_000, NAME, (0,)), 0, (0,))
     master.role = Role.SLAVE
-    found = master.pop.revive._revive_some([due], Stretch(master.store.room, 1_000))
-    assert found == (0, [], False)
+    written: list[Due] = []
+    found = master.pop.revive._revive_some([due], written, Stretch(master.store.room, 1_000))
+    assert (found, written) == ((0, False), [])
 
 
 @pytest.mark.parametrize("code", [36, 37])

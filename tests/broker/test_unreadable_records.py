@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from rmqha.broker.pop.check_points import (
     read_record,
 )
 from rmqha.store import properties as props
+from rmqha.store.aio.room import Stretch
 from rmqha.store.record import Message, pack_host
 from tests.broker.replicas import NAME, TOPIC, ReplicaCluster
 
@@ -219,15 +220,16 @@ def test_big_messages_when_they_are_revived_then_other_work_gets_its_turn(
         body = json.dumps(POINT | {"so": number, "it": number}).encode()
         write(cluster, REVIVE_TOPIC + CLUSTER, body, TAGS="ck")
     revive, revived, times_s = master.pop.revive, [0], []
-    settle = master.services.writer.settle
+    batch = master.services.writer.batch
 
-    async def watched(end: int) -> bool:
+    async def watched(write: Callable[[Stretch], tuple[int, bool]]) -> tuple[int, bool]:
+        found = await batch(write)
         if revive.revived != revived[-1]:
             times_s.append(cluster.loop.time())
         revived.append(revive.revived)
-        return await settle(end)
+        return found
 
-    master.services.writer.settle = watched  # type: ignore[method-assign]  # to see each turn
+    master.services.writer.batch = watched  # type: ignore[assignment,method-assign]  # to see each turn
     cluster.until(lambda: revive.revived == 4, "messages revived", 60_000)
     turns = [after - before for before, after in itertools.pairwise(revived) if after > before]
     assert turns == [2, 2]

@@ -83,9 +83,10 @@ def revivals_pass_over_what_has_no_room(patch: pytest.MonkeyPatch) -> None:
     """A check point is done with whose messages were refused."""
     revive = ReviveService._revive_some
 
-    def some(self: Any, found: list[Due], stretch: Stretch) -> tuple[int, list[Due], bool]:
-        end, written, more = revive(self, found, stretch)
-        return end, found[: len(written) + more], more
+    def some(self: Any, found: list[Due], written: list[Due], stretch: Stretch) -> tuple[int, bool]:
+        end, more = revive(self, found, written, stretch)
+        written += found[len(written) :][:more]
+        return end, more
 
     patch.setattr(ReviveService, "_revive_some", some)
 

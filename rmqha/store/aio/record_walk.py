@@ -8,12 +8,17 @@ next, has them read in a thread, and goes on where it was. Requests are made aga
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from rmqha.runtime.ports import Clock
 from rmqha.store.aio.cold_reads import AHEAD_BYTES, NotInMemory, Run
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.aio.reader import Reader
 from rmqha.store.record import Record
+
+LOOKS_A_TURN, LOOK_TURNS = 64, 8
+"""Records that are looked at in one turn of the loop, 10 to 20 us for each, while clients wait; and
+after how many such turns whoever looks does what follows from it."""
 
 AHEAD_MAX = 64
 """Records that are read at once for who goes on there, of so many bytes as for who goes through all."""
@@ -63,6 +68,23 @@ class RecordWalk:
             except NotInMemory as missing:
                 self._missing[offset] = missing.runs
                 size += sum(end - begin for begin, end in missing.runs)
+
+    async def turns(self, look: Callable[[], bool], clock: Clock) -> bool:
+        """Look at many records, in turns between which others have theirs.
+
+        Args:
+            look: looks at :data:`LOOKS_A_TURN` records; says whether there may be more.
+
+        Returns:
+            What ``look`` said, the last time.
+        """
+        for _ in range(LOOK_TURNS):
+            if not look():
+                return False
+            if self._missing:
+                break
+            await clock.sleep(0)
+        return True
 
     async def fetch(self) -> bool:
         """Read what is missing; whether anything was.

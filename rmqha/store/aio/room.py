@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -37,29 +38,33 @@ class Stretch:
 
     Args:
         length: in bytes.
+        records: how many; a turn of the loop is as long as it takes to write them.
 
     Attributes:
         refused: the size of the record that did not fit, 0 while all did.
     """
 
-    def __init__(self, room: Room, length: int) -> None:
+    def __init__(self, room: Room, length: int, records: int = sys.maxsize) -> None:
         self._room = room
         self._waited = room.waited
         self._left = length
+        self._records_left = records
         self._is_first = length > 0
         self.refused = 0
 
-    def takes(self, size: int) -> bool:
-        """Whether a record of about ``size`` bytes may be written now, which is then to be done.
+    def takes(self, size: int, records: int = 1) -> bool:
+        """Whether ``records`` of about ``size`` bytes in all may be written now, which is then to be done.
 
-        One may in any case: the first that does not fit where the file ends begins the next one. None
+        The first may in any case: one that does not fit where the file ends begins the next one. None
         may once a write has waited: the disk has taken the pages before they were written to.
         """
-        if not self._is_first and (self._left < size or self._room.waited != self._waited):
+        is_over = self._left < size or self._records_left < records
+        if not self._is_first and (is_over or self._room.waited != self._waited):
             self.refused = size
             return False
         self._is_first = False
         self._left -= size
+        self._records_left -= records
         return True
 
 
@@ -106,7 +111,7 @@ class Room:
             self.on_changed()
 
     @contextlib.asynccontextmanager
-    async def stretch(self, length: int) -> AsyncIterator[Stretch]:
+    async def stretch(self, length: int, records: int = sys.maxsize) -> AsyncIterator[Stretch]:
         """Room that others who ask for it do not write into: one of them at a time has any.
 
         Where the disk has failed it is there all the same: whoever writes learns why.
@@ -114,7 +119,7 @@ class Room:
         async with self._turn:
             with contextlib.suppress(DiskFailed):
                 length = await self.make(length)
-            yield Stretch(self, max(length, 1))
+            yield Stretch(self, max(length, 1), records)
 
     async def make(self, length: int, *, ahead: int = 0) -> int:
         """Have the next ``length`` bytes of the log take writes without waiting, for a moment.

@@ -29,9 +29,6 @@ from rmqha.store.record import Message, Record
 LOOK_MS = 100
 """Between two looks at queues whose next message is not due yet; Java's DELAY_FOR_A_WHILE."""
 
-BATCH_MAX = 256
-"""Messages that are delivered before other work gets its turn."""
-
 AWAY_MAX = 32
 """Messages on their way to other broker sets: they are held in memory."""
 
@@ -101,10 +98,11 @@ class DelayDelivery:
             low = reader.min_offset(SCHEDULE_TOPIC, level - 1)
             offsets.begin(level, low, reader.max_offset(SCHEDULE_TOPIC, level - 1))
         while True:
-            end, more = await self._writer.batch(self._deliver)
+            end, more = await self._writer.batches(self._deliver)
             if self._away:
                 away, self._away = self._away, []
                 end = max(end, await self._deliveries.send_on(away))
+                more = True
             while end and not await self._writer.settle(end):
                 await self._broker.clock.sleep(LOOK_MS)
             clock = self._broker.clock
@@ -115,17 +113,16 @@ class DelayDelivery:
             await clock.sleep(0 if more or waited else LOOK_MS)
 
     def _deliver(self, stretch: Stretch) -> tuple[int, bool]:
-        """Deliver what is due now, a batch at most.
+        """Deliver what is due now, as far as there is room.
 
         Returns:
-            Where the last record ends that was written, 0 for none; and whether more is due.
+            Where the last record ends that was written, 0 for none; and whether more can be.
         """
-        end = left = 0
-        left = BATCH_MAX
+        end = 0
         if not self._writer.is_open:
             return 0, False
         for level, delay_ms in enumerate(self._levels_ms, 1):
-            while left and len(self._away) < AWAY_MAX:
+            while len(self._away) < AWAY_MAX:
                 try:
                     record = self._due(level, delay_ms)
                 except NotInMemory:
@@ -137,8 +134,7 @@ class DelayDelivery:
                     return end, True
                 end = self._write(record) or end
                 self._file.offsets.passed(level, record.queue_offset + 1)
-                left -= 1
-        return end, not left or len(self._away) >= AWAY_MAX
+        return end, False
 
     def _due(self, level: int, delay_ms: int) -> Record | None:
         """The next message of a level, if its time has come; raises NotInMemory."""

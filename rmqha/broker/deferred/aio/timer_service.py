@@ -27,13 +27,13 @@ from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
 from rmqha.store import properties as props
 from rmqha.store.aio.cold_reads import NotInMemory
-from rmqha.store.aio.record_walk import RecordWalk, places
+from rmqha.store.aio.record_walk import LOOKS_A_TURN, RecordWalk, places
 from rmqha.store.aio.room import Stretch
 from rmqha.store.record import Record
 
 LOOK_MS = 50
-READ_MAX, BATCH_MAX = 512, 256
-"""Timers that are read, and delivered, before other work gets its turn."""
+BATCH_MAX = 256
+"""Timers that are taken from the table at once."""
 
 
 class TimerMarkFile:
@@ -96,6 +96,8 @@ class TimerService:
         self._walk = RecordWalk(broker.store)
         # Taken from the table, and not looked at yet.
         self._taken: deque[Due] = deque()
+        # What takes back a timer that was due by then has been read, when it was acknowledged by then.
+        self._wall_ms = 0
         self._marked_ms = 0
         self.delivered_ms = 0
 
@@ -112,15 +114,15 @@ class TimerService:
         self._table = TimerTable(self._timers_max, mark, first)
         self._walk, self._taken = RecordWalk(self._broker.store), deque()
         while True:
-            wall_ms = clock.wall_ms()
-            read = self._read()
-            end, more = await self._writer.batch(self._deliver)
+            self._wall_ms = clock.wall_ms()
+            read = await self._walk.turns(self._read, clock)
+            end, more = await self._writer.batches(self._deliver)
             while end and not await self._writer.settle(end):
                 await clock.sleep(LOOK_MS)
             if not self._taken:
                 self._table.settled()
-                if not read and self._table.next_ms > wall_ms:
-                    self.delivered_ms = wall_ms
+                if not read and self._table.next_ms > self._wall_ms:
+                    self.delivered_ms = self._wall_ms
             if clock.now_ms() - self._marked_ms >= self._mark_ms:
                 self._marked_ms = clock.now_ms()
                 self._file.mark = self._table.mark(clock.wall_ms())
@@ -158,7 +160,7 @@ class TimerService:
         """Read stored timers; whether there may be more."""
         reader, table = self._broker.store.reader, self._table
         high = reader.max_offset(TIMER_TOPIC, TIMER_QUEUE)
-        for _ in range(READ_MAX):
+        for _ in range(LOOKS_A_TURN):
             at = table.position
             if at >= high:
                 return False
@@ -188,20 +190,24 @@ class TimerService:
         """Deliver what is due; where the last record ends, 0 for none, and whether more is due."""
         if not self._writer.is_open:
             return 0, False
-        if not self._taken:
-            self._taken.extend(self._table.take(self._broker.clock.wall_ms(), BATCH_MAX))
-        end, count, taken = 0, len(self._taken), self._taken
-        while taken:
+        end, taken = 0, self._taken
+        while taken or self._take():
             try:
                 record = self._walk.look(taken[0].physical_offset)
             except NotInMemory:
                 self._walk.ahead(timer.physical_offset for timer in taken)
-                break
-            if record is not None and not stretch.takes(record.size):
+                return end, False
+            # One that has expired takes its time in this turn, too.
+            if not stretch.takes(1 if record is None else record.size):
                 return end, True
             end = self._write(taken.popleft(), record) or end
             self._broker.statistics.timers_out += 1
-        return end, count == BATCH_MAX
+        return end, False
+
+    def _take(self) -> bool:
+        """Take what is due from the table; whether anything is."""
+        self._taken.extend(self._table.take(self._wall_ms, BATCH_MAX))
+        return bool(self._taken)
 
     def _write(self, timer: Due, record: Record | None) -> int:
         if record is None:

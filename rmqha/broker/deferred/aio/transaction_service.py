@@ -7,7 +7,7 @@ of RocketMQ 5.1.1 to 5.5.
 from __future__ import annotations
 
 from rmqha.base.errors import MessageIllegal
-from rmqha.broker.common.aio.writer import Writer
+from rmqha.broker.common.aio.writer import RECORDS_A_TURN, Writer
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.common.unique_ids import UniqueIds
 from rmqha.broker.deferred.aio.deliveries import Deliveries
@@ -39,15 +39,14 @@ from rmqha.runtime.logs import Logger
 from rmqha.store import properties as props
 from rmqha.store.aio.cold_reads import NotInMemory
 from rmqha.store.aio.commit_log import AppendResult
-from rmqha.store.aio.record_walk import RecordWalk, places
+from rmqha.store.aio.record_walk import LOOKS_A_TURN, RecordWalk, places
 from rmqha.store.aio.room import Stretch
 from rmqha.store.record import Message, Record, encode_into, encoded_size, pack_host
 
 LOOK_MS = 100
 READABLE_MS = 5
-READ_MAX = 512
-ASK_MAX = 256
-"""Half messages that are asked about before other work gets its turn."""
+ASK_MAX = RECORDS_A_TURN // 2
+"""Half messages that are asked about before other work gets its turn: each takes two records."""
 OP_BYTES = 512
 """Of the record that says that a half message has ended, about."""
 
@@ -155,9 +154,9 @@ class TransactionService:
         self._round_to = None
         self._to_tell, self._walk = [], RecordWalk(self._broker.store)
         while True:
-            more = self._read()
+            more = await self._walk.turns(self._read, clock)
             if not more and clock.now_ms() >= self._check_ms:
-                end, more = await self._writer.batch(self._ask)
+                end, more = await self._writer.batches(self._ask)
                 while end and not await self._writer.settle(end):
                     await clock.sleep(LOOK_MS)
                 while self._broker.store.dispatched_offset < end:
@@ -196,7 +195,7 @@ class TransactionService:
             NotInMemory: what comes next would have to wait.
         """
         reader = self._broker.store.reader
-        left = READ_MAX
+        left = LOOKS_A_TURN
         while left and self.open.op_next < reader.max_offset(OP_TOPIC, QUEUE):
             at, left = self.open.op_next, left - 1
             record = self._record(OP_TOPIC, at)
@@ -259,7 +258,7 @@ class TransactionService:
             except NotInMemory:
                 self._walk.ahead(later.physical_offset for later in found[index:])
                 return end, True
-            if not stretch.takes(OP_BYTES + (0 if half is None else half.size)):
+            if not stretch.takes(OP_BYTES + (0 if half is None else half.size), 2):
                 return end, True
             try:
                 end = self._renew(one, half)

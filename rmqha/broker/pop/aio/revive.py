@@ -6,6 +6,7 @@ It runs while this broker is a serving master, and reads all queues of the reviv
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from rmqha.base.errors import MessageIllegal, RemoteProtocolError
 from rmqha.broker.common.aio.writer import Writer
@@ -25,14 +26,11 @@ from rmqha.remoting.topic_names import retry_topic_of
 from rmqha.runtime.logs import Logger
 from rmqha.store import properties as props
 from rmqha.store.aio.cold_reads import NotInMemory
-from rmqha.store.aio.record_walk import RecordWalk, places
+from rmqha.store.aio.record_walk import LOOKS_A_TURN, RecordWalk, places
 from rmqha.store.aio.room import Stretch
 from rmqha.store.record import Message, Record, pack_host
 
 LOOK_MS = 200
-READ_MAX = 512
-"""Records of one queue that are read before other work gets its turn."""
-
 REVIVE_MAX = 64
 """Check points whose rest is written at once."""
 
@@ -79,7 +77,7 @@ class ReviveService:
             delivered_ms = self._timers.delivered_ms
             more = False
             for number, queue in enumerate(self._queues):
-                if self._read(number, queue):
+                if await self._walk.turns(partial(self._read, number, queue), self._broker.clock):
                     more = True
                     if not queue.is_full:
                         continue
@@ -101,7 +99,7 @@ class ReviveService:
         """Read stored records; whether there may be more."""
         reader = self._broker.store.reader
         high = reader.max_offset(self._topic, number)
-        for _ in range(READ_MAX):
+        for _ in range(LOOKS_A_TURN):
             if queue.position >= high:
                 return False
             if queue.is_full:
@@ -139,8 +137,9 @@ class ReviveService:
             Whether there was no room for more.
         """
         due = queue.due(delivered_ms)[:REVIVE_MAX]
-        end, written, more = await self._writer.batch(
-            lambda stretch: self._revive_some(due, stretch)
+        written: list[Due] = []
+        end, more = await self._writer.batches(
+            lambda stretch: self._revive_some(due, written, stretch)
         )
         while end and not await self._writer.settle(end):
             await self._broker.clock.sleep(LOOK_MS)
@@ -148,27 +147,32 @@ class ReviveService:
             queue.done(one)
         return more
 
-    def _revive_some(self, found: list[Due], stretch: Stretch) -> tuple[int, list[Due], bool]:
+    def _revive_some(
+        self, found: list[Due], written: list[Due], stretch: Stretch
+    ) -> tuple[int, bool]:
         """Write what is left of check points, as far as there is room.
 
+        Args:
+            written: those of ``found`` of which nothing is left, from its begin; more are added.
+
         Returns:
-            Where the last record ends that was written, 0 for none; those of which nothing is left;
-            and whether there was no room for more.
+            Where the last record ends that was written, 0 for none; and whether there was no room
+            for more.
         """
         end = 0
-        written: list[Due] = []
         if not self._writer.is_open:
-            return end, written, False
-        for index, due in enumerate(found):
+            return end, False
+        for due in found[len(written) :]:
             try:
                 end = max(end, self._revive(due, stretch))
             except NotInMemory:
-                self._walk.ahead(p for one in found[index:] for p in self._places(one))
+                left = found[len(written) :]
+                self._walk.ahead(place for one in left for place in self._places(one))
                 break
             if stretch.refused:
                 break
             written.append(due)
-        return end, written, stretch.refused > 0
+        return end, stretch.refused > 0
 
     def _places(self, due: Due) -> Iterator[int]:
         """Where the messages are that are left of a check point."""
@@ -197,7 +201,8 @@ class ReviveService:
             )  # fmt: skip
             return 0
         records = [(offset, self._popped(point, offset)) for offset in due.offsets]
-        if not stretch.takes(sum(record.size for _, record in records if record is not None)):
+        size = sum(record.size for _, record in records if record is not None)
+        if not stretch.takes(size, len(records)):
             return 0
         topic = self._retry_topic(point)
         end = 0
