@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.deferred import timer_table
 from rmqha.broker.deferred.delay_offsets import DelayOffsets
 from rmqha.broker.deferred.delays import (
     SCHEDULE_TOPIC,
@@ -25,7 +26,8 @@ from rmqha.broker.deferred.delays import (
     place,
     real_place,
 )
-from rmqha.broker.deferred.timers import Due, TimerMark, TimerTable
+from rmqha.broker.deferred.timer_table import TimerTable
+from rmqha.broker.deferred.timers import Due, TimerMark
 from rmqha.broker.deferred.transactions import OP_BLOCKS_MAX, Open, OpenTransactions
 from rmqha.broker.send.request import parse_any_send, parse_send
 from rmqha.broker.send.retry import goes_to_dead_letters, reconsume_max
@@ -272,6 +274,13 @@ def test_timers_when_tables_come_and_go_then_all_are_delivered_in_time(seed: int
     Without a crash none comes twice, and a recalled one never comes.
     """
     dice = random.Random(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, values in {"RUN": (1, 4), "GONE_MAX": (1, 3), "STALE_MAX": (0, 5)}.items():
+            patch.setattr(timer_table, name, dice.choice(values))
+        _live(dice)
+
+
+def _live(dice: random.Random) -> None:
     world = Timers(held_max=dice.choice((2, 3, 8, ENOUGH)))
     now, mark, crashed = 1_000, TimerMark(), False
     recalled: set[str] = set()

@@ -21,7 +21,8 @@ from rmqha.broker.deferred.delays import (
     timer_key,
     timer_out_ms,
 )
-from rmqha.broker.deferred.timers import Due, TimerFigures, TimerMark, TimerTable
+from rmqha.broker.deferred.timer_table import TimerTable
+from rmqha.broker.deferred.timers import Due, TimerFigures, TimerMark
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk
@@ -116,11 +117,15 @@ class TimerService:
         while True:
             self._wall_ms = clock.wall_ms()
             read = await self._walk.turns(self._read, clock)
+            if not self._taken:
+                self._taken.extend(self._table.take(self._wall_ms, BATCH_MAX))
+            count = len(self._taken)
             end, more = await self._writer.batches(self._deliver)
             while end and not await self._writer.settle(end):
                 await clock.sleep(LOOK_MS)
             if not self._taken:
                 self._table.settled()
+                more = count == BATCH_MAX
                 if not read and self._table.next_ms > self._wall_ms:
                     self.delivered_ms = self._wall_ms
             if clock.now_ms() - self._marked_ms >= self._mark_ms:
@@ -187,11 +192,11 @@ class TimerService:
         self._table.add(Due(out_ms, at, record.physical_offset), recalls.decode("utf-8", "replace"))
 
     def _deliver(self, stretch: Stretch) -> tuple[int, bool]:
-        """Deliver what is due; where the last record ends, 0 for none, and whether more is due."""
+        """Deliver what was taken; where the last record ends, 0 for none, and whether there is more."""
         if not self._writer.is_open:
             return 0, False
         end, taken = 0, self._taken
-        while taken or self._take():
+        while taken:
             try:
                 record = self._walk.look(taken[0].physical_offset)
             except NotInMemory:
@@ -203,11 +208,6 @@ class TimerService:
             end = self._write(taken.popleft(), record) or end
             self._broker.statistics.timers_out += 1
         return end, False
-
-    def _take(self) -> bool:
-        """Take what is due from the table; whether anything is."""
-        self._taken.extend(self._table.take(self._wall_ms, BATCH_MAX))
-        return bool(self._taken)
 
     def _write(self, timer: Due, record: Record | None) -> int:
         if record is None:

@@ -1,0 +1,200 @@
+"""The table of timers: what it holds, and that nothing it does takes longer the more it holds."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqha.broker.deferred import timer_table
+from rmqha.broker.deferred.timer_table import NOWHERE, TimerTable, _Nearest, _Runs
+from rmqha.broker.deferred.timers import Due, TimerMark
+
+MANY, QUICK_MS = 200_000, 20.0
+WALL_MS = 1_000_000
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_nearest_when_compared_with_a_sorted_list_then_the_same(seed: int) -> None:
+    dice = random.Random(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timer_table, "STALE_MAX", dice.choice((0, 3)))
+        patch.setattr(timer_table, "GONE_MAX", dice.choice((1, 2, 5)))
+        times = dice.choice((1, 3, 1_000))
+        table, model = _Nearest(), list[Due]()
+        for at in range(dice.randint(1, 80)):
+            timer = Due(dice.randint(0, times), at, 0)
+            table.add(timer)
+            model = sorted([*model, timer])
+            while model and dice.random() < 0.45:
+                is_first = dice.random() < 0.5
+                assert table.first == model[0]
+                assert (table.pop_first() if is_first else table.pop_last()) == model.pop(
+                    0 if is_first else -1
+                )
+            assert len(table) == len(model)
+            assert table.first == (model[0] if model else None)
+            point = dice.randint(0, times), dice.randint(0, at)
+            before = [one for one in model if one[:2] < point]
+            assert sorted(table.before(point, 1_000)) == before
+            assert len(table.before(point, 2)) == min(2, len(before))
+
+
+@given(seed=st.integers(0, 1 << 32))
+def test_runs_when_some_go_then_the_first_is_never_passed(seed: int) -> None:
+    dice = random.Random(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timer_table, "RUN", 4)
+        runs, waiting = _Runs(), set[int]()
+        for _ in range(60):
+            offset = dice.randint(0, 40)
+            if offset in waiting:
+                waiting.discard(offset)
+                runs.remove(offset)
+            else:
+                waiting.add(offset)
+                runs.add(offset)
+            if dice.random() < 0.5:
+                assert runs.first == (min(waiting) // 4 * 4 if waiting else NOWHERE)
+
+
+def test_order_when_timers_come_and_go_for_long_then_it_does_not_grow() -> None:
+    """Its farthest one was asked for once; times that are over do not stay for ever."""
+    table = _Nearest()
+    for at in range(2):
+        table.add(Due(1 << 40, at, 0))
+    table.pop_last()
+    for at in range(20_000):
+        table.add(Due(at, at, 0))
+        assert table.first is not None
+        table.pop_first()
+    assert len(table) == 1
+    assert max(len(table._order), len(table._backwards)) <= timer_table.STALE_MAX + 4
+    for at in range(20_000):
+        table.add(Due(at, at, 0))
+        table.add(Due((1 << 41) - at, at, 0))
+        table.pop_last()
+        assert table.first is not None
+        table.pop_first()
+    assert len(table._order) <= timer_table.STALE_MAX + 4
+
+
+def quickest_ms(work: Callable[[], object]) -> float:
+    """Of a few times, in processor time."""
+    found = []
+    for _ in range(5):
+        begun = time.process_time()
+        work()
+        found.append((time.process_time() - begun) * 1_000)
+    return min(found)
+
+
+@pytest.mark.parametrize("times", [1, 1_000, MANY])
+def test_table_when_it_holds_very_many_then_nobody_waits_for_it(times: int) -> None:
+    """A mark looked at all of them every second, and one more than it may hold had all of them sorted:
+    75 and 200 ms with 100,000, 350 and 1,200 with the half million that are the default."""
+    table, dice = TimerTable(MANY, TimerMark(), 0), random.Random(1)
+    for at in range(MANY):
+        table.add(Due(WALL_MS + dice.randrange(times), at, 0), f"key{at}" if at % 2 else "")
+
+    def one_more() -> None:
+        table.add(Due(WALL_MS, table.position, 0))
+        assert len(table) == MANY
+
+    def some_delivered() -> None:
+        assert len(table.take(WALL_MS + times, 100)) == 100
+        table.settled()
+
+    assert quickest_ms(lambda: table.mark(WALL_MS - 1)) < QUICK_MS
+    assert quickest_ms(one_more) < QUICK_MS
+    assert quickest_ms(some_delivered) < QUICK_MS
+    assert quickest_ms(lambda: table.mark(WALL_MS - 1)) < QUICK_MS
+
+
+def test_mark_when_the_first_timers_are_delivered_then_a_restart_does_not_begin_with_them() -> None:
+    """It begins where the run of the first one begins that waits."""
+    table = TimerTable(MANY, TimerMark(), 0)
+    run = timer_table.RUN
+    for at in range(3 * run):
+        table.add(Due(1 if at < 2 * run + 5 else WALL_MS, at, 0))
+    while table.take(1, run):
+        table.settled()
+    assert table.mark(2).first == 2 * run
+    again = TimerTable(MANY, table.mark(2), 2 * run + 3)
+    again.add(Due(WALL_MS, 2 * run + 5, 0))
+    assert again.mark(3).first == 2 * run + 3, "nothing before it was left"
+
+
+def table_of(*dues_ms: int, most: int = 10) -> TimerTable:
+    """A table that has read timers which are due then."""
+    table = TimerTable(most, TimerMark(), 0)
+    for due_ms in dues_ms:
+        table.add(Due(due_ms, table.position, 0))
+    return table
+
+
+def test_mark_when_timers_were_taken_and_are_not_safe_then_they_are_not_passed() -> None:
+    table = table_of(20, 10, 30)
+    assert [one.due_ms for one in table.take(25, 9)] == [10, 20]
+    assert (table.mark(25).read_ms, table.mark(25).first) == (9, 0)
+    assert [one.due_ms for one in table.take(30, 9)] == [30]
+    assert table.mark(35).read_ms == 9
+    table.settled()
+    assert (table.mark(35).read_ms, table.mark(35).first) == (35, 3)
+
+
+def test_mark_when_late_timers_wait_then_they_are_named_until_they_are_safe() -> None:
+    table = table_of()
+    assert table.mark(500).read_ms == 500
+    table.add(Due(100, 0, 0))
+    assert (table.mark(500).read_ms, table.mark(500).late) == (500, (0,))
+    table.take(500, 1)
+    assert table.mark(500).late == (0,)
+    table.settled()
+    assert table.mark(500).late == ()
+
+
+def test_mark_when_too_many_are_late_then_the_time_goes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A restart delivers some of them twice, and loses none."""
+    monkeypatch.setattr(timer_table, "LATE_MAX", 3)
+    table = table_of()
+    assert table.mark(500).read_ms == 500
+    for at in range(3):
+        table.add(Due(100 + at, at, 0))
+    assert table.mark(500).late == (0, 1, 2)
+    table.add(Due(103, 3, 0))
+    assert (table.mark(500).read_ms, table.mark(500).late) == (99, ())
+
+
+def test_timers_when_the_log_is_read_again_then_they_wait_for_those_before_them() -> None:
+    table = table_of(30, 10, 20, 25, most=2)
+    assert [one.due_ms for one in table.take(50, 9)] == [10, 20]
+    table.settled()
+    assert table.position == 0
+    table.add(Due(30, 0, 0))
+    assert table.take(50, 9) == [], "25 is still to be read"
+    for at, due_ms in ((1, 10), (2, 20), (3, 25)):
+        table.add(Due(due_ms, at, 0))
+    assert [one.due_ms for one in table.take(50, 9)] == [25, 30]
+
+
+def test_recalls_when_their_time_is_over_then_they_are_forgotten_one_by_one() -> None:
+    """A key that is taken back for two times keeps the later one."""
+    table = table_of()
+    for due_ms, recalls in ((5, ""), (10, "key"), (20, "key"), (20, "other")):
+        table.add(Due(due_ms, table.position, 0), recalls)
+    assert table.is_recalled("key", 20)
+    table.take(10, 9)
+    table.settled()
+    assert table.is_recalled("key", 20)
+    assert table.is_recalled("other", 20)
+    assert len(table._recalls) == 2
+    table.take(20, 9)
+    table.settled()
+    assert (table._recalls, table._recalled) == ([], {})
