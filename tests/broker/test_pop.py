@@ -152,7 +152,7 @@ def test_revive_when_records_are_read_in_any_mix_then_exactly_the_unacknowledged
         queue.add(record, 1 << 50)
     done: set[int] = set()
     for now_ms in sorted(data.draw(st.lists(st.integers(0, 12_000), max_size=6))):
-        for due in queue.due(now_ms):
+        for due in queue.due(now_ms, 1_000):
             start = due.point.start_offset
             assert due.point.revive_ms + REVIVE_DELAY_MS < now_ms
             assert set(due.offsets) == set(due.point.offsets) - acked[start]
@@ -161,10 +161,24 @@ def test_revive_when_records_are_read_in_any_mix_then_exactly_the_unacknowledged
                 done.add(start)
         left = [at for start, at in starts.items() if start not in done]
         assert queue.kept == (min(left) if left else len(records)) - 1
-    for due in queue.due(100_000):
+    for due in queue.due(100_000, 1_000):
         queue.done(due)
     assert len(queue) == 0
     assert queue.kept == len(records) - 1
+
+
+def test_revive_when_very_many_are_due_then_the_oldest_come_first() -> None:
+    """After a long outage half a million are: looking through them for each few took seconds."""
+    queue = ReviveQueue(0, 100)
+    points = [point(n, 1_000 + n, 1) for n in range(9)]
+    for one in points:
+        queue.add(one, 1 << 50)
+    for first in range(0, 9, 3):
+        due = queue.due(10**9, 3)
+        assert [one.point for one in due] == points[first : first + 3]
+        for one in due:
+            queue.done(one)
+    assert queue.due(10**9, 3) == []
 
 
 def test_revive_when_it_begins_again_then_old_acknowledgements_are_harmless() -> None:
@@ -172,7 +186,7 @@ def test_revive_when_it_begins_again_then_old_acknowledgements_are_harmless() ->
     one = point(1, 1_000, 2)
     queue = ReviveQueue(7, 10)
     queue.add(Acks(*one.key, one.offsets), 1 << 50)
-    assert queue.due(10**9) == []
+    assert queue.due(10**9, 9) == []
     assert queue.kept == 7
 
 

@@ -194,8 +194,8 @@ def test_check_point_when_it_is_due_in_a_thousand_years_then_it_holds_nobody_up(
     queue.add(far, 2_000)
     queue.add(near, 2_000)
     later_ms = 2_000 + AHEAD_MAX_MS + REVIVE_DELAY_MS + 1
-    assert [one.point for one in queue.due(later_ms - 1)] == []
-    assert [one.point for one in queue.due(later_ms)] == [far, near]
+    assert [one.point for one in queue.due(later_ms - 1, 9)] == []
+    assert [one.point for one in queue.due(later_ms, 9)] == [far, near]
 
 
 def test_record_when_its_kind_is_unknown_then_it_is_none() -> None:
@@ -234,3 +234,22 @@ def test_big_messages_when_they_are_revived_then_other_work_gets_its_turn(
     turns = [after - before for before, after in itertools.pairwise(revived) if after > before]
     assert turns == [2, 2]
     assert times_s[1] - times_s[0] < 0.1, "at once"
+
+
+def test_messages_when_very_many_are_revived_then_one_after_the_other_without_a_pause(
+    cluster: ReplicaCluster,
+) -> None:
+    """There was one of 200 ms after each 64 check points: 320 messages a second of a queue."""
+    master, count = cluster.master(), 1_000
+    assert master is not None
+    assert cluster.send(0) is not None
+    cluster.run_for(200)
+    for number in range(count):
+        write(
+            cluster, REVIVE_TOPIC + CLUSTER, json.dumps(POINT | {"pt": number}).encode(), TAGS="ck"
+        )
+    revive = master.pop.revive
+    cluster.until(lambda: revive.revived, "the first message revived", 60_000)
+    begun_s = cluster.loop.time()
+    cluster.until(lambda: revive.revived == count, "all messages revived", 60_000)
+    assert cluster.loop.time() - begun_s < 1

@@ -315,8 +315,8 @@ class ReviveQueue:
         """Records before ``position`` are gone."""
         self.position = max(self.position, position)
 
-    def due(self, delivered_ms: int) -> list[Due]:
-        """The check points that no acknowledgement can reach in time any more, oldest first.
+    def due(self, delivered_ms: int, count_max: int) -> list[Due]:
+        """Check points that no acknowledgement can reach in time any more, the oldest ones.
 
         They stay until :meth:`done`; one that is not due yet keeps those behind it, so that the
         position which survives a crash never passes it.
@@ -324,9 +324,9 @@ class ReviveQueue:
         Args:
             delivered_ms: all timers that were due before it are in the revive topic.
         """
-        found = []
+        found: list[Due] = []
         for one in self._open.values():
-            if delivered_ms - one.over_ms <= REVIVE_DELAY_MS:
+            if delivered_ms - one.over_ms <= REVIVE_DELAY_MS or len(found) == count_max:
                 break
             left = tuple(o for o in one.point.offsets if o not in one.acked)
             found.append(Due(one.point, one.record_offset, left))

@@ -134,9 +134,9 @@ class ReviveService:
         """Write what is left of check points that are over, which are done when that is safe.
 
         Returns:
-            Whether there was no room for more.
+            Whether there may be more.
         """
-        due = queue.due(delivered_ms)[:REVIVE_MAX]
+        due = queue.due(delivered_ms, REVIVE_MAX)
         written: list[Due] = []
         end, more = await self._writer.batches(
             lambda stretch: self._revive_some(due, written, stretch)
@@ -145,7 +145,7 @@ class ReviveService:
             await self._broker.clock.sleep(LOOK_MS)
         for one in written:
             queue.done(one)
-        return more
+        return more or len(written) == REVIVE_MAX
 
     def _revive_some(
         self, found: list[Due], written: list[Due], stretch: Stretch
