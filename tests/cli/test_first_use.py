@@ -24,6 +24,12 @@ if [ "$1 $2" = "-m venv" ]; then
 elif [ "$1" = "-m" ]; then
     echo "$*" >>"$NOTES"
 fi
+case "$*" in
+"-m pip config list") echo "$PIP_SAYS" ;;
+"-c import uv") exit "$NO_UV" ;;
+"-m pip install"*" uv") exit "$NO_UV" ;;
+"-m uv "*) exit "$UV_FAILS" ;;
+esac
 """
 
 
@@ -39,20 +45,23 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def _run(
-    checkout: Path, *command: str, python: str = ""
+    checkout: Path, *command: str, python: str = "", **more: str
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     notes = checkout / "notes"
     python = python or str(checkout / "noting-python")
     done = subprocess.run(
         [checkout / "bin" / command[0], *command[1:]],
         capture_output=True, text=True, timeout=60, check=False,
-        env={**os.environ, "RMQHA_PYTHON": python, "NOTES": str(notes)},
+        env={
+            **os.environ, "PIP_SAYS": "", "NO_UV": "0", "UV_FAILS": "0", **more,
+            "RMQHA_PYTHON": python, "NOTES": str(notes),
+        },
     )  # fmt: skip
     return done, notes.read_text().splitlines() if notes.exists() else []
 
 
 def _installed(notes: list[str], checkout: Path) -> list[str]:
-    return [note.rpartition(str(checkout))[2] for note in notes if note.startswith("-m pip")]
+    return [note.rpartition(str(checkout))[2] for note in notes if " -e " in note]
 
 
 @pytest.mark.parametrize("command", SERVERS_AND_TOOLS)
@@ -130,6 +139,26 @@ def test_installation_when_the_project_has_changed_then_it_is_done_again(checkou
         file.write("# changed\n")
     _, notes = _run(checkout, "mqadmin", "--version")
     assert _installed(notes, checkout) == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("more", "installers"),
+    [
+        ({}, ["uv"]),
+        ({"UV_FAILS": "1"}, ["uv", "pip"]),
+        ({"NO_UV": "1"}, ["pip"]),
+        ({"PIP_SAYS": "global.index-url='https://own/simple'"}, ["pip"]),
+        ({"PIP_SAYS": ":env:.constraint='constraints.txt'"}, ["pip"]),
+        ({"PIP_SAYS": "global.timeout='180'"}, ["uv"]),
+    ],
+)
+def test_installation_when_uv_cannot_do_it_or_should_not_then_pip_does(
+    checkout: Path, more: dict[str, str], installers: list[str]
+) -> None:
+    """uv knows nothing of pip's indexes and constraints: it would install something else."""
+    done, notes = _run(checkout, "mqadmin", "--version", **more)
+    assert done.returncode == 0, done.stderr
+    assert [note.split()[1] for note in notes if " -e " in note] == installers
 
 
 @pytest.mark.parametrize("python", ["/nowhere/python3", "/bin/false"])
