@@ -54,11 +54,11 @@ def test_table_when_asked_then_it_has_every_key_of_javas() -> None:
 def test_pulls_when_they_find_nothing_then_they_count() -> None:
     """getTotalTps of Java counts pulls, found or not; it showed the messages that were given."""
     statistics = Statistics(10)
-    statistics.sample(0, 0)
+    list(statistics.sample(0, 0))
     for _ in range(5):
         statistics.missed()
     statistics.got("T", "G", 32, 1_000)
-    statistics.sample(1_000, 0)
+    list(statistics.sample(1_000, 0))
     table = runtime_table(FACTS, statistics)
     rates = [
         table[f"get{what}Tps"].split()[0] for what in ("Total", "Found", "Miss", "Transferred")

@@ -9,10 +9,11 @@ Source: StoreStatsService and BrokerStatsManager of RocketMQ 5.1.1 to 5.5.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from rmqha.broker.common.latencies import Latencies
-from rmqha.broker.common.tallies import DAY, MINUTE, Samples, Tally, Window
+from rmqha.broker.common.tallies import DAY, MINUTE, PART, Samples, Tally, Window
 
 SHORT, MEDIUM, LONG = 1, 6, 60
 """Samples that a rate looks back: 10 s, a minute, ten minutes."""
@@ -147,11 +148,14 @@ class Statistics:
             if kind == GROUP_GET
         }  # fmt: skip
 
-    def sample(self, now_ms: int, day: int) -> None:
+    def sample(self, now_ms: int, day: int) -> Iterator[None]:
         """Remember the counts; to be called every ten seconds.
 
         Args:
             day: number of the local day.
+
+        Yields:
+            Where others may have their turn: there may be very many names.
         """
         if day != self._day:
             self.yesterday_morning = self.today_morning
@@ -159,16 +163,21 @@ class Statistics:
             self._day = day
         self.puts.sample(now_ms, self._put.messages)
         self._samples.append((now_ms, self.totals))
-        if self._marks.take(now_ms, [*self._whole.values(), *self._tallies.values()]):
-            self._drop(DAY)
+        tallies = [*self._whole.values(), *self._tallies.values()]
+        is_day = yield from self._marks.take(now_ms, tallies)
+        if is_day:
+            yield from self._drop(DAY)
         if len(self._tallies) >= self._max:
-            self._drop(MINUTE)
+            yield from self._drop(MINUTE)
 
-    def _drop(self, window: int) -> None:
+    def _drop(self, window: int) -> Iterator[None]:
         """Forget the names that nothing came to for so long: their rates are 0 without them."""
-        silent = self._marks.is_silent
-        for name in [name for name, tally in self._tallies.items() if silent(tally, window)]:
-            del self._tallies[name]
+        for index, name in enumerate(list(self._tallies), 1):
+            tally = self._tallies.get(name)
+            if tally is not None and self._marks.is_silent(tally, window):
+                del self._tallies[name]
+            if not index % PART:
+                yield
 
     def rate(self, member: str, back: int) -> float:
         """Per second, of one member of the totals, over the last ``back`` samples."""

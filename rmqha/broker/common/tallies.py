@@ -9,7 +9,7 @@ Source: StatsItem and StatsItemSet of RocketMQ 5.1.1 to 5.5.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 SAMPLE_MS = 10_000
@@ -17,6 +17,9 @@ MINUTE, HOUR, DAY = 0, 1, 2
 _EVERY = (1, 60, 360)
 _KEPT = (7, 7, 25)
 """Of each window: samples from one of its marks to the next, and how many marks it spans."""
+
+PART = 256
+"""Tallies that are looked at in one go: there may be a hundred thousand."""
 
 
 class Mark(NamedTuple):
@@ -95,8 +98,14 @@ class Samples:
         minute, hour, day = (times[-1][0] if times else -1 for times in self._times)
         return Tally((minute, hour, day))
 
-    def take(self, now_ms: int, tallies: Iterable[Tally]) -> bool:
-        """One more sample; whether it is one of the windows of a day."""
+    def take(self, now_ms: int, tallies: Sequence[Tally]) -> Generator[None, None, bool]:
+        """One more sample, in parts between which others may count and look.
+
+        Until its part has come a tally is looked at as it was at the sample before.
+
+        Returns:
+            Whether it is one of the windows of a day.
+        """
         number = self._count
         self._count += 1
         windows = [window for window, every in enumerate(_EVERY) if not number % every]
@@ -105,14 +114,14 @@ class Samples:
                 self._times[window].append((-1, now_ms - SAMPLE_MS))
             self._times[window].append((number, now_ms))
         seldom = len(windows) > 1
-        for tally in tallies:
+        for index, tally in enumerate(tallies, 1):
             if seldom or tally.calls != tally.marked:
                 tally.mark(number, windows)
-        if not seldom:
-            return False
-        for tally in tallies:
-            for window in windows:
-                tally.first(window, self._times[window][0][0])
+            if seldom:
+                for window in windows:
+                    tally.first(window, self._times[window][0][0])
+            if not index % PART:
+                yield
         return DAY in windows
 
     def look(self, tally: Tally, window: int, member: str) -> Window:

@@ -19,4 +19,5 @@ async def watch_clients(broker: Broker, clients: ClientProcessor) -> None:
         clients.expire()
         wall_ms = clock.wall_ms()
         day = datetime.fromtimestamp(wall_ms / 1000, tz=UTC).astimezone().toordinal()
-        broker.statistics.sample(clock.now_ms(), day)
+        for _ in broker.statistics.sample(clock.now_ms(), day):
+            await clock.sleep(0)
