@@ -39,7 +39,7 @@ def test_nearest_when_compared_with_a_sorted_list_then_the_same(seed: int) -> No
             assert len(table) == len(model)
             assert table.first == (model[0] if model else None)
             point = dice.randint(0, times), dice.randint(0, at)
-            before = [one for one in model if one[:2] < point]
+            before = [one for one in model if one.point < point]
             assert sorted(table.before(point, 1_000)) == before
             assert len(table.before(point, 2)) == min(2, len(before))
 

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+
 SAMPLE_MS = 10_000
 MINUTE, HOUR, DAY = 0, 1, 2
 _EVERY = (1, 60, 360)
@@ -22,8 +24,8 @@ PART = 256
 """Tallies that are looked at in one go: there may be a hundred thousand."""
 
 
-class Mark(NamedTuple):
-    """What a tally was at a sample."""
+class Mark(Struct, frozen=True, gc=False):
+    """What a tally was at a sample. There may be millions, at which no collection of garbage looks."""
 
     number: int
     messages: int

@@ -171,7 +171,7 @@ class _Nearest:
                 continue
             to_see += (2 * index + 1, 2 * index + 2)
             row = self._rows.get(self._order[index], ())
-            early = itertools.takewhile(lambda timer: timer[:2] < point, row)
+            early = itertools.takewhile(lambda timer: timer.point < point, row)
             found.update(itertools.islice(early, most - len(found)))
         return found
 
@@ -215,7 +215,7 @@ class TimerTable:
             recalls: the key of the timer that it takes back when both are due.
         """
         self.position = timer.queue_offset + 1
-        key = timer.due_ms, timer.queue_offset
+        key = timer.point
         if timer.queue_offset < self._done_to and key < self._done_before:
             if timer.queue_offset not in self._late:
                 return
@@ -239,7 +239,7 @@ class TimerTable:
         """Forget the farthest one; it is in the log."""
         last = self._nearest.pop_last()
         self._runs.remove(last.queue_offset)
-        self._horizon = last[:2]
+        self._horizon = last.point
         self._left_first = min(self._left_first, last.queue_offset)
 
     @property
@@ -259,7 +259,7 @@ class TimerTable:
             first = self._nearest.first
             if first is None or first.due_ms > wall_ms:
                 break
-            if again and first[:2] >= self._done_before:
+            if again and first.point >= self._done_before:
                 break
             found.append(self._nearest.pop_first())
         self._taken += found
@@ -299,7 +299,7 @@ class TimerTable:
         """What may be kept now; what was taken and is not settled does not count as delivered."""
         next_one = self._nearest.first
         waiting = self._taken if next_one is None else [*self._taken, next_one]
-        nearest = min((timer[:2] for timer in waiting), default=(wall_ms + 1, 0))
+        nearest = min((timer.point for timer in waiting), default=(wall_ms + 1, 0))
         first = max(self._runs.first, self._begin)
         before = min(nearest, self._horizon, (wall_ms + 1, 0))
         if self.position < self._done_to:
@@ -319,6 +319,6 @@ class TimerTable:
 
     def _late_before(self, point: Point) -> set[int]:
         """Queue offsets of those that wait though a point before which all are delivered is past them."""
-        found = {timer.queue_offset for timer in self._taken if timer[:2] < point}
+        found = {timer.queue_offset for timer in self._taken if timer.point < point}
         found.update(one.queue_offset for one in self._nearest.before(point, LATE_MAX + 1))
         return found | self._late

@@ -16,6 +16,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from msgspec import Struct
+
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.topics.topic_table import DataVersion
 
@@ -37,8 +39,8 @@ class TimerFigures(NamedTuple):
     held: int = 0
 
 
-class Due(NamedTuple):
-    """One stored timer.
+class Due(Struct, frozen=True, order=True, gc=False):
+    """One stored timer. There may be half a million, at which no collection of garbage looks.
 
     Attributes:
         due_ms: wall clock.
@@ -49,6 +51,11 @@ class Due(NamedTuple):
     due_ms: int
     queue_offset: int
     physical_offset: int
+
+    @property
+    def point(self) -> tuple[int, int]:
+        """Its place in the order of all."""
+        return self.due_ms, self.queue_offset
 
 
 class TimerMark(NamedTuple):
