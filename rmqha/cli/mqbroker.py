@@ -236,7 +236,7 @@ async def start_metrics(
         "address": config.address, **prometheus.labels_of(config.values),
     }  # fmt: skip
     collectors = [
-        Collector(labels, prometheus.in_loop(replica.admin.scrape)),
+        Collector(labels, prometheus.in_turns_of_loop(replica.admin.scrape)),
         tls_collector(tls, labels),
         rejected_collector([(labels, replica.rejected)]),
     ]

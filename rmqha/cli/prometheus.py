@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from rmqha.runtime.logs import Logger
@@ -35,12 +35,19 @@ def labels_of(values: Mapping[str, str]) -> dict[str, str]:
 
 def in_loop(look: Callable[[], ResultT]) -> Callable[[], ResultT]:
     """``look`` in the running loop: scrapes come in threads of their own."""
-    loop = asyncio.get_running_loop()
 
     async def looked() -> ResultT:
         return look()
 
-    return lambda: asyncio.run_coroutine_threadsafe(looked(), loop).result(SCRAPE_TIMEOUT_S)
+    return in_turns_of_loop(looked)
+
+
+def in_turns_of_loop(
+    look: Callable[[], Coroutine[object, object, ResultT]],
+) -> Callable[[], ResultT]:
+    """The same for a look that lets others have their turns."""
+    loop = asyncio.get_running_loop()
+    return lambda: asyncio.run_coroutine_threadsafe(look(), loop).result(SCRAPE_TIMEOUT_S)
 
 
 async def serve(

@@ -264,8 +264,9 @@ def test_metrics_when_writes_wait_then_they_say_so(cluster: ReplicaCluster) -> N
     labels = {"cluster": "c", "node_type": "broker", "node_id": "b", "address": "a"}
 
     def shown() -> list[float]:
+        found = cluster.loop.run_until_complete(master.admin.scrape())
         samples = [
-            sample for metric in Collector(labels, master.admin.scrape).collect()
+            sample for metric in Collector(labels, lambda: found).collect()
             for sample in metric.samples if sample.name.startswith("rmqha_store_writes_wait")
         ]  # fmt: skip
         return [sample.value for sample in samples if not sample.name.endswith("_created")]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from typing import NamedTuple
 
 from rmqha.broker.admin.runtime_info import Facts
 
 LAG_QUEUES_MAX = 20_000
 """Queues of groups whose lag one scrape looks at; the rest is left out and counted."""
+
+PART = 128
+"""Topics of groups that are looked at in one turn; each has a few queues, of about 1 us."""
 
 
 class Lag(NamedTuple):
@@ -47,15 +50,21 @@ class Scrape(NamedTuple):
 
 def lags_of(
     stored: Iterable[tuple[str, str, Mapping[int, int]]], end_of: Callable[[str, int], int]
-) -> tuple[tuple[Lag, ...], int]:
+) -> Generator[None, None, tuple[tuple[Lag, ...], int]]:
     """The lags, and how many queues were left out.
 
     Args:
         stored: topic, group and offsets by queue.
         end_of: the end of a queue.
+
+    Yields:
+        Where others may have their turn.
     """
-    found, seen, left_out = [], 0, 0
-    for topic, group, offsets in stored:
+    found: list[Lag] = []
+    seen = left_out = 0
+    for number, (topic, group, offsets) in enumerate(stored, 1):
+        if not number % PART:
+            yield
         seen += len(offsets)
         if seen > LAG_QUEUES_MAX:
             left_out += len(offsets)

@@ -9,7 +9,7 @@ Source: StoreStatsService and BrokerStatsManager of RocketMQ 5.1.1 to 5.5.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import NamedTuple
 
 from rmqha.broker.common.latencies import Latencies
@@ -148,7 +148,7 @@ class Statistics:
             if kind == GROUP_GET
         }  # fmt: skip
 
-    def sample(self, now_ms: int, day: int) -> Iterator[None]:
+    def sample(self, now_ms: int, day: int) -> Generator[None, None, None]:
         """Remember the counts; to be called every ten seconds.
 
         Args:
@@ -170,7 +170,7 @@ class Statistics:
         if len(self._tallies) >= self._max:
             yield from self._drop(MINUTE)
 
-    def _drop(self, window: int) -> Iterator[None]:
+    def _drop(self, window: int) -> Generator[None, None, None]:
         """Forget the names that nothing came to for so long: their rates are 0 without them."""
         for index, name in enumerate(list(self._tallies), 1):
             tally = self._tallies.get(name)

@@ -143,9 +143,11 @@ class ConsumerOffsets:
         return offset
 
     def each(self) -> Iterator[tuple[str, str, Mapping[int, int]]]:
-        """Topic, group and offsets by queue, of all."""
-        for (topic, group), queues in self._table.items():
-            yield topic, group, queues
+        """Topic, group and offsets by queue, of all; what is forgotten meanwhile is left out."""
+        for key in list(self._table):
+            queues = self._table.get(key)
+            if queues is not None:
+                yield *key, queues
 
     def topics_of(self, group: str) -> list[str]:
         """Topics for which a group has stored anything, sorted."""

@@ -22,6 +22,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
+from rmqha.runtime.aio.turns import in_turns
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import DiskUse
 from rmqha.runtime.properties import format_properties, shown_properties
@@ -146,10 +147,11 @@ class AdminProcessor:
         table = runtime_table(facts, self._broker.statistics)
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps({"table": table}))
 
-    def scrape(self) -> Scrape:
-        """What metrics show now."""
+    async def scrape(self) -> Scrape:
+        """What metrics show now; others have their turns meanwhile."""
         broker = self._broker
-        lags, left_out = lags_of(broker.offsets.table.each(), broker.store.reader.max_offset)
+        work = lags_of(broker.offsets.table.each(), broker.store.reader.max_offset)
+        lags, left_out = await in_turns(work, broker.clock)
         return Scrape(
             self._facts(self._oldest.last_known_ms()), broker.config.integer("brokerPermission"),
             len(broker.topics.table.topics), len(broker.groups.table.groups),

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from rmqha.broker.groups.aio.client_requests import ClientProcessor
 from rmqha.broker.groups.aio.ports import Broker
+from rmqha.runtime.aio.turns import in_turns
 
 SCAN_CLIENTS_MS = 10_000
 """Java's period for expired channels, and for statistics."""
@@ -19,5 +20,4 @@ async def watch_clients(broker: Broker, clients: ClientProcessor) -> None:
         clients.expire()
         wall_ms = clock.wall_ms()
         day = datetime.fromtimestamp(wall_ms / 1000, tz=UTC).astimezone().toordinal()
-        for _ in broker.statistics.sample(clock.now_ms(), day):
-            await clock.sleep(0)
+        await in_turns(broker.statistics.sample(clock.now_ms(), day), clock)
