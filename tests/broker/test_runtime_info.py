@@ -19,7 +19,6 @@ from rmqha.broker.common.statistics import Statistics
 from rmqha.broker.deferred.timers import TimerFigures
 from rmqha.broker.groups.offset_table import ConsumerOffsets
 from rmqha.remoting import fastjson
-from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.turns import in_turns
 from tests.broker.replicas import ReplicaCluster
 
@@ -147,7 +146,7 @@ def test_lags_when_there_are_too_many_queues_then_the_rest_is_counted(
     """A scrape must not hold the broker up."""
     monkeypatch.setattr("rmqha.broker.admin.scrape.LAG_QUEUES_MAX", 3)
     stored = [("T", "G", {0: 5, 1: 12}), ("T", "H", {0: 1, 1: 1}), ("U", "G", {0: 0})]
-    found = asyncio.run(in_turns(lags_of(stored, lambda topic, queue: 10), SystemClock()))
+    found = asyncio.run(in_turns(lags_of(stored, lambda topic, queue: 10)))
     assert found == ((Lag("T", "G", 5),), 3)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
@@ -27,6 +27,7 @@ from rmqha.broker.pop.check_points import (
     read_record,
 )
 from rmqha.store import properties as props
+from rmqha.store.aio.commit_log import AppendResult
 from rmqha.store.aio.room import Stretch
 from rmqha.store.record import Message, pack_host
 from tests.broker.replicas import NAME, TOPIC, ReplicaCluster
@@ -253,3 +254,48 @@ def test_messages_when_very_many_are_revived_then_one_after_the_other_without_a_
     begun_s = cluster.loop.time()
     cluster.until(lambda: revive.revived == count, "all messages revived", 60_000)
     assert cluster.loop.time() - begun_s < 1
+
+
+@pytest.mark.parametrize("kind", ["delayed", "timer", "popped"])
+def test_messages_when_very_many_are_due_then_few_in_a_turn_and_one_wait_for_all(
+    cluster: ReplicaCluster, kind: str
+) -> None:
+    """Clients are answered between the turns; and one sync is for what several of them wrote."""
+    master, count = cluster.master(), 160
+    assert master is not None
+    service, turns, ends, is_due = master.services.writer, list[int](), list[int](), False
+    batch, settle, append = service.batch, service.settle, service.append
+
+    async def watched(write: Callable[[Stretch], tuple[int, bool]]) -> tuple[int, bool]:
+        turns.append(0)
+        return await batch(write) if is_due else (0, False)
+
+    def appended(message: Message) -> AppendResult:
+        turns[-1] += 1
+        return append(message)
+
+    def settled(end: int, *, durable: bool = False) -> Coroutine[Any, Any, bool]:
+        ends.append(end)
+        return settle(end, durable=durable)
+
+    service.batch = watched  # type: ignore[assignment,method-assign]  # to see each turn
+    if kind == "popped":
+        for _ in range(20):
+            assert cluster.send(0) is not None
+        for number in range(count // 20):
+            point = POINT | {"pt": number, "d": list(range(20)), "n": 20}
+            write(cluster, REVIVE_TOPIC + CLUSTER, json.dumps(point).encode(), TAGS="ck")
+    else:
+        due_ms = master.clock.wall_ms() + 6_000
+        more = "DELAY\x011\x02" if kind == "delayed" else f"TIMER_DELIVER_MS\x01{due_ms}\x02"
+        for _ in range(count):
+            assert cluster.send(0, i=more) is not None
+    cluster.run_for(8_000)
+    is_due = True
+    service.append = appended  # type: ignore[method-assign]
+    service.settle = settled  # type: ignore[method-assign]
+    cluster.until(lambda: sum(turns) >= count, "all messages", 60_000)
+    cluster.run_for(100)
+    assert sum(turns) == count
+    assert max(turns) == (20 if kind == "popped" else writer.RECORDS_A_TURN)
+    assert len(ends) < len([one for one in turns if one])

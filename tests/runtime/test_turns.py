@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 
-from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.turns import in_turns
 
 
@@ -24,6 +23,6 @@ async def test_work_when_done_in_turns_then_others_run_between_and_its_result_co
             await asyncio.sleep(0)
 
     beside = asyncio.create_task(other())
-    assert await in_turns(work(), SystemClock()) == 7
+    assert await in_turns(work()) == 7
     await beside
     assert done == ["work", "other"] * 3

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -122,3 +123,39 @@ def test_walk_when_records_are_read_and_never_looked_at_then_few_are_remembered(
                 assert len(walk._fetches) <= 3
 
     played(play)
+
+
+@pytest.mark.parametrize(("left", "looks"), [(0, 1), (3, 4), (99, record_walk.LOOK_TURNS)])
+async def test_walk_when_it_looks_in_turns_then_others_have_theirs_and_it_ends_in_time(
+    left: int, looks: int
+) -> None:
+    """Whoever reads much goes on with it after what follows from the first part."""
+    walk, done = RecordWalk(cast(Any, None)), list[str]()
+
+    def look() -> bool:
+        done.append("look")
+        return done.count("look") <= left
+
+    async def other() -> None:
+        while True:
+            done.append("other")
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(other())
+    assert await walk.turns(look) is (left >= looks)
+    beside.cancel()
+    assert done[: 2 * looks - 1] == (["look", "other"] * looks)[:-1]
+    assert done.count("look") == looks
+
+
+async def test_walk_when_a_record_is_missing_then_its_turns_end_for_it_to_be_read() -> None:
+    """Each turn would ask for it again, and for all that are behind it."""
+    walk, looks = RecordWalk(cast(Any, None)), [0]
+
+    def look() -> bool:
+        looks[0] += 1
+        walk._missing[7] = ()
+        return True
+
+    assert await walk.turns(look)
+    assert looks == [1]

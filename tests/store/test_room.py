@@ -124,6 +124,15 @@ def test_stretch_when_asked_then_it_takes_one_in_any_case_and_then_what_fits() -
     assert found.refused == 1
 
 
+def test_stretch_when_records_are_counted_then_it_takes_so_many_whatever_their_size() -> None:
+    """Also what is no record any more takes its time in a turn."""
+    found = Stretch(Set().room, 10, 2)
+    assert [found.takes(0), found.takes(0), found.takes(0)] == [True, True, False]
+    assert found.refused == 1
+    found = Stretch(Set().room, 10, 2)
+    assert [found.takes(4, 5), found.takes(1)] == [True, False], "the first in any case"
+
+
 def test_stretch_when_it_has_no_length_then_it_takes_nothing() -> None:
     found = Stretch(Set().room, 0)
     assert (found.takes(5), found.refused) == (False, 5)

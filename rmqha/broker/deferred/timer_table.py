@@ -111,9 +111,10 @@ class _Nearest:
 
     def __init__(self) -> None:
         self._rows: dict[int, _Row] = {}
-        # Times of rows, and of some that there are no more; and the same, negative.
+        # Times of rows, and of some that there are no more.
         self._order: list[int] = []
-        self._backwards: list[int] = []
+        # The same, negative, since somebody asked for the last one: most tables are never full.
+        self._backwards: list[int] | None = None
         self._count = 0
 
     def __len__(self) -> int:
@@ -124,7 +125,8 @@ class _Nearest:
         if row is None:
             row = self._rows[timer.due_ms] = _Row()
             heapq.heappush(self._order, timer.due_ms)
-            heapq.heappush(self._backwards, -timer.due_ms)
+            if self._backwards is not None:
+                heapq.heappush(self._backwards, -timer.due_ms)
         row.add(timer)
         self._count += 1
 
@@ -142,6 +144,9 @@ class _Nearest:
 
     def pop_last(self) -> Due:
         """The farthest one; there is one."""
+        if self._backwards is None:
+            self._backwards = [-due_ms for due_ms in self._rows]
+            heapq.heapify(self._backwards)
         while -self._backwards[0] not in self._rows:
             heapq.heappop(self._backwards)
         found = self._rows[-self._backwards[0]].pop_last()
@@ -157,9 +162,8 @@ class _Nearest:
         if len(self._order) > most:
             self._order = list(self._rows)
             heapq.heapify(self._order)
-        if len(self._backwards) > most:
-            self._backwards = [-due_ms for due_ms in self._rows]
-            heapq.heapify(self._backwards)
+        if self._backwards is not None and len(self._backwards) > most:
+            self._backwards = None
 
     def before(self, point: Point, most: int) -> set[Due]:
         """Those before a point, ``most`` of them at most. A time may stand in the order twice."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Generator
 from typing import TypeVar
-
-from rmqha.runtime.ports import Clock
 
 ResultT = TypeVar("ResultT")
 
 
-async def in_turns(work: Generator[None, None, ResultT], clock: Clock) -> ResultT:
+async def in_turns(work: Generator[None, None, ResultT]) -> ResultT:
     """Do it to its end.
 
     Args:
@@ -25,4 +24,4 @@ async def in_turns(work: Generator[None, None, ResultT], clock: Clock) -> Result
         except StopIteration as end:
             found: ResultT = end.value
             return found
-        await clock.sleep(0)
+        await asyncio.sleep(0)

@@ -7,10 +7,10 @@ next, has them read in a thread, and goes on where it was. Requests are made aga
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from rmqha.runtime.ports import Clock
 from rmqha.store.aio.cold_reads import AHEAD_BYTES, NotInMemory, Run
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.aio.reader import Reader
@@ -69,7 +69,7 @@ class RecordWalk:
                 self._missing[offset] = missing.runs
                 size += sum(end - begin for begin, end in missing.runs)
 
-    async def turns(self, look: Callable[[], bool], clock: Clock) -> bool:
+    async def turns(self, look: Callable[[], bool]) -> bool:
         """Look at many records, in turns between which others have theirs.
 
         Args:
@@ -83,7 +83,7 @@ class RecordWalk:
                 return False
             if self._missing:
                 break
-            await clock.sleep(0)
+            await asyncio.sleep(0)
         return True
 
     async def fetch(self) -> bool:

@@ -41,7 +41,7 @@ class Stretch:
         records: how many; a turn of the loop is as long as it takes to write them.
 
     Attributes:
-        refused: the size of the record that did not fit, 0 while all did.
+        refused: the size of what did not fit, 1 at least; 0 while all did.
     """
 
     def __init__(self, room: Room, length: int, records: int = sys.maxsize) -> None:
@@ -60,7 +60,7 @@ class Stretch:
         """
         is_over = self._left < size or self._records_left < records
         if not self._is_first and (is_over or self._room.waited != self._waited):
-            self.refused = size
+            self.refused = max(size, 1)
             return False
         self._is_first = False
         self._left -= size

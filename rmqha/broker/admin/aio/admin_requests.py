@@ -151,7 +151,7 @@ class AdminProcessor:
         """What metrics show now; others have their turns meanwhile."""
         broker = self._broker
         work = lags_of(broker.offsets.table.each(), broker.store.reader.max_offset)
-        lags, left_out = await in_turns(work, broker.clock)
+        lags, left_out = await in_turns(work)
         return Scrape(
             self._facts(self._oldest.last_known_ms()), broker.config.integer("brokerPermission"),
             len(broker.topics.table.topics), len(broker.groups.table.groups),

@@ -116,7 +116,7 @@ class TimerService:
         self._walk, self._taken = RecordWalk(self._broker.store), deque()
         while True:
             self._wall_ms = clock.wall_ms()
-            read = await self._walk.turns(self._read, clock)
+            read = await self._walk.turns(self._read)
             if not self._taken:
                 self._taken.extend(self._table.take(self._wall_ms, BATCH_MAX))
             count = len(self._taken)
@@ -203,7 +203,7 @@ class TimerService:
                 self._walk.ahead(timer.physical_offset for timer in taken)
                 return end, False
             # One that has expired takes its time in this turn, too.
-            if not stretch.takes(1 if record is None else record.size):
+            if not stretch.takes(0 if record is None else record.size):
                 return end, True
             end = self._write(taken.popleft(), record) or end
             self._broker.statistics.timers_out += 1

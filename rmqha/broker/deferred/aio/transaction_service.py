@@ -154,7 +154,7 @@ class TransactionService:
         self._round_to = None
         self._to_tell, self._walk = [], RecordWalk(self._broker.store)
         while True:
-            more = await self._walk.turns(self._read, clock)
+            more = await self._walk.turns(self._read)
             if not more and clock.now_ms() >= self._check_ms:
                 end, more = await self._writer.batches(self._ask)
                 while end and not await self._writer.settle(end):

@@ -20,4 +20,4 @@ async def watch_clients(broker: Broker, clients: ClientProcessor) -> None:
         clients.expire()
         wall_ms = clock.wall_ms()
         day = datetime.fromtimestamp(wall_ms / 1000, tz=UTC).astimezone().toordinal()
-        await in_turns(broker.statistics.sample(clock.now_ms(), day), clock)
+        await in_turns(broker.statistics.sample(clock.now_ms(), day))

@@ -77,7 +77,7 @@ class ReviveService:
             delivered_ms = self._timers.delivered_ms
             more = False
             for number, queue in enumerate(self._queues):
-                if await self._walk.turns(partial(self._read, number, queue), self._broker.clock):
+                if await self._walk.turns(partial(self._read, number, queue)):
                     more = True
                     if not queue.is_full:
                         continue
