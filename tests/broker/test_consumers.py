@@ -70,8 +70,8 @@ def test_silent_client_when_its_time_is_over_then_it_is_dropped_and_its_connecti
     table = ConsumerTable(10)
     table.register(0, client(1), data())
     table.register(5, client(2), data())
-    assert table.expire(CHANNEL_EXPIRED_MS) == ([], [])
-    assert table.expire(CHANNEL_EXPIRED_MS + 1) == ([ConnectionId(1)], ["G"])
+    assert table.expire(CHANNEL_EXPIRED_MS, 9) == ([], [])
+    assert table.expire(CHANNEL_EXPIRED_MS + 1, 9) == ([ConnectionId(1)], ["G"])
     assert table.client_ids("G") == ["c2"]
 
 
@@ -121,7 +121,7 @@ def test_producers_when_picked_then_they_take_turns_and_the_gone_are_not_picked(
     assert found.connection == 2
     table.closed(ConnectionId(2))
     assert [one.connection for one in (table.pick("P"), table.pick("P")) if one] == [1, 1]
-    assert table.expire(CHANNEL_EXPIRED_MS + 1) == [ConnectionId(1)]
+    assert table.expire(CHANNEL_EXPIRED_MS + 1, 9) == [ConnectionId(1)]
     assert table.pick("P") is None
     assert table.groups == []
 
@@ -177,7 +177,8 @@ class ConsumerMachine(RuleBasedStateMachine):
     def scan(self, ms: int) -> None:
         """The scan for silent clients."""
         self.now += ms
-        self.table.expire(self.now)
+        while self.table.expire(self.now, 2)[0]:
+            pass
         for members in self.model.values():
             for connection in [c for c, seen in members.items()
                                if self.now - seen > CHANNEL_EXPIRED_MS]:  # fmt: skip
@@ -190,6 +191,7 @@ class ConsumerMachine(RuleBasedStateMachine):
             members = self.model.get(group, {})
             assert {one.connection for one in self.table.clients(group)} == set(members)
             assert (self.table.get(group) is not None) == bool(members)
+            assert self.table.client_ids(group) == sorted(client(one).client_id for one in members)
 
 
 TestConsumerMachine = ConsumerMachine.TestCase
@@ -217,7 +219,7 @@ def test_locks_when_full_or_over_then_the_count_is_right() -> None:
     locks = QueueLocks(2)
     assert locks.lock(0, "G", "a", QUEUES) == QUEUES[:2]
     assert len(locks) == 2
-    locks.expire(LEASE_MS + 1)
+    assert [*locks.expire(LEASE_MS + 1)] == []
     assert len(locks) == 0
     assert locks.lock(LEASE_MS + 2, "G", "b", QUEUES) == QUEUES[:2]
 

@@ -339,6 +339,7 @@ class BrokerReplica:
         self._send.sends.close()
         self._pull.close()
         self.pop.pops.close()
+        self._clients.close()
         await self.tasks.close()
         if self.guard is not None:
             self.guard.close()

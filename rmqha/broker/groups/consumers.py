@@ -130,6 +130,7 @@ class ConsumerGroup(Struct):
         subscriptions: by topic.
         fingerprints: of the last full heartbeat, by connection: only for these may a later one
             leave its subscriptions out.
+        client_ids: of its members, sorted; None since somebody joined or left.
     """
 
     name: str
@@ -138,6 +139,7 @@ class ConsumerGroup(Struct):
     consume_from_where: str = "CONSUME_FROM_LAST_OFFSET"
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     fingerprints: dict[ConnectionId, int] = field(default_factory=dict)
+    client_ids: list[str] | None = None
 
     @property
     def is_broadcasting(self) -> bool:
@@ -183,9 +185,18 @@ class ConsumerTable:
         """A group's consumers, oldest first."""
         return self._members.clients(group)
 
-    def client_ids(self, group: str) -> list[str]:
+    def size(self, group: str) -> int:
+        """How many consumers a group has."""
+        return self._members.size(group)
+
+    def client_ids(self, group_name: str) -> list[str]:
         """The ids that queues are shared among; every member must get the same list."""
-        return sorted({client.client_id for client in self.clients(group)})
+        group = self._groups.get(group_name)
+        if group is None:
+            return []
+        if group.client_ids is None:
+            group.client_ids = sorted({client.client_id for client in self.clients(group_name)})
+        return group.client_ids
 
     def find(self, group: str, client_id: str) -> Client | None:
         """The newest connection of a member."""
@@ -209,6 +220,7 @@ class ConsumerTable:
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         group.fingerprints[connection] = fingerprint
+        group.client_ids = None
         changed = self._subscribe(group, data.subscriptions)
         return Registered(
             refused=False, changed=(joined or changed) and not group.is_broadcasting, unknown=False
@@ -240,7 +252,8 @@ class ConsumerTable:
             return False
         group = self._groups[group_name]
         group.fingerprints.pop(connection, None)
-        if not self._members.clients(group_name):
+        group.client_ids = None
+        if not self._members.size(group_name):
             del self._groups[group_name]
             return False
         return not group.is_broadcasting
@@ -250,9 +263,10 @@ class ConsumerTable:
         groups = self._members.groups_of(connection)
         return [group for group in groups if self.unregister(group, connection)]
 
-    def expire(self, now_ms: int) -> tuple[list[ConnectionId], list[str]]:
-        """Forget the silent; returns connections to close, and groups whose members must be told."""
-        silent = self._members.expired(now_ms)
+    def expire(self, now_ms: int, count_max: int) -> tuple[list[ConnectionId], list[str]]:
+        """Forget so many of the silent; returns connections to close, and groups whose members must be
+        told."""
+        silent = self._members.expired(now_ms, count_max)
         told = [group for connection, group in silent if self.unregister(group, connection)]
         connections = list(dict.fromkeys(connection for connection, _ in silent))
         return connections, list(dict.fromkeys(told))

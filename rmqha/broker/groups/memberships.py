@@ -9,6 +9,7 @@ Source: ClientChannelInfo, ProducerManager and ConsumerManager of RocketMQ 5.1.1
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import NamedTuple
 
 from rmqha.base.ids import ConnectionId
@@ -51,7 +52,8 @@ class Memberships:
     def __init__(self, memberships_max: int) -> None:
         self._max = memberships_max
         self._groups: dict[str, dict[ConnectionId, Client]] = {}
-        self._seen_ms: dict[tuple[ConnectionId, str], int] = {}
+        # The longest silent first.
+        self._seen_ms: OrderedDict[tuple[ConnectionId, str], int] = OrderedDict()
         self._of_connection: dict[ConnectionId, dict[str, None]] = {}
 
     def __len__(self) -> int:
@@ -65,6 +67,10 @@ class Memberships:
     def clients(self, group: str) -> list[Client]:
         """A group's members."""
         return list(self._groups.get(group, {}).values())
+
+    def size(self, group: str) -> int:
+        """How many members a group has."""
+        return len(self._groups.get(group, ()))
 
     def get(self, group: str, connection: ConnectionId) -> Client | None:
         """A group's member on a connection."""
@@ -88,6 +94,7 @@ class Memberships:
         is_new = client.connection not in members
         members[client.connection] = client
         self._seen_ms[client.connection, group] = now_ms
+        self._seen_ms.move_to_end((client.connection, group))
         self._of_connection.setdefault(client.connection, {})[group] = None
         return is_new
 
@@ -106,7 +113,12 @@ class Memberships:
             del self._of_connection[connection]
         return client
 
-    def expired(self, now_ms: int) -> list[tuple[ConnectionId, str]]:
-        """The memberships that were silent for too long, in the order in which they began."""
+    def expired(self, now_ms: int, count_max: int) -> list[tuple[ConnectionId, str]]:
+        """Memberships that were silent for too long, the longest silent first."""
         limit = now_ms - CHANNEL_EXPIRED_MS
-        return [pair for pair, seen_ms in self._seen_ms.items() if seen_ms < limit]
+        found: list[tuple[ConnectionId, str]] = []
+        for pair, seen_ms in self._seen_ms.items():
+            if seen_ms >= limit or len(found) >= count_max:
+                break
+            found.append(pair)
+        return found

@@ -19,6 +19,9 @@ class ProducerTable:
     def __init__(self, memberships_max: int) -> None:
         self._members = Memberships(memberships_max)
         self._turns: dict[str, int] = {}
+        # The connections of each client, and how it calls itself on each of them.
+        self._of_client: dict[str, dict[ConnectionId, Client]] = {}
+        self._client_of: dict[ConnectionId, str] = {}
 
     @property
     def groups(self) -> list[str]:
@@ -55,23 +58,39 @@ class ProducerTable:
         if not self._members.has_room(group, client.connection):
             return False
         self._members.put(now_ms, group, client)
+        if self._client_of.get(client.connection) != client.client_id:
+            self._forget(client.connection)
+            self._client_of[client.connection] = client.client_id
+        self._of_client.setdefault(client.client_id, {})[client.connection] = client
         return True
 
     def unregister(self, group: str, connection: ConnectionId) -> bool:
         """A producer leaves its group; whether it was in it."""
         gone = self._members.drop(group, connection) is not None
-        if not self._members.clients(group):
+        if not self._members.size(group):
             self._turns.pop(group, None)
+        if not self._members.groups_of(connection):
+            self._forget(connection)
         return gone
+
+    def _forget(self, connection: ConnectionId) -> None:
+        """A connection is no producer's, or another one's than before."""
+        client_id = self._client_of.pop(connection, None)
+        if client_id is None:
+            return
+        connections = self._of_client[client_id]
+        del connections[connection]
+        if not connections:
+            del self._of_client[client_id]
 
     def closed(self, connection: ConnectionId) -> None:
         """A connection has ended."""
         for group in self._members.groups_of(connection):
             self.unregister(group, connection)
 
-    def expire(self, now_ms: int) -> list[ConnectionId]:
-        """Forget the silent; returns the connections to close, as Java does."""
-        silent = self._members.expired(now_ms)
+    def expire(self, now_ms: int, count_max: int) -> list[ConnectionId]:
+        """Forget so many of the silent; returns the connections to close, as Java does."""
+        silent = self._members.expired(now_ms, count_max)
         for connection, group in silent:
             self.unregister(group, connection)
         return list(dict.fromkeys(connection for connection, _ in silent))
@@ -87,11 +106,5 @@ class ProducerTable:
 
     def find(self, client_id: str) -> Client | None:
         """The newest connection of a producer that calls itself ``client_id``, for its replies."""
-        found: Client | None = None
-        for group in self._members.groups:
-            for client in self._members.clients(group):
-                if client.client_id == client_id and (
-                    found is None or client.connection > found.connection
-                ):
-                    found = client
-        return found
+        connections = self._of_client.get(client_id)
+        return None if connections is None else connections[max(connections)]

@@ -8,12 +8,13 @@ Source: RebalanceLockManager of RocketMQ 5.1.1 to 5.5.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import NamedTuple
 
 from rmqha.broker.common.json_members import MessageQueue
 
 LEASE_MS = 60_000
+LEASES_A_TURN = 4_096
 
 
 class _Lease(NamedTuple):
@@ -69,25 +70,36 @@ class QueueLocks:
 
     def forget(self, is_void: Callable[[MessageQueue], bool]) -> None:
         """Forget the leases of these queues, whoever holds them."""
-        self._drop(lambda queue, _: is_void(queue))
+        for group in list(self._groups):
+            for queue, lease in list(self._groups[group].items()):
+                if is_void(queue):
+                    self._drop(group, queue, lease)
 
     def has_any(self, now_ms: int, group: str) -> bool:
         """Whether a group consumes any queue in order now."""
         leases = self._groups.get(group)
         return leases is not None and not all(_is_over(one, now_ms) for one in leases.values())
 
-    def expire(self, now_ms: int) -> None:
-        """Forget the leases that are over."""
-        self._drop(lambda _, lease: _is_over(lease, now_ms))
-
-    def _drop(self, is_gone: Callable[[MessageQueue, _Lease], bool]) -> None:
+    def expire(self, now_ms: int) -> Generator[None, None, None]:
+        """Forget the leases that are over, in parts: they bind nobody, and only take room."""
+        looked_at = 0
         for group in list(self._groups):
-            gone = [queue for queue, lease in self._groups[group].items() if is_gone(queue, lease)]
-            for queue in gone:
-                del self._groups[group][queue]
-            self._count -= len(gone)
-            if not self._groups[group]:
-                del self._groups[group]
+            for queue, lease in list(self._groups.get(group, {}).items()):
+                looked_at += 1
+                if looked_at % LEASES_A_TURN == 0:
+                    yield
+                if _is_over(lease, now_ms):
+                    self._drop(group, queue, lease)
+
+    def _drop(self, group: str, queue: MessageQueue, lease: _Lease) -> None:
+        """Forget a lease, unless it was renewed or given back meanwhile."""
+        leases = self._groups.get(group, {})
+        if leases.get(queue) is not lease:
+            return
+        del leases[queue]
+        self._count -= 1
+        if not leases:
+            del self._groups[group]
 
 
 def _is_over(lease: _Lease, now_ms: int) -> bool:

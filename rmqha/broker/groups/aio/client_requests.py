@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Sequence
 
 from rmqha.base.errors import (
     ConnectionLost,
@@ -11,7 +11,6 @@ from rmqha.base.errors import (
     RemoteProtocolError,
     RequestTimeout,
 )
-from rmqha.base.ids import ConnectionId
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.json_members import (
     MessageQueue,
@@ -20,6 +19,7 @@ from rmqha.broker.common.json_members import (
     read_object,
     text,
 )
+from rmqha.broker.groups.aio.member_notices import MemberNotices
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.groups.consumers import ConsumerData
 from rmqha.broker.groups.heartbeat import Heartbeat
@@ -36,6 +36,7 @@ from rmqha.remoting.headers import ext_fields, text_field
 from rmqha.runtime.logs import Logger
 
 LOCK_QUEUES_MAX = 100_000
+EXPIRED_A_TURN = 64
 PROXY_TIMEOUT_MS = 10_000
 """How long a consumer may take to answer what mqadmin asks it; Java's value."""
 
@@ -49,6 +50,7 @@ class ClientProcessor:
     def __init__(self, broker: Broker, log: Logger) -> None:
         self._broker = broker
         self._log = log
+        self._notices = MemberNotices(broker)
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -81,6 +83,7 @@ class ClientProcessor:
         broker.clients.learn(connection)
         now_ms = broker.clock.now_ms()
         full = unknown = False
+        changed_groups: list[str] = []
         if not beat.without_sub:
             self._make_missing(beat.consumers)
         for data in beat.consumers:
@@ -92,9 +95,10 @@ class ClientProcessor:
                     continue
                 done = broker.consumers.register(now_ms, client, data, fingerprint=beat.fingerprint)
                 if done.changed and group.notify_consumer_ids_changed_enable:
-                    self.notify(data.group)
+                    changed_groups.append(data.group)
             full = full or done.refused
             unknown = unknown or done.unknown
+        self._notices.changed(changed_groups)
         for name in beat.producers:
             full = not broker.producers.register(now_ms, name, client) or full
         if full:
@@ -144,7 +148,7 @@ class ClientProcessor:
         if producers:
             broker.producers.unregister(producers, connection.id)
         if consumers and broker.consumers.unregister(consumers, connection.id):
-            self._notify_if_wanted(consumers)
+            self._tell_others([consumers])
         return request.reply(ResponseCode.SUCCESS)
 
     def closed(self, connection: Connection) -> None:
@@ -153,33 +157,34 @@ class ClientProcessor:
         broker.producers.closed(connection.id)
         told = broker.consumers.closed(connection.id)
         broker.clients.on_closed(connection.id)
-        for group in told:
-            self._notify_if_wanted(group)
+        self._tell_others(told)
 
-    def expire(self) -> None:
-        """Close the connections of silent clients, as Java does, and forget leases."""
+    def close(self) -> None:
+        """Tell clients nothing any more."""
+        self._notices.close()
+
+    def expire(self) -> Generator[None, None, None]:
+        """Close the connections of silent clients, as Java does, and forget leases; in parts."""
         broker, now_ms = self._broker, self._broker.clock.now_ms()
-        silent, told = broker.consumers.expire(now_ms)
-        gone: dict[ConnectionId, None] = dict.fromkeys([*silent, *broker.producers.expire(now_ms)])
-        for connection in gone:
-            self._log.log("info", "client_silent", connection=connection)
-            broker.clients.close(connection)
-        for group in told:
-            self._notify_if_wanted(group)
-        broker.locks.expire(now_ms)
+        while True:
+            silent, told = broker.consumers.expire(now_ms, EXPIRED_A_TURN)
+            silent += broker.producers.expire(now_ms, EXPIRED_A_TURN)
+            for connection in dict.fromkeys(silent):
+                self._log.log("info", "client_silent", connection=connection)
+                broker.clients.close(connection)
+            self._tell_others(told)
+            if not silent:
+                break
+            yield
+        yield from broker.locks.expire(now_ms)
 
-    def _notify_if_wanted(self, group: str) -> None:
-        config = self._broker.groups.table.get(group)
-        if config is None or config.notify_consumer_ids_changed_enable:
-            self.notify(group)
-
-    def notify(self, group: str) -> None:
-        """40 to every member, the newcomer too: whoever misses it rebalances within 20 s."""
-        for client in self._broker.consumers.clients(group):
-            command = RemotingCommand(
-                RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext_fields=ext_fields(consumerGroup=group)
-            )
-            self._broker.clients.oneway(client.connection, command)
+    def _tell_others(self, groups: Iterable[str]) -> None:
+        """Members of these groups are gone."""
+        table = self._broker.groups.table
+        self._notices.changed(
+            name for name in groups
+            if (config := table.get(name)) is None or config.notify_consumer_ids_changed_enable
+        )  # fmt: skip
 
     # -- questions ---------------------------------------------------------------------------------
 

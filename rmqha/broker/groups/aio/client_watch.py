@@ -17,7 +17,7 @@ async def watch_clients(broker: Broker, clients: ClientProcessor) -> None:
     clock = broker.clock
     while True:
         await clock.sleep(SCAN_CLIENTS_MS)
-        clients.expire()
+        await in_turns(clients.expire())
         wall_ms = clock.wall_ms()
         day = datetime.fromtimestamp(wall_ms / 1000, tz=UTC).astimezone().toordinal()
         await in_turns(broker.statistics.sample(clock.now_ms(), day))
