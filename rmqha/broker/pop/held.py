@@ -33,7 +33,7 @@ class HeldPops(Generic[AskedT]):
 
     def count(self, key: Key) -> int:
         """How many wait with the same question."""
-        return len(self._held.of_queue(key))
+        return self._held.count(key)
 
     def is_full(self, key: Key) -> bool:
         """No more can be held."""
@@ -68,6 +68,10 @@ class HeldPops(Generic[AskedT]):
         """The pops that any of these queues may serve, oldest of each question first."""
         keys = dict.fromkeys(key for queue in queues for key in self._askers_of.get(queue, ()))
         return [held for key in keys for held in self._held.of_queue(key)]
+
+    def is_held(self, held: Held[AskedT]) -> bool:
+        """Whether a pop waits still."""
+        return self._held.is_held(held)
 
     def all(self) -> list[Held[AskedT]]:
         """Every pop, oldest first."""

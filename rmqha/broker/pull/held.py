@@ -82,6 +82,14 @@ class HeldPulls(Generic[AskedT]):
         """Whether any pull waits for this queue."""
         return key in self._of_queue
 
+    def count(self, key: Key) -> int:
+        """How many wait for this queue."""
+        return len(self._of_queue.get(key, ()))
+
+    def is_held(self, held: Held[AskedT]) -> bool:
+        """Whether a pull waits still."""
+        return held.number in self._all
+
     def of_queue(self, key: Key) -> list[Held[AskedT]]:
         """The pulls that wait for a queue, oldest first."""
         return [self._all[number] for number in self._of_queue.get(key, ())]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from rmqha.base.errors import DiskFailed, MessageIllegal
 from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.groups.consumers import Subscription
 from rmqha.broker.pop.aio.pop_answers import (
     Asked,
     answer_failure,
@@ -23,6 +24,13 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.topic_names import retry_topic_of
 from rmqha.runtime.aio.earliest import EarliestTimer
+from rmqha.runtime.aio.turns import Backlog
+
+POPS_A_TURN = 16
+"""Of those that wait: each may read several queues and write a check point."""
+
+Question = tuple[PopRequest, bool, Subscription]
+"""What is asked, and whether only to be told of it."""
 
 
 class WaitingPops:
@@ -46,6 +54,10 @@ class WaitingPops:
         # One object for watching and for ending it.
         self._told = self.arrived
         self._timer = EarliestTimer(broker.clock, self._tick)
+        self._to_look_at: Backlog[Held[Asked]] = Backlog(self._look_if_worth_it, POPS_A_TURN)
+        self._to_answer: Backlog[Held[Asked]] = Backlog(self._answer_now, POPS_A_TURN)
+        # What was asked in vain since a queue grew last.
+        self._vain: set[Question] = set()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -67,8 +79,7 @@ class WaitingPops:
 
     def ask_again(self) -> None:
         """A role was taken up: everybody gets what there is, or nothing."""
-        for held in self._held.all():
-            self._answer_now(held)
+        self._to_answer.add(self._held.all())
 
     def hold(self, asked: Asked, queues: Iterable[tuple[str, int]]) -> None:
         """Keep a pop until any of these queues has something; answer it if it may not wait."""
@@ -89,11 +100,20 @@ class WaitingPops:
 
     def arrived(self, keys: list[Key]) -> None:
         """Queues have grown: the oldest who wait get what is there."""
-        for held in self._held.waiting_for(keys):
-            if held.asked.connection.is_write_paused:
-                continue
-            if self._refusal() is None:
-                self._look(held)
+        self._vain.clear()
+        self._to_look_at.add(self._held.waiting_for(keys))
+
+    def _look_if_worth_it(self, held: Held[Asked]) -> None:
+        """Not where one that asks for the same has just found nothing: of a thousand that wait, one
+        message serves one."""
+        asked = held.asked
+        if not self._held.is_held(held) or asked.connection.is_write_paused:
+            return
+        question = (asked.pop, asked.tells, asked.wanted)
+        if question in self._vain or self._refusal() is not None:
+            return
+        if not self._look(held):
+            self._vain.add(question)
 
     def _look(self, held: Held[Asked]) -> bool:
         try:
@@ -107,6 +127,8 @@ class WaitingPops:
 
     def _answer_now(self, held: Held[Asked]) -> None:
         """A held pop's time is over."""
+        if not self._held.is_held(held):
+            return
         refusal = self._refusal()
         if refusal is not None:
             self._drop(held)
@@ -125,8 +147,7 @@ class WaitingPops:
             self._broker.arrivals.unwatch(key, self._told)
 
     def _tick(self) -> None:
-        for held in self._held.due(self._broker.clock.now_ms()):
-            self._answer_now(held)
+        self._to_answer.add(self._held.due(self._broker.clock.now_ms()))
         self._timer.arm(self._held.next_deadline_ms)
 
 

@@ -36,10 +36,13 @@ from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.old_clients import knows_static_topics
 from rmqha.remoting.topic_names import PERM_READ
 from rmqha.runtime.aio.earliest import EarliestTimer
+from rmqha.runtime.aio.turns import Backlog
 from rmqha.statictopic.translate import PullAnswer, logical_answer
 from rmqha.store.aio.pulling import FETCHES_MAX, Pulled
 
 OFFSET_RESET = "OFFSET_RESET"
+PULLS_A_TURN = 32
+"""Of those that wait: looked at, or answered, before the loop looks at everybody else."""
 
 
 class Asked(NamedTuple):
@@ -68,6 +71,9 @@ class PullProcessor:
         # One object for watching and for ending it.
         self._told = self._arrived
         self._timer = EarliestTimer(broker.clock, self._tick)
+        # A queue may be waited for by thousands, and all of them may be over in the same moment.
+        self._to_look_at: Backlog[Held[Asked]] = Backlog(self._look, PULLS_A_TURN)
+        self._to_answer: Backlog[Held[Asked]] = Backlog(self._answer_now, PULLS_A_TURN)
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -109,8 +115,7 @@ class PullProcessor:
 
     def role_changed(self) -> None:
         """A role was taken up: logs may have been cut, so everybody asks again."""
-        for held in self._held.all():
-            self._answer_now(held)
+        self._to_answer.add(self._held.all())
 
     def _closed(self) -> Refusal | None:
         role = self._broker.role
@@ -361,14 +366,12 @@ class PullProcessor:
 
     def _arrived(self, keys: list[Key]) -> None:
         """Queues have grown."""
-        for key in keys:
-            for held in self._held.of_queue(key):
-                # A consumer that leaves earlier answers unread gets its messages when it reads.
-                if not held.asked.connection.is_write_paused:
-                    self._look(held)
+        self._to_look_at.add(held for key in keys for held in self._held.of_queue(key))
 
     def _look(self, held: Held[Asked]) -> None:
         """Answer if there is something wanted; else remember how far nothing was."""
+        if not self._held.is_held(held) or held.asked.connection.is_write_paused:
+            return  # a consumer that leaves earlier answers unread gets its messages when it reads
         if self._closed() is not None:
             self._answer_now(held)
             return
@@ -382,6 +385,8 @@ class PullProcessor:
 
     def _answer_now(self, held: Held[Asked]) -> None:
         """A held pull's time is over."""
+        if not self._held.is_held(held):
+            return
         self._drop(held)
         asked = held.asked
         refusal = self._closed()
@@ -409,8 +414,7 @@ class PullProcessor:
             asked.connection.send(answer)
 
     def _tick(self) -> None:
-        for held in self._held.due(self._broker.clock.now_ms()):
-            self._answer_now(held)
+        self._to_answer.add(self._held.due(self._broker.clock.now_ms()))
         self._timer.arm(self._held.next_deadline_ms)
 
 
