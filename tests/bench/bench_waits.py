@@ -3,11 +3,13 @@
 Question: the longest time in which nothing else gets its turn, while a log of 1 GiB is cut, while it is
 recovered with a torn tail, and while a slave with 1,000 dirty queues truncates at an election; while a
 million consumer offsets are written, told and copied; while very much that was to come later is due at
-the same moment; while consumers read what has left the memory;
+the same moment; while a crowd of consumers does the same at once; while consumers read what has left
+the memory;
 and the disk, descriptors, mappings and memory of many topics with two messages a queue.
 
 Recipe: ``bin/bench waits --rounds 3`` (``--topics 10000``). One store, no sockets (for offsets and
-what is due replicas, a controller and a name server in one loop); a task that sleeps
+what is due replicas, a controller and a name server in one loop, for a crowd one beside a process of
+consumers); a task that sleeps
 for a millisecond at a time measures how much later than that it was woken. Wall time: the disk counts,
 and so does whatever else the machine does; read the medians. Each row runs in a process of its own.
 """
@@ -37,6 +39,7 @@ from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.record import Message, pack_host
 from rmqha.store.settings import StoreSettings
 from tests.bench.cold_looks import COLD_BYTES, COLD_COUNT, COLD_MESSAGES, cold_looks, evict
+from tests.bench.crowd_waits import crowd
 from tests.bench.due_waits import due
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.offset_waits import offsets
@@ -55,7 +58,7 @@ QUEUES_A_TOPIC = 8
 COLD_FILE_BYTES = 64 << 20
 TORN_AT = 512 << 20
 PHASE_TIMEOUT_S = 420
-PHASES = ["cut", "election", "cold", "many", "offsets", "due"]
+PHASES = ["cut", "election", "cold", "many", "offsets", "due", "crowd"]
 Found = dict[str, float]
 
 
@@ -270,6 +273,7 @@ def _phase(options: argparse.Namespace) -> int:
         "many": lambda: many(root, options.topics),
         "offsets": lambda: offsets(root),
         "due": lambda: due(root),
+        "crowd": lambda: crowd(root),
     }
 
     async def run() -> Found:
