@@ -229,21 +229,29 @@ def test_held_pull_when_only_unwanted_messages_came_then_its_end_is_past_them(
     assert (answer.code, (answer.ext_fields or {})["nextBeginOffset"]) == (20, "4")
 
 
-def test_held_pulls_when_too_many_then_further_ones_are_answered_and_closed_ones_dropped(
+def test_held_pulls_when_too_many_then_further_ones_are_refused_and_closed_ones_dropped(
     alone: ReplicaCluster,
 ) -> None:
-    """heldPullsMax bounds the memory; a client that goes away frees its share."""
+    """heldPullsMax bounds the memory; a client that goes away frees its share.
+
+    Java's consumers ask again at once when they are told that there is nothing new: those that found
+    no place would ask without an end. Any refusal makes them wait for 3 s.
+    """
     put(alone, 1)
     client, other = connect(alone), connect(alone, "c2")
     held = [client.pull(GROUP, TOPIC, 1) for _ in range(4)]
     alone.run_for(100)
-    assert other.ask(11, pull_fields(GROUP, TOPIC, 1)).code == 19
+    refused = other.ask(11, pull_fields(GROUP, TOPIC, 1))
+    assert (refused.code, refused.remark) == (2, "4 pulls wait already, heldPullsMax")
+    assert other.ask(11, pull_fields(GROUP, TOPIC, 1, sysFlag=4)).code == 19, "it would not wait"
+    waiting = [one.asked.request.ext_fields for one in master_of(alone)._pull._held.all()]
+    assert waiting == [None] * 4, "what a pull said is not kept beside what was read of it"
     client.connection.close()
     alone.run_for(100)
     assert not any(number in client.answers for number in held)
-    waiting = other.pull(GROUP, TOPIC, 1)
+    last = other.pull(GROUP, TOPIC, 1)
     alone.run_for(100)
-    assert waiting not in other.answers
+    assert last not in other.answers
     assert master_of(alone)._pull.held_count == 1
 
 

@@ -125,7 +125,7 @@ DEFAULTS: dict[str, str] = {
     "haTlsEnable": "true",
     "heldPullTimeMax": "60000",
     "httpAllowedHosts": "",
-    "heldPullsMax": "20000",
+    "heldPullsMax": "100000",
     "popCheckPointsMax": "500000",
     "popOrderQueuesMax": "200000",
     "queueLocksMax": "1000000",

@@ -334,12 +334,24 @@ class PullProcessor:
         return self._keep(asked, (pull.topic.encode(), pull.queue_id))
 
     def _keep(self, asked: Asked, key: Key) -> bool:
-        """Hold a pull until its queue grows or its time is over; False if it is not to wait."""
+        """Hold a pull until its queue grows or its time is over; False if it is not to wait.
+
+        One too many is refused: a consumer that is told "nothing new" asks again at once, and so would
+        all that find no place; after a refusal Java's clients wait for 3 s.
+        """
         pull, broker = asked.pull, self._broker
         short_ms = broker.config.integer("shortPollingTimeMills")
         limit_ms = pull.suspend_timeout_ms if self._long_polling else short_ms
-        if not pull.may_suspend or limit_ms <= 0 or self._held.is_full:
+        if not pull.may_suspend or limit_ms <= 0:
             return False
+        if self._held.is_full:
+            remark = f"{len(self._held)} pulls wait already, heldPullsMax"
+            if not asked.request.is_oneway:
+                asked.connection.send(asked.request.reply(ResponseCode.SYSTEM_BUSY, remark))
+            return True
+        if asked.place is None:
+            # Half of what a pull takes while it waits; all of it was read.
+            asked.request.ext_fields = None
         limit_ms = min(limit_ms, broker.config.integer("heldPullTimeMax"))
         until_ms = broker.clock.now_ms() + limit_ms
         self._held.hold(asked.connection.id, key, asked, pull.queue_offset, until_ms)
