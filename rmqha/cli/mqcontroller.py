@@ -187,7 +187,7 @@ def controller_collector(config: ControllerConfig, service: ControllerService) -
     return Collector(
         service.metrics,
         controller_labels(config),
-        prometheus.in_loop(service.status),
+        prometheus.in_turns_of_loop(service.status),
         lambda: disk_usage(config.store_path),
     )
 

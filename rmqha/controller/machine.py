@@ -16,7 +16,7 @@ Source: RIP-44; Java 5.3.3 ControllerManager, DLedgerController.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from functools import partial
 from typing import assert_never
 
@@ -264,8 +264,8 @@ class ControllerMachine:
         """The state up to ``applied_index``, the same bytes on every node."""
         return join_snapshot(self._applied_index, self.state)
 
-    def status(self, now_ms: int) -> Status:
-        """Plain figures for the status page and the metrics."""
+    def status(self, now_ms: int) -> Generator[None, None, Status]:
+        """Plain figures for the status page and the metrics, in parts."""
         return status(
             now_ms,
             self.state,

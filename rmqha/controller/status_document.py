@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import NamedTuple
 
 from rmqha.controller.metadata.elections import Election
-from rmqha.controller.metadata.status import BrokerSetStatus, ReplicaStatus, Status
+from rmqha.controller.metadata.status import SETS_A_TURN, BrokerSetStatus, ReplicaStatus, Status
 from rmqha.controller.settings import ControllerConfig, Peer
 from rmqha.remoting.broker_figures import UNKNOWN, Figures
 from rmqha.web.document import (
@@ -57,9 +57,14 @@ def document(
     elections: Iterable[Election],
     figures: Mapping[str, Figures],
     pages: Mapping[str, str | None],
-) -> StatusDocument:
-    """Make it; ``figures`` by broker address, ``pages`` of controllers as they say it."""
+) -> Generator[None, None, StatusDocument]:
+    """Make it, in parts; ``figures`` by broker address, ``pages`` of controllers as they say it."""
     here = config.this.address
+    sets: list[BrokerSetView] = []
+    for at, one in enumerate(status["broker_sets"], 1):
+        sets.append(_set(one, figures, here))
+        if at % SETS_A_TURN == 0:
+            yield
     return StatusDocument(
         facts.time_ms,
         NodeView(
@@ -86,7 +91,7 @@ def document(
             )
             for peer in facts.peers
         ),
-        tuple(_set(one, figures, here) for one in status["broker_sets"]),
+        tuple(sets),
         tuple(ElectionView(*one) for one in elections),
     )
 

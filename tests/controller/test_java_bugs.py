@@ -32,10 +32,7 @@ def new_leader(driver: Driver) -> Driver:
 
 def elections(driver: Driver) -> dict[str, int]:
     """How often each result came."""
-    return {
-        str(one["election_result"]): one["count"]
-        for one in driver.machine.status(driver.now_ms)["elections"]
-    }
+    return {str(one["election_result"]): one["count"] for one in driver.status()["elections"]}
 
 
 def test_close_when_the_broker_is_back_at_once_then_it_stays_master() -> None:

@@ -508,7 +508,7 @@ def test_status_when_asked_then_counts_and_roles() -> None:
     """#8454: Java counts one active broker too few."""
     driver = Driver()
     driver.pair()
-    status = driver.machine.status(driver.now_ms)
+    status = driver.status()
     assert status["is_leader"]
     (one,) = status["broker_sets"]
     assert one["active_brokers"] == 2

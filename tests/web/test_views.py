@@ -11,6 +11,7 @@ from rmqha.controller.metadata.status import BrokerSetStatus, ReplicaStatus, Sta
 from rmqha.controller.settings import load_config
 from rmqha.controller.status_document import NodeFacts, addresses, document
 from rmqha.remoting.broker_figures import UNKNOWN, Figures, read_figures
+from tests.controller.metadata.driving import whole
 
 FACTS = {
     "broker_name": "b", "old_master_broker_id": 1, "new_master_broker_id": 2, "master_epoch": 4,
@@ -99,14 +100,8 @@ def test_controller_when_shown_then_the_furthest_log_is_the_measure_and_the_dead
         user_home="/home/u",
     )
     figures = {"h:1": Figures(5.0, 6.0, 120), "h:2": Figures(1.0, 1.0, 30)}
-    shown = document(
-        config,
-        NodeFacts("leader", 1, "n0", 9, "v", 10, 1, config.peers),
-        status,
-        (),
-        figures,
-        {"127.0.0.1:1": "0.0.0.0:80"},
-    )
+    facts = NodeFacts("leader", 1, "n0", 9, "v", 10, 1, config.peers)
+    shown = whole(document(config, facts, status, (), figures, {"127.0.0.1:1": "0.0.0.0:80"}))
     (view,) = shown.broker_sets
     assert [one.max_offset for one in view.replicas] == [120, 40, None]
     assert [one.gap_bytes for one in view.replicas] == [0, 80, None]

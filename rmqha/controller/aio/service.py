@@ -55,6 +55,7 @@ from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.aio.driver import Driver
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.aio.trace_file import trace_file
+from rmqha.runtime.aio.turns import in_turns
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, Network, Rng
 
@@ -235,8 +236,8 @@ class ControllerService:
         if self._trace is not None:
             await self._trace.close()
 
-    def status(self) -> Status:
-        """Plain figures of this node, for metrics and people."""
+    async def status(self) -> Status:
+        """Plain figures of this node, for metrics and people; others have their turns in between."""
         core = self.raft.core
         if core is not None:
             self.metrics.may_vote = int(core.node.standing_on_disk == VOTER)
@@ -244,7 +245,7 @@ class ControllerService:
             self.metrics.voters = len(core.node.voters)
             self.metrics.election_timeout_ms = core.node.patience.election_min_ms
         self.metrics.no_space = int(self.raft.no_space)
-        return self.machine.status(self._clock.now_ms())
+        return await in_turns(self.machine.status(self._clock.now_ms()))
 
     def not_ready(self) -> str | None:
         """What this node lacks, in a sentence; None when it takes part."""

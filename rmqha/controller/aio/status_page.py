@@ -9,6 +9,7 @@ from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.aio.figures_client import figures_of_brokers, pages_of
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.settings import RemotingSettings
+from rmqha.runtime.aio.turns import in_turns
 from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Network
 from rmqha.web.document import StatusDocument
@@ -32,7 +33,7 @@ class ControllerPage:
         """What this node knows now."""
         service = self._service
         core = service.raft.core
-        status = service.status()
+        status = await service.status()
         facts = NodeFacts(
             service.metrics.role,
             0 if core is None else core.node.term,
@@ -47,7 +48,7 @@ class ControllerPage:
         others = (p.address for p in facts.peers if p.address != service.config.this.address)
         pages = self._pages.of(others)
         newest = service.elections.newest()
-        return document(service.config, facts, status, newest, figures, pages)
+        return await in_turns(document(service.config, facts, status, newest, figures, pages))
 
     async def close(self) -> None:
         """Stop asking brokers and controllers."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import TypedDict
 
 from rmqha.base.ids import BrokerId, MasterEpoch, SyncStateSetEpoch
 from rmqha.controller.liveness import Liveness
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
+
+SETS_A_TURN = 64
+COUNTS_A_TURN = 1_000
+"""Each is about a millisecond."""
 
 
 class ReplicaStatus(TypedDict):
@@ -68,18 +72,34 @@ def status(
     applied_index: int,
     work_queued: int,
     elections: Mapping[tuple[str, str, str], int],
-) -> Status:
-    """Collect the figures; walks every set."""
+) -> Generator[None, None, Status]:
+    """Collect the figures; walks every set, in parts, so that sets may be of different moments."""
+    sets: list[BrokerSetStatus] = []
+    for at, name in enumerate(sorted(state.sets), 1):
+        if (one := state.sets.get(name)) is not None:
+            sets.append(_set(now_ms, one, live))
+        if at % SETS_A_TURN == 0:
+            yield
+    counts: list[ElectionCount] = []
+    for at, (key, count) in enumerate(sorted(elections.items()), 1):
+        cluster, broker_set, result = key
+        counts.append(
+            {
+                "cluster": cluster,
+                "broker_set": broker_set,
+                "election_result": result,
+                "count": count,
+            }
+        )
+        if at % COUNTS_A_TURN == 0:
+            yield
     return {
         "is_leader": is_leader,
         "term": term,
         "applied_index": applied_index,
         "work_queued": work_queued,
-        "broker_sets": [_set(now_ms, state.sets[name], live) for name in sorted(state.sets)],
-        "elections": [
-            {"cluster": key[0], "broker_set": key[1], "election_result": key[2], "count": count}
-            for key, count in sorted(elections.items())
-        ],
+        "broker_sets": sets,
+        "elections": counts,
     }
 
 
@@ -110,7 +130,7 @@ def _replica(
         "role": "master" if broker_id == broker_set.master_broker_id else "slave",
         "in_sync": broker_id in broker_set.sync_state_set,
         "alive": live.alive(now_ms, cluster, name, broker_id),
-        "heard_ms_ago": None if said is None else now_ms - said.heard_ms,
+        "heard_ms_ago": None if said is None else max(0, now_ms - said.heard_ms),
         "epoch": None if said is None else said.epoch,
         "max_offset": None if said is None else said.max_offset,
         "confirm_offset": None if said is None else said.confirm_offset,

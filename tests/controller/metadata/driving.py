@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Generator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from rmqha.base.machine import Note, Ticked
 from rmqha.controller.machine import (
@@ -21,9 +23,21 @@ from rmqha.controller.machine import (
     WatchRoute,
 )
 from rmqha.controller.metadata.messages import Effects
+from rmqha.controller.metadata.status import Status
 from rmqha.remoting.heartbeat import Heartbeat
 
 CLUSTER, NAME = "DefaultCluster", "broker-a"
+ResultT = TypeVar("ResultT")
+
+
+def whole(work: Generator[None, None, ResultT]) -> ResultT:
+    """What work that is done in parts returns, done at once."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            found: ResultT = end.value
+            return found
 
 
 @dataclass
@@ -46,6 +60,10 @@ class Driver:
     def __post_init__(self) -> None:
         self.machine = ControllerMachine(self.settings)
         self.step(LeadershipChanged(True, 1))
+
+    def status(self) -> Status:
+        """The machine's figures."""
+        return whole(self.machine.status(self.now_ms))
 
     def step(self, event: ControllerEvent) -> None:
         self.carry_out(self.machine.step(self.now_ms, event))
