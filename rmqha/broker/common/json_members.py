@@ -116,7 +116,16 @@ def queue_table(entries: Iterable[tuple[MessageQueue, object]], **more: object) 
     Java's form has objects for keys, which is not JSON; it is also the only one that all clients
     read: fastjson 2 refuses a key that is text with JSON in it.
     """
-    pairs = (fastjson.dumps(key.members()) + b":" + fastjson.dumps(value) for key, value in entries)
+    return table_of_pairs([queue_pair(key, value) for key, value in entries], **more)
+
+
+def queue_pair(key: MessageQueue, value: object) -> bytes:
+    """One entry of ``offsetTable``."""
+    return fastjson.dumps(key.members()) + b":" + fastjson.dumps(value)
+
+
+def table_of_pairs(pairs: Iterable[bytes], **more: object) -> bytes:
+    """What :func:`queue_table` writes, of entries that are written already."""
     rest = b"".join(
         b',"%s":%s' % (name.encode(), fastjson.dumps(value)) for name, value in more.items()
     )

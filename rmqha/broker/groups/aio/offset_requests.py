@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from rmqha.broker.common.aio.cold_answers import patient
 from rmqha.broker.common.aio.held_answers import send_confirmed
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.json_members import MessageQueue, queue_table
+from rmqha.broker.groups.aio.consume_stats import ConsumeStats
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.groups.offset_rules import (
     BOUNDARY_UPPER,
@@ -45,9 +44,6 @@ CHANGES_MEMBER = "rmqhaChanges"
 MORE_MEMBER = "rmqhaMore"
 """Of its answer: there is more to ask for at once."""
 
-ROWS_A_TURN = 50
-"""Queues looked at before others get their turn; each is a look into the log."""
-
 
 class OffsetProcessor:
     """Answers where queues begin and end, and where groups are in them."""
@@ -71,8 +67,7 @@ class OffsetProcessor:
             RequestCode.GET_EARLIEST_MSG_STORETIME: patient(broker, self.earliest),
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
             RequestCode.GET_TOPIC_STATS_INFO: patient(broker, self.topic_stats),
-            RequestCode.GET_CONSUME_STATS: patient(broker, self.consume_stats),
-            RequestCode.GET_BROKER_CONSUME_STATS: self.broker_consume_stats,
+            **ConsumeStats(broker).handlers(),
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: patient(broker, self.reset),
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of_topic,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of_group,
@@ -211,96 +206,6 @@ class OffsetProcessor:
         looks.end()
         tps = self._broker.statistics.topic_put_tps(name)
         return request.reply(ResponseCode.SUCCESS, body=queue_table(rows, topicPutTps=tps))
-
-    def consume_stats(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
-        """Answer how far a group is (208)."""
-        broker, fields = self._broker, request.ext_fields
-        group = text_field(fields, "consumerGroup", "")
-        named = text_field(fields, "topic", "").strip()
-        topics = [named] if named else broker.offsets.table.topics_of(group)
-        rows, tps, looks = [], 0.0, Looks()
-        online = broker.consumers.get(group)
-        for name in topics:
-            topic = broker.topics.table.get(name)
-            if topic is None:
-                continue
-            if online is not None and name not in online.subscriptions and not named:
-                continue
-            rows += [
-                (self._queue_of(name, queue_id), self._consume_row(group, name, queue_id, looks))
-                for queue_id in range(topic.read_queue_nums)
-            ]
-            tps += broker.statistics.group_get_tps(name, group)
-        looks.end()
-        return request.reply(ResponseCode.SUCCESS, body=queue_table(rows, consumeTps=tps))
-
-    def broker_consume_stats(self, connection: Connection, request: RemotingCommand) -> None:
-        """317: 208 of all groups; ``isOrder`` leaves out all but ordered topics."""
-        work = self._send_consume_stats(connection, request)
-        self._broker.answers.start(work, connection, request, name="consume stats")
-
-    async def _send_consume_stats(self, connection: Connection, request: RemotingCommand) -> None:
-        broker = self._broker
-        ordered = bool_field(request.ext_fields, "isOrder", default=False)
-        behind, inflight, left, listed = 0, 0, ROWS_A_TURN, []
-        for group in sorted(broker.groups.table.groups):
-            tables = []
-            for name in broker.offsets.table.topics_of(group):
-                topic = self._counted(group, name, ordered=ordered)
-                if topic is None:
-                    continue
-                rows = []
-                for queue_id in range(topic.write_queue_nums):
-                    row = await self._consume_row_read(group, name, queue_id)
-                    behind += row["brokerOffset"] - row["consumerOffset"]
-                    inflight += max(0, row["pullOffset"] - row["consumerOffset"])
-                    rows.append((self._queue_of(name, queue_id), row))
-                    left -= 1
-                    if left <= 0:
-                        left = ROWS_A_TURN
-                        await asyncio.sleep(0)
-                tps = broker.statistics.group_get_tps(name, group)
-                tables.append(queue_table(rows, consumeTps=tps))
-            listed.append(b"{" + fastjson.dumps(group) + b":[" + b",".join(tables) + b"]}")
-        address = fastjson.dumps(broker.config.address)
-        head = b'{"brokerAddr":%s,"consumeStatsList":[' % address
-        tail = b'],"totalDiff":%d,"totalInflightDiff":%d}' % (behind, inflight)
-        body = head + b",".join(listed) + tail
-        if not request.is_oneway:
-            connection.send(request.reply(ResponseCode.SUCCESS, body=body))
-
-    def _counted(self, group: str, name: str, *, ordered: bool) -> TopicConfig | None:
-        """A topic, if 317 tells of it for a group."""
-        online = self._broker.consumers.get(group)
-        topic = self._broker.topics.table.get(name)
-        if topic is None or (ordered and not topic.order):
-            return None
-        return topic if online is None or name in online.subscriptions else None
-
-    async def _consume_row_read(self, group: str, topic: str, queue_id: int) -> dict[str, int]:
-        def row() -> dict[str, int]:
-            looks = Looks()
-            found = self._consume_row(group, topic, queue_id, looks)
-            looks.end()
-            return found
-
-        return await self._broker.store.cold.look(row)
-
-    def _consume_row(self, group: str, topic: str, queue_id: int, looks: Looks) -> dict[str, int]:
-        reader, offsets = self._broker.store.reader, self._broker.offsets.table
-        broker_offset = max(0, reader.max_offset(topic, queue_id))
-        stored = offsets.query(group, topic, queue_id)
-        # Of a static topic there may be nothing here because it is in another segment.
-        nothing = NOWHERE if topic in self._broker.mappings.table.items else 0
-        consumed = nothing if stored is None else max(nothing, stored)
-        pulled = offsets.pull_offset(group, topic, queue_id)
-        stamp = looks.timestamp(reader, topic, queue_id, consumed - 1)
-        return {
-            "brokerOffset": broker_offset,
-            "consumerOffset": consumed,
-            "lastTimestamp": max(0, stamp),
-            "pullOffset": consumed if pulled is None else max(pulled, consumed),
-        }
 
     def groups_of_topic(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Answer with the groups of a topic (300)."""
