@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from rmqha.broker.groups.aio import consume_stats
-from rmqha.broker.groups.aio.consume_stats import ROWS_A_TURN
+from rmqha.broker.groups.aio.consume_stats import ROWS_A_TURN, ConsumeStats
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting import fastjson
+from rmqha.remoting.command import RemotingCommand
 from rmqha.statictopic.mapping import TopicQueueMappingDetail
 from tests.broker.replicas import ReplicaCluster, master_of
 from tests.broker.subscriber import Subscriber
@@ -67,14 +68,14 @@ def test_group_when_it_has_very_many_queues_then_few_are_looked_at_in_a_turn(
         looked.append(0)
         await asyncio.sleep(seconds)
 
-    row = consume_stats.ConsumeStats._row
+    row = ConsumeStats._row
 
     def count(self: Any, *args: Any) -> Any:
         looked[-1] += 1
         return row(self, *args)
 
     monkeypatch.setattr(consume_stats, "ROWS_A_TURN", a_turn)
-    monkeypatch.setattr(consume_stats.ConsumeStats, "_row", count)
+    monkeypatch.setattr(ConsumeStats, "_row", count)
     looked.append(0)
     monkeypatch.setattr(consume_stats, "asyncio", SimpleNamespace(sleep=others_turn))
     body = ask(cluster, 208, consumerGroup=GROUP)
@@ -121,3 +122,59 @@ def test_all_groups_when_asked_for_then_queues_that_are_written_count(
     assert found["totalDiff"] == -sum(
         number * QUEUES + queue for number in range(TOPICS) for queue in range(QUEUES - 1)
     )
+
+
+def test_tables_when_many_are_asked_for_at_once_then_one_is_made_at_a_time(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table of ten thousand topics has 16 MB: a thousand that are made beside each other end the broker."""
+    made: list[tuple[str, str]] = []
+    row = ConsumeStats._row
+
+    def note(self: Any, group: str, topic: str, *more: Any) -> Any:
+        made.append((group, topic))
+        return row(self, group, topic, *more)
+
+    monkeypatch.setattr(ConsumeStats, "_row", note)
+    monkeypatch.setattr(consume_stats, "ASKED_MAX", 3)
+    master = master_of(cluster)
+    for group in ("A", "B", "C", "D"):
+        for number in range(TOPICS):
+            master.offsets.table.commit(group, f"T{number:02}", 0, 1, 0)
+    client = Subscriber(cluster, master.config.address)
+    first = client.tell(208, {"consumerGroup": "A"})
+    cluster.until(lambda: made, "the first table begun")
+    numbers = [first, *(client.tell(208, {"consumerGroup": group}) for group in ("B", "C", "D"))]
+    cluster.until(lambda: all(one in client.answers for one in numbers), "all answers")
+    assert [client.answers[one].code for one in numbers].count(2) <= 1
+    groups = [group for group, _ in made]
+    assert groups == sorted(groups), "one after the other"
+
+
+def test_table_when_who_asked_is_gone_then_it_is_not_made_and_the_next_one_is(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks a thousand times and leaves must not keep the broker at it."""
+    monkeypatch.setattr(consume_stats, "ASKED_MAX", 2)
+    stats, answers = ConsumeStats(master_of(cluster)), []
+    request = RemotingCommand(208, ext_fields={"consumerGroup": GROUP})
+    for is_gone in (True, False):
+        connection: Any = SimpleNamespace(is_closing=is_gone, send=answers.append)
+        cluster.loop.call_soon(stats.of_group, connection, request)
+    cluster.run_for(100)
+    assert [answer.code for answer in answers] == [0]
+    for _ in range(2):
+        cluster.loop.call_soon(stats.of_group, connection, request)
+    cluster.run_for(100)
+    assert len(answers) == 3, "both places are free again"
+
+
+def test_tables_when_too_many_are_asked_for_then_one_more_is_refused(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consume_stats, "ASKED_MAX", 2)
+    client = Subscriber(cluster, master_of(cluster).config.address)
+    numbers = [client.tell(208, {"consumerGroup": GROUP}) for _ in range(5)]
+    cluster.until(lambda: all(one in client.answers for one in numbers), "all answers")
+    assert sorted(client.answers[one].code for one in numbers) == [0, 0, 2, 2, 2]
+    assert client.ask(317, {}).code == 0

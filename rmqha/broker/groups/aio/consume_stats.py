@@ -6,12 +6,12 @@ A group may consume ten thousand topics, and exporters of metrics ask for each g
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.json_members import MessageQueue, queue_pair, table_of_pairs
-from rmqha.broker.groups.offset_rules import NOWHERE
 from rmqha.broker.groups.aio.ports import Broker
+from rmqha.broker.groups.offset_rules import NOWHERE
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting import fastjson
 from rmqha.remoting.aio.connection import Connection
@@ -23,7 +23,11 @@ from rmqha.store.aio.reader import Looks
 ROWS_A_TURN = 50
 """Queues looked at before others get their turn; each is a look into the log."""
 
+ASKED_MAX = 1_000
+"""Requests that wait for the one before: each table is made alone, for it may take megabytes."""
+
 Row = dict[str, int]
+Send = Callable[[Connection, RemotingCommand], Awaitable[None]]
 
 
 class ConsumeStats:
@@ -31,6 +35,8 @@ class ConsumeStats:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._asked = 0
+        self._making = asyncio.Lock()
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -39,15 +45,35 @@ class ConsumeStats:
             RequestCode.GET_BROKER_CONSUME_STATS: self.of_all,
         }
 
-    def of_group(self, connection: Connection, request: RemotingCommand) -> None:
+    def of_group(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """Answer how far a group is (208)."""
-        work = self._send_group(connection, request)
-        self._broker.answers.start(work, connection, request, name="consume stats")
+        return self._start(self._send_group, connection, request)
 
-    def of_all(self, connection: Connection, request: RemotingCommand) -> None:
+    def of_all(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         """317: 208 of all groups; ``isOrder`` leaves out all but ordered topics."""
-        work = self._send_all(connection, request)
+        return self._start(self._send_all, connection, request)
+
+    def _start(
+        self, send: Send, connection: Connection, request: RemotingCommand
+    ) -> RemotingCommand | None:
+        if self._asked >= ASKED_MAX:
+            return request.reply(
+                ResponseCode.SYSTEM_BUSY, f"{self._asked} wait already for how far groups are"
+            )
+        self._asked += 1
+        work = self._one_by_one(send, connection, request)
         self._broker.answers.start(work, connection, request, name="consume stats")
+        return None
+
+    async def _one_by_one(
+        self, send: Send, connection: Connection, request: RemotingCommand
+    ) -> None:
+        try:
+            async with self._making:
+                if not connection.is_closing:
+                    await send(connection, request)
+        finally:
+            self._asked -= 1
 
     async def _send_group(self, connection: Connection, request: RemotingCommand) -> None:
         broker, fields = self._broker, request.ext_fields
