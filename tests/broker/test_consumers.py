@@ -86,6 +86,18 @@ def test_heartbeat_without_subscriptions_when_they_are_not_known_then_it_says_so
     assert table.renew(3, client(2), "G", 77).unknown, "another member's word does not count"
 
 
+def test_ids_when_nobody_joins_then_they_are_not_sorted_again_and_a_new_name_counts() -> None:
+    """Each of a thousand members asks for the list of all, and sends a heartbeat every 30 s."""
+    table = ConsumerTable(10)
+    table.register(0, client(2), data())
+    table.register(0, client(1), data())
+    ids = table.client_ids("G")
+    table.register(1, client(1), data())
+    assert table.client_ids("G") is ids
+    table.register(2, client(1, "z"), data())
+    assert table.client_ids("G") == ["c2", "z"]
+
+
 def test_subscription_when_an_older_heartbeat_comes_late_then_the_newer_one_stays() -> None:
     """Two members' heartbeats overlap: the version decides, not the order."""
     table = ConsumerTable(10)

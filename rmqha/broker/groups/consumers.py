@@ -214,13 +214,15 @@ class ConsumerTable:
         connection = client.connection
         if not self._members.has_room(data.group, connection):
             return Registered(refused=True, changed=False, unknown=False)
+        before = self._members.get(data.group, connection)
         joined = self._members.put(now_ms, data.group, client)
         group = self._groups.setdefault(data.group, ConsumerGroup(data.group))
         group.consume_type = data.consume_type
         group.message_model = data.message_model
         group.consume_from_where = data.consume_from_where
         group.fingerprints[connection] = fingerprint
-        group.client_ids = None
+        if before is None or before.client_id != client.client_id:
+            group.client_ids = None
         changed = self._subscribe(group, data.subscriptions)
         return Registered(
             refused=False, changed=(joined or changed) and not group.is_broadcasting, unknown=False
