@@ -243,6 +243,9 @@ def test_held_pulls_when_too_many_then_further_ones_are_refused_and_closed_ones_
     alone.run_for(100)
     refused = other.ask(11, pull_fields(GROUP, TOPIC, 1))
     assert (refused.code, refused.remark) == (2, "4 pulls wait already, heldPullsMax")
+    answered = len(other.answers)
+    other.oneway(11, pull_fields(GROUP, TOPIC, 1))
+    assert len(other.answers) == answered, "who wants no answer gets none"
     assert other.ask(11, pull_fields(GROUP, TOPIC, 1, sysFlag=4)).code == 19, "it would not wait"
     waiting = [one.asked.request.ext_fields for one in master_of(alone)._pull._held.all()]
     assert waiting == [None] * 4, "what a pull said is not kept beside what was read of it"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from rmqha.base.ids import ConnectionId
@@ -11,26 +9,19 @@ from rmqha.broker.common.json_members import MessageQueue
 from rmqha.broker.groups.aio.client_requests import EXPIRED_A_TURN
 from rmqha.broker.groups.aio.member_notices import NOTICES_A_TURN, MemberNotices
 from rmqha.broker.groups.consumers import ConsumerTable
-from rmqha.broker.groups.memberships import CHANNEL_EXPIRED_MS, Client
+from rmqha.broker.groups.memberships import CHANNEL_EXPIRED_MS
 from rmqha.broker.groups.producers import ProducerTable
 from rmqha.broker.groups.queue_locks import LEASE_MS, LEASES_A_TURN, QueueLocks
 from tests.broker.backlogs import turns
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.subscriber import Subscriber
-from tests.broker.test_consumers import data
+from tests.broker.test_consumers import client, data
+from tests.broker.test_pop_in_simulator import cluster
 
-__all__ = ["turns"]
+__all__ = ["cluster", "turns"]
 
 GROUP = "Crowd"
 MEMBERS = 2 * NOTICES_A_TURN
-
-
-@pytest.fixture
-def cluster() -> Iterator[ReplicaCluster]:
-    """One replica, which reigns."""
-    with ReplicaCluster(seed=21, replicas=1) as one:
-        one.boot_all()
-        yield one
 
 
 def test_members_when_very_many_join_at_once_then_each_hears_of_the_last_and_few_notices_leave(
@@ -65,7 +56,7 @@ def test_groups_when_several_wait_to_be_told_then_each_is_told_in_its_time(
     sizes = {"A": 30, "B": 90, "C": 60}
     for group, size in sizes.items():
         for number in range(size):
-            master.consumers.register(master.clock.now_ms(), _client(number), data(group))
+            master.consumers.register(master.clock.now_ms(), client(number), data(group))
     told: list[tuple[str, float]] = []
     monkeypatch.setattr(
         master.clients, "oneway",
@@ -89,18 +80,14 @@ def test_groups_when_several_wait_to_be_told_then_each_is_told_in_its_time(
     assert len(told) == NOTICES_A_TURN, "what was told before it was closed"
 
 
-def _client(number: int, name: str = "") -> Client:
-    return Client(ConnectionId(number), name or f"c{number}", "JAVA", 1, "h:1")
-
-
 def test_silent_when_very_many_then_they_are_forgotten_in_parts_the_longest_silent_first() -> None:
     """Two minutes of a broken network, and ten thousand clients are silent in the same second."""
     consumers, producers = ConsumerTable(1_000), ProducerTable(1_000)
     for number in range(10):
-        consumers.register(number, _client(number), data())
-        producers.register(number, "P", _client(number))
-    consumers.register(20, _client(0), data())
-    producers.register(20, "P", _client(0))
+        consumers.register(number, client(number), data())
+        producers.register(number, "P", client(number))
+    consumers.register(20, client(0), data())
+    producers.register(20, "P", client(0))
     over_ms = CHANNEL_EXPIRED_MS + 15
     assert consumers.expire(over_ms, 4)[0] == producers.expire(over_ms, 4) == [1, 2, 3, 4]
     assert consumers.expire(over_ms, 9)[0] == producers.expire(over_ms, 9) == [5, 6, 7, 8, 9]
@@ -111,7 +98,7 @@ def test_silent_when_very_many_then_they_are_forgotten_in_parts_the_longest_sile
 def test_silent_when_more_than_a_turn_takes_then_all_of_them_go(cluster: ReplicaCluster) -> None:
     master = master_of(cluster)
     for number in range(2 * EXPIRED_A_TURN + 1):
-        master.consumers.register(master.clock.now_ms(), _client(-1 - number), data())
+        master.consumers.register(master.clock.now_ms(), client(-1 - number), data())
     cluster.run_for(CHANNEL_EXPIRED_MS + 20_000)
     assert master.consumers.size("G") == 0
 
@@ -120,9 +107,9 @@ def test_producer_when_asked_for_by_its_name_then_its_newest_connection_whatever
     """Replies go to the newest connection: the one before may be dead and not closed yet."""
     table = ProducerTable(100)
     for group in ("P", "Q"):
-        table.register(0, group, _client(1, "a"))
-        table.register(0, group, _client(2, "a"))
-    table.register(0, "P", _client(3, "b"))
+        table.register(0, group, client(1, "a"))
+        table.register(0, group, client(2, "a"))
+    table.register(0, "P", client(3, "b"))
 
     def found(name: str) -> int | None:
         one = table.find(name)
@@ -133,7 +120,7 @@ def test_producer_when_asked_for_by_its_name_then_its_newest_connection_whatever
     assert found("a") == 2, "it produces for another group still"
     table.unregister("Q", ConnectionId(2))
     assert found("a") == 1
-    table.register(1, "P", _client(3, "c"))
+    table.register(1, "P", client(3, "c"))
     assert (found("b"), found("c")) == (None, 3)
     table.closed(ConnectionId(1))
     assert found("a") is None

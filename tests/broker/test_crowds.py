@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,30 +9,16 @@ import pytest
 from rmqha.broker.pop.aio.waiting_pops import POPS_A_TURN, WaitingPops
 from rmqha.broker.pull.aio.pull_requests import PULLS_A_TURN
 from tests.broker.backlogs import turns
-from tests.broker.replicas import TOPIC, ReplicaCluster, master_of, send_fields
+from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.subscriber import Subscriber
+from tests.broker.test_consumer_requests import put
+from tests.broker.test_pop_in_simulator import cluster
 
-__all__ = ["turns"]
+__all__ = ["cluster", "turns"]
 
 GROUP = "Crowd"
 HELD = 3 * PULLS_A_TURN + 1
 POPPING = 40
-
-
-@pytest.fixture
-def cluster() -> Iterator[ReplicaCluster]:
-    """One replica, which reigns."""
-    with ReplicaCluster(seed=21, replicas=1) as one:
-        one.boot_all()
-        yield one
-
-
-def put(cluster: ReplicaCluster, count: int = 1) -> None:
-    """Send messages to the first queue."""
-    for number in range(count):
-        fields = send_fields(number) | {"e": "0"}
-        answer = cluster.ask(master_of(cluster).config.address, 310, fields, b"body-%d" % number)
-        assert answer.code == 0, answer.remark
 
 
 def held_pulls(cluster: ReplicaCluster, client: Subscriber, **more: Any) -> list[int]:

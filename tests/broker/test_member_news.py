@@ -12,7 +12,7 @@ def test_group_when_it_changes_for_the_first_time_then_it_is_told_at_once() -> N
     """A consumer that dies leaves queues that nobody reads until the others hear of it."""
     news = MemberNews()
     assert news.next_ms is None
-    news.changed(100, "G")
+    assert news.changed(100, "G") == 100
     assert news.next_ms == 100
     assert news.take(100, lambda _: 3) == ["G"]
     assert news.next_ms is None
@@ -24,7 +24,7 @@ def test_group_when_it_changes_again_soon_then_it_is_told_once_and_by_its_size()
     news.changed(0, "G")
     assert news.take(0, lambda _: 200) == ["G"]
     for now_ms in range(1, 11):
-        news.changed(now_ms, "G")
+        assert news.changed(now_ms, "G") == 200 * PAUSE_MS_A_MEMBER
     assert news.next_ms == 200 * PAUSE_MS_A_MEMBER
     assert news.take(199, lambda _: 200) == []
     assert news.take(200, lambda _: 200) == ["G"]

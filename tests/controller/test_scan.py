@@ -7,12 +7,12 @@ from rmqha.base.machine import Ticked
 from rmqha.controller.liveness import DEATHS_A_PART, Liveness
 from rmqha.controller.machine import LeadershipChanged, MachineSettings
 from rmqha.controller.metadata.state import BrokerSet, Replica
-from rmqha.controller.metadata.status import COUNTS_A_TURN, SETS_A_TURN, Status
+from rmqha.controller.metadata.status import COUNTS_A_TURN, SETS_A_TURN
 from rmqha.controller.scan import SETS_A_PART, Scan
 from rmqha.controller.settings import load_config
 from rmqha.controller.status_document import NodeFacts, document
 from rmqha.remoting.heartbeat import Heartbeat
-from tests.controller.metadata.driving import CLUSTER, Driver, whole
+from tests.controller.metadata.driving import CLUSTER, Driver, in_parts
 
 SETS = 2 * SETS_A_PART + 500
 SETTINGS = MachineSettings(scan_inactive_master_interval_ms=5_000)
@@ -103,17 +103,15 @@ def test_status_when_there_are_many_sets_then_in_parts_and_sets_may_go_meanwhile
     work = driver.machine.status(driver.now_ms)
     next(work)
     del driver.machine.state.sets[names[-1]]
-    parts = 1
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            found: Status = end.value
-            break
-        parts += 1
+    late = driver.machine.state.sets[names[-2]]
+    late.replicas[TWO] = Replica("h:2", "c;1")
+    beat(driver.machine.liveness, driver.now_ms + 5, names[-2])
+    found, parts = in_parts(work)
     assert [one["broker_name"] for one in found["broker_sets"]] == names[:-1]
     assert len(found["elections"]) == COUNTS_A_TURN + 1
-    assert parts == 3 + 1
+    assert parts == 2 + 1, "one of the sets was made before"
+    (heard,) = [one["heard_ms_ago"] for one in found["broker_sets"][-1]["replicas"]]
+    assert heard == 0, "who is heard while it is made is not heard in the future"
 
 
 def test_document_when_there_are_many_sets_then_in_parts() -> None:
@@ -127,6 +125,5 @@ def test_document_when_there_are_many_sets_then_in_parts() -> None:
     config = load_config(dict(zip(keys, ("g", peers, "n0"), strict=True)), home="", user_home="/h")
     facts = NodeFacts("leader", 1, "n0", 9, "v", 10, 1, config.peers)
     work = document(config, facts, driver.status(), (), {}, {})
-    next(work)
-    next(work)
-    assert len(whole(work).broker_sets) == 2 * SETS_A_TURN
+    made, parts = in_parts(work)
+    assert (len(made.broker_sets), parts) == (2 * SETS_A_TURN, 2)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.web.aio import server as server_module
 from rmqha.web.aio.server import StatusServer
 from rmqha.web.document import (
     BrokerSetView,
@@ -20,7 +23,9 @@ from rmqha.web.document import (
     StatusDocument,
     gaps,
 )
+from rmqha.web.history import History
 from rmqha.web.settings import DEFAULTS, status_address
+from rmqha.web.verdict import judge
 
 NODE = NodeView("controller", "127.0.0.1:9878", "0.1.0", 1000, "leader", {"term": 3})
 TIMEOUT_S = 10
@@ -121,6 +126,30 @@ async def test_history_when_nobody_watches_then_it_is_kept_all_the_same(source: 
         async with client.post(f"http://127.0.0.1:{server.port}/history.json") as answer:
             assert answer.status == 405
     await server.close()
+
+
+async def test_document_when_it_is_made_then_others_have_their_turns_between_its_steps(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 10,000 broker sets to keep it, to judge it and to write it take some 20 ms each."""
+    done: list[str] = []
+    keep, write = History.add, StatusDocument.encode
+
+    def noted(name: str, step: Callable[..., Any]) -> Callable[..., Any]:
+        def take(*args: Any) -> Any:
+            done.append(name)
+            asyncio.get_running_loop().call_soon(done.append, "others")
+            return step(*args)
+
+        return take
+
+    monkeypatch.setattr(History, "add", noted("keep", keep))
+    monkeypatch.setattr(server_module, "judge", noted("judge", judge))
+    monkeypatch.setattr(StatusDocument, "encode", noted("write", write))
+    one = StatusServer(source)
+    await one._get_status(cast(web.Request, None))
+    await asyncio.sleep(0)
+    assert done == ["keep", "others", "judge", "others", "write", "others"]
 
 
 async def test_elections_when_asked_for_then_those_of_a_set_or_of_all(source: Source) -> None:

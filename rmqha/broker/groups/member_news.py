@@ -22,9 +22,13 @@ class MemberNews:
         self._due_ms: dict[str, int] = {}
         self._quiet_until_ms: dict[str, int] = {}
 
-    def changed(self, now_ms: int, group: str) -> None:
-        """A member has joined or left, or what the group subscribes to is something else."""
-        self._due_ms.setdefault(group, max(now_ms, self._quiet_until_ms.get(group, 0)))
+    def changed(self, now_ms: int, group: str) -> int:
+        """A member has joined or left, or what the group subscribes to is something else.
+
+        Returns:
+            When its members are to be told, in ms.
+        """
+        return self._due_ms.setdefault(group, max(now_ms, self._quiet_until_ms.get(group, 0)))
 
     @property
     def next_ms(self) -> int | None:

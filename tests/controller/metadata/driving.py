@@ -30,14 +30,20 @@ CLUSTER, NAME = "DefaultCluster", "broker-a"
 ResultT = TypeVar("ResultT")
 
 
+def in_parts(work: Generator[None, None, ResultT]) -> tuple[ResultT, int]:
+    """What work that is done in parts returns, and how often others had their turn."""
+    found: list[ResultT] = []
+
+    def to_its_end() -> Generator[None, None, None]:
+        found.append((yield from work))
+
+    parts = sum(1 for _ in to_its_end())
+    return found[0], parts
+
+
 def whole(work: Generator[None, None, ResultT]) -> ResultT:
     """What work that is done in parts returns, done at once."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            found: ResultT = end.value
-            return found
+    return in_parts(work)[0]
 
 
 @dataclass

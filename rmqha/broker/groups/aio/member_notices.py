@@ -28,13 +28,11 @@ class MemberNotices:
     def changed(self, groups: Iterable[str]) -> None:
         """Tell every member, newcomers too: whoever misses it rebalances within 20 s."""
         now_ms = self._broker.clock.now_ms()
-        for group in groups:
-            self._news.changed(now_ms, group)
-        next_ms = self._news.next_ms
-        if next_ms is not None and next_ms <= now_ms:
+        due_ms = min((self._news.changed(now_ms, group) for group in groups), default=None)
+        if due_ms is not None and due_ms <= now_ms:
             self._tell()
         else:
-            self._timer.arm(next_ms)
+            self._timer.arm(due_ms)
 
     def close(self) -> None:
         """Tell nobody any more."""
