@@ -177,7 +177,7 @@ def one_active_broker_is_not_counted(patch: pytest.MonkeyPatch) -> None:
     honest = machine.status
 
     def low(*facts: Any, **more: Any) -> Any:
-        found = honest(*facts, **more)
+        found = yield from honest(*facts, **more)
         for one in found["broker_sets"]:
             one["active_brokers"] -= 1
         return found
