@@ -89,6 +89,8 @@ TESTED_THROUGH = {
     "rmqha.broker.pop.aio.pop_requests": "tests/broker/test_pop_in_simulator.py",
     "rmqha.broker.pop.aio.queue_takes": "tests/broker/test_pop_in_simulator.py",
     "rmqha.broker.pop.aio.waiting_pops": "tests/broker/test_pop_in_simulator.py",
+    "rmqha.broker.pull.aio.asked": "tests/broker/test_consumer_requests.py",
+    "rmqha.broker.pull.aio.waiting_pulls": "tests/broker/test_crowds.py",
     "rmqha.broker.send.aio.producer_requests": "tests/broker/test_producer_services.py",
     "rmqha.broker.send.aio.reply_requests": "tests/interop/test_producers.py",
     "rmqha.broker.send.aio.stray_requests": "tests/broker/test_old_clients.py",

@@ -212,7 +212,7 @@ def test_held_pull_when_its_time_is_over_then_it_is_answered_once(alone: Replica
     assert client.answers[number].code == 19
     put(alone, 1)
     alone.run_for(1_000)
-    assert master_of(alone)._pull.held_count == 0
+    assert len(master_of(alone)._pull.waiting) == 0
 
 
 def test_held_pull_when_only_unwanted_messages_came_then_its_end_is_past_them(
@@ -247,7 +247,7 @@ def test_held_pulls_when_too_many_then_further_ones_are_refused_and_closed_ones_
     other.oneway(11, pull_fields(GROUP, TOPIC, 1))
     assert len(other.answers) == answered, "who wants no answer gets none"
     assert other.ask(11, pull_fields(GROUP, TOPIC, 1, sysFlag=4)).code == 19, "it would not wait"
-    waiting = [one.asked.request.ext_fields for one in master_of(alone)._pull._held.all()]
+    waiting = [one.asked.request.ext_fields for one in master_of(alone)._pull.waiting._held.all()]
     assert waiting == [None] * 4, "what a pull said is not kept beside what was read of it"
     client.connection.close()
     alone.run_for(100)
@@ -255,7 +255,7 @@ def test_held_pulls_when_too_many_then_further_ones_are_refused_and_closed_ones_
     last = other.pull(GROUP, TOPIC, 1)
     alone.run_for(100)
     assert last not in other.answers
-    assert master_of(alone)._pull.held_count == 1
+    assert len(master_of(alone)._pull.waiting) == 1
 
 
 def test_push_pull_when_the_subscription_is_a_heartbeats_then_its_tags_count(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rmqha.broker.pop.aio.waiting_pops import POPS_A_TURN, WaitingPops
-from rmqha.broker.pull.aio.pull_requests import PULLS_A_TURN
+from rmqha.broker.pull.aio.waiting_pulls import PULLS_A_TURN
 from tests.broker.backlogs import turns
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of
 from tests.broker.subscriber import Subscriber
@@ -24,7 +24,7 @@ POPPING = 40
 def held_pulls(cluster: ReplicaCluster, client: Subscriber, **more: Any) -> list[int]:
     """So many that the broker needs several turns for them."""
     numbers = [client.pull(f"{GROUP}{at}", TOPIC, 1, **more) for at in range(HELD)]
-    cluster.until(lambda: master_of(cluster)._pull.held_count == HELD, "the pulls held")
+    cluster.until(lambda: len(master_of(cluster)._pull.waiting) == HELD, "the pulls held")
     return numbers
 
 
@@ -43,7 +43,7 @@ def test_pulls_when_very_many_wait_for_a_queue_then_few_are_served_in_a_turn(
     cluster.until(lambda: all(number in client.answers for number in numbers), "all answers", 1_000)
     assert {client.answers[number].code for number in numbers} == {0}
     assert (max(turns), sum(turns)) == (PULLS_A_TURN, HELD)
-    assert master_of(cluster)._pull.held_count == 0
+    assert len(master_of(cluster)._pull.waiting) == 0
 
 
 @pytest.mark.parametrize("why", ["time", "role"])
@@ -56,7 +56,7 @@ def test_pulls_when_very_many_are_over_at_once_then_few_are_answered_in_a_turn(
     numbers = held_pulls(cluster, client, suspendTimeoutMillis=2_000)
     turns.clear()
     if why == "role":
-        cluster.loop.call_soon(master_of(cluster)._pull.role_changed)
+        cluster.loop.call_soon(master_of(cluster)._pull.waiting.ask_again)
     cluster.until(lambda: all(number in client.answers for number in numbers), "all answers", 3_000)
     assert {client.answers[number].code for number in numbers} == {19}
     assert (max(turns), sum(turns)) == (PULLS_A_TURN, HELD)
@@ -70,7 +70,7 @@ def test_pulls_when_a_message_and_their_end_come_together_then_each_is_answered_
     put(cluster)
     client = Subscriber(cluster, master_of(cluster).config.address)
     numbers = held_pulls(cluster, client)
-    pulls = master_of(cluster)._pull
+    pulls = master_of(cluster)._pull.waiting
     with monkeypatch.context() as unseen:
         unseen.setattr(pulls._to_look_at, "add", list)
         put(cluster)
@@ -79,7 +79,7 @@ def test_pulls_when_a_message_and_their_end_come_together_then_each_is_answered_
         cluster.loop.call_soon(backlog.add, pulls._held.all())
     cluster.until(lambda: all(number in client.answers for number in numbers), "all answers", 1_000)
     assert {client.answers[number].code for number in numbers} == {0}
-    assert pulls.held_count == 0
+    assert len(pulls) == 0
 
 
 # -- pops --------------------------------------------------------------------------------------------

@@ -8,8 +8,13 @@ import pytest
 
 from rmqha.auth.signature import Credentials
 from rmqha.broker.logical.aio.cleaning import PERIOD_MS
+from rmqha.broker.pull.aio.waiting_pulls import PULLS_A_TURN, WaitingPulls
+from rmqha.remoting.command import RemotingCommand
+from tests.broker.backlogs import turns
 from tests.broker.broker_sets import GROUP, STATIC, SetsCluster, segment
 from tests.broker.replicas import send_fields
+
+__all__ = ["turns"]
 
 
 @pytest.fixture
@@ -115,6 +120,61 @@ def test_pull_when_held_at_the_old_leader_then_the_remap_wakes_it(two: SetsClust
     two.until(lambda: answers, "an answer", limit_ms=2_000)
     assert answers[0].code == 0
     assert (answers[0].ext_fields or {})["nextBeginOffset"] == "10001"
+
+
+COUNT = 2 * PULLS_A_TURN + 1
+
+
+def hold_many(cluster: SetsCluster) -> tuple[WaitingPulls, list[list[RemotingCommand]]]:
+    """So many pulls that wait at the old leader that it needs several turns for them."""
+    fields = {
+        "topic": STATIC, "queueId": "0", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "6",
+        "commitOffset": "0", "suspendTimeoutMillis": "9000", "subscription": "*", "subVersion": "0",
+        "expressionType": "TAG",
+    }  # fmt: skip
+    address = cluster.address("broker-a")
+    answers = [
+        cluster.collect(address, 11, fields | {"consumerGroup": f"{GROUP}{number}"})
+        for number in range(COUNT)
+    ]
+    master = cluster.master_of("broker-a")
+    assert master is not None
+    waiting = master._pull.waiting
+    cluster.until(lambda: len(waiting) == COUNT, "the pulls held", limit_ms=2_000)
+    return waiting, answers
+
+
+def test_pulls_when_very_many_are_held_and_their_queue_moves_then_few_go_on_in_a_turn(
+    two: SetsCluster, turns: list[int]
+) -> None:
+    """Each goes on at the new leader, a request of its own, and none of them waits twice."""
+    waiting, answers = hold_many(two)
+    turns.clear()
+    remap(two)
+    two.until(lambda: not len(waiting), "the pulls gone on", limit_ms=1_000)
+    # Once when the queue is told to be moved, once when it is decided where it goes on.
+    assert (max(turns), sum(turns)) == (PULLS_A_TURN, 2 * COUNT)
+    assert two.put("broker-b", 7, 0).code == 0
+    two.until(lambda: all(answers), "all answers", limit_ms=2_000)
+    assert {len(one) for one in answers} == {1}
+    assert {one[0].code for one in answers} == {0}
+
+
+@pytest.mark.parametrize(("first", "left"), [("the move", COUNT), ("the end", 0)])
+def test_pulls_when_their_queue_moves_as_their_time_is_over_then_one_of_both_is_done(
+    two: SetsCluster, first: str, left: int
+) -> None:
+    """Each waits for two turns then: asked again it waits anew, answered it waits no more."""
+    waiting, answers = hold_many(two)
+    both = [waiting._to_ask_again, waiting._to_answer]
+    for backlog in both if first == "the move" else reversed(both):
+        two.loop.call_soon(backlog.add, waiting._held.all())
+    two.run_for(50)
+    assert len(waiting) == left
+    assert two.put("broker-a", 7, 0).code == 0
+    two.until(lambda: all(answers), "all answers", limit_ms=2_000)
+    assert {one[0].code for one in answers} == {19 if first == "the end" else 0}
+    assert not len(waiting)
 
 
 @pytest.mark.parametrize("woken_by", ["its time", "a remap", "another's remap"])

@@ -265,7 +265,7 @@ def test_pull_when_held_then_only_a_wanted_message_wakes_it(cluster: ReplicaClus
     # A pull that comes after the message is answered at once: it may ask further on.
     master = cluster.master()
     assert master is not None
-    cluster.until(lambda: master._pull.held_count == 1, "the pull to be held", 2_000)
+    cluster.until(lambda: len(master._pull.waiting) == 1, "the pull to be held", 2_000)
     put(cluster, 50)
     cluster.run_for(200)
     assert number not in client.answers

@@ -185,7 +185,7 @@ class BrokerReplica:
         self._pull = PullProcessor(self, self.logical.segments, self.logical.forwarding)
         self.admin = AdminProcessor(
             self, log, ConfigText(disk, config_path), disk_use=used_ratio, services=self.services,
-            held_pulls=lambda: self._pull.held_count,
+            held_pulls=lambda: len(self._pull.waiting),
             waiting_sends=lambda: (
                 self._send.sends.waiting_count, self._send.sends.oldest_wait_ms,
             ),
@@ -284,7 +284,7 @@ class BrokerReplica:
             GroupProcessor(self).handlers(),
             on_response=self.clients.on_response,
             on_closed=(
-                self._clients.closed, self._pull.closed, self.pop.pops.closed,
+                self._clients.closed, self._pull.waiting.closed, self.pop.pops.closed,
                 self._send.sends.closed,
             ),
         )  # fmt: skip
@@ -337,7 +337,7 @@ class BrokerReplica:
         await self.services.close()
         self.manager.close()
         self._send.sends.close()
-        self._pull.close()
+        self._pull.waiting.close()
         self.pop.pops.close()
         self._clients.close()
         await self.tasks.close()
@@ -476,7 +476,7 @@ class BrokerReplica:
         else:
             self.services.stop()
         self._send.handovers.role_taken(role)
-        self._pull.role_changed()
+        self._pull.waiting.ask_again()
         self.pop.pops.role_changed()
         self.topics.table.advance(epoch, self.clock.wall_ms())
         self.mappings.changed()

@@ -5,17 +5,15 @@ A pull that finds nothing is held until its queue has a message that it wants, o
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.logical.aio.forwarding import Forwarding
 from rmqha.broker.logical.aio.segments import SegmentAccess
 from rmqha.broker.logical.place import mapping_for
+from rmqha.broker.pull.aio.asked import Asked, logically
 from rmqha.broker.pull.aio.logical_pulls import LogicalPulls, Place, answer_fields, is_read_through
 from rmqha.broker.pull.aio.ports import Broker
-from rmqha.broker.pull.filters import Matches
-from rmqha.broker.pull.held import Held, HeldPulls, Key
+from rmqha.broker.pull.aio.waiting_pulls import WaitingPulls
 from rmqha.broker.pull.refusals import read_refusal
 from rmqha.broker.pull.request import (
     SCAN_MAX,
@@ -23,38 +21,20 @@ from rmqha.broker.pull.request import (
     check_filter,
     check_pull,
     parse_pull,
-    shortened,
     status_code,
     suggest_broker,
     transfer_of,
 )
-from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.old_clients import knows_static_topics
 from rmqha.remoting.topic_names import PERM_READ
-from rmqha.runtime.aio.earliest import EarliestTimer
-from rmqha.runtime.aio.turns import Backlog
-from rmqha.statictopic.translate import PullAnswer, logical_answer
+from rmqha.statictopic.translate import PullAnswer
 from rmqha.store.aio.pulling import FETCHES_MAX, Pulled
 
 OFFSET_RESET = "OFFSET_RESET"
-PULLS_A_TURN = 32
-"""Of those that wait: looked at, or answered, before the loop looks at everybody else."""
-
-
-class Asked(NamedTuple):
-    """A pull that was checked."""
-
-    connection: Connection
-    request: RemotingCommand
-    pull: PullRequest
-    group: GroupConfig
-    hashes: frozenset[int] | None
-    matches: Matches | None
-    place: Place | None
 
 
 class PullProcessor:
@@ -62,18 +42,11 @@ class PullProcessor:
 
     def __init__(self, broker: Broker, access: SegmentAccess, forwarding: Forwarding) -> None:
         self._broker = broker
-        self._logical = LogicalPulls(broker, access, forwarding, self._at, self._keep_undecided)
-        broker.mappings.on_changed.append(self._remapped)
-        config, store = broker.config, broker.store
-        self._held: HeldPulls[Asked] = HeldPulls(config.integer("heldPullsMax"))
-        self._pulling = store.pulling
-        self._arrivals = broker.arrivals
-        # One object for watching and for ending it.
-        self._told = self._arrived
-        self._timer = EarliestTimer(broker.clock, self._tick)
-        # A queue may be waited for by thousands, and all of them may be over in the same moment.
-        self._to_look_at: Backlog[Held[Asked]] = Backlog(self._look, PULLS_A_TURN)
-        self._to_answer: Backlog[Held[Asked]] = Backlog(self._answer_now, PULLS_A_TURN)
+        self._pulling = broker.store.pulling
+        self.waiting = WaitingPulls(broker, self)
+        self._logical = LogicalPulls(
+            broker, access, forwarding, self._at, self.waiting.hold_undecided
+        )
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -89,35 +62,11 @@ class PullProcessor:
         return self._broker.config.boolean("slaveReadEnable")
 
     @property
-    def _long_polling(self) -> bool:
-        return self._broker.config.boolean("longPollingEnable")
-
-    @property
     def _resets(self) -> bool:
         return self._broker.config.boolean("useServerSideResetOffset")
 
-    @property
-    def held_count(self) -> int:
-        """Pulls that wait."""
-        return len(self._held)
-
-    def close(self) -> None:
-        """Forget held pulls; their connections are closing."""
-        for held in self._held.all():
-            self._drop(held)
-        self._timer.cancel()
-
-    def closed(self, connection: Connection) -> None:
-        """A connection has ended: what it waited for is for nobody."""
-        for key in self._held.closed(connection.id):
-            if not self._held.waits_for(key):
-                self._arrivals.unwatch(key, self._told)
-
-    def role_changed(self) -> None:
-        """A role was taken up: logs may have been cut, so everybody asks again."""
-        self._to_answer.add(self._held.all())
-
-    def _closed(self) -> Refusal | None:
+    def refusal(self) -> Refusal | None:
+        """Why nobody may pull now."""
         role = self._broker.role
         return read_refusal(
             role, "pulling",
@@ -140,7 +89,7 @@ class PullProcessor:
         self, connection: Connection, request: RemotingCommand, pull: PullRequest
     ) -> RemotingCommand | None:
         """Read a logical queue; a broker that may not read its own segments asks for none elsewhere."""
-        refusal = self._closed()
+        refusal = self.refusal()
         if refusal is not None:
             return request.reply(refusal.code, refusal.remark)
         return self._logical.pull(connection, request, pull)
@@ -158,7 +107,7 @@ class PullProcessor:
             place: which segment of a logical queue that is; None for an ordinary one.
         """
         broker = self._broker
-        refusal = self._closed()
+        refusal = self.refusal()
         if refusal is not None:
             return request.reply(refusal.code, refusal.remark)
         is_master = broker.role is Role.MASTER
@@ -181,15 +130,15 @@ class PullProcessor:
         moved = self._take_reset(asked)
         if moved is not None:
             return moved
-        found = self._read(asked, pull.queue_offset)
+        found = self.read(asked, pull.queue_offset)
         if place is not None and is_read_through(place, pull.queue_offset, found):
             return self._logical.go_on(connection, request, place)
         if pull.commits and pull.may_suspend and pull.commit_offset >= 0:
             self._commit(pull)
-        self._serve(asked, found, may_wait=True)
+        self.serve(asked, found, may_wait=True)
         return None
 
-    def _serve(self, asked: Asked, found: Pulled, *, may_wait: bool) -> None:
+    def serve(self, asked: Asked, found: Pulled, *, may_wait: bool) -> None:
         """Answer with what was found, or later: once it is in memory, or there is something."""
         if self._pulling.is_cold(found):
             work = self._answer_cold(asked, found, may_wait=may_wait)
@@ -203,7 +152,7 @@ class PullProcessor:
         if found.damaged >= 0 and not found.messages:
             work = self._answer_mended(asked, found, may_wait=may_wait)
             self._broker.answers.start(work, asked.connection, asked.request, name="damaged pull")
-        elif not (may_wait and self._hold(asked, found)):
+        elif not (may_wait and self.waiting.hold(asked, found)):
             self._answer(asked, found)
 
     async def _answer_mended(self, asked: Asked, found: Pulled, *, may_wait: bool) -> None:
@@ -215,18 +164,18 @@ class PullProcessor:
             )
             asked.connection.send(asked.request.reply(ResponseCode.SYSTEM_ERROR, remark))
             return
-        refusal = self._closed()
+        refusal = self.refusal()
         if refusal is not None:
             asked.connection.send(asked.request.reply(refusal.code, refusal.remark))
             return
-        self._serve(asked, self._read(asked, found.next_offset), may_wait=may_wait)
+        self.serve(asked, self.read(asked, found.next_offset), may_wait=may_wait)
 
     async def _answer_cold(self, asked: Asked, found: Pulled, *, may_wait: bool) -> None:
         """Answer once the messages are in memory; looking into them would wait for the disk."""
         for _ in range(FETCHES_MAX):
             await self._pulling.fetch(found)
             # A role may have ended meanwhile, and a log been cut.
-            refusal = self._closed()
+            refusal = self.refusal()
             if refusal is not None:
                 asked.connection.send(asked.request.reply(refusal.code, refusal.remark))
                 return
@@ -234,7 +183,7 @@ class PullProcessor:
             if not found.messages:
                 # Nothing was wanted before what is missing, so nobody looks there again.
                 asked = asked._replace(pull=pull._replace(queue_offset=found.next_offset))
-            found = self._read(asked, asked.pull.queue_offset, fetched_to)
+            found = self.read(asked, asked.pull.queue_offset, fetched_to)
             if not found.missing:
                 break
         self._show(asked, found, may_wait=may_wait)
@@ -256,7 +205,7 @@ class PullProcessor:
             reader.min_offset(pull.topic, pull.queue_id),
             reader.max_offset(pull.topic, pull.queue_id),
         )
-        fields = answer_fields(0, _logically(asked, answer), asked.place)
+        fields = answer_fields(0, logically(asked, answer), asked.place)
         return asked.request.reply(ResponseCode.PULL_OFFSET_MOVED, OFFSET_RESET, fields)
 
     def _commit(self, pull: PullRequest) -> None:
@@ -265,7 +214,8 @@ class PullProcessor:
         if offsets.table.commit(group, topic, queue_id, pull.commit_offset, wall_ms):
             offsets.changed()
 
-    def _read(self, asked: Asked, offset: int, fetched_to: int = 0) -> Pulled:
+    def read(self, asked: Asked, offset: int, fetched_to: int = 0) -> Pulled:
+        """What is in its queue from here."""
         pull, clock = asked.pull, self._broker.clock
         begun_ms = clock.now_ms()
         found = self._pulling.read(
@@ -299,7 +249,7 @@ class PullProcessor:
         if not is_master and code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED):
             # A slave may not have what its master has, so it corrects nobody.
             code, next_offset, suggested = ResponseCode.PULL_RETRY_IMMEDIATELY, pull.queue_offset, 0
-        told = _logically(asked, PullAnswer(code, next_offset, found.min_offset, found.max_offset))
+        told = logically(asked, PullAnswer(code, next_offset, found.min_offset, found.max_offset))
         code, fields = told.code, answer_fields(suggested, told, asked.place)
         group, topic, queue_id = pull.consumer_group, pull.topic, pull.queue_id
         broker.offsets.table.pulled(group, topic, queue_id, next_offset)
@@ -317,122 +267,8 @@ class PullProcessor:
         else:
             broker.statistics.missed()
 
-    # -- held pulls --------------------------------------------------------------------------------
-
-    def _hold(self, asked: Asked, found: Pulled) -> bool:
-        """Keep a pull that may wait, if there is nothing for it now."""
-        pull, broker = asked.pull, self._broker
-        code = status_code(found.status, pull.queue_offset)
-        waits = code == ResponseCode.PULL_NOT_FOUND or (
-            # On a slave the end may be short of the master's.
-            code == ResponseCode.PULL_OFFSET_MOVED
-            and broker.role is Role.SLAVE
-            and pull.queue_offset > found.max_offset
-        )
-        if not waits:
-            return False
-        return self._keep(asked, (pull.topic.encode(), pull.queue_id))
-
-    def _keep(self, asked: Asked, key: Key) -> bool:
-        """Hold a pull until its queue grows or its time is over; False if it is not to wait.
-
-        One too many is refused: a consumer that is told "nothing new" asks again at once, and so would
-        all that find no place; after a refusal Java's clients wait for 3 s.
-        """
-        pull, broker = asked.pull, self._broker
-        short_ms = broker.config.integer("shortPollingTimeMills")
-        limit_ms = pull.suspend_timeout_ms if self._long_polling else short_ms
-        if not pull.may_suspend or limit_ms <= 0:
-            return False
-        if self._held.is_full:
-            remark = f"{len(self._held)} pulls wait already, heldPullsMax"
-            if not asked.request.is_oneway:
-                asked.connection.send(asked.request.reply(ResponseCode.SYSTEM_BUSY, remark))
-            return True
-        if asked.place is None:
-            # Half of what a pull takes while it waits; all of it was read.
-            asked.request.ext_fields = None
-        limit_ms = min(limit_ms, broker.config.integer("heldPullTimeMax"))
-        until_ms = broker.clock.now_ms() + limit_ms
-        self._held.hold(asked.connection.id, key, asked, pull.queue_offset, until_ms)
-        self._arrivals.watch(key, self._told)
-        self._timer.arm(self._held.next_deadline_ms)
-        return True
-
-    def _keep_undecided(
-        self, connection: Connection, request: RemotingCommand, place: Place
-    ) -> bool:
-        """Hold a pull that has read a segment elsewhere, until it is decided how it goes on."""
-        wanted = place.wanted
-        group = self._broker.groups.find(wanted.consumer_group, may_write=False)
-        if group is None:
-            return False
-        asked = Asked(connection, request, wanted, group, None, None, place)
-        # The number of no physical queue: nothing arrives there, only a decision or the time's end.
-        return self._keep(asked, (wanted.topic.encode(), -1 - wanted.queue_id))
-
-    def _drop(self, held: Held[Asked]) -> None:
-        self._held.drop(held)
-        if not self._held.waits_for(held.key):
-            self._arrivals.unwatch(held.key, self._told)
-
-    def _arrived(self, keys: list[Key]) -> None:
-        """Queues have grown."""
-        self._to_look_at.add(held for key in keys for held in self._held.of_queue(key))
-
-    def _look(self, held: Held[Asked]) -> None:
-        """Answer if there is something wanted; else remember how far nothing was."""
-        if not self._held.is_held(held) or held.asked.connection.is_write_paused:
-            return  # a consumer that leaves earlier answers unread gets its messages when it reads
-        if self._closed() is not None:
-            self._answer_now(held)
-            return
-        found = self._read(held.asked, held.offset)
-        while not found.messages and found.next_offset > held.offset:
-            held.offset = found.next_offset
-            found = self._read(held.asked, held.offset)
-        if found.messages or found.missing:
-            self._drop(held)
-            self._serve(held.asked, found, may_wait=True)
-
-    def _answer_now(self, held: Held[Asked]) -> None:
-        """A held pull's time is over."""
-        if not self._held.is_held(held):
-            return
-        self._drop(held)
-        asked = held.asked
-        refusal = self._closed()
-        if refusal is not None:
-            asked.connection.send(asked.request.reply(refusal.code, refusal.remark))
-        elif asked.place is not None:
-            place = asked.place
-            self._once_more(asked, place.again(place.wanted.queue_offset, may_wait=False))
-        else:
-            self._serve(asked, self._read(asked, asked.pull.queue_offset), may_wait=False)
-
-    def _remapped(self, topics: frozenset[str]) -> None:
-        """Queues have moved: whoever waits for one of them may find what he wants elsewhere."""
-        for held in self._held.all():
-            place = held.asked.place
-            if place is not None and place.wanted.topic in topics:
-                self._drop(held)
-                left_ms = held.until_ms - self._broker.clock.now_ms()
-                self._once_more(held.asked, shortened(place.wanted, left_ms))
-
-    def _once_more(self, asked: Asked, wanted: PullRequest) -> None:
+    def once_more(self, asked: Asked, wanted: PullRequest) -> None:
         """Serve a pull from a logical queue anew."""
         answer = self._pull_logically(asked.connection, asked.request, wanted)
         if answer is not None and not asked.request.is_oneway:
             asked.connection.send(answer)
-
-    def _tick(self) -> None:
-        self._to_answer.add(self._held.due(self._broker.clock.now_ms()))
-        self._timer.arm(self._held.next_deadline_ms)
-
-
-def _logically(asked: Asked, answer: PullAnswer) -> PullAnswer:
-    """The answer in the offsets that the consumer knows."""
-    place = asked.place
-    if place is None:
-        return answer
-    return logical_answer(place.segments, place.item, asked.pull.queue_offset, answer)

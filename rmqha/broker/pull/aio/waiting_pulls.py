@@ -1,0 +1,187 @@
+"""Pulls that found nothing: they look again when their queue grows, and are answered in time.
+
+Which of them a queue concerns is known by ``broker/pull/held.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rmqha.broker.common.refusal import Refusal
+from rmqha.broker.pull.aio.asked import Asked
+from rmqha.broker.pull.aio.logical_pulls import Place
+from rmqha.broker.pull.aio.ports import Broker
+from rmqha.broker.pull.held import Held, HeldPulls, Key
+from rmqha.broker.pull.request import PullRequest, shortened, status_code
+from rmqha.ha.events import Role
+from rmqha.remoting.aio.connection import Connection
+from rmqha.remoting.codes import ResponseCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.runtime.aio.earliest import EarliestTimer
+from rmqha.runtime.aio.turns import Backlog
+from rmqha.store.aio.pulling import Pulled
+
+PULLS_A_TURN = 32
+"""Of those that wait: looked at, or answered, before the loop looks at everybody else."""
+
+
+class Serving(Protocol):
+    """How a pull is served."""
+
+    def refusal(self) -> Refusal | None:
+        """Why nobody may pull now."""
+
+    def read(self, asked: Asked, offset: int) -> Pulled:
+        """What is in its queue from here."""
+
+    def serve(self, asked: Asked, found: Pulled, *, may_wait: bool) -> None:
+        """Answer it, or let it wait again."""
+
+    def once_more(self, asked: Asked, wanted: PullRequest) -> None:
+        """Serve a pull from a logical queue anew."""
+
+
+class WaitingPulls:
+    """Those of one broker."""
+
+    def __init__(self, broker: Broker, serving: Serving) -> None:
+        self._broker = broker
+        self._serving = serving
+        self._held: HeldPulls[Asked] = HeldPulls(broker.config.integer("heldPullsMax"))
+        # One object for watching and for ending it.
+        self._told = self._arrived
+        self._timer = EarliestTimer(broker.clock, self._tick)
+        # A queue may be waited for by thousands, and all of them may be over in the same moment.
+        self._to_look_at: Backlog[Held[Asked]] = Backlog(self._look, PULLS_A_TURN)
+        self._to_answer: Backlog[Held[Asked]] = Backlog(self._answer_now, PULLS_A_TURN)
+        self._to_ask_again: Backlog[Held[Asked]] = Backlog(self._ask_again, PULLS_A_TURN)
+        broker.mappings.on_changed.append(self._remapped)
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def close(self) -> None:
+        """Forget them all; their connections are closing."""
+        for held in self._held.all():
+            self._drop(held)
+        self._timer.cancel()
+
+    def closed(self, connection: Connection) -> None:
+        """A connection has ended: what it waited for is for nobody."""
+        for key in self._held.closed(connection.id):
+            if not self._held.waits_for(key):
+                self._broker.arrivals.unwatch(key, self._told)
+
+    def ask_again(self) -> None:
+        """A role was taken up: logs may have been cut, so everybody asks again."""
+        self._to_answer.add(self._held.all())
+
+    def hold(self, asked: Asked, found: Pulled) -> bool:
+        """Keep a pull that may wait, if there is nothing for it now."""
+        pull, broker = asked.pull, self._broker
+        code = status_code(found.status, pull.queue_offset)
+        waits = code == ResponseCode.PULL_NOT_FOUND or (
+            # On a slave the end may be short of the master's.
+            code == ResponseCode.PULL_OFFSET_MOVED
+            and broker.role is Role.SLAVE
+            and pull.queue_offset > found.max_offset
+        )
+        if not waits:
+            return False
+        return self._keep(asked, (pull.topic.encode(), pull.queue_id))
+
+    def hold_undecided(
+        self, connection: Connection, request: RemotingCommand, place: Place
+    ) -> bool:
+        """Hold a pull that has read a segment elsewhere, until it is decided how it goes on."""
+        wanted = place.wanted
+        group = self._broker.groups.find(wanted.consumer_group, may_write=False)
+        if group is None:
+            return False
+        asked = Asked(connection, request, wanted, group, None, None, place)
+        # The number of no physical queue: nothing arrives there, only a decision or the time's end.
+        return self._keep(asked, (wanted.topic.encode(), -1 - wanted.queue_id))
+
+    def _keep(self, asked: Asked, key: Key) -> bool:
+        """Hold a pull until its queue grows or its time is over; False if it is not to wait.
+
+        One too many is refused: a consumer that is told "nothing new" asks again at once, and so would
+        all that find no place; after a refusal Java's clients wait for 3 s.
+        """
+        pull, config, clock = asked.pull, self._broker.config, self._broker.clock
+        is_long = config.boolean("longPollingEnable")
+        limit_ms = pull.suspend_timeout_ms if is_long else config.integer("shortPollingTimeMills")
+        if not pull.may_suspend or limit_ms <= 0:
+            return False
+        if self._held.is_full:
+            remark = f"{len(self._held)} pulls wait already, heldPullsMax"
+            if not asked.request.is_oneway:
+                asked.connection.send(asked.request.reply(ResponseCode.SYSTEM_BUSY, remark))
+            return True
+        if asked.place is None:
+            # Half of what a pull takes while it waits; all of it was read.
+            asked.request.ext_fields = None
+        until_ms = clock.now_ms() + min(limit_ms, config.integer("heldPullTimeMax"))
+        self._held.hold(asked.connection.id, key, asked, pull.queue_offset, until_ms)
+        self._broker.arrivals.watch(key, self._told)
+        self._timer.arm(self._held.next_deadline_ms)
+        return True
+
+    def _drop(self, held: Held[Asked]) -> None:
+        self._held.drop(held)
+        if not self._held.waits_for(held.key):
+            self._broker.arrivals.unwatch(held.key, self._told)
+
+    def _arrived(self, keys: list[Key]) -> None:
+        """Queues have grown."""
+        self._to_look_at.add(held for key in keys for held in self._held.of_queue(key))
+
+    def _look(self, held: Held[Asked]) -> None:
+        """Answer if there is something wanted; else remember how far nothing was."""
+        if not self._held.is_held(held) or held.asked.connection.is_write_paused:
+            return  # a consumer that leaves earlier answers unread gets its messages when it reads
+        if self._serving.refusal() is not None:
+            self._answer_now(held)
+            return
+        found = self._serving.read(held.asked, held.offset)
+        while not found.messages and found.next_offset > held.offset:
+            held.offset = found.next_offset
+            found = self._serving.read(held.asked, held.offset)
+        if found.messages or found.missing:
+            self._drop(held)
+            self._serving.serve(held.asked, found, may_wait=True)
+
+    def _answer_now(self, held: Held[Asked]) -> None:
+        """A held pull's time is over."""
+        if not self._held.is_held(held):
+            return
+        self._drop(held)
+        asked, place = held.asked, held.asked.place
+        refusal = self._serving.refusal()
+        if refusal is not None:
+            asked.connection.send(asked.request.reply(refusal.code, refusal.remark))
+        elif place is not None:
+            self._serving.once_more(asked, place.again(place.wanted.queue_offset, may_wait=False))
+        else:
+            found = self._serving.read(asked, asked.pull.queue_offset)
+            self._serving.serve(asked, found, may_wait=False)
+
+    def _remapped(self, topics: frozenset[str]) -> None:
+        """Queues have moved: whoever waits for one of them may find what he wants elsewhere."""
+        self._to_ask_again.add(
+            held
+            for held in self._held.all()
+            if held.asked.place is not None and held.asked.place.wanted.topic in topics
+        )
+
+    def _ask_again(self, held: Held[Asked]) -> None:
+        place = held.asked.place
+        if place is None or not self._held.is_held(held):
+            return
+        self._drop(held)
+        left_ms = held.until_ms - self._broker.clock.now_ms()
+        self._serving.once_more(held.asked, shortened(place.wanted, left_ms))
+
+    def _tick(self) -> None:
+        self._to_answer.add(self._held.due(self._broker.clock.now_ms()))
+        self._timer.arm(self._held.next_deadline_ms)
