@@ -68,6 +68,7 @@ def _room(module: str) -> str | None:
     return parts[1] if parts[0] == "rmqha" and len(parts) > 1 and parts[1] in FLOOR_OF else None
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_only_rooms_below_it(room: str) -> None:
     """An arrow upwards or sideways would tie together what must be replaceable alone."""
@@ -81,6 +82,7 @@ def test_a_room_imports_only_rooms_below_it(room: str) -> None:
     assert upwards == []
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("room", sorted({p.name for p in (ROOT / "broker").iterdir()}))
 def test_a_broker_room_imports_only_rooms_before_it(room: str) -> None:
     """Whoever changes how a pull is answered need not know what pop makes of it."""
@@ -97,6 +99,7 @@ def test_a_broker_room_imports_only_rooms_before_it(room: str) -> None:
     assert upwards == []
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_core_touches_no_clock_socket_or_thread(room: str) -> None:
     """A core that waits or reads a clock cannot be simulated or traced."""

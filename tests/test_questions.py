@@ -59,6 +59,7 @@ def opened(question: str) -> list[str]:
     return sorted(PATHS, key=rank)[:OPENED_MAX]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("question", "file"), rows_of(QUESTIONS))
 def test_question_when_a_stranger_looks_at_names_then_it_opens_the_file(
     question: str, file: str

@@ -508,6 +508,7 @@ def test_docstring_when_read_then_fragments_are_told_from_sentences(text: str, g
     assert is_sentence(text) is good
 
 
+@pytest.mark.costly
 def test_house_when_read_then_nothing_is_missing() -> None:
     """An empty glob would make every check pass."""
     house = _house()

@@ -273,6 +273,7 @@ async def test_command_succeeds_in_every_style(cluster: Cluster, name: str) -> N
     assert "" == tables.stderr + as_json.stderr + plain.stderr
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ASKING)
 async def test_refusal_exits_with_1_and_shows_code_and_remark(cluster: Cluster, name: str) -> None:
     """The Java tool exits with 0, so that scripts go on after a refused election."""
@@ -285,6 +286,7 @@ async def test_refusal_exits_with_1_and_shows_code_and_remark(cluster: Cluster, 
     assert all(line.startswith("mqadmin: ") for line in result.stderr.splitlines())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ASKING)
 async def test_silence_exits_with_3(cluster: Cluster, name: str) -> None:
     """Nobody there is something else than "no"."""
@@ -295,6 +297,7 @@ async def test_silence_exits_with_3(cluster: Cluster, name: str) -> None:
     assert nobody in result.stderr
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", NAMES)
 async def test_wrong_usage_exits_with_2(name: str) -> None:
     """Missing options, unknown ones, and both styles at once."""
@@ -476,6 +479,7 @@ async def test_static_topic_when_map_files_cannot_be_written_then_nobody_is_told
     assert 513 not in cluster.asked
 
 
+@pytest.mark.costly
 async def test_static_topic_when_a_broker_refuses_then_it_says_that_it_is_not_finished(
     cluster: Cluster,
 ) -> None:

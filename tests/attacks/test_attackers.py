@@ -78,6 +78,7 @@ def test_attack_when_somebody_listens_then_it_has_sent_and_ends_in_time(name: st
     assert not run.goes_on
 
 
+@pytest.mark.costly
 def test_attack_when_nobody_listens_then_it_fails(tmp_path: Path) -> None:
     """A run in which an attacker sent nothing proves nothing: its process says so."""
     file = tmp_path / "target.json"

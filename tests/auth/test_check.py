@@ -132,6 +132,7 @@ NAMES = st.sampled_from(
 )
 
 
+@pytest.mark.costly
 @given(
     st.dictionaries(NAMES, st.text(st.characters(exclude_categories=["Cs"]), max_size=5)),
     st.sets(st.sampled_from(sorted(MESSAGE))),

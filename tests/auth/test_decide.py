@@ -117,6 +117,7 @@ def test_super_user_when_policies_deny_then_it_may_all_the_same() -> None:
     assert allowed(Account("root", "p", UserType.SUPER, policies=(deny,)), ORDERS, Action.PUB)
 
 
+@pytest.mark.costly
 @given(st.lists(ENTRIES, max_size=6), ASKED, ACTIONS, st.randoms(use_true_random=False))
 def test_entries_when_reordered_then_the_decision_stays(
     entries: list[Entry], asked: Resource, actions: list[Action], rng: random.Random

@@ -10,6 +10,7 @@ import pytest
 from tests.bench.bench_instructions import FEW, MORE, WORKS, by_request, main, work
 
 
+@pytest.mark.costly
 @pytest.mark.few
 @pytest.mark.parametrize("name", WORKS)
 def test_work_when_it_is_made_in_the_simulator_then_nobody_refuses_it(name: str) -> None:

@@ -175,6 +175,7 @@ def test_observer_when_a_process_ends_then_it_is_named() -> None:
     assert seen.rulers
 
 
+@pytest.mark.costly
 def test_attack_that_hits_nobody_has_no_tally(tmp_path: Path) -> None:
     """So that a siege without attackers is not taken for one that was borne."""
     file = tmp_path / "target.json"
@@ -201,6 +202,7 @@ def test_honest_calls_that_are_not_answered_have_failed() -> None:
     assert account.reasons
 
 
+@pytest.mark.costly
 def test_honest_calls_that_are_refused_have_failed() -> None:
     """An answer is not enough."""
     door = socket.create_server(("127.0.0.1", 0))

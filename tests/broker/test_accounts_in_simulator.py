@@ -117,6 +117,7 @@ def test_message_when_its_body_is_another_then_its_signature_does_not_fit(
         assert refused(cluster.ask(address, 310, changed, b"mine")) == "check signature failed."
 
 
+@pytest.mark.costly
 def test_normal_user_when_policies_allow_then_that_and_nothing_else(
     cluster: ReplicaCluster,
 ) -> None:
@@ -159,6 +160,7 @@ def test_retry_topic_when_another_group_s_is_sent_to_then_the_sender_s_own_does_
     assert "Group:Theirs" in refused(ask(cluster, 310, fields, b"x", by=ANN))
 
 
+@pytest.mark.costly
 def test_users_when_the_master_dies_then_the_next_one_has_them(cluster: ReplicaCluster) -> None:
     """And one that comes back, too; what was deleted stays away."""
     done(make_user(cluster))
@@ -178,6 +180,7 @@ def test_users_when_the_master_dies_then_the_next_one_has_them(cluster: ReplicaC
     assert tables[0] == tables[1] == tables[2]
 
 
+@pytest.mark.costly
 def test_users_when_a_fresh_replica_joins_then_it_has_them(cluster: ReplicaCluster) -> None:
     """Its log may begin behind the records of them."""
     done(make_user(cluster))
@@ -193,6 +196,7 @@ def test_users_when_a_fresh_replica_joins_then_it_has_them(cluster: ReplicaClust
     assert cluster.replicas[host].accounts.table.items == master_of(cluster).accounts.table.items
 
 
+@pytest.mark.costly
 def test_change_when_a_slave_is_asked_then_its_master_does_it(cluster: ReplicaCluster) -> None:
     """Java's mqadmin sends the same to all brokers of a cluster, in any order."""
     body = {"username": "ann", "password": "ann-secret"}
@@ -225,6 +229,7 @@ def test_super_users_when_a_normal_one_would_make_or_change_them_then_not(
     assert "settings" in refused(ask(cluster, 3003, {"username": "root"}))
 
 
+@pytest.mark.costly
 def test_policies_when_listed_and_deleted_then_as_java_does(cluster: ReplicaCluster) -> None:
     """One resource, then all; a resource that cannot be read deletes nothing."""
     done(make_user(cluster))
@@ -277,6 +282,7 @@ accounts:
 """
 
 
+@pytest.mark.costly
 def test_plain_acl_when_a_broker_reigns_then_its_accounts_are_users() -> None:
     """Once: what was changed since is not undone by the next master."""
     keys = {**KEYS, "migrateAuthFromV1Enabled": "true", "plainAclPath": "/conf/plain_acl.yml"}

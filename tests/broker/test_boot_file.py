@@ -92,6 +92,7 @@ async def test_boot_when_nobody_can_tell_it_then_only_an_end_in_order_counts() -
     assert not (await started(files, "", clean=True)).tail_may_be_lost
 
 
+@pytest.mark.costly
 def test_master_when_it_reigns_in_a_newer_epoch_then_a_killed_process_costs_it_nothing() -> None:
     """What was given up is over; in the same boot nothing is lost."""
     with ReplicaCluster(seed=71, replicas=1, controllerHeartBeatTimeoutMills=4_000) as cluster:

@@ -24,6 +24,7 @@ def cluster() -> Iterator[ReplicaCluster]:
         yield one
 
 
+@pytest.mark.costly
 def test_clients_when_their_answers_make_no_frame_then_who_asked_is_told(
     cluster: ReplicaCluster,
 ) -> None:

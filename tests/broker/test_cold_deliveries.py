@@ -133,6 +133,7 @@ def expected(kind: str, count: int) -> int:
     return 2 * count if kind == "transactions" else count
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_delivery_when_what_it_delivers_is_cold_then_it_is_read_first_and_others_are_served(
     cluster: ReplicaCluster, disk: ColdDisk, kind: str
@@ -151,6 +152,7 @@ def test_delivery_when_what_it_delivers_is_cold_then_it_is_read_first_and_others
     assert disk.fetched
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_new_master_when_all_that_it_is_to_deliver_is_cold_then_it_is_read_first(
     cluster: ReplicaCluster, disk: ColdDisk, kind: str
@@ -171,6 +173,7 @@ def test_new_master_when_all_that_it_is_to_deliver_is_cold_then_it_is_read_first
     assert delivered(cluster, kind) == wanted
 
 
+@pytest.mark.costly
 @pytest.mark.few
 @pytest.mark.parametrize("keeps_max", [0, 1])
 @pytest.mark.parametrize("kind", sorted(KINDS))
@@ -192,6 +195,7 @@ def test_delivery_when_the_memory_keeps_next_to_nothing_then_it_comes_once_all_t
     assert delivered(cluster, kind) == wanted
 
 
+@pytest.mark.costly
 def test_revival_when_one_message_of_a_check_point_is_cold_then_each_comes_once(
     cluster: ReplicaCluster, disk: ColdDisk
 ) -> None:

@@ -52,6 +52,7 @@ def pull(cluster: ReplicaCluster) -> RemotingCommand:
     return cluster.ask(master_of(cluster).config.address, 11, fields())
 
 
+@pytest.mark.costly
 def test_pull_when_cold_then_it_is_answered_after_the_read_and_others_before(
     cluster: ReplicaCluster,
 ) -> None:
@@ -81,6 +82,7 @@ def test_pull_when_the_role_ends_during_its_read_then_it_is_refused(
     master.role = Role.MASTER
 
 
+@pytest.mark.costly
 def test_pull_when_the_disk_fails_then_the_broker_stops_as_with_any_failed_disk(
     cluster: ReplicaCluster,
 ) -> None:
@@ -137,6 +139,7 @@ def log_ends_cold(cluster: ReplicaCluster) -> None:
     cluster.run_for(500)
 
 
+@pytest.mark.costly
 @pytest.mark.few
 @pytest.mark.parametrize("what", sorted(CODES))
 def test_request_when_it_looks_at_what_is_cold_then_others_are_answered_meanwhile(
@@ -173,6 +176,7 @@ def test_request_when_it_looks_at_what_is_cold_then_others_are_answered_meanwhil
         )  # fmt: skip
 
 
+@pytest.mark.costly
 def test_filtered_pull_when_much_is_cold_and_little_wanted_then_it_goes_on_where_it_was(
     cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +204,7 @@ def test_filtered_pull_when_much_is_cold_and_little_wanted_then_it_goes_on_where
     assert (rest.code, (rest.ext_fields or {})["nextBeginOffset"]) == (20, "10")
 
 
+@pytest.mark.costly
 def test_slave_when_what_it_lacks_is_cold_then_the_master_answers_others_meanwhile(
     cluster: ReplicaCluster,
 ) -> None:
@@ -223,6 +228,7 @@ def test_slave_when_what_it_lacks_is_cold_then_the_master_answers_others_meanwhi
     assert log_bytes(cluster.replicas[slave]) == log_bytes(master)
 
 
+@pytest.mark.costly
 def test_handler_when_it_has_to_wait_then_it_is_asked_again_and_answers_once(
     cluster: ReplicaCluster,
 ) -> None:

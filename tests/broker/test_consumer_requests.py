@@ -229,6 +229,7 @@ def test_held_pull_when_only_unwanted_messages_came_then_its_end_is_past_them(
     assert (answer.code, (answer.ext_fields or {})["nextBeginOffset"]) == (20, "4")
 
 
+@pytest.mark.costly
 def test_held_pulls_when_too_many_then_further_ones_are_refused_and_closed_ones_dropped(
     alone: ReplicaCluster,
 ) -> None:
@@ -371,6 +372,7 @@ def test_connections_when_asked_for_then_they_are_told_in_javas_words(
     assert client.ask(204, {"producerGroup": "none"}).code == 1
 
 
+@pytest.mark.costly
 def test_consumer_when_asked_through_the_broker_then_its_answer_comes_back(
     alone: ReplicaCluster,
 ) -> None:
@@ -420,6 +422,7 @@ def test_body_when_it_is_garbage_then_a_code_comes_and_nothing_changes(
     assert not client.closed
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("code", [11, 14, 15, 29, 30, 31, 32, 35, 38, 202, 203, 204, 207, 208, 222,
                                   223, 300, 307, 309, 317, 343, 345, 352, 361])  # fmt: skip
 def test_fields_when_they_miss_or_are_garbage_then_an_answer_comes(
@@ -507,6 +510,7 @@ def test_offset_when_the_pull_carries_it_then_it_is_stored(alone: ReplicaCluster
     assert client.ask(14, fields).ext_fields == {"offset": "4"}
 
 
+@pytest.mark.costly
 def test_ends_and_times_when_asked_then_as_java(alone: ReplicaCluster) -> None:
     """29 to 32, with both boundaries."""
     put(alone, 3)
@@ -689,6 +693,7 @@ def test_slaves_when_the_master_changes_then_groups_and_offsets_are_there(
     assert offsets_in(found.body) == [3, 4]
 
 
+@pytest.mark.costly
 def test_slave_when_it_serves_reads_then_messages_come_and_all_else_points_to_master_of(
     three: ReplicaCluster,
 ) -> None:
@@ -744,6 +749,7 @@ def test_offsets_when_the_log_was_cut_then_they_come_back_to_its_end(alone: Repl
 # -- what people ask -------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_runtime_info_when_messages_flow_then_mqadmin_finds_every_key_and_its_counts(
     alone: ReplicaCluster,
 ) -> None:

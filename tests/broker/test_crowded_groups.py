@@ -24,6 +24,7 @@ GROUP = "Crowd"
 MEMBERS = 2 * NOTICES_A_TURN
 
 
+@pytest.mark.costly
 def test_members_when_very_many_join_at_once_then_each_hears_of_the_last_and_few_notices_leave(
     cluster: ReplicaCluster, turns: list[int]
 ) -> None:
@@ -95,6 +96,7 @@ def test_silent_when_very_many_then_they_are_forgotten_in_parts_the_longest_sile
     assert consumers.client_ids("G") == ["c0"]
 
 
+@pytest.mark.costly
 def test_silent_when_more_than_a_turn_takes_then_all_of_them_go(cluster: ReplicaCluster) -> None:
     master = master_of(cluster)
     for number in range(2 * EXPIRED_A_TURN + 1):

@@ -164,6 +164,7 @@ def test_pops_when_messages_and_their_end_come_together_then_each_is_answered_on
     assert kept in (None, POPPING + 1)
 
 
+@pytest.mark.costly
 def test_pops_when_very_many_are_over_at_once_then_few_are_answered_in_a_turn(
     cluster: ReplicaCluster, turns: list[int]
 ) -> None:

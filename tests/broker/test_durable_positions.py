@@ -38,6 +38,7 @@ def cut_power(one: ReplicaCluster) -> None:
         one.kill(host, power=True)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("who", ["master", "slave"])
 @pytest.mark.parametrize("kind", ["delay", "timer"])
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])

@@ -55,6 +55,7 @@ def test_system_topics_when_asked_then_all_that_the_broker_made_for_itself(
     assert TOPIC not in found
 
 
+@pytest.mark.costly
 def test_stats_when_messages_flow_then_rates_of_topic_group_and_broker(
     alone: ReplicaCluster,
 ) -> None:
@@ -74,6 +75,7 @@ def test_stats_when_messages_flow_then_rates_of_topic_group_and_broker(
     assert stats(alone, "GROUP_GET_SIZE", f"{TOPIC}@CG")["sum"] > 80 * got["sum"]
 
 
+@pytest.mark.costly
 def test_stats_when_a_message_is_delayed_or_sent_back_then_its_delivery_counts(
     alone: ReplicaCluster,
 ) -> None:
@@ -96,6 +98,7 @@ def test_stats_when_a_message_is_delayed_or_sent_back_then_its_delivery_counts(
     assert stats(alone, "SNDBCK_PUT_NUMS", f"{TOPIC}@CG")["sum"] == 1
 
 
+@pytest.mark.costly
 def test_stats_when_the_topic_is_deleted_then_they_are_gone(alone: ReplicaCluster) -> None:
     """One that is made once more begins anew."""
     address = master_of(alone).config.address

@@ -176,6 +176,7 @@ def answers(effects: list[HandoverEffect]) -> int:
     return sum(isinstance(effect, Answer) for effect in effects)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("seed", range(200))
 def test_switch_when_anything_happens_then_it_ends_and_sends_are_never_held_for_long(
     seed: int,

@@ -77,6 +77,7 @@ def test_answer_when_slaves_lack_what_it_tells_of_then_it_comes_once_they_have_i
         assert json.loads(answers[0].body)["offsetTable"]["1"] == 1
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("code", POSITIONS)
 def test_answer_when_slaves_never_have_it_then_the_question_is_refused(
     cluster: ReplicaCluster, code: RequestCode
@@ -102,6 +103,7 @@ def test_answer_when_the_asker_waits_by_itself_then_it_comes_at_once(
     assert answers[0].code == ResponseCode.SUCCESS
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("code", POSITIONS)
 def test_answer_when_the_broker_was_a_master_and_does_not_know_what_it_is_then_refused(
     cluster: ReplicaCluster, code: RequestCode
@@ -123,6 +125,7 @@ def test_answer_when_the_broker_was_a_master_and_does_not_know_what_it_is_then_r
     assert answers[0].code != ResponseCode.SUCCESS
 
 
+@pytest.mark.costly
 def test_answer_when_a_member_of_the_set_is_gone_then_it_does_not_count_as_having_all(
     cluster: ReplicaCluster,
 ) -> None:
@@ -142,6 +145,7 @@ def test_answer_when_a_member_of_the_set_is_gone_then_it_does_not_count_as_havin
     assert answers[0].code == ResponseCode.SYSTEM_BUSY
 
 
+@pytest.mark.costly
 def test_answers_when_very_many_would_be_held_then_the_rest_is_refused_at_once(
     cluster: ReplicaCluster,
 ) -> None:
@@ -159,6 +163,7 @@ def test_answers_when_very_many_would_be_held_then_the_rest_is_refused_at_once(
     assert master_of(cluster).answers.held == 0
 
 
+@pytest.mark.costly
 def test_slaves_of_ours_when_they_ask_then_they_say_that_they_wait(
     cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

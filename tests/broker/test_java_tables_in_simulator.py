@@ -101,6 +101,7 @@ def other_has_it(cluster: JavaCluster) -> None:
     assert topic.read_queue_nums == 8
 
 
+@pytest.mark.costly
 def test_tables_of_java_when_their_copier_dies_before_it_reigns_then_the_others_get_them(
     cluster: JavaCluster,
 ) -> None:
@@ -111,6 +112,7 @@ def test_tables_of_java_when_their_copier_dies_before_it_reigns_then_the_others_
     other_has_it(cluster)
 
 
+@pytest.mark.costly
 def test_tables_of_java_when_their_copier_dies_before_all_is_told_then_it_tells_when_it_comes_back(
     cluster: JavaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +128,7 @@ def test_tables_of_java_when_their_copier_dies_before_all_is_told_then_it_tells_
     other_has_it(cluster)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("dies", [False, True])
 def test_tables_of_java_when_their_copier_is_replaced_before_it_tells_then_all_have_the_same(
     cluster: JavaCluster, monkeypatch: pytest.MonkeyPatch, dies: bool
@@ -155,6 +158,7 @@ def test_tables_of_java_when_their_copier_is_replaced_before_it_tells_then_all_h
     assert names[0] == names[1]
 
 
+@pytest.mark.costly
 def test_tables_of_java_when_told_then_they_stand_before_all_that_is_written_after(
     cluster: JavaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +190,7 @@ def test_tables_of_java_when_told_then_they_stand_before_all_that_is_written_aft
     assert told < first
 
 
+@pytest.mark.costly
 def test_logical_queues_of_java_when_their_copier_reigns_then_the_others_get_them(
     cluster: JavaCluster,
 ) -> None:

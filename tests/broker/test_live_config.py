@@ -116,6 +116,7 @@ def test_update_when_the_file_cannot_be_written_then_nothing_changes(
     assert shown(cluster)["slaveReadEnable"] == "false"
 
 
+@pytest.mark.costly
 def test_transfer_limits_when_changed_then_the_next_pull_carries_as_much(
     cluster: ReplicaCluster,
 ) -> None:

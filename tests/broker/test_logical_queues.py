@@ -144,6 +144,7 @@ def hold_many(cluster: SetsCluster) -> tuple[WaitingPulls, list[list[RemotingCom
     return waiting, answers
 
 
+@pytest.mark.costly
 def test_pulls_when_very_many_are_held_and_their_queue_moves_then_few_go_on_in_a_turn(
     two: SetsCluster, turns: list[int]
 ) -> None:
@@ -160,6 +161,7 @@ def test_pulls_when_very_many_are_held_and_their_queue_moves_then_few_go_on_in_a
     assert {one[0].code for one in answers} == {0}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("first", "left"), [("the move", COUNT), ("the end", 0)])
 def test_pulls_when_their_queue_moves_as_their_time_is_over_then_one_of_both_is_done(
     two: SetsCluster, first: str, left: int
@@ -177,6 +179,7 @@ def test_pulls_when_their_queue_moves_as_their_time_is_over_then_one_of_both_is_
     assert not len(waiting)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("woken_by", ["its time", "a remap", "another's remap"])
 def test_pull_when_held_and_served_anew_then_its_offset_is_stored_once(
     two: SetsCluster, woken_by: str
@@ -208,6 +211,7 @@ def test_pull_when_held_and_served_anew_then_its_offset_is_stored_once(
     assert stored() == "2"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("asked", ["broker-a", "broker-b"])
 def test_offsets_when_a_queue_has_two_segments_then_they_are_logical(
     two: SetsCluster, asked: str
@@ -284,6 +288,7 @@ def test_segment_when_nothing_is_in_it_any_more_then_the_master_drops_it(
     assert two.consume("broker-b", 0) == [(10_000, b"body-1")]
 
 
+@pytest.mark.costly
 def test_segment_when_it_still_has_messages_then_nobody_drops_it(two: SetsCluster) -> None:
     """Neither its own master nor the leader."""
     assert two.put("broker-a", 0, 0).code == 0
@@ -312,6 +317,7 @@ def test_cleaning_when_its_hour_has_come_then_it_is_done() -> None:
         )
 
 
+@pytest.mark.costly
 def test_pull_when_a_slave_may_not_read_then_it_asks_nobody_else_either() -> None:
     """slaveReadEnable is about whom consumers ask, not about where a segment is."""
     with SetsCluster(seed=34, replicas=2) as two:

@@ -40,6 +40,7 @@ def _visits(fields: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> int:
         return len(visits)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("fields", "visits"),
     [

@@ -121,6 +121,7 @@ def test_317_when_there_are_many_groups_then_no_turn_is_long(cluster: ReplicaClu
     assert len([turn for turn in found if turn > sum(found) / 1_000]) > SHOWN_GROUPS // 100
 
 
+@pytest.mark.costly
 def test_slave_when_it_is_elected_while_it_copies_then_it_takes_no_more() -> None:
     """Its consumers have gone on meanwhile; the old master's positions would take them back."""
     with ReplicaCluster(seed=33, replicas=2, syncSlaveMetadataPeriod=300) as cluster:
@@ -203,6 +204,7 @@ TABLES = st.dictionaries(
 )  # fmt: skip
 
 
+@pytest.mark.costly
 @given(TABLES, st.integers(1, 60), st.sampled_from(["ours", "bare", "pretty", "table first"]))
 def test_slices_of_a_table_however_it_is_written_then_together_they_are_the_table(
     table: dict[str, dict[int, int]], size: int, style: str

@@ -82,6 +82,7 @@ def test_mapping_when_changed_and_the_master_dies_then_the_next_one_has_it(
     assert list(told.values()) == [[frozenset({T})] * 2] * 3
 
 
+@pytest.mark.costly
 def test_mapping_when_nobody_confirmed_it_then_it_is_undone(cluster: ReplicaCluster) -> None:
     """The set's next master never had it, and its epoch may be given out again."""
     put(cluster, detail())
@@ -104,6 +105,7 @@ def test_mapping_when_nobody_confirmed_it_then_it_is_undone(cluster: ReplicaClus
     assert told == [frozenset({T})]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("keeps", ["its file", "no file", "an old file"])
 def test_mapping_when_all_restart_then_it_is_there(cluster: ReplicaCluster, keeps: str) -> None:
     """The records behind the file count; without a file all that are left do."""
@@ -136,6 +138,7 @@ def written(cluster: ReplicaCluster, host: str) -> TopicQueueMappingDetail:
     return TopicQueueMappingDetail.of(value["topicQueueMappingInfoMap"][T])
 
 
+@pytest.mark.costly
 def test_mapping_when_it_is_remapped_then_its_file_is_written_afterwards(
     cluster: ReplicaCluster,
 ) -> None:
@@ -169,6 +172,7 @@ def test_mapping_when_its_master_has_written_it_then_it_does_not_read_it(
     assert {*map(id, read)} == {*map(id, slaves)}
 
 
+@pytest.mark.costly
 def test_mapping_when_its_topic_is_deleted_and_made_anew_then_no_replica_has_it(
     cluster: ReplicaCluster,
 ) -> None:
@@ -183,6 +187,7 @@ def test_mapping_when_its_topic_is_deleted_and_made_anew_then_no_replica_has_it(
     assert master_of(cluster).topics.table.get(T) is not None
 
 
+@pytest.mark.costly
 def test_mapping_when_a_replica_begins_anew_then_it_takes_its_masters(
     cluster: ReplicaCluster,
 ) -> None:
@@ -227,6 +232,7 @@ class JavaMaster:
         return read(json.dumps(body).encode())
 
 
+@pytest.mark.costly
 def test_slave_of_java_when_it_copies_then_it_keeps_the_mappings(cluster: ReplicaCluster) -> None:
     """B17: a Python replica that became master of a Java set knew no logical queue."""
     replica = next(one for one in cluster.replicas.values() if one.role is Role.SLAVE)

@@ -139,6 +139,7 @@ def members(broker: Broker) -> tuple[object, ...]:
     return entries_of(*(one.table.members() for one in holders))
 
 
+@pytest.mark.costly
 @given(changes())
 def test_change_when_encoded_then_it_says_the_same(change: Change) -> None:
     """A slave that reads another change has other topics than its master."""

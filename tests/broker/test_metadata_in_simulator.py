@@ -141,6 +141,7 @@ def test_topic_when_made_by_a_send_and_the_master_dies_then_the_next_one_has_it(
     assert bodies(master) == [b"body-1"]
 
 
+@pytest.mark.costly
 def test_group_when_made_and_the_master_dies_then_the_next_one_has_it(
     cluster: ReplicaCluster,
 ) -> None:
@@ -156,6 +157,7 @@ def test_group_when_made_and_the_master_dies_then_the_next_one_has_it(
     assert master.groups.table.get("Gone") is None
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("after", ["nothing", "failover", "restart", "power"])
 def test_topic_when_deleted_and_made_again_then_it_begins_anew(
     cluster: ReplicaCluster, after: str
@@ -190,6 +192,7 @@ def test_topic_when_deleted_and_made_again_then_it_begins_anew(
         assert replica.offsets.table.query(GROUP, T, 0) is None
 
 
+@pytest.mark.costly
 def test_topic_when_a_thousand_groups_retry_it_then_it_can_be_deleted(
     cluster: ReplicaCluster,
 ) -> None:
@@ -234,6 +237,7 @@ def test_topic_when_its_deletion_waits_for_replicas_then_nothing_is_made_in_its_
         assert "is being deleted" in (answer.remark or "")
 
 
+@pytest.mark.costly
 def test_change_when_the_master_is_cut_off_then_the_set_knows_nothing_of_it(
     cluster: ReplicaCluster,
 ) -> None:
@@ -286,6 +290,7 @@ def test_replica_when_its_tables_are_of_no_moment_then_it_takes_its_masters(
     assert again.topics.table.get("Later") is not None
 
 
+@pytest.mark.costly
 def test_tables_when_copied_from_a_java_master_then_the_next_master_tells_of_them(
     cluster: ReplicaCluster,
 ) -> None:
@@ -336,6 +341,7 @@ def test_offsets_when_their_topic_has_ended_then_no_slave_keeps_them(
         assert one.offsets.table.query(GROUP, "Other", 0) == 7
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "body", [b"", b"\xff\x00", b"[1]", b'{"topics": [{"topicName": 7}]}', b'{"endedTopics": 1}']
 )
@@ -381,6 +387,7 @@ def stop(cluster: ReplicaCluster, host: str) -> None:
     cluster.kill(host)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("expired", [False, True])
 @pytest.mark.parametrize("unwritten", ["/config/", "consumerOffset.json", "topics.json"])
 def test_change_when_a_file_was_not_written_then_the_records_make_up_for_it(
@@ -465,6 +472,8 @@ def hold_replication(cluster: ReplicaCluster) -> None:
             one.ha._master[1]._transport.pause_reading()  # type: ignore[union-attr]  # it is connected
 
 
+@pytest.mark.costly
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("code", "fields", "body"),
     [
@@ -489,6 +498,7 @@ def test_change_when_asked_for_again_before_it_is_safe_then_the_answer_waits_too
     assert (again.code, again.remark) == (1, "FLUSH_SLAVE_TIMEOUT")
 
 
+@pytest.mark.costly
 def test_groups_when_one_heartbeat_brings_a_thousand_then_a_few_records_make_them(
     cluster: ReplicaCluster,
 ) -> None:
@@ -551,6 +561,7 @@ def test_offsets_when_asked_for_by_what_another_process_counted_then_all_are_tol
         assert f"{T}@{GROUP}" in asked(since)["offsetTable"]  # type: ignore[operator]  # an object
 
 
+@pytest.mark.costly
 def test_deletion_when_its_queues_are_still_there_then_the_answer_waits_for_them(
     cluster: ReplicaCluster,
 ) -> None:

@@ -75,6 +75,7 @@ def told(answer: object, name: str) -> str | None:
 # -- sends and pulls ---------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.few
 @pytest.mark.parametrize("version", [JAVA_4_9_8, GO])
 @pytest.mark.parametrize("front", [A, B, C])
@@ -115,6 +116,7 @@ def test_queue_when_it_moves_twice_then_an_old_client_reads_it_in_order_at_any_f
     }  # fmt: skip
 
 
+@pytest.mark.costly
 def test_messages_when_a_new_client_reads_them_then_their_bytes_are_the_physical_ones(
     three: SetsCluster,
 ) -> None:
@@ -132,6 +134,7 @@ def test_messages_when_a_new_client_reads_them_then_their_bytes_are_the_physical
     assert three.put(B, 3, 0).code == three.pull(B, 0, 0).code == 501
 
 
+@pytest.mark.costly
 def test_pull_when_an_old_client_waits_at_a_front_then_it_waits_through_a_remap(
     three: SetsCluster,
 ) -> None:
@@ -158,6 +161,7 @@ def test_pull_when_an_old_client_waits_at_a_front_then_it_waits_through_a_remap(
     assert told(old.ask(B, 14, group), "offset") == "2"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("front", [B, C])
 def test_pull_when_its_leader_goes_on_holding_it_after_a_remap_then_the_front_asks_the_next_one(
     three: SetsCluster, front: str
@@ -181,6 +185,7 @@ def test_pull_when_its_leader_goes_on_holding_it_after_a_remap_then_the_front_as
     assert [one[:3] for one in read_records(answer.body)] == [(1, 10_000, b"body-2")]
 
 
+@pytest.mark.costly
 @pytest.mark.few
 @pytest.mark.parametrize("front", [A, B, C])
 def test_pull_when_queues_move_while_it_waits_then_its_time_does_not_begin_anew(
@@ -199,6 +204,7 @@ def test_pull_when_queues_move_while_it_waits_then_its_time_does_not_begin_anew(
     assert answers[0].code == 19
 
 
+@pytest.mark.costly
 def test_pull_when_the_leader_has_not_heard_of_the_group_then_the_front_says_what_it_wants(
     three: SetsCluster,
 ) -> None:
@@ -210,6 +216,7 @@ def test_pull_when_the_leader_has_not_heard_of_the_group_then_the_front_says_wha
     assert old.consume(B, 0) == [(0, 0, b"body-1")]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("front", [A, B, C])
 def test_offsets_when_an_old_client_asks_a_front_then_they_are_logical(
     three: SetsCluster, front: str
@@ -239,6 +246,7 @@ def test_offsets_when_an_old_client_asks_a_front_then_they_are_logical(
         assert ask(14, consumerGroup=GROUP) == (0, offset)
 
 
+@pytest.mark.costly
 def test_message_when_the_front_is_wrong_about_the_leader_then_it_finds_the_right_one(
     three: SetsCluster,
 ) -> None:
@@ -331,6 +339,7 @@ def test_queue_when_two_old_consumers_lock_it_at_two_fronts_then_one_has_it(
     assert old.lock(B, "two", 0, 1) == [0]
 
 
+@pytest.mark.costly
 def test_queue_when_it_comes_back_to_a_set_then_a_lock_of_before_holds_nobody_up(
     three: SetsCluster,
 ) -> None:
@@ -408,6 +417,7 @@ def retries(cluster: SetsCluster, name: str) -> list[str | None]:
     return [str(one) for one in units]
 
 
+@pytest.mark.costly
 def test_message_when_sent_back_at_a_front_then_the_set_that_has_it_delivers_it_again(
     three: SetsCluster,
 ) -> None:
@@ -425,6 +435,7 @@ def test_message_when_sent_back_at_a_front_then_the_set_that_has_it_delivers_it_
     assert retries(three, A) == retries(three, B) == []
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("front", [A, B])
 @pytest.mark.parametrize(("language", "answered"), [("JAVA", True), ("GO", False)])
 def test_message_when_sent_back_and_not_found_then_its_client_tries_again(
@@ -466,6 +477,7 @@ def end_fields(answer: object, number: int) -> dict[str, str]:
     }  # fmt: skip
 
 
+@pytest.mark.costly
 def test_transaction_when_ended_at_a_front_then_the_set_that_has_it_ends_it(
     three: SetsCluster,
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+import pytest
+
 from rmqha.base.machine import Ticked
 from rmqha.broker.membership import events as ev
 from rmqha.broker.membership.identity import RegisterState
@@ -182,6 +184,7 @@ def seen() -> set[tuple[str, str, str]]:
     return found
 
 
+@pytest.mark.costly
 def test_place_when_every_event_comes_in_every_state_then_the_table_says_where_it_leads() -> None:
     """A way to "master" that the table lacks is a second master, or one without a log."""
     rows, found = {(row.state, row.event, row.to) for row in TABLE}, seen()

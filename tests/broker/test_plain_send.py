@@ -174,6 +174,7 @@ def test_topic_when_changed_then_the_next_message_goes_by_what_it_is_now() -> No
         assert codes == [0, 0, 0, 29, 0, 0]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_sends_when_they_wait_then_all_are_answered_without_a_task_each(flush: str) -> None:
     """Thousands may wait while a slave is slow."""

@@ -129,6 +129,7 @@ def point(number: int, due_ms: int, count: int) -> CheckPoint:
     return CheckPoint("T", "G", 0, number * 100, due_ms - 1_000, 1_000, "b", offsets)
 
 
+@pytest.mark.costly
 @settings(max_examples=60)
 @given(data=st.data())
 def test_revive_when_records_are_read_in_any_mix_then_exactly_the_unacknowledged_are_due(
@@ -216,6 +217,7 @@ def test_revive_records_when_malformed_then_they_are_refused_or_harmless(
 # -- kept offsets ----------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @settings(max_examples=80)
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.booleans()), max_size=40))
 def test_offsets_when_kept_then_their_check_points_are_safe(

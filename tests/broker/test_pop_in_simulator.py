@@ -226,6 +226,7 @@ def test_change_invisible_time_when_asked_then_only_the_new_time_counts(
     assert bodies(late) == [found[1].body]
 
 
+@pytest.mark.costly
 def test_batch_ack_when_some_bits_are_set_then_the_others_come_again(
     cluster: ReplicaCluster,
 ) -> None:
@@ -250,6 +251,7 @@ def test_batch_ack_when_some_bits_are_set_then_the_others_come_again(
     assert bodies(again) == bodies([found[2], found[4]])
 
 
+@pytest.mark.costly
 def test_pop_when_held_then_it_is_answered_by_the_next_message(cluster: ReplicaCluster) -> None:
     """Long polling: no consumer asks in a loop."""
     cluster.send_many(1)
@@ -311,6 +313,7 @@ def test_pop_when_asked_wrongly_then_nothing_is_handed_out(cluster: ReplicaClust
     assert len(pop(cluster)[1]) == 3
 
 
+@pytest.mark.costly
 def test_keys_when_they_come_from_a_proxy_then_acks_and_changes_count(
     cluster: ReplicaCluster,
 ) -> None:
@@ -343,6 +346,7 @@ BAD_ACKS: list[tuple[dict[str, object], int]] = [
 ]
 
 
+@pytest.mark.costly
 def test_ack_when_it_names_nothing_then_it_is_refused_and_the_message_comes_again(
     cluster: ReplicaCluster,
 ) -> None:
@@ -358,6 +362,7 @@ def test_ack_when_it_names_nothing_then_it_is_refused_and_the_message_comes_agai
     assert bodies(pop_until(cluster)) == [found.body]
 
 
+@pytest.mark.costly
 def test_revive_log_when_written_then_it_has_javas_form(cluster: ReplicaCluster) -> None:
     """A Java replica of the same set goes on with it."""
     cluster.send_many(1)
@@ -424,6 +429,7 @@ def test_check_points_when_the_master_is_killed_then_nothing_unacknowledged_is_l
         assert pop(cluster)[1] == []
 
 
+@pytest.mark.costly
 def test_request_modes_when_set_then_slaves_and_a_restart_keep_them() -> None:
     """mqadmin setConsumeMode, and what clients are then assigned."""
     with ReplicaCluster(seed=23, replicas=2) as cluster:

@@ -84,6 +84,7 @@ def test_queue_when_popped_in_order_then_it_waits_for_every_acknowledgement(
     assert offsets(ordered(cluster)[1]) == [2, 3]
 
 
+@pytest.mark.costly
 def test_queue_when_the_invisible_time_is_over_then_the_same_comes_again_counted(
     cluster: ReplicaCluster,
 ) -> None:
@@ -109,6 +110,7 @@ def test_queue_when_the_invisible_time_is_over_then_the_same_comes_again_counted
     assert master.topics.table.get(f"%RETRY%{GROUP}_{TOPIC}") is None
 
 
+@pytest.mark.costly
 def test_invisible_time_when_changed_in_order_then_the_queue_opens_at_the_new_time(
     cluster: ReplicaCluster,
 ) -> None:
@@ -131,6 +133,7 @@ def test_invisible_time_when_changed_in_order_then_the_queue_opens_at_the_new_ti
     }  # fmt: skip
 
 
+@pytest.mark.costly
 def test_held_pop_when_the_queue_opens_then_it_is_answered_at_once(cluster: ReplicaCluster) -> None:
     """By the last acknowledgement, or when the invisible time is over: nobody polls in a loop."""
     _, found = ordered(cluster, 1)
@@ -177,6 +180,7 @@ def test_batch_ack_when_popped_in_order_then_the_queue_opens(cluster: ReplicaClu
     assert offsets(ordered(cluster)[1]) == [3, 4]
 
 
+@pytest.mark.costly
 def test_order_when_the_broker_restarts_then_what_was_in_flight_still_is(
     cluster: ReplicaCluster,
 ) -> None:
@@ -244,6 +248,7 @@ def test_order_when_too_many_queues_are_in_flight_then_it_is_refused() -> None:
         assert pop(cluster, queueId=1)[0] == 0, "others pop as ever"
 
 
+@pytest.mark.costly
 def test_peek_when_asked_then_messages_are_shown_and_nothing_moves(cluster: ReplicaCluster) -> None:
     """200052: what is popped is not shown any more, what is in flight in order is."""
 

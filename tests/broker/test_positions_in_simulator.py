@@ -70,6 +70,7 @@ def kill_master(cluster: ReplicaCluster) -> None:
     cluster.until(lambda: cluster.master() not in (None, old), "new master")
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("more", ["DELAY\x011\x02", "TIMER_DELAY_MS\x011000\x02"])
 def test_delivery_when_a_slave_lacks_it_then_the_slave_delivers_once_more(
     cluster: ReplicaCluster, more: str
@@ -84,6 +85,7 @@ def test_delivery_when_a_slave_lacks_it_then_the_slave_delivers_once_more(
     cluster.until(lambda: bodies(stored(cluster, TOPIC)) == [b"body-1"], "the delivery", 10_000)
 
 
+@pytest.mark.costly
 def test_pop_when_a_slave_lacks_its_check_point_then_the_message_comes_again(
     cluster: ReplicaCluster,
 ) -> None:
@@ -105,6 +107,7 @@ def test_pop_when_a_slave_lacks_its_check_point_then_the_message_comes_again(
     assert again == [b"body-1"]
 
 
+@pytest.mark.costly
 def test_positions_when_the_log_has_caught_up_then_they_are_the_masters(
     cluster: ReplicaCluster,
 ) -> None:
@@ -125,6 +128,7 @@ def test_positions_when_the_log_has_caught_up_then_they_are_the_masters(
         )
 
 
+@pytest.mark.costly
 def test_positions_when_the_log_loses_its_tail_then_they_end_where_it_does(
     cluster: ReplicaCluster,
 ) -> None:

@@ -43,6 +43,7 @@ def check_another_reigns(cluster: ReplicaCluster, host: str) -> None:
     check_one_history([snapshot(name, one) for name, one in cluster.replicas.items()])
 
 
+@pytest.mark.costly
 @pytest.mark.few
 @pytest.mark.parametrize("seed", range(40, 52))
 def test_master_when_it_lost_unflushed_messages_then_a_slave_that_has_them_reigns(
@@ -61,6 +62,7 @@ def test_master_when_it_lost_unflushed_messages_then_a_slave_that_has_them_reign
         check_another_reigns(cluster, host)
 
 
+@pytest.mark.costly
 @pytest.mark.few
 @pytest.mark.parametrize("seed", range(60, 66))
 @pytest.mark.parametrize("how", ["killed", "stopped in order"])
@@ -126,6 +128,7 @@ def lose_power(cluster: ReplicaCluster, host: str) -> None:
     cluster.boot(host)
 
 
+@pytest.mark.costly
 def test_java_rule_when_a_master_lost_all_of_its_epoch_then_it_writes_no_second_history_of_it() -> (
     None
 ):

@@ -363,6 +363,7 @@ def test_timer_mark_when_sent_to_a_slave_then_java_s_bytes() -> None:
 # -- open transactions
 
 
+@pytest.mark.costly
 @settings(max_examples=200, deadline=None)
 @given(seed=st.integers(0, 1 << 32))
 def test_transactions_when_read_in_any_order_then_exactly_the_open_ones_are_asked(
@@ -426,6 +427,7 @@ def test_transaction_when_renewed_then_an_end_of_either_ends_both() -> None:
         assert table.to_ask(NOW, table.half_next, 9) == []
 
 
+@pytest.mark.costly
 def test_ended_transactions_behind_an_open_one_take_no_memory() -> None:
     """One half message that stays open for an hour held 18 million entries, 2.3 GB."""
     table = OpenTransactions(0, 0, open_max=9)

@@ -77,6 +77,7 @@ def wall_ms(cluster: ReplicaCluster) -> int:
 # -- delay levels
 
 
+@pytest.mark.costly
 def test_delayed_message_when_sent_then_it_comes_at_its_time_to_its_real_queue(
     alone: ReplicaCluster,
 ) -> None:
@@ -102,6 +103,7 @@ def test_delay_level_when_too_large_then_the_largest(alone: ReplicaCluster) -> N
     assert (waiting.queue_id, waiting.property_map()["DELAY"]) == (2, "3")
 
 
+@pytest.mark.costly
 def test_delayed_messages_when_restarted_then_each_comes_once(alone: ReplicaCluster) -> None:
     """A stop in order keeps the exact position: none is lost, none comes twice."""
     for number in range(20):
@@ -120,6 +122,7 @@ def test_delayed_messages_when_restarted_then_each_comes_once(alone: ReplicaClus
     assert bodies(stored(alone, TOPIC)) == sorted(f"body-{n}".encode() for n in range(20))
 
 
+@pytest.mark.costly
 def test_delayed_messages_when_the_master_dies_then_the_next_one_delivers_all(
     three: ReplicaCluster,
 ) -> None:
@@ -144,6 +147,7 @@ def test_delayed_messages_when_the_master_dies_then_the_next_one_delivers_all(
 # -- timers
 
 
+@pytest.mark.costly
 def test_timer_when_sent_then_it_comes_within_the_precision_of_its_time(
     alone: ReplicaCluster,
 ) -> None:
@@ -256,6 +260,7 @@ def end(cluster: ReplicaCluster, fields: dict[str, str], decision: int) -> int:
     return cluster.ask(master_of(cluster).config.address, 37, asked).code
 
 
+@pytest.mark.costly
 def test_transaction_when_committed_then_consumers_get_it_and_else_not(
     alone: ReplicaCluster,
 ) -> None:
@@ -331,6 +336,7 @@ def test_transaction_when_delayed_then_the_delay_begins_with_the_commit(
     alone.until(lambda: stored(alone, TOPIC), "the delivery", 2_000)
 
 
+@pytest.mark.costly
 def test_transaction_when_nobody_ends_it_then_it_is_asked_about_and_given_up(
     alone: ReplicaCluster,
 ) -> None:
@@ -346,6 +352,7 @@ def test_transaction_when_nobody_ends_it_then_it_is_asked_about_and_given_up(
     assert len(stored(alone, HALVES, 1)) == count
 
 
+@pytest.mark.costly
 def test_transactions_when_many_are_open_then_each_is_asked_about_once_a_round() -> None:
     """A round of more than one batch met those again that it had renewed, and gave them up at once."""
     count, interval_ms = 600, 20_000
@@ -391,6 +398,7 @@ def test_transaction_when_renewed_then_the_first_half_s_end_still_counts(
     assert len(stored(alone, TOPIC)) == 1
 
 
+@pytest.mark.costly
 def test_transactions_when_the_master_dies_then_the_next_one_knows_which_are_open(
     three: ReplicaCluster,
 ) -> None:
@@ -421,6 +429,7 @@ def test_transactions_when_the_master_dies_then_the_next_one_knows_which_are_ope
     assert len(stored(three, TOPIC)) == 3
 
 
+@pytest.mark.costly
 def test_transaction_when_committed_while_too_few_are_in_sync_then_it_comes_later() -> None:
     """#7709: two replicas and minSync=2; the commit failed a few times and the message was gone."""
     with ReplicaCluster(

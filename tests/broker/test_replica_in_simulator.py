@@ -31,6 +31,7 @@ def test_three_replicas_when_started_then_one_reigns_and_all_are_in_sync(
     assert roles.count(Role.SLAVE) == 2
 
 
+@pytest.mark.costly
 def test_acknowledged_messages_when_all_must_ack_then_every_replica_has_the_same_bytes(
     cluster: ReplicaCluster,
 ) -> None:
@@ -46,6 +47,7 @@ def test_acknowledged_messages_when_all_must_ack_then_every_replica_has_the_same
         assert cluster.missing_on(replica) == []
 
 
+@pytest.mark.costly
 def test_master_when_killed_then_another_serves_and_nothing_acknowledged_is_lost(
     cluster: ReplicaCluster,
 ) -> None:
@@ -70,6 +72,7 @@ def test_master_when_killed_then_another_serves_and_nothing_acknowledged_is_lost
     assert cluster.missing_on(back) == []
 
 
+@pytest.mark.costly
 def test_whole_set_when_it_loses_power_then_it_comes_back_with_what_was_flushed() -> None:
     """Sync flush on every replica: not even a power cut of all three loses an answer."""
     with ReplicaCluster(seed=11, flushDiskType="SYNC_FLUSH") as cluster:
@@ -100,6 +103,7 @@ def test_notification_when_lost_then_the_poll_brings_the_new_role(cluster: Repli
     assert Role.MASTER in roles
 
 
+@pytest.mark.costly
 def test_controller_leader_when_killed_then_the_master_stays(cluster: ReplicaCluster) -> None:
     """An election among controllers is no reason for one among brokers."""
     master, leader = cluster.master(), cluster.leader()
@@ -164,6 +168,7 @@ def test_name_server_when_the_master_changes_then_ids_and_versions_follow(
     assert fields["haServerAddr"] == f"{new.config.host}:{PORT + 1}"
 
 
+@pytest.mark.costly
 def test_slave_when_the_master_answers_906_then_the_name_server_is_not_needed() -> None:
     """The faster route to the HA address: the name server may take 30 s, or be away."""
     with ReplicaCluster(seed=5) as cluster:
@@ -191,6 +196,7 @@ def test_stop_when_asked_then_name_servers_are_told_and_the_store_is_clean(
     assert loaded.clean
 
 
+@pytest.mark.costly
 def test_the_same_seed_when_run_twice_then_the_trace_is_the_same() -> None:
     """A replica that draws on anything but its ports cannot be replayed."""
     digests = []

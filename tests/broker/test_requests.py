@@ -68,6 +68,7 @@ def test_send_when_stored_then_the_answer_names_queue_offset_and_ids(
     assert (first["MSG_REGION"], first["TRACE_ON"]) == ("DefaultRegion", "true")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
@@ -300,6 +301,7 @@ def test_epochs_when_there_are_no_controllers_then_javas_refusal() -> None:
         assert (answer.code, answer.remark) == (1, "this request only for controllerMode ")
 
 
+@pytest.mark.costly
 def test_new_topics_when_too_many_wait_for_queues_then_busy_and_others_go_on(
     cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

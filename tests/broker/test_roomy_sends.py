@@ -93,6 +93,7 @@ def test_sends_when_the_disk_stands_still_then_others_are_served_meanwhile(
     assert {one.code for one in answers} == {ResponseCode.SUCCESS}
 
 
+@pytest.mark.costly
 def test_sends_when_they_would_wait_for_too_long_then_refused_and_not_written(
     cluster: ReplicaCluster,
 ) -> None:
@@ -111,6 +112,7 @@ def test_sends_when_they_would_wait_for_too_long_then_refused_and_not_written(
     assert {one.code for one in again} == {ResponseCode.SUCCESS}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("bound", ["count", "bytes"])
 def test_sends_when_too_many_wait_then_the_next_ones_are_refused(
     cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch, bound: str
@@ -210,6 +212,7 @@ def test_sends_when_the_broker_ends_then_nothing_waits(cluster: ReplicaCluster) 
     assert len(master._send.sends.row) == 0
 
 
+@pytest.mark.costly
 def test_sends_when_writes_wait_no_more_then_they_are_taken_at_once(
     cluster: ReplicaCluster,
 ) -> None:
@@ -224,6 +227,7 @@ def test_sends_when_writes_wait_no_more_then_they_are_taken_at_once(
     assert not master._send.sends.row.holds
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(50, 56))
 def test_sends_when_the_master_dies_while_they_wait_then_what_was_acknowledged_is_there(
     seed: int,
@@ -258,6 +262,7 @@ def test_sends_when_the_master_dies_while_they_wait_then_what_was_acknowledged_i
         assert len({log_bytes(one) for one in cluster.replicas.values()}) == 1
 
 
+@pytest.mark.costly
 def test_metrics_when_writes_wait_then_they_say_so(cluster: ReplicaCluster) -> None:
     """Whoever is called at night sees whether the disk is why sends are slow."""
     master = master_of(cluster)

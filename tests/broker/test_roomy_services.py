@@ -47,6 +47,7 @@ def watched_room(cluster: ReplicaCluster) -> list[int]:
     return made
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_services_when_the_disk_stands_still_then_they_wait_and_others_are_served(
     cluster: ReplicaCluster, kind: str
@@ -72,6 +73,7 @@ def test_services_when_the_disk_stands_still_then_they_wait_and_others_are_serve
         assert delivered(cluster, kind) == wanted
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_services_when_writes_wait_then_each_writes_no_more_than_there_is_room_for(
     cluster: ReplicaCluster, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -93,6 +95,7 @@ def test_services_when_writes_wait_then_each_writes_no_more_than_there_is_room_f
     assert kind == "pops" or max(steps) < 2_500
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_services_when_the_reign_ends_while_they_wait_for_room_then_nothing_is_written(
     cluster: ReplicaCluster, kind: str

@@ -86,6 +86,7 @@ def test_garbage_when_compiled_then_it_is_a_selector_or_refused(text: str) -> No
         assert compile_selector(text)({"a": "1", "A": "x"}) in (True, False)
 
 
+@pytest.mark.costly
 @settings(max_examples=40)
 @given(data=st.data())
 def test_logic_when_random_then_it_is_sqls(data: st.DataObject) -> None:
@@ -236,6 +237,7 @@ def test_pull_when_it_carries_a_selector_then_only_what_it_wants_comes(
     assert client.ask(11, sql("n > 1", expressionType="XPATH")).code == 23
 
 
+@pytest.mark.costly
 def test_pull_when_its_selector_came_by_heartbeat_then_the_newest_counts(
     cluster: ReplicaCluster,
 ) -> None:
@@ -274,6 +276,7 @@ def test_pull_when_held_then_only_a_wanted_message_wakes_it(cluster: ReplicaClus
     assert bodies(client.answers[number].body) == [99]
 
 
+@pytest.mark.costly
 def test_check_when_asked_then_the_reason_is_told(cluster: ReplicaCluster) -> None:
     """46, before a client starts."""
     client = connect(cluster)
@@ -303,6 +306,7 @@ def test_filter_when_it_is_not_enabled_then_javas_text() -> None:
         assert bodies(client.ask(11, sql("n = 0")).body) == [0]
 
 
+@pytest.mark.costly
 def test_pop_when_it_has_a_selector_then_the_rest_is_passed_and_retries_come(
     cluster: ReplicaCluster,
 ) -> None:

@@ -67,6 +67,7 @@ def is_heard(cluster: ReplicaCluster, replica: BrokerReplica) -> bool:
     )
 
 
+@pytest.mark.costly
 def test_master_when_its_disk_hangs_then_another_reigns_before_the_lease_ends(
     cluster: ReplicaCluster,
 ) -> None:
@@ -90,6 +91,7 @@ def test_master_when_its_disk_hangs_then_another_reigns_before_the_lease_ends(
     assert cluster.counts["broker_stalled"] == cluster.counts["mastership_handed_over"] == 1
 
 
+@pytest.mark.costly
 def test_master_when_it_hangs_and_controllers_ask_then_they_need_no_watcher() -> None:
     """By default a master of ours that says nothing is replaced before a stall counts as one."""
     with started(21, all_ack=False, controllers={}) as cluster:
@@ -106,6 +108,7 @@ def test_master_when_it_hangs_and_controllers_ask_then_they_need_no_watcher() ->
         cluster.until(cluster.in_sync, "SyncStateSet of three again")
 
 
+@pytest.mark.costly
 def test_old_master_when_it_goes_on_then_it_acknowledges_nothing_by_itself() -> None:
     """By its clock the lease still holds: without the fence it would, beside the new master."""
     with started(22, all_ack=False) as cluster:
@@ -128,6 +131,7 @@ def test_old_master_when_it_goes_on_then_it_acknowledges_nothing_by_itself() -> 
         cluster.until(cluster.in_sync, "SyncStateSet of three again")
 
 
+@pytest.mark.costly
 def test_master_when_nobody_can_take_over_then_it_goes_on_with_its_lease() -> None:
     """A set of one: no hand-over is possible, and none may be remembered against it."""
     with started(23) as cluster:
@@ -145,6 +149,7 @@ def test_master_when_nobody_can_take_over_then_it_goes_on_with_its_lease() -> No
         assert cluster.send(1).code == 0  # type: ignore[union-attr]  # it answers
 
 
+@pytest.mark.costly
 def test_sync_when_it_hangs_in_its_thread_then_mastership_moves_as_well() -> None:
     """The loop goes on, and nothing of what it writes becomes durable any more."""
     with started(24) as cluster:
@@ -162,6 +167,7 @@ def test_sync_when_it_hangs_in_its_thread_then_mastership_moves_as_well() -> Non
         assert cluster.missing_on(master_of(cluster)) == []
 
 
+@pytest.mark.costly
 def test_slave_when_its_disk_hangs_then_the_master_stays(cluster: ReplicaCluster) -> None:
     """Its watcher asks who is master, and that is all."""
     master = master_of(cluster)
@@ -174,6 +180,7 @@ def test_slave_when_its_disk_hangs_then_the_master_stays(cluster: ReplicaCluster
     cluster.send_many(5)
 
 
+@pytest.mark.costly
 def test_new_master_when_it_stalls_too_then_the_third_reigns() -> None:
     """One stall after another, on different disks: each is handed over."""
     with started(25) as cluster:

@@ -104,6 +104,7 @@ def kept(cluster: ReplicaCluster, replica: BrokerReplica) -> list[Acked]:
     return [one for one in cluster.acked if one.queue_offset >= ends[one.queue_id]]
 
 
+@pytest.mark.costly
 @pytest.mark.few
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("changes", [False, True])

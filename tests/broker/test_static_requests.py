@@ -60,6 +60,7 @@ def test_static_topic_when_nothing_of_it_is_here_then_it_may_have_no_queues(
     assert ask(cluster, 17, {**FIELDS, "topic": "Plain", "readQueueNums": "0"})[0] == 29
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("mapping", "fields", "remark"),
     [
@@ -115,6 +116,7 @@ def test_static_topic_when_put_again_then_no_record_is_written(cluster: ReplicaC
     assert master_of(cluster).store.max_offset == end
 
 
+@pytest.mark.costly
 def test_static_topic_when_too_much_for_a_record_then_it_is_refused_in_plain_words(
     cluster: ReplicaCluster,
 ) -> None:

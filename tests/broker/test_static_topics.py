@@ -134,6 +134,7 @@ def test_queues_when_an_ordinary_update_would_take_them_then_it_is_refused(
     assert "logical queues" in (answer.remark or "")
 
 
+@pytest.mark.costly
 def test_topic_when_deleted_then_its_mapping_goes(one: SetsCluster) -> None:
     """An ordinary topic of the same name is ordinary."""
     assert tell(one, detail("Gone"))[0] == 0

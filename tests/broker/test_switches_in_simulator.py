@@ -125,6 +125,7 @@ def finished(cluster: ReplicaCluster, load: Load) -> None:
     assert cluster.missing_on(master) == []
 
 
+@pytest.mark.costly
 def test_switch_under_load_then_no_send_fails_with_the_old_route(cluster: ReplicaCluster) -> None:
     """Old clients ask for a route every 30 s; until then the old master passes their sends on."""
     old = master_of(cluster)
@@ -167,6 +168,7 @@ def test_switch_when_the_target_dies_midway_then_the_old_master_goes_on(
     assert cluster.missing_on(old) == []
 
 
+@pytest.mark.costly
 def test_switch_when_the_controllers_leader_dies_midway_then_the_old_master_goes_on(
     cluster: ReplicaCluster,
 ) -> None:
@@ -191,6 +193,7 @@ def test_switch_when_the_controllers_leader_dies_midway_then_the_old_master_goes
     assert load.longest_gap_ms() < 300
 
 
+@pytest.mark.costly
 def test_switch_by_the_master_when_the_leader_dies_meanwhile_then_it_ends_either_way(
     cluster: ReplicaCluster,
 ) -> None:
@@ -214,6 +217,7 @@ def test_switch_by_the_master_when_the_leader_dies_meanwhile_then_it_ends_either
     finished(cluster, load)
 
 
+@pytest.mark.costly
 def test_switch_by_the_master_when_the_controllers_refuse_then_it_goes_on_at_once(
     cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +276,7 @@ def test_switches_to_and_fro_when_two_old_masters_pass_on_then_neither_waits_for
     assert load.longest_gap_ms() < 300
 
 
+@pytest.mark.costly
 def test_switch_when_it_is_the_second_since_a_client_asked_then_its_first_master_need_not_hear_of_it(
     cluster: ReplicaCluster,
 ) -> None:
@@ -309,6 +314,7 @@ def test_send_when_it_was_passed_on_then_a_broker_that_passes_on_refuses_it(
     assert cluster.ask(old.config.address, 310, send_fields(2), b"y").code == 0
 
 
+@pytest.mark.costly
 def test_election_when_the_only_other_one_is_a_learner_then_it_is_never_master() -> None:
     """It says so in its heartbeats; an operator's choice is refused, too."""
     with ReplicaCluster(3, replicas=2, inSyncReplicas="1") as cluster:

@@ -18,6 +18,7 @@ MARGIN = 1 << 20
 LONG = 255
 
 
+@pytest.mark.costly
 @pytest.mark.few
 @pytest.mark.parametrize("length", [20, LONG])
 def test_topics_when_a_stranger_makes_them_then_they_can_still_be_registered(length: int) -> None:
@@ -36,6 +37,7 @@ def test_topics_when_a_stranger_makes_them_then_they_can_still_be_registered(len
     assert made <= COUNT_MAX
 
 
+@pytest.mark.costly
 def test_groups_when_a_stranger_makes_them_then_they_can_still_be_copied() -> None:
     """201 of a slave."""
     table = GroupTable()

@@ -93,6 +93,7 @@ def quickest_ms(work: Callable[[], object]) -> float:
     return min(found)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("times", [1, 1_000, MANY])
 def test_table_when_it_holds_very_many_then_nobody_waits_for_it(times: int) -> None:
     """A mark looked at all of them every second, and one more than it may hold had all of them sorted:

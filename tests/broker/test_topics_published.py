@@ -47,6 +47,7 @@ def listed(cluster: ReplicaCluster) -> set[str]:
     return set(body["topicConfigSerializeWrapper"]["topicConfigTable"])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("code", [17, 18])
 def test_topic_when_created_then_the_answer_follows_the_name_server_and_the_disk(
     cluster: ReplicaCluster, code: int

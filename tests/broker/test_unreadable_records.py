@@ -72,6 +72,7 @@ def alive(cluster: ReplicaCluster) -> None:
     assert answer.code == 0
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("topic", [TIMER_TOPIC, REVIVE_TOPIC + CLUSTER, REVIVE_TOPIC + "Other"])
 @pytest.mark.parametrize("code", [10, 310, 320])
 def test_topics_of_services_when_a_producer_sends_to_them_then_it_is_refused(
@@ -237,6 +238,7 @@ def test_big_messages_when_they_are_revived_then_other_work_gets_its_turn(
     assert times_s[1] - times_s[0] < 0.1, "at once"
 
 
+@pytest.mark.costly
 def test_messages_when_very_many_are_revived_then_one_after_the_other_without_a_pause(
     cluster: ReplicaCluster,
 ) -> None:
@@ -256,6 +258,7 @@ def test_messages_when_very_many_are_revived_then_one_after_the_other_without_a_
     assert cluster.loop.time() - begun_s < 1
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["delayed", "timer", "popped"])
 def test_messages_when_very_many_are_due_then_few_in_a_turn_and_one_wait_for_all(
     cluster: ReplicaCluster, kind: str

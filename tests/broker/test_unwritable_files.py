@@ -56,6 +56,7 @@ def config(cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch) -> Config:
     return Config(cluster, monkeypatch)
 
 
+@pytest.mark.costly
 def test_broker_when_no_file_can_be_written_then_it_serves_on_and_writes_them_later(
     cluster: ReplicaCluster, config: Config
 ) -> None:
@@ -134,6 +135,7 @@ def refused(cluster: ReplicaCluster, code: int, fields: dict[str, str], body: by
     assert tables(cluster) == before
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("code", "fields", "body"), [*CHANGES, (401, {}, MODE)])
 def test_change_when_files_cannot_be_written_then_it_is_refused_and_nothing_is_changed(
     cluster: ReplicaCluster, config: Config, code: int, fields: dict[str, str], body: bytes
@@ -154,6 +156,8 @@ def test_change_when_files_cannot_be_written_then_it_is_refused_and_nothing_is_c
     assert tables(cluster) != before
 
 
+@pytest.mark.costly
+@pytest.mark.few
 @pytest.mark.parametrize(("code", "fields", "body"), CHANGES)
 def test_change_when_only_the_log_has_it_then_the_next_process_has_it_too(
     cluster: ReplicaCluster, config: Config, code: int, fields: dict[str, str], body: bytes

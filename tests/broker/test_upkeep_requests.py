@@ -42,6 +42,7 @@ def queue_files(cluster: ReplicaCluster) -> list[str]:
     return [str(offset) for offset in range(files.first, files.end, files.size)]
 
 
+@pytest.mark.costly
 def test_log_when_asked_to_tidy_up_then_files_that_are_over_go_at_any_hour(
     cluster: ReplicaCluster,
 ) -> None:
@@ -56,6 +57,7 @@ def test_log_when_asked_to_tidy_up_then_files_that_are_over_go_at_any_hour(
     assert store.reader.store_timestamp(TOPIC, 0, low) > 0
 
 
+@pytest.mark.costly
 def test_queues_when_asked_to_tidy_up_then_files_without_a_record_go(
     cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,6 +76,7 @@ def test_queues_when_asked_to_tidy_up_then_files_without_a_record_go(
     assert 0 < len(queue_files(cluster)) < len(before)
 
 
+@pytest.mark.costly
 def test_topics_when_asked_to_tidy_up_then_queues_of_none_go_from_every_replica(
     cluster: ReplicaCluster,
 ) -> None:

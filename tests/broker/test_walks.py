@@ -19,6 +19,7 @@ CLIMBS_MAX = {
 }
 
 
+@pytest.mark.costly
 @pytest.mark.few
 @pytest.mark.parametrize("name", WALKS)
 def test_walk_when_a_request_is_followed_then_it_climbs_no_more_than_is_known(name: str) -> None:
@@ -27,6 +28,7 @@ def test_walk_when_a_request_is_followed_then_it_climbs_no_more_than_is_known(na
     assert 0 < walk.climbs <= CLIMBS_MAX[name], walk.stays
 
 
+@pytest.mark.costly
 def test_1001_when_followed_through_its_broker_then_it_turns_back_nowhere() -> None:
     """From replication down through membership to the controllers, and the same way back.
 

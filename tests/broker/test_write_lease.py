@@ -306,6 +306,7 @@ STORIES = st.lists(
 )
 
 
+@pytest.mark.costly
 @settings(max_examples=60, deadline=None)
 @given(story=STORIES, rate=st.sampled_from([0.81, 0.96, 1.0, 1.2]), seed=st.integers(0, 1 << 16))
 def test_lease_when_links_break_and_clocks_are_wrong_then_no_election_falls_into_it(

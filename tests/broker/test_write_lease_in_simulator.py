@@ -82,6 +82,7 @@ def test_7017_master_when_cut_off_then_it_refuses_before_another_is_elected(
     assert cluster.send(3).code == 0  # type: ignore[union-attr]  # the new master answers
 
 
+@pytest.mark.costly
 def test_master_when_it_hears_controllers_again_in_time_then_writes_resume(
     cluster: ReplicaCluster,
 ) -> None:
@@ -96,6 +97,7 @@ def test_master_when_it_hears_controllers_again_in_time_then_writes_resume(
     assert said(cluster, "write_lease_held") == 2
 
 
+@pytest.mark.costly
 def test_master_when_every_controller_is_dead_then_its_slaves_acknowledgements_do(
     cluster: ReplicaCluster,
 ) -> None:
@@ -127,6 +129,7 @@ def test_master_when_alone_in_its_set_then_it_needs_no_lease(cluster: ReplicaClu
     assert cluster.send(1).code == 0  # type: ignore[union-attr]  # it answers
 
 
+@pytest.mark.costly
 def test_master_when_the_lease_is_off_then_it_writes_on_as_java_does() -> None:
     """writeLeaseEnable=false."""
     keys = {"allAckInSyncStateSet": "false", "writeLeaseEnable": "false"}

@@ -25,6 +25,7 @@ NEAR_MS = 60_000
 """A busy machine may take its time; jumps here are of an hour."""
 
 
+@pytest.mark.costly
 def test_clock_when_the_file_says_so_then_only_the_wall_clock_jumps(tmp_path: Path) -> None:
     """As ours and as libraries read it; there and back; arguments reach the program."""
     file = tmp_path / "clock"

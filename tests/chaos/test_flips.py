@@ -30,6 +30,7 @@ def whole(log: Path) -> bytes:
     return b"".join(file.read_bytes() for file in sorted(log.iterdir()))
 
 
+@pytest.mark.costly
 def test_bits_when_they_flip_then_so_many_bytes_differ_by_one_bit_each(log: Path) -> None:
     before = whole(log)
     places = flip_bits(log, random.Random(1), 200)

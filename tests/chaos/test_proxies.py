@@ -139,6 +139,7 @@ def cut(*links: tuple[str, str]) -> Fault:
     return Fault(Kind.PARTITION, links=frozenset(links))
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(120)
 async def test_link_when_a_direction_is_cut_then_its_bytes_wait_and_the_other_ones_pass(
     rig: Rig,
@@ -159,6 +160,7 @@ async def test_link_when_a_direction_is_cut_then_its_bytes_wait_and_the_other_on
     assert [await rig.told(), await rig.told()] == ["heard two", "heard three"]
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(120)
 async def test_link_when_it_is_others_then_it_passes(rig: Rig) -> None:
     """The relay knows who dialled: a link of somebody else with the same node is no link of ours."""
@@ -167,6 +169,7 @@ async def test_link_when_it_is_others_then_it_passes(rig: Rig) -> None:
     assert await rig.told() == "heard hello"
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(120)
 async def test_connection_when_its_way_is_cut_then_it_comes_when_that_is_healed(rig: Rig) -> None:
     """And the end of one is passed on in its turn."""
@@ -185,6 +188,7 @@ async def test_connection_when_its_way_is_cut_then_it_comes_when_that_is_healed(
     assert [await rig.told(), await rig.told()] == ["last words", "closed"]
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(120)
 async def test_link_when_a_node_is_slow_then_its_bytes_are_late_until_it_is_restored(
     rig: Rig,
@@ -202,6 +206,7 @@ async def test_link_when_a_node_is_slow_then_its_bytes_are_late_until_it_is_rest
     assert await rig.told() == "heard soon"
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(120)
 async def test_dialling_when_nobody_listens_then_the_connection_ends(rig: Rig) -> None:
     """A dead node's clients must hear of it."""
@@ -229,6 +234,7 @@ def test_nodes_when_some_are_javas_then_proxies_have_no_place_for_them(tmp_path:
         links.close()
 
 
+@pytest.mark.costly
 def test_relay_when_its_address_is_taken_then_the_reason_is_told() -> None:
     """Two commands by one number; and one whose relay was killed."""
     one, other = Proxies(7), Proxies(7)

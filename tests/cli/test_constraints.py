@@ -43,6 +43,7 @@ def pins(python: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("python", PYTHONS)
 @pytest.mark.parametrize("asked", sorted(set(ASKED)))
 def test_requirement_when_pinned_then_the_pin_is_one_that_it_takes(asked: str, python: str) -> None:

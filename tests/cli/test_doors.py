@@ -85,6 +85,7 @@ def test_process_when_its_umask_is_none_then_it_does_not_start(
     assert "fileUmask" in capsys.readouterr().err
 
 
+@pytest.mark.costly
 def test_controller_process_when_it_has_run_then_its_store_is_its_owners_alone(
     tmp_path: Path,
 ) -> None:

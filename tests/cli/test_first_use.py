@@ -64,6 +64,7 @@ def _installed(notes: list[str], checkout: Path) -> list[str]:
     return [note.rpartition(str(checkout))[2] for note in notes if " -e " in note]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("command", SERVERS_AND_TOOLS)
 def test_server_or_tool_when_first_used_then_no_test_tools_are_installed(
     checkout: Path, command: str
@@ -77,6 +78,7 @@ def test_server_or_tool_when_first_used_then_no_test_tools_are_installed(
     assert again == [*notes, notes[-1]], "the second use installs again"
 
 
+@pytest.mark.costly
 def test_tests_when_first_used_then_their_tools_come_on_top(checkout: Path) -> None:
     """Both marks are kept apart: a server that is used first does not leave tests without pytest."""
     _run(checkout, "mqadmin", "--version")
@@ -90,6 +92,7 @@ def test_pipeline_when_first_used_then_it_gets_spark_and_no_test_tools(checkout:
     assert _installed(notes, checkout) == ["", "[spark-jdk]"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("arguments", [[], ["-h"], ["export", "--help"], ["--version"]])
 def test_pipeline_when_only_its_help_is_asked_for_then_it_gets_no_spark(
     checkout: Path, arguments: list[str]
@@ -110,6 +113,8 @@ runpy.run_module("rmqha.cli.pipeline", run_name="__main__")
 """
 
 
+@pytest.mark.costly
+@pytest.mark.few
 @pytest.mark.parametrize("job", sorted(main.commands))
 def test_help_of_every_job_needs_none_of_the_libraries_that_the_job_needs(job: str) -> None:
     """They are not installed then."""
@@ -121,6 +126,7 @@ def test_help_of_every_job_needs_none_of_the_libraries_that_the_job_needs(job: s
     assert "--help" in done.stdout
 
 
+@pytest.mark.costly
 def test_job_without_its_libraries_says_in_one_line_what_brings_them(tmp_path: Path) -> None:
     """An installation without the extra has the command all the same."""
     done = subprocess.run(
@@ -141,6 +147,7 @@ def test_installation_when_the_project_has_changed_then_it_is_done_again(checkou
     assert _installed(notes, checkout) == ["", ""]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("more", "installers"),
     [

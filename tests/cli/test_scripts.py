@@ -73,6 +73,7 @@ def test_unknown_subcommand_when_given_then_usage_and_exit_2() -> None:
     assert (done.exit_code, "No such command" in done.output) == (2, True)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_version_of_a_script_when_asked_for_then_no_command_is_imported(script: str) -> None:
     """mqadmin has some fifty commands; scripts ask for a version often."""
@@ -91,6 +92,7 @@ def test_version_of_a_script_when_asked_for_then_no_command_is_imported(script: 
     assert own <= {f"rmqha.cli{one}" for one in ("", ".output", ".scripts", ".version")}
 
 
+@pytest.mark.costly
 def test_help_of_mqadmin_when_asked_for_then_no_heavy_library_is_imported() -> None:
     """Tables, YAML and certificates are for those who use them."""
     program = (

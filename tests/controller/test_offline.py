@@ -34,6 +34,7 @@ def state_of(read: StoreRead) -> bytes:
     return to_snapshot(0, read.state)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("options", [
     SimOptions(broker_sets=1, digest_every=4),
     SimOptions(broker_sets=1, snapshot_every=6, trailing_entries=2, wal_segment_bytes=600),

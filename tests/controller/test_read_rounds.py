@@ -100,6 +100,7 @@ def is_answered_alone(cluster: ServiceCluster) -> bool:
     return code == ResponseCode.SUCCESS
 
 
+@pytest.mark.costly
 def test_controllers_when_the_key_is_changed_then_leases_end_and_come_back(
     cluster: ServiceCluster,
 ) -> None:

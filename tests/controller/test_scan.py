@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rmqha.base.ids import BrokerId
 from rmqha.base.machine import Ticked
 from rmqha.controller.liveness import DEATHS_A_PART, Liveness
@@ -76,6 +78,7 @@ def test_deaths_when_many_come_at_once_then_told_in_parts_and_each_once() -> Non
     assert live.next_deadline_ms() is None
 
 
+@pytest.mark.costly
 def test_machine_when_sets_are_many_then_every_vacancy_is_filled() -> None:
     """The parts together do what one walk did, and the machine asks to be ticked for each."""
     driver = Driver(SETTINGS)

@@ -259,6 +259,7 @@ def test_brokers_are_told_by_the_next_leader_when_the_old_one_died_before(cluste
 # -- outages ---------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_leader_and_master_dying_together_are_one_outage_below_a_second(cluster: Cluster) -> None:
     """They share a machine in small clusters; Java needs both timeouts, one after the other."""
     old = cluster.master()
@@ -276,6 +277,7 @@ def test_a_masters_death_is_an_outage_of_a_fraction_of_a_second(cluster: Cluster
     assert cluster.run_until(lambda: cluster.has_master_after(old.master_epoch), 1000) < 250
 
 
+@pytest.mark.costly
 def test_a_slaves_death_leaves_the_master_epoch(cluster: Cluster) -> None:
     """An election without need interrupts every producer."""
     before = cluster.master()
@@ -288,6 +290,7 @@ def test_a_slaves_death_leaves_the_master_epoch(cluster: Cluster) -> None:
     assert before is cluster.master()
 
 
+@pytest.mark.costly
 def test_a_silent_master_is_replaced_after_its_heartbeat_timeout(cluster: Cluster) -> None:
     """SIGSTOP or a pulled cable: no reset comes, so only the timeout the broker asked for counts."""
     old = cluster.master()
@@ -331,6 +334,7 @@ def test_a_reset_connection_that_is_made_again_fails_nothing_over(cluster: Clust
 # -- answers ---------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_a_leader_in_a_minority_never_answers_from_the_past(cluster: Cluster) -> None:
     """A broker that asks the old leader would follow a master that has been replaced."""
     leader, old = cluster.the_leader(), cluster.master()
@@ -356,6 +360,7 @@ def test_a_leader_in_a_minority_never_answers_from_the_past(cluster: Cluster) ->
         assert int(fields.get("masterEpoch", old.master_epoch)) == old.master_epoch
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", SEEDS)
 def test_writes_to_a_leader_that_lost_its_quorum_are_answered_in_time(seed: int) -> None:
     """Clients give up after 3 s; an answer after that is a request that was done twice."""
@@ -377,6 +382,7 @@ def test_writes_to_a_leader_that_lost_its_quorum_are_answered_in_time(seed: int)
     cluster.finish()
 
 
+@pytest.mark.costly
 def test_requests_during_an_election_are_answered_in_time(cluster: Cluster) -> None:
     """Nobody may hang: a broker asks the next controller only after an answer."""
     leader = cluster.the_leader()
@@ -402,6 +408,7 @@ def test_requests_during_an_election_are_answered_in_time(cluster: Cluster) -> N
 # -- restarts --------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.few
 @pytest.mark.parametrize("power", [False, True], ids=["kill", "power"])
 def test_a_restart_of_all_controllers_keeps_master_and_epoch(
@@ -422,6 +429,7 @@ def test_a_restart_of_all_controllers_keeps_master_and_epoch(
     assert cluster.is_settled()
 
 
+@pytest.mark.costly
 def test_a_master_that_is_heard_later_than_its_slaves_stays_master_after_a_restart(
     cluster: Cluster,
 ) -> None:
@@ -440,6 +448,7 @@ def test_a_master_that_is_heard_later_than_its_slaves_stays_master_after_a_resta
     assert old.master_epoch == cluster.epoch()
 
 
+@pytest.mark.costly
 def test_a_master_that_never_comes_back_is_replaced_after_the_cold_start(cluster: Cluster) -> None:
     """Sparing it for ever would leave the set without a master."""
     old = cluster.master()
@@ -452,6 +461,7 @@ def test_a_master_that_never_comes_back_is_replaced_after_the_cold_start(cluster
     assert old.master_epoch + 1 == cluster.epoch()
 
 
+@pytest.mark.costly
 def test_a_leader_that_stops_in_order_hands_over_at_once(cluster: Cluster) -> None:
     """A rolling restart costs no election timeout and no master."""
     leader, old = cluster.the_leader(), cluster.master()
@@ -530,6 +540,7 @@ def test_snapshot_when_checked_and_loaded_then_read_once(
     assert one.machine.state == MetadataState()
 
 
+@pytest.mark.costly
 def test_state_when_a_node_has_another_then_it_stops_and_the_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -84,6 +85,7 @@ def take(driver: Shortened | Stepped, step: Step) -> list[Reply]:
     return answers
 
 
+@pytest.mark.costly
 @given(story=steps)
 def test_short_cuts_when_any_story_is_told_then_they_do_what_step_does(story: list[Step]) -> None:
     """Tests and the explorer drive ``step``: a short cut that differs would run untested."""

@@ -39,6 +39,7 @@ def replace_controllers(cluster: Cluster) -> None:
     cluster.run_until(lambda: cluster.leader() is not None, SETTLED_MS_MAX)
 
 
+@pytest.mark.costly
 @pytest.mark.few
 @pytest.mark.parametrize("seed", range(1, 6))
 def test_set_when_imported_below_running_brokers_then_roles_stay_and_epochs_go_on(

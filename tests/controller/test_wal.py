@@ -171,6 +171,7 @@ def test_a_missing_frame_before_the_zeros_of_an_older_segment_is_refused() -> No
         simulate(reopen(disk))
 
 
+@pytest.mark.costly
 @given(st.integers(0, 10_000), st.integers(1, 6))
 @settings(max_examples=60)
 def test_a_power_cut_takes_nothing_durable(seed: int, batches: int) -> None:
@@ -418,6 +419,7 @@ def test_a_snapshot_of_another_program_is_refused(payload: object) -> None:
         layout.decode_snapshot("5.snapshot", content, "group")
 
 
+@pytest.mark.costly
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 900))
 @settings(max_examples=80)
 def test_a_flipped_bit_anywhere_is_seen_and_never_cut_in_silence(
@@ -447,6 +449,7 @@ def test_a_flipped_bit_anywhere_is_seen_and_never_cut_in_silence(
             assert [one.data for one in found.entries] == [p.entries[0].data for p in persists]
 
 
+@pytest.mark.costly
 @given(st.integers(0, 10_000), st.integers(1, 6000))
 @settings(max_examples=60)
 def test_a_frame_that_power_cut_short_is_always_cut(seed: int, size: int) -> None:

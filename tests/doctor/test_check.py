@@ -71,6 +71,7 @@ def slave_of(cluster: RmqCluster) -> Node:
     return next(one for one in cluster.brokers if one is not master)
 
 
+@pytest.mark.costly
 def test_check_when_all_is_well_then_nothing_is_wrong(cluster: RmqCluster, tmp_path: Path) -> None:
     """Each replica is looked at from its own machine, too, while it runs."""
     done = run(*everything(cluster))
@@ -83,6 +84,7 @@ def test_check_when_all_is_well_then_nothing_is_wrong(cluster: RmqCluster, tmp_p
         assert f"store {node.store}: nothing is wrong" in done.stdout
 
 
+@pytest.mark.costly
 def test_check_when_one_controller_and_a_slave_are_dead_then_both_are_named(
     cluster: RmqCluster,
 ) -> None:
@@ -102,6 +104,7 @@ def test_check_when_one_controller_and_a_slave_are_dead_then_both_are_named(
     assert kinds == {"controller-unreachable", "replica-down"}
 
 
+@pytest.mark.costly
 def test_check_when_no_majority_of_controllers_lives_then_nobody_leads(
     cluster: RmqCluster,
 ) -> None:
@@ -114,6 +117,7 @@ def test_check_when_no_majority_of_controllers_lives_then_nobody_leads(
     assert "1 of 3 controllers answer" in rows["no-controller-leader controllers"]["why"]
 
 
+@pytest.mark.costly
 def test_check_when_brokers_name_one_name_server_only_then_the_other_one_is_told(
     cluster: RmqCluster, tmp_path: Path
 ) -> None:
@@ -170,6 +174,7 @@ def test_check_when_a_stopped_broker_lost_its_identity_then_what_to_write_is_tol
     cluster.wait_in_sync(3)
 
 
+@pytest.mark.costly
 def test_check_when_a_port_is_taken_then_it_is_told(cluster: RmqCluster, tmp_path: Path) -> None:
     slave = slave_of(cluster)
     cluster.shut_down(slave)
@@ -182,6 +187,7 @@ def test_check_when_a_port_is_taken_then_it_is_told(cluster: RmqCluster, tmp_pat
     assert {key.split()[0] for key in rows} == {"replica-down"}
 
 
+@pytest.mark.costly
 def test_check_when_the_controllers_forgot_a_set_then_nothing_is_deleted(
     cluster: RmqCluster, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ class Line:
     def __init__(self) -> None:
         self.written: list[bytes] = []
         self.offset = 0
-        self.connection = MasterConnection(self, 1, MemoryLog(1 << 26))
+        self.connection = MasterConnection(self, 1, MemoryLog(1 << 23))
         self.connection.connection_made(cast(asyncio.Transport, self))
 
     def write(self, data: bytes) -> None:

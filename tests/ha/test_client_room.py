@@ -21,7 +21,7 @@ class Line:
     def __init__(self) -> None:
         self.reads: list[bool] = []
         self.offset = 0
-        self.log = MemoryLog(1 << 26)
+        self.log = MemoryLog(1 << 23)
         self.room = self.log.room
         self.waits: list[asyncio.Task[None]] = []
         self.connection = MasterConnection(self, 1, self.log)
@@ -64,6 +64,7 @@ async def test_slave_when_no_write_waits_then_nobody_makes_room() -> None:
     assert (line.reads, line.waits, line.room.told) == ([], [], 1)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("size", "made"), [(100, ROOM_BYTES_MIN), (2 * ROOM_BYTES_MIN, 2 * ROOM_BYTES_MIN)]
 )
@@ -85,6 +86,7 @@ async def test_slave_when_writes_wait_then_it_reads_on_once_there_is_room(
     assert line.reads == [False, True, False, True]
 
 
+@pytest.mark.costly
 async def test_slave_when_a_part_of_a_body_has_come_then_room_is_made_behind_that() -> None:
     """The log ends where the body begins, until all of it is there."""
     line = Line()
@@ -97,6 +99,7 @@ async def test_slave_when_a_part_of_a_body_has_come_then_room_is_made_behind_tha
     assert (line.room.ahead, line.log.max_offset) == ([0, 400, 900, 0], 1_000)
 
 
+@pytest.mark.costly
 async def test_slave_when_its_connection_ends_while_it_waits_then_nothing_is_read() -> None:
     line = Line()
     line.room.is_short = True
@@ -116,6 +119,7 @@ async def test_slave_when_its_connection_ends_by_what_comes_then_nobody_makes_ro
     assert (line.reads, line.waits) == ([], [])
 
 
+@pytest.mark.costly
 async def test_slave_when_the_file_has_gone_then_whoever_writes_learns_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -130,6 +134,7 @@ async def test_slave_when_the_file_has_gone_then_whoever_writes_learns_why(
     assert line.reads == [False, True]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("seed", range(60, 64))
 def test_slaves_when_their_writes_wait_then_they_follow_all_the_same(seed: int) -> None:
     """Also those whose disk stands still for a while: the loop goes on, and so does the lease."""

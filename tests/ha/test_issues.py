@@ -75,6 +75,7 @@ def load(cluster: Cluster, turns: int, chunk: int) -> None:
         cluster[1].give(Ticked())
 
 
+@pytest.mark.costly
 def test_6728_a_slave_joins_under_load_once_it_keeps_up() -> None:
     """A slave that is never quite level with a busy master gets in, and no put is lost by it.
 
@@ -326,6 +327,7 @@ def test_1535_a_record_of_four_mebibytes_is_acknowledged() -> None:
     assert cluster[1].done[token] is PutStatus.PUT_OK
 
 
+@pytest.mark.costly
 def test_8875_ten_thousand_reconnects_leave_one_session() -> None:
     """#8875: connections leaked, and file descriptors with them."""
     cluster = Cluster(2)

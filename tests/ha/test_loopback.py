@@ -317,6 +317,7 @@ async def test_g10_a_port_scanner_moves_nothing(nodes: Callable[..., Node]) -> N
     await until(lambda: one.ids == {1, 2})
 
 
+@pytest.mark.costly
 async def test_a_slave_that_does_not_read_costs_bounded_memory(nodes: Callable[..., Node]) -> None:
     """Flow control: the transport holds at most its high-water mark and one frame."""
     one = nodes(1, file_size=64 << 20)
@@ -384,6 +385,7 @@ async def test_the_epoch_file_and_its_backup(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == []
 
 
+@pytest.mark.costly
 def test_the_fast_path_on_uvloop(tmp_path: Path) -> None:
     """Production's event loop: 96 MiB in files of 16, byte for byte, while puts go on."""
 

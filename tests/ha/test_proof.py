@@ -39,6 +39,7 @@ def meet(slave: SlaveProof, master: MasterProof, cuts: list[int]) -> None:
         to_master += slave.feed(piece)
 
 
+@pytest.mark.costly
 @given(st.lists(st.integers(1, 60)), st.binary(max_size=40))
 def test_both_ends_of_one_secret_find_each_other_in_any_pieces(
     cuts: list[int], behind: bytes
@@ -100,6 +101,7 @@ def test_any_bytes_are_refused_or_waited_for(pieces: list[bytes]) -> None:
 # -- a cluster -------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("tls", [False, True])
 def test_set_with_a_secret_replicates_and_fails_over(
     rmq_cluster_factory: Factory, tls: bool
@@ -166,6 +168,7 @@ def test_dial_when_broken_off_before_the_proof_then_the_master_hears_the_end() -
     assert uvloop.run(play()).startswith(MAGIC)
 
 
+@pytest.mark.costly
 def test_idle_connections_keep_no_slave_out(rmq_cluster_factory: Factory) -> None:
     """Seventy of them filled all places of a port with a secret or without."""
     for settings in ({}, SETTINGS):

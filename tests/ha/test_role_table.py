@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+import pytest
+
 from rmqha.base.machine import Ticked
 from rmqha.ha import events as ev
 from rmqha.ha.epochs import EpochCache, EpochEntry
@@ -138,6 +140,7 @@ def seen() -> set[tuple[str, str, str]]:
     return found
 
 
+@pytest.mark.costly
 def test_roles_when_every_event_comes_in_every_role_then_the_table_says_where_it_leads() -> None:
     """A way to "master" that the table lacks is a master with a log that nobody has looked at."""
     rows = {(row.state, row.event, row.to) for row in TABLE}

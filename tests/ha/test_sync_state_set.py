@@ -69,6 +69,7 @@ class Group:
             self._waiting += self.core.step(self.now_ms, answer)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("all_ack", [False, True])
 def test_set_when_a_stranger_connects_then_others_still_join_and_leave(all_ack: bool) -> None:
     """One connection with an id that nobody registered froze the set, and with it all puts."""

@@ -88,6 +88,7 @@ STORE_ALONE = ("commitlog", "consumequeue", "batchconsumequeue", "index")
 FILES_ALONE = ("checkpoint", "abort", "epochs-2", "epochs-2.bak")
 
 
+@pytest.mark.costly
 async def test_slave_that_was_away_longer_than_files_are_kept_is_told_so_and_comes_back_emptied(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -126,6 +126,7 @@ def again(node: Node) -> Again | None:
     return wanted[0] if wanted else None
 
 
+@pytest.mark.costly
 def test_connection_when_it_brought_very_many_routes_then_they_leave_in_parts() -> None:
     """A million of them kept everybody waiting for four seconds."""
     node = _crowd()

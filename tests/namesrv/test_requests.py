@@ -286,6 +286,7 @@ def test_request_when_fields_or_body_are_garbage_then_it_is_answered(
     assert before == node.ask(106).body
 
 
+@pytest.mark.costly
 @given(
     st.sampled_from(CODES),
     st.dictionaries(

@@ -190,6 +190,7 @@ def test_broker_when_it_loses_power_then_it_leaves_when_its_time_is_up(world: Wo
     assert 9_000 < world.run_until(lambda: not world.addresses(), 20_000) < 14_100
 
 
+@pytest.mark.costly
 def test_broker_when_it_is_silent_then_its_connection_is_closed_as_well(world: World) -> None:
     """So that it notices and registers anew."""
     world.start()

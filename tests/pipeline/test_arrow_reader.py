@@ -80,6 +80,7 @@ def damage(root: Path, one: Record) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.costly
 async def test_table_when_read_then_the_rows_that_tasks_of_spark_read(tmp_path: Path) -> None:
     """All columns with the body, and all but the body when none are named."""
     await written(tmp_path, messages(120))
@@ -94,6 +95,7 @@ async def test_table_when_read_then_the_rows_that_tasks_of_spark_read(tmp_path: 
     assert log.to_reader(columns=["keys", "topic"]).schema.names == ["keys", "topic"]
 
 
+@pytest.mark.costly
 async def test_rows_when_chosen_then_only_these(tmp_path: Path) -> None:
     """Topics and times, by ``read`` and by each query, of both what both allow."""
     records = await written(tmp_path, messages(100), Ticking())
@@ -116,6 +118,7 @@ async def test_rows_when_chosen_then_only_these(tmp_path: Path) -> None:
     assert offsets(read(tmp_path, topic=TOPICS[0]), topic=TOPICS[1]) == []
 
 
+@pytest.mark.costly
 async def test_duckdb_when_it_queries_then_as_the_store_says(tmp_path: Path) -> None:
     """As a variable in SQL, more than once, and as a stream of chosen rows."""
     records = await written(tmp_path, messages(90))
@@ -160,6 +163,7 @@ async def test_stores_when_several_then_a_column_says_which(tmp_path: Path) -> N
         assert names == ["one"] * 20 + [second] * 10
 
 
+@pytest.mark.costly
 async def test_damage_when_met_then_as_the_mode_says(tmp_path: Path) -> None:
     """A row, nothing, or the end with one line; of a broken header and of broken inner lengths."""
     records = await written(tmp_path, messages(60))

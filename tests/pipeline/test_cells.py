@@ -61,6 +61,7 @@ def places(rows: pa.Table) -> Counter[tuple[object, ...]]:
     return Counter(zip(*(rows.column(name).to_pylist() for name in names), strict=True))
 
 
+@pytest.mark.costly
 @pytest.mark.few
 @pytest.mark.parametrize("cell_bytes", [LARGE, FILE_BYTES, FILE_BYTES // 2, 3000])
 @pytest.mark.parametrize("held_bytes", [LARGE, 4096])
@@ -111,6 +112,7 @@ async def test_cells_when_written_then_every_message_is_in_the_file_of_its_place
     assert len({one["path"] for one in told}) == len(told)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("group_bytes_min", [cells.GROUP_BYTES_MIN, 0])
 async def test_columns_when_read_back_then_those_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group_bytes_min: int
@@ -145,6 +147,7 @@ async def test_files_when_no_bodies_are_wanted_then_all_else_is_there(tmp_path: 
         assert rows == pq.ParquetFile(tmp_path / "whole" / full["path"]).read().drop(["body"])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("apart", "least", "most"), [(LARGE, 8000, LARGE), (2000, 0, 4000)])
 async def test_rows_when_their_bodies_are_too_far_apart_then_they_are_written_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: int, least: int, most: int
@@ -166,6 +169,7 @@ async def test_rows_when_their_bodies_are_too_far_apart_then_they_are_written_be
     assert least < max(spans) < most
 
 
+@pytest.mark.costly
 async def test_attempts_when_two_write_one_cell_then_each_has_files_of_its_own(
     tmp_path: Path,
 ) -> None:
@@ -198,6 +202,7 @@ async def test_damage_when_in_a_cell_then_told_with_its_place(
     assert sum(one["messages"] or 0 for one in told) == len(wanted)
 
 
+@pytest.mark.costly
 async def test_log_when_it_has_grown_since_then_read_up_to_where_it_ended(tmp_path: Path) -> None:
     """Tasks begin at other times: each would see another end, and a second attempt, too."""
     records = await written(tmp_path / "store", messages(50))
@@ -253,6 +258,7 @@ def test_topics_when_there_are_thousands_then_each_file_is_written_in_one_go(
         assert order == sorted(order)
 
 
+@pytest.mark.costly
 def test_groups_when_large_then_written_as_they_come(tmp_path: Path) -> None:
     """A file of any size takes the memory of a group."""
     store = SyntheticStore(tmp_path / "store", 1 << 26)

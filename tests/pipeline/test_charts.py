@@ -58,6 +58,7 @@ def test_charts_when_names_are_odd_then_still_told() -> None:
     assert "elected" in texts(found[0])
 
 
+@pytest.mark.costly
 def test_charts_when_there_is_more_than_they_can_show_then_the_rest_is_one() -> None:
     """A cluster has a thousand topics."""
     many = {f"topic{number}": [float(number)] for number in range(1000)}
@@ -69,12 +70,14 @@ def test_charts_when_there_is_more_than_they_can_show_then_the_rest_is_one() -> 
     assert f"topic{charts.ROWS_MAX}\n" not in told
 
 
+@pytest.mark.costly
 def test_chart_when_drawn_twice_then_the_same_bytes() -> None:
     """A report that is kept in a repository changes only when what it tells does."""
     first, second = (charts.bars([("a", 1)], "messages") for _ in range(2))
     assert first == second
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["export", "failovers", "latency"])
 def test_page_when_opened_then_it_needs_nothing_else(name: str) -> None:
     """No script, no font, no picture is fetched: it is read on machines without a network."""

@@ -131,6 +131,7 @@ def test_records_when_all_are_dispatched_then_none_is_hopped_over(
     assert len(expected) == 103
 
 
+@pytest.mark.costly
 async def test_hosts_when_some_are_v6_then_every_column_is_that_of_a_hop(tmp_path: Path) -> None:
     """What a row of claims has read of the heads serves only where hosts are short."""
     records = await written(tmp_path, messages(60))

@@ -85,6 +85,7 @@ def test_log_when_in_an_object_store_then_read_as_here(
     assert rows(url, columns=columns).column("_corrupt").null_count < len(rows(here))
 
 
+@pytest.mark.costly
 def test_log_when_only_fsspec_opens_it_then_read_as_here(store: tuple[Path, list[Record]]) -> None:
     """``memory://`` stands for the many that it has and pyarrow has not."""
     here, _ = store
@@ -95,6 +96,7 @@ def test_log_when_only_fsspec_opens_it_then_read_as_here(store: tuple[Path, list
             open_replica(wrong)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("ending", elsewhere.PACKED)
 def test_log_when_its_files_are_packed_then_read_as_before(
     tmp_path: Path, store: tuple[Path, list[Record]], ending: str

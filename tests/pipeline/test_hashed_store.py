@@ -55,6 +55,7 @@ def test_stores_when_equal_then_said(stores: Stores, monkeypatch: pytest.MonkeyP
     assert (done.exit_code, done.output) == (0, f"{count} ranges compared, 0 differ\n")
 
 
+@pytest.mark.costly
 def test_byte_when_flipped_then_its_range_is_told_and_then_the_message(stores: Stores) -> None:
     """Two steps, for only hashes travel; what the first says to do is the second."""
     a, b, records = stores
@@ -96,6 +97,7 @@ def test_epochs_when_unlike_then_a_difference(stores: Stores) -> None:
     assert "differ: hash both" in done.output
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("changed", [0, 1, 2])
 def test_ranges_when_compared_in_threes_then_the_odd_one_is_found(
     stores: Stores, tmp_path: Path, changed: int

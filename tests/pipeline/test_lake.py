@@ -59,6 +59,7 @@ SIZE = 50
 GAPS = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 60)), max_size=6)
 
 
+@pytest.mark.costly
 @given(st.sets(st.integers(0, 7)), st.integers(0, 450), GAPS)
 def test_spans_when_read_then_every_byte_of_files_and_none_of_gaps(
     bases: set[int], end: int, gaps: list[tuple[int, int]]

@@ -51,6 +51,7 @@ def test_reader_when_ports_ask_for_certificates_then_it_shows_one(
         Reader(read_options(options(cluster, {}))).read()
 
 
+@pytest.mark.costly
 def test_reader_when_brokers_ask_for_users_then_it_signs(rmq_cluster_factory: Factory) -> None:
     """Sends are let through here; reading is what is asked about."""
     cluster = rmq_cluster_factory(

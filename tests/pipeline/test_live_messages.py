@@ -108,6 +108,7 @@ ROWS = st.lists(
 )
 
 
+@pytest.mark.costly
 @settings(max_examples=40)
 @given(ROWS, st.integers(200, 900), st.integers(1, 9))
 def test_batches_when_made_then_every_message_once_within_the_limits(

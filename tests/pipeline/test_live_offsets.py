@@ -38,6 +38,7 @@ def epochs(*starts: tuple[int, int], end: int) -> EpochEntryCache:
     return EpochEntryCache("c", "a", 0, tuple(entries), end)
 
 
+@pytest.mark.costly
 @settings(max_examples=50)
 @given(
     st.dictionaries(QUEUES, OFFSETS),
@@ -70,6 +71,7 @@ def test_progress_when_it_is_none_then_said(found: dict[str, object]) -> None:
         Progress.decode(found)
 
 
+@pytest.mark.costly
 @settings(max_examples=50)
 @given(st.dictionaries(QUEUES, st.tuples(OFFSETS, st.integers(0, 1000))), st.integers(1, 3000))
 def test_limit_when_given_then_shared_and_used_up(
@@ -145,6 +147,7 @@ def test_cut_when_the_log_has_changed_below_then_where(
     assert cut_of(LogPlace(4, 100, 150), found) == expected
 
 
+@pytest.mark.costly
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 50)), min_size=1), st.data())
 def test_cut_when_logs_share_a_beginning_then_never_behind_it(

@@ -43,6 +43,7 @@ class Stream:
         return sum(one.wanted.stop - one.wanted.start for one in parts)
 
 
+@pytest.mark.costly
 def test_batch_when_it_would_be_small_then_waited_for(cluster: RmqCluster) -> None:
     """The first one is not, nor one that has waited for long enough, nor the last of a query that ends."""
     topic = Topic(cluster, "Small")

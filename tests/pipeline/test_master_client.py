@@ -69,6 +69,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RmqCluster]:
         yield made
 
 
+@pytest.mark.costly
 def test_stream_when_the_master_dies_then_it_goes_on(cluster: RmqCluster) -> None:
     """Each message once, before and after, with the epoch of the new master."""
     topic = Topic(cluster, "GoesOn")
@@ -120,6 +121,7 @@ def test_topic_when_deleted_then_lost_or_left_out(cluster: RmqCluster) -> None:
     assert len(lenient.warnings) == 1
 
 
+@pytest.mark.costly
 def test_topic_when_unknown_then_said_at_once(cluster: RmqCluster) -> None:
     """By its name; a pattern may match nothing yet."""
     given = {"nameServer": cluster.namesrv_addr}
@@ -199,6 +201,7 @@ def test_log_when_cut_and_grown_again_then_noticed_by_its_epochs(tmp_path: Path)
         assert len(readers[1].warnings) == 1, "it is said once"
 
 
+@pytest.mark.costly
 def test_message_when_stored_less_safely_then_sent_again_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

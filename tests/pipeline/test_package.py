@@ -7,6 +7,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 import rmqha
@@ -14,6 +15,7 @@ from rmqha.cli.pipeline import main
 from rmqha.pipeline.spark.package import write_package
 
 
+@pytest.mark.costly
 def test_package_when_made_twice_then_the_same_bytes(tmp_path: Path) -> None:
     """So that two drivers ship the same."""
     first, _ = write_package(tmp_path / "a")
@@ -22,6 +24,7 @@ def test_package_when_made_twice_then_the_same_bytes(tmp_path: Path) -> None:
     assert sorted(one.name for one in (tmp_path / "a").iterdir()) == ["pipeline.py", "rmqha.zip"]
 
 
+@pytest.mark.costly
 def test_package_when_it_is_all_that_there_is_then_its_modules_load(tmp_path: Path) -> None:
     """Of the zip alone, in a Python that sees no checkout and no installed rmqha."""
     zip_path, script = write_package(tmp_path)
@@ -42,6 +45,7 @@ def test_package_when_it_is_all_that_there_is_then_its_modules_load(tmp_path: Pa
     assert "rmqha.cli.pipeline" in script.read_text()
 
 
+@pytest.mark.costly
 def test_package_command_when_run_then_it_says_how_to_submit(tmp_path: Path) -> None:
     """And one that cannot write says so."""
     done = CliRunner().invoke(main, ["package", str(tmp_path / "out")])

@@ -46,6 +46,7 @@ def host(packed: bytes) -> str:
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("part_bytes", [1500, 5000, FILE_BYTES])
 async def test_rows_when_read_in_parts_then_every_record_once(
     tmp_path: Path, part_bytes: int
@@ -82,6 +83,7 @@ async def test_columns_when_read_then_they_say_what_the_record_says(tmp_path: Pa
         assert row == expected
 
 
+@pytest.mark.costly
 async def test_filters_when_pushed_then_only_such_records(tmp_path: Path) -> None:
     """Each bound, and the topics."""
     records = await written(tmp_path, messages(100))
@@ -129,6 +131,7 @@ def flip(root: Path, offset: int, size: int = 1) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.costly
 @pytest.mark.few
 @pytest.mark.parametrize("queues", [True, False], ids=["with queues", "without queues"])
 @pytest.mark.parametrize("part_bytes", [1500, FILE_BYTES])
@@ -197,6 +200,7 @@ def body_start(one: Record) -> int:
     return one.physical_offset + one.size - behind - len(one.body)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("part_bytes", [700, 1500, 5000])
 async def test_bodies_when_they_hold_records_for_their_own_place_then_none_is_invented(
     tmp_path: Path, part_bytes: int
@@ -209,6 +213,7 @@ async def test_bodies_when_they_hold_records_for_their_own_place_then_none_is_in
     assert good(rows(root, part_bytes=part_bytes)) == [r.physical_offset for r in records]
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("part_bytes", [1500, FILE_BYTES])
 async def test_hostile_record_when_damaged_then_its_body_is_no_way_on(
     tmp_path: Path, part_bytes: int
@@ -233,6 +238,7 @@ async def test_tail_when_cut_then_the_rest_is_a_gap(tmp_path: Path) -> None:
     assert found[-1]["size"] == last.size - 5
 
 
+@pytest.mark.costly
 async def test_zeros_when_in_the_middle_then_a_gap(tmp_path: Path) -> None:
     """Pages that never reached the disk, with files behind them."""
     records = await written(tmp_path, messages(60))
@@ -247,6 +253,7 @@ async def test_zeros_when_in_the_middle_then_a_gap(tmp_path: Path) -> None:
     assert (gap["physicalOffset"], gap["size"]) == (end, FILE_BYTES - end)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("kind", ["lost", "empty", "cut at a record"])
 async def test_file_when_not_there_or_short_then_its_bytes_are_a_gap(
     tmp_path: Path, kind: str
@@ -268,6 +275,7 @@ async def test_file_when_not_there_or_short_then_its_bytes_are_a_gap(
         assert (gap["physicalOffset"], gap["size"]) == (begin, 2 * FILE_BYTES - begin)
 
 
+@pytest.mark.costly
 async def test_blank_when_it_ends_not_with_the_file_then_a_gap(tmp_path: Path) -> None:
     """A filler says how many bytes are left; another number is damage."""
     records = await written(tmp_path, messages(60))

@@ -191,6 +191,7 @@ CASES = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.costly
 @QUICK
 @given(CASES)
 def test_topics_when_read_by_queues_then_never_less_than_by_a_scan(case: Case) -> None:

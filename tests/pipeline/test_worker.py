@@ -22,6 +22,7 @@ def test_modules_when_outside_of_a_task_then_left_alone() -> None:
     assert gc.get_freeze_count() == before
 
 
+@pytest.mark.costly
 def test_modules_when_in_a_task_then_frozen_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is made behind the first task is collected as ever."""
     monkeypatch.setattr(worker, "is_task", lambda: True)

@@ -34,6 +34,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.costly
 @given(st.dictionaries(keys, values, max_size=4))
 def test_bare_and_quoted_number_keys_read_alike(table: dict[int, object]) -> None:
     """Java controllers write them bare, wherever the map stands and whatever its texts hold."""

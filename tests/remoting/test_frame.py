@@ -77,6 +77,7 @@ def test_every_command_survives_byte_by_byte(sent: RemotingCommand) -> None:
     assert [sent] == received
 
 
+@pytest.mark.costly
 @given(commands())
 def test_layout_reads_what_struct_writes(command: RemotingCommand) -> None:
     """The drawn layout is the specification; the fast code must be the same."""
@@ -145,6 +146,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.costly
 @given(
     st.dictionaries(
         st.sampled_from(["code", "opaque", "flag", "version", "language", "remark", "extFields"]),

@@ -37,6 +37,7 @@ members = st.dictionaries(
 )
 
 
+@pytest.mark.costly
 @given(st.dictionaries(st.sampled_from(FIELDS), odd | st.text(max_size=5)), members)
 def test_a_heartbeat_however_written_says_what_parsing_in_full_gives(
     said: dict[str, object], other: dict[str, object]

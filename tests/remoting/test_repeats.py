@@ -19,6 +19,7 @@ fields = st.none() | st.dictionaries(
 opaque = st.integers(-(2**31), 2**31 - 1)
 
 
+@pytest.mark.costly
 @given(fields, st.none() | text, st.lists(opaque, min_size=1, max_size=6), st.binary(max_size=5))
 def test_a_cached_header_is_what_parsing_gives(
     ext_fields: dict[str, str] | None, remark: str | None, opaques: list[int], body: bytes

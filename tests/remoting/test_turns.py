@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+import pytest
 import uvloop
 
 from rmqha.remoting.aio.connection import Connection
@@ -149,6 +150,7 @@ async def _flooded(react: Callable[[Connection, RemotingCommand], None]) -> floa
         return longest
 
 
+@pytest.mark.costly
 def test_question_beside_a_flood_is_answered_between_two_chunks() -> None:
     """It waited until the flood paused to breathe: all of it was read first."""
     handled = 0
@@ -198,6 +200,7 @@ def _slowly() -> None:
         pass
 
 
+@pytest.mark.costly
 async def test_chunk_that_takes_long_is_handled_in_turn_with_others() -> None:
     """A thousand new topics in one chunk kept everybody waiting for half a second."""
     handled, waited = 0, -1
@@ -225,6 +228,7 @@ async def test_chunk_that_takes_long_is_handled_in_turn_with_others() -> None:
         writer.close()
 
 
+@pytest.mark.costly
 async def test_peer_that_leaves_is_heard_to_the_end_before_it_is_gone() -> None:
     """A broker's last word before it closes."""
     handled = list[int]()

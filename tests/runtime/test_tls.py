@@ -219,6 +219,7 @@ async def test_silent_connections_keep_nobody_out(
             one.close()
 
 
+@pytest.mark.costly
 @in_uvloop
 async def test_silence_and_half_a_handshake_end(
     authority: Authority, monkeypatch: pytest.MonkeyPatch

@@ -93,6 +93,7 @@ def recorded(*numbers: int) -> list[trace.Record]:
     return records
 
 
+@pytest.mark.costly
 @given(values)
 def test_pack_when_any_value_goes_through_the_bytes_then_it_comes_back(value: object) -> None:
     """An event that comes back as another makes other effects, and the core looks guilty."""

@@ -100,6 +100,7 @@ def _with_a_lease_of_four_times(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reads, "lease_valid", long)
 
 
+@pytest.mark.costly
 def test_reads_of_a_leader_that_was_replaced_are_never_stale() -> None:
     """A broker that still talks to the old leader would follow a master that was replaced."""
     elected = 0
@@ -111,6 +112,7 @@ def test_reads_of_a_leader_that_was_replaced_are_never_stale() -> None:
     assert elected > 0, "no new leader elected while the old one was asked"
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("mutant", [_without_a_round, _with_a_lease_of_four_times])
 def test_a_leader_that_trusts_itself_is_found_by_the_history(
     mutant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch

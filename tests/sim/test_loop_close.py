@@ -6,9 +6,12 @@ import contextvars
 import gc
 import warnings
 
+import pytest
+
 from rmqha.sim.loop import HOST, SimLoop
 
 
+@pytest.mark.costly
 def test_loop_when_closed_then_a_task_that_never_began_is_no_warning_of_a_later_test() -> None:
     """It made another test fail, whenever the collector came by."""
 

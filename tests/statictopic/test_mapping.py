@@ -37,6 +37,7 @@ READ = detail(
 )
 
 
+@pytest.mark.costly
 @given(one=DETAILS)
 def test_detail_when_written_and_read_then_it_is_the_same(one: TopicQueueMappingDetail) -> None:
     """Whether its keys are quoted, as we write them, or bare, as Java does."""

@@ -61,6 +61,7 @@ def bodies(draw: st.DrawFn) -> bytes:
     return json.dumps(members).encode()
 
 
+@pytest.mark.costly
 @given(body=bodies())
 def test_body_when_read_in_one_go_then_it_is_what_its_members_say(body: bytes) -> None:
     """A broker would take another mapping than the one it was told, or refuse a right one."""

@@ -132,6 +132,7 @@ async def test_message_when_its_number_is_taken_then_that_is_told(tmp_path: Path
     await store.close()
 
 
+@pytest.mark.costly
 async def test_queue_when_its_files_are_being_looked_after_then_it_waits_before_it_begins_anew(
     tmp_path: Path,
 ) -> None:

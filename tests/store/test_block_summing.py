@@ -111,6 +111,7 @@ async def test_store_when_it_was_not_closed_then_only_what_had_no_sum_is_judged_
     await store.close()
 
 
+@pytest.mark.costly
 async def test_log_when_it_is_cut_and_goes_on_otherwise_then_no_sum_speaks_of_what_was_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,6 +194,7 @@ async def test_end_of_the_log_when_it_changes_while_nobody_looks_then_no_sum_say
     await store.close()
 
 
+@pytest.mark.costly
 async def test_sums_when_they_are_of_a_longer_log_then_they_count_as_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,6 +215,7 @@ async def test_sums_when_they_are_of_a_longer_log_then_they_count_as_none(
     await store.close()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("when", ["before", "within", "beside", "behind"])
 async def test_sums_when_they_are_taken_while_the_log_is_cut_then_none_is_of_what_is_gone(
     tmp_path: Path, when: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -377,6 +380,7 @@ async def life(loop: SimLoop, disk: SimDisk, rng: random.Random) -> int:
     return known
 
 
+@pytest.mark.costly
 def test_store_when_the_power_goes_then_no_sum_is_of_bytes_that_were_never_there() -> None:
     """Sums are of what is durable; what a power cut takes from the log, no sum knows."""
     told = 0

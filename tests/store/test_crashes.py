@@ -220,6 +220,7 @@ def test_a_power_cut_takes_only_what_was_not_flushed(block: int, bounded: bool) 
     assert flushes > 50
 
 
+@pytest.mark.costly
 def test_a_cut_whose_erasure_is_skipped_is_found_out() -> None:
     """The crash test sees the mistake that Java makes: its checks can fail."""
     failures = 0

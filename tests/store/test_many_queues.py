@@ -155,6 +155,7 @@ def test_thousand_queues_with_two_messages_take_little_disk(tmp_path: Path) -> N
     asyncio.run(work())
 
 
+@pytest.mark.costly
 def test_queues_on_a_full_disk_stop_the_store_with_an_error_and_lose_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +191,7 @@ def test_queues_on_a_full_disk_stop_the_store_with_an_error_and_lose_nothing(
     asyncio.run(work())
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("run", [False, True])
 async def test_sync_when_few_queues_were_written_to_then_no_other_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, run: bool
@@ -223,6 +225,7 @@ async def test_sync_when_few_queues_were_written_to_then_no_other_is_looked_at(
     await store.close()
 
 
+@pytest.mark.costly
 async def test_sync_when_it_fails_or_is_given_up_then_nothing_counts_as_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +305,7 @@ async def test_old_units_when_the_log_has_none_of_their_records_then_all_files_b
     await store.close()
 
 
+@pytest.mark.costly
 async def test_queues_when_read_after_a_crash_then_those_that_may_not_be_durable_are_known(
     tmp_path: Path,
 ) -> None:

@@ -491,6 +491,7 @@ async def test_message_when_its_topic_can_be_no_folder_then_it_is_refused(
     await store.close()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize(
     "bad",

@@ -118,6 +118,7 @@ async def play(loop: SimLoop, steps: list[tuple[Any, ...]]) -> None:
     await store.close()
 
 
+@pytest.mark.costly
 @settings(max_examples=150, deadline=None)
 @given(STEPS)
 def test_numbers_when_topics_end_and_logs_are_cut_then_they_follow_the_log(

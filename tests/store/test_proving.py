@@ -81,6 +81,7 @@ async def rotten(root: Path, *, crc: bool) -> tuple[MessageStore, list[int], lis
     return store, sorted(bad), starts
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("known", ["all", "some", "none"])
 @pytest.mark.parametrize("crc", [False, True])
 async def test_range_when_it_is_asked_about_then_only_rotten_records_in_it_count(

@@ -6,6 +6,7 @@ import asyncio
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.costly
 @settings(max_examples=150, deadline=None)
 @given(steps=STEPS)
 def test_first_live_unit_when_the_log_loses_its_ends_then_as_counted_one_by_one(

@@ -202,6 +202,7 @@ def test_a_message_that_fits_no_field_is_refused() -> None:
     assert rec.encoded_size(message(topic="t" * 128), property_crc=False) == 152 + 128 + 1
 
 
+@pytest.mark.costly
 @given(st.dictionaries(st.text(min_size=1).filter(lambda t: "\x01" not in t and "\x02" not in t),
                        st.text(min_size=1).filter(lambda t: "\x01" not in t and "\x02" not in t)))  # fmt: skip
 def test_properties_come_back(pairs: dict[str, str]) -> None:

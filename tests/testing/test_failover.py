@@ -12,6 +12,7 @@ from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.plugin import Factory
 
 
+@pytest.mark.costly
 def test_the_master_is_killed_and_returns(rmq_cluster: RmqCluster) -> None:
     """The first thing that anybody will write: if this fails the fixture is of no use."""
     rmq_cluster.produce(20)
@@ -83,6 +84,7 @@ def test_the_leading_controller_is_killed_with_the_master(rmq_cluster: RmqCluste
     rmq_cluster.assert_nothing_lost()
 
 
+@pytest.mark.costly
 def test_a_slow_disk_delays_what_must_reach_it(rmq_cluster_factory: Factory) -> None:
     """With SYNC_FLUSH an acknowledgement waits for the disk: a delay that nobody feels is none."""
     cluster = rmq_cluster_factory(
@@ -100,6 +102,7 @@ def test_a_slow_disk_delays_what_must_reach_it(rmq_cluster_factory: Factory) -> 
     cluster.assert_nothing_lost()
 
 
+@pytest.mark.costly
 def test_everybody_dies_and_returns(rmq_cluster: RmqCluster) -> None:
     """What was acknowledged is in files, and the ports are still the cluster's own."""
     rmq_cluster.produce(10)
@@ -148,6 +151,7 @@ def test_missing_finds_a_message_that_is_not_there(rmq_cluster: RmqCluster) -> N
         rmq_cluster.assert_nothing_lost(timeout_s=0.1)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("bodies", ["text", ["text"], [b"first", 7]])
 def test_produce_when_a_body_is_no_bytes_then_it_says_so_at_once(
     rmq_cluster: RmqCluster, bodies: object
@@ -158,6 +162,7 @@ def test_produce_when_a_body_is_no_bytes_then_it_says_so_at_once(
     assert not rmq_cluster.consume()
 
 
+@pytest.mark.costly
 def test_produce_when_no_master_would_ever_take_it_then_it_is_tried_once(
     rmq_cluster: RmqCluster,
 ) -> None:

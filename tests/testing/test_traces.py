@@ -61,6 +61,7 @@ def played_events(traces: list[Path]) -> dict[str, int]:
     return counts
 
 
+@pytest.mark.costly
 def test_replay_when_a_cluster_failed_over_then_every_core_does_the_same_again(
     traces: list[Path],
 ) -> None:
@@ -97,6 +98,7 @@ def hasty(start: Any) -> Hasty:
     return made  # type: ignore[no-any-return]  # its class was just changed
 
 
+@pytest.mark.costly
 def test_replay_when_a_core_is_altered_then_the_first_other_effect_is_named(
     traces: list[Path],
 ) -> None:
@@ -121,6 +123,7 @@ def test_replay_when_a_core_is_altered_then_the_first_other_effect_is_named(
         assert one.recorded != one.replayed
 
 
+@pytest.mark.costly
 def test_command_when_a_trace_is_played_then_its_exit_code_says_what_became_of_it(
     traces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

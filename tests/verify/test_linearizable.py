@@ -183,6 +183,7 @@ def _play(
     return None
 
 
+@pytest.mark.costly
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(STEPS)
 def test_what_the_real_machine_does_is_explained_whatever_overlaps(

@@ -91,6 +91,7 @@ async def test_connections_are_bounded_and_given_back(monkeypatch: pytest.Monkey
     await served.close()
 
 
+@pytest.mark.costly
 async def test_connection_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """And one that has asked may keep its connection."""
     monkeypatch.setattr(ports, "FIRST_BYTE_S", 0.05)

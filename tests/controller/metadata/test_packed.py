@@ -32,6 +32,7 @@ def rebuilt(state: MetadataState) -> MetadataState:
     return MetadataState(dict(state.sets))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("changed_max", [1, packed_module.CHANGED_MAX])
 @given(steps=STEPS)
 def test_snapshot_when_joined_of_packed_sets_then_the_same_bytes_as_at_once(

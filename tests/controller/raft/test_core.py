@@ -105,6 +105,7 @@ def test_an_asymmetric_partition_does_not_change_the_leader() -> None:
     assert cluster.leader() == leader
 
 
+@pytest.mark.costly
 def test_a_reset_connection_shortens_the_wait_after_a_crash() -> None:
     """kill -9 of the leader closes its connections: a new one leads within 250 ms."""
     for seed in range(20):
@@ -157,6 +158,7 @@ def test_a_leader_that_handed_over_never_uses_its_lease_again() -> None:
     assert not cluster.cores[leader].lease_valid(cluster.now_ms)
 
 
+@pytest.mark.costly
 def test_the_lease_ends_before_another_leader_can_exist() -> None:
     """A leader that is cut off stops answering reads before anyone else can be elected."""
     for seed in range(30):
@@ -199,6 +201,7 @@ def test_reads_of_a_deposed_leader_are_refused() -> None:
     assert 7 not in cluster.reads_done
 
 
+@pytest.mark.costly
 def test_a_follower_behind_the_compacted_log_gets_the_snapshot() -> None:
     """dledger #319: INSTALL_SNAPSHOT and COMPARE must not go round in circles."""
     settings = RaftSettings(trailing_entries=5, snapshot_chunk_bytes=64)
@@ -216,6 +219,7 @@ def test_a_follower_behind_the_compacted_log_gets_the_snapshot() -> None:
     assert sum("raft_snapshot_installed" in line for line in cluster.lines) == 1
 
 
+@pytest.mark.costly
 def test_a_node_that_lost_its_disk_is_filled_again_by_the_same_leader() -> None:
     """The leader must not stick to what it knew of the node before."""
     for snapshot_every in (0, 20):

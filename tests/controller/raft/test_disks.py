@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rmqha.base.errors import DiskFailed
 from rmqha.base.machine import Note, Ticked
 from rmqha.controller.raft import events as ev
@@ -33,6 +35,7 @@ def flood(cluster: Cluster, first: int, count: int = 40) -> None:
         cluster.run(10)
 
 
+@pytest.mark.costly
 def test_disk_when_full_on_all_nodes_then_reads_go_on_and_writes_come_back_with_space() -> None:
     """Brokers must be told who is master also while nobody can write (row C11)."""
     cluster = Cluster(3)
@@ -53,6 +56,7 @@ def test_disk_when_full_on_all_nodes_then_reads_go_on_and_writes_come_back_with_
     assert sum("space_again" in line for line in cluster.lines) == 3
 
 
+@pytest.mark.costly
 def test_disk_when_full_on_the_leader_then_another_leads_and_takes_writes() -> None:
     """One full disk of three is a matter for its operator, not for the brokers."""
     cluster = Cluster(3)
@@ -98,6 +102,7 @@ def test_space_when_it_runs_out_then_nothing_that_counted_is_lost() -> None:
     cluster.run_until(lambda: cluster.applied[leader][: len(held)] == held)
 
 
+@pytest.mark.costly
 def test_sync_when_it_hangs_on_the_leader_then_it_hands_over() -> None:
     """A leader that cannot write answers nothing, and nobody would ever notice."""
     cluster = Cluster(3)
@@ -166,6 +171,7 @@ class NoSnapshots(SimDisk):
         raise DiskFailed("too many open files")
 
 
+@pytest.mark.costly
 def test_snapshot_when_it_cannot_be_written_then_the_node_goes_on_and_tries_again() -> None:
     """The log has everything: a snapshot only makes it shorter (rows C7, C11)."""
     cluster = Cluster(3, snapshot_every=10)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from rmqha.controller.raft import events as ev
 from rmqha.controller.raft.messages import AppendRequest, Entry
 from rmqha.controller.raft.settings import RaftSettings
@@ -74,6 +76,7 @@ def begin_an_install_on_a_node_that_can_win() -> tuple[Cluster, str, GatedDisk, 
     return cluster, behind, disk, held
 
 
+@pytest.mark.costly
 def test_install_when_it_ends_late_then_no_applied_entry_is_taken_back() -> None:
     """A leader would give out epochs again that it had already given out (row C1)."""
     cluster, behind, disk, held = begin_an_install_on_a_node_that_can_win()

@@ -88,6 +88,7 @@ def entries_of(cluster: Cluster, name: str) -> tuple[Entry, ...]:
 # -- joining ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.costly
 def test_node_when_added_then_it_is_fed_before_it_votes() -> None:
     """An empty node that voted at once could elect a leader that lacks what was committed."""
     cluster = Cluster(3, spare=1)
@@ -106,6 +107,7 @@ def test_node_when_added_then_it_is_fed_before_it_votes() -> None:
     proposes(cluster, b"four")
 
 
+@pytest.mark.costly
 def test_node_when_it_was_started_before_it_was_added_then_it_waits_outside() -> None:
     cluster = Cluster(3, spare=1)
     cluster.wait_leader()
@@ -116,6 +118,7 @@ def test_node_when_it_was_started_before_it_was_added_then_it_waits_outside() ->
     proposes(cluster, b"four")
 
 
+@pytest.mark.costly
 def test_node_when_it_joins_behind_the_compacted_log_then_by_snapshot() -> None:
     cluster = Cluster(3, spare=2, snapshot_every=20, settings=RaftSettings(trailing_entries=1))
     cluster.wait_leader()
@@ -166,6 +169,7 @@ def test_node_when_removed_then_it_knows_and_disturbs_nobody() -> None:
     assert cluster.cores[leader].node.term == term
 
 
+@pytest.mark.costly
 def test_node_when_removed_while_it_is_down_then_it_disturbs_nobody_when_it_is_back() -> None:
     """It knows nothing of it: its log still names it (dissertation 4.2.3)."""
     cluster = Cluster(3, spare=1)
@@ -193,6 +197,7 @@ def test_leader_when_removed_then_it_goes_on_until_that_is_committed_and_another
     assert b"two" not in cluster.applied[leader]
 
 
+@pytest.mark.costly
 def test_all_three_when_replaced_one_by_one_then_nothing_is_lost() -> None:
     cluster = Cluster(3, spare=3)
     cluster.wait_leader()
@@ -290,6 +295,7 @@ def test_change_when_it_makes_no_sense_then_refused() -> None:
     assert "address of another" in refused(cluster, Member("n1", "n0", PORT), joins=True)
 
 
+@pytest.mark.costly
 def test_change_when_it_is_so_already_then_done() -> None:
     cluster = Cluster(3, spare=1)
     cluster.joins("n3")
@@ -324,6 +330,7 @@ def test_change_when_its_leader_is_cut_off_then_taken_back() -> None:
     assert cluster.cores[leader].node.members == ("n0", "n1", "n2")
 
 
+@pytest.mark.costly
 def test_leader_when_unknown_to_a_node_that_lagged_then_followed() -> None:
     """n0 sleeps through all of it, and wakes in a group whose leader it has never heard of."""
     cluster = Cluster(3, spare=2)

@@ -9,6 +9,7 @@ import pytest
 from tests.controller.raft.cluster import Cluster
 
 
+@pytest.mark.costly
 @pytest.mark.few
 @pytest.mark.parametrize("one_way", [False, True])
 @pytest.mark.parametrize(("x", "bridge", "y"), [*itertools.permutations(("n0", "n1", "n2"))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,12 +54,14 @@ def stalls(cluster: Cluster, count: int) -> tuple[int, int]:
     return len(cluster.watch.leaders), cluster.cores[leader].node.term - first
 
 
+@pytest.mark.costly
 def test_leader_when_it_stalls_again_and_again_then_it_keeps_its_office() -> None:
     """Under ten times the load that fits, leaders changed every few seconds (row C12)."""
     leaders, terms = stalls(Cluster(3, seed=3), 20)
     assert leaders <= 3, f"{leaders} leaders in 20 s, {terms} terms"
 
 
+@pytest.mark.costly
 def test_leader_when_its_connection_is_reset_then_replaced_quickly_all_the_same() -> None:
     """What is learnt of slowness must not slow down what is certain."""
     cluster = Cluster(3, seed=3)

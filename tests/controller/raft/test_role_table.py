@@ -159,6 +159,7 @@ def seen() -> set[tuple[str, str, str]]:
     return found
 
 
+@pytest.mark.costly
 def test_roles_when_every_event_comes_in_every_role_then_the_table_says_where_it_leads() -> None:
     """A change that the table lacks is a rule that nobody has thought through."""
     rows = {(row.state, row.event, row.to) for row in TABLE}
@@ -168,6 +169,7 @@ def test_roles_when_every_event_comes_in_every_role_then_the_table_says_where_it
     assert len(rows) == len(TABLE), "a row stands twice"
 
 
+@pytest.mark.costly
 def test_table_when_a_row_is_missing_then_the_core_is_seen_to_lack_it() -> None:
     """The comparison above must not be blind for one row."""
     assert seen() - {(row.state, row.event, row.to) for row in TABLE[1:]} != set()

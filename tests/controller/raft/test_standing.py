@@ -85,6 +85,7 @@ def test_new_group_when_one_member_is_missing_then_it_waits_and_says_for_whom() 
     cluster.wait_leader(1_000)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("lose", [damage_last_frame, empty_store])
 def test_store_when_it_has_lost_a_commit_then_its_node_elects_nobody_without_it(lose) -> None:  # type: ignore[no-untyped-def]  # two functions above
     """A vote of a node that has forgotten makes a leader that lacks what was committed (C2, C3)."""
