@@ -14,6 +14,7 @@ from rmqha.auth.addresses import ip_of
 from rmqha.auth.contexts import contexts_of
 from rmqha.auth.decide import check_allowed
 from rmqha.auth.refused import Reason, Refused
+from rmqha.auth.resources import Action, Resource
 from rmqha.auth.settings import AuthSettings
 from rmqha.auth.signature import ACCESS_KEY, SIGNATURE, Key, signed_content
 from rmqha.remoting.command import RemotingCommand
@@ -73,6 +74,16 @@ class Check:
         if not key.fits(content, fields.get(SIGNATURE) or ""):
             raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.")
         return account
+
+    def require(
+        self, request: RemotingCommand, peer: str, resource: Resource, actions: tuple[Action, ...]
+    ) -> None:
+        """Ask for one thing more than a request names; raises Refused."""
+        settings, code = self.settings, request.code
+        if not settings.authorization or code in settings.authorization_free:
+            return
+        if code not in settings.authentication_free:
+            check_allowed(self.user_of(request), resource, actions, ip_of(peer))
 
     def key_of(self, name: str | None) -> tuple[Account, Key]:
         """The user of a name, who may sign, and the key to that; raises Refused."""

@@ -54,8 +54,6 @@ FREE = frozenset({int(RequestCode.CHECK_CLIENT_CONFIG), int(RequestCode.SEND_REP
 
 _TOPIC, _GROUP = ("topic",), ("consumerGroup",)
 RULES: dict[int, Rule] = {
-    RequestCode.ACK_MESSAGE: Rule(SUB, _TOPIC, _GROUP),
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: Rule(SUB, _TOPIC, _GROUP),
     RequestCode.CLONE_GROUP_OFFSET: Rule(UPDATE, _TOPIC, ("destGroup",)),
     RequestCode.CONSUME_MESSAGE_DIRECTLY: Rule(SUB, (), _GROUP),
     RequestCode.DELETE_SUBSCRIPTIONGROUP: Rule(DELETE, (), ("groupName",)),
@@ -151,6 +149,42 @@ def send_context(topic_name: str) -> Context:
     return Context(topic(topic_name), PUB)
 
 
+def record_contexts(topic_name: str, group_name: str, actions: tuple[Action, ...]) -> list[Context]:
+    """What a record of a topic is of, for who names it by its place in the log.
+
+    Args:
+        group_name: whose retry topics may be told from those of groups whose names begin so; empty
+            for none.
+    """
+    return list(_of_topic(topic_name, group_name, actions)) or [Context(group(group_name), actions)]
+
+
+def _of_topic(
+    name: str, group_name: str, actions: tuple[Action, ...], *, is_handle: bool = True
+) -> Iterator[Context]:
+    """What a topic asks for beside the group that consumes it; that group's retry topic nothing.
+
+    Where pops are retried, the topic's name comes behind the group's: ``%RETRY%group+topic``, or
+    with an underscore, which may as well be of another group's name. So it counts only where
+    nothing is delivered, as in an acknowledgement.
+
+    Args:
+        is_handle: the name is of a message that was delivered before.
+    """
+    if not name.startswith(RETRY_PREFIX):
+        yield Context(topic(name), actions)
+        return
+    of_group, plus, of_topic = name.removeprefix(RETRY_PREFIX).partition("+")
+    if plus:
+        if of_group != group_name:
+            yield Context(group(of_group), actions)
+        yield Context(topic(of_topic), actions)
+    elif group_name and is_handle and of_group.startswith(f"{group_name}_"):
+        yield Context(topic(of_group.removeprefix(f"{group_name}_")), actions)
+    elif of_group != group_name:
+        yield Context(group(of_group), actions)
+
+
 # -- codes that Java looks at by hand ------------------------------------------------------------------
 
 _Fields = Mapping[str, str]
@@ -175,10 +209,18 @@ def _send_back(fields: _Fields) -> Iterator[Context]:
 
 
 def _pull(fields: _Fields) -> Iterator[Context]:
-    name = fields.get("topic", "")
-    if not name.startswith(RETRY_PREFIX):
-        yield Context(topic(name), SUB)
-    yield Context(group(fields.get("consumerGroup", "")), SUB)
+    """Java lets every group pull the retry topics of others."""
+    name, of_group = fields.get("topic", ""), fields.get("consumerGroup", "")
+    yield from _of_topic(name, of_group, SUB, is_handle=False)
+    yield Context(group(of_group), SUB)
+
+
+def _handle(fields: _Fields) -> Iterator[Context]:
+    """An acknowledgement, or another invisible time: of a retry topic in one of its forms, for which
+    Java asks as for a group of that name."""
+    name, of_group = fields.get("topic", ""), fields.get("consumerGroup", "")
+    yield from _of_topic(name, of_group, SUB)
+    yield Context(group(of_group), SUB)
 
 
 def _unregister(fields: _Fields) -> Iterator[Context]:
@@ -187,10 +229,9 @@ def _unregister(fields: _Fields) -> Iterator[Context]:
 
 
 def _offset(fields: _Fields, actions: tuple[Action, ...]) -> Iterator[Context]:
-    name = fields.get("topic", "")
-    if not name.startswith(RETRY_PREFIX):
-        yield Context(topic(name), actions)
-    yield Context(group(fields.get("consumerGroup", "")), actions)
+    name, of_group = fields.get("topic", ""), fields.get("consumerGroup", "")
+    yield from _of_topic(name, of_group, actions)
+    yield Context(group(of_group), actions)
 
 
 SPECIAL: dict[int, Callable[[_Fields], Iterator[Context]]] = {
@@ -199,6 +240,8 @@ SPECIAL: dict[int, Callable[[_Fields], Iterator[Context]]] = {
     RequestCode.SEND_BATCH_MESSAGE: _send_short,
     RequestCode.END_TRANSACTION: _end_transaction,
     RequestCode.CONSUMER_SEND_MSG_BACK: _send_back,
+    RequestCode.ACK_MESSAGE: _handle,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _handle,
     RequestCode.PULL_MESSAGE: _pull,
     RequestCode.LITE_PULL_MESSAGE: _pull,
     RequestCode.UNREGISTER_CLIENT: _unregister,
@@ -214,21 +257,18 @@ def _heartbeat(body: Any) -> Iterator[Context]:
     for consumer in body.get("consumerDataSet") or ():
         yield Context(group(consumer["groupName"]), SUB)
         for one in consumer.get("subscriptionDataSet") or ():
-            if not one["topic"].startswith(RETRY_PREFIX):
-                yield Context(topic(one["topic"]), SUB)
+            yield from _of_topic(one["topic"], consumer["groupName"], SUB)
 
 
 def _locks(body: Any) -> Iterator[Context]:
     yield Context(group(body["consumerGroup"]), SUB)
     for one in body.get("mqSet") or ():
-        if not one["topic"].startswith(RETRY_PREFIX):
-            yield Context(topic(one["topic"]), SUB)
+        yield from _of_topic(one["topic"], body["consumerGroup"], SUB)
 
 
 def _assignment(body: Any) -> Iterator[Context]:
     yield Context(group(body["consumerGroup"]), SUB_OR_GET)
-    if not body["topic"].startswith(RETRY_PREFIX):
-        yield Context(topic(body["topic"]), SUB_OR_GET)
+    yield from _of_topic(body["topic"], body["consumerGroup"], SUB_OR_GET)
 
 
 def _request_mode(body: Any) -> Iterator[Context]:
@@ -238,8 +278,7 @@ def _request_mode(body: Any) -> Iterator[Context]:
 def _batch_ack(body: Any) -> Iterator[Context]:
     for one in body.get("acks") or ():
         yield Context(group(one["c"]), SUB)
-        if not one["t"].startswith(RETRY_PREFIX):
-            yield Context(topic(one["t"]), SUB)
+        yield from _of_topic(one["t"], one["c"], SUB)
 
 
 def _group_config(body: Any) -> Iterator[Context]:

@@ -47,6 +47,14 @@ class Credentials(Struct, frozen=True):
         fields[SIGNATURE] = Key(self.secret_key).signature(content)
         command.ext_fields = fields
 
+    def have_signed(self, command: RemotingCommand) -> bool:
+        """Whether a request that has come was signed with these."""
+        fields = command.ext_fields or {}
+        if fields.get(ACCESS_KEY) != self.access_key:
+            return False
+        content = signed_content(fields, command.body, command.version)
+        return Key(self.secret_key).fits(content, fields.get(SIGNATURE) or "")
+
 
 def signed_content(fields: Mapping[str, str], body: bytes, version: int | None = None) -> bytes:
     """What is signed.

@@ -11,7 +11,7 @@ import contextvars
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -86,6 +86,9 @@ class SimTransport(asyncio.Transport):
 
     def is_reading(self) -> bool:
         return self._reading
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = cast(asyncio.Protocol, protocol)
 
     def write(self, data: Any) -> None:
         if not self._closing:

@@ -216,3 +216,45 @@ def test_contexts_when_a_retry_topic_is_meant_then_its_group_is() -> None:
     assert [(one.resource.kind, one.actions) for one in found] == [
         (ResourceType.GROUP, (Action.SUB,))
     ]
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "keys"),
+    [
+        (11, "%RETRY%H", ["Group:H", "Group:G"]),
+        (361, "%RETRY%G+T", ["Topic:T", "Group:G"]),
+        (11, "%RETRY%H+T", ["Group:H", "Topic:T", "Group:G"]),
+        # It may be the retry topic of a group of that name, and a pull gives its messages.
+        (11, "%RETRY%G_T", ["Group:G_T", "Group:G"]),
+        (200_051, "%RETRY%G_T", ["Topic:T", "Group:G"]),
+        (200_053, "%RETRY%G+T", ["Topic:T", "Group:G"]),
+        (200_053, "%RETRY%H_T", ["Group:H_T", "Group:G"]),
+        (200_051, "T", ["Topic:T", "Group:G"]),
+        (14, "%RETRY%G_T", ["Topic:T", "Group:G"]),
+        (15, "%RETRY%H", ["Group:H", "Group:G"]),
+    ],
+)
+def test_contexts_when_a_retry_topic_is_not_the_group_s_own_then_whose_it_is(
+    code: int, name: str, keys: list[str]
+) -> None:
+    """Java asks for the consuming group alone; of pops for a group by the whole name."""
+    asked = RemotingCommand(code, ext_fields={"topic": name, "consumerGroup": "G"})
+    assert [one.resource.key for one in contexts_of(asked, CLUSTER)] == keys
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "keys"),
+    [
+        (34, {"consumerDataSet": [{"groupName": "G", "subscriptionDataSet": [
+            {"topic": "%RETRY%H"}]}]}, ["Group:G", "Group:H"]),
+        (41, {"consumerGroup": "G", "mqSet": [{"topic": "%RETRY%H"}]}, ["Group:G", "Group:H"]),
+        (400, {"consumerGroup": "G", "topic": "%RETRY%H"}, ["Group:G", "Group:H"]),
+        (200_151, {"acks": [{"c": "G", "t": "%RETRY%H"}]}, ["Group:G", "Group:H"]),
+    ],
+)  # fmt: skip
+def test_contexts_when_a_body_names_another_group_s_retry_topic_then_that_group(
+    code: int, body: dict[str, Any], keys: list[str]
+) -> None:
+    """The same, of requests whose bodies say what is asked for."""
+    found = contexts_of(RemotingCommand(code, body=fastjson.dumps(body)), CLUSTER)
+    assert [one.resource.key for one in found] == keys

@@ -67,10 +67,16 @@ def refused(answer: RemotingCommand) -> str:
     return answer.remark or ""
 
 
-def make_user(cluster: ReplicaCluster, who: Credentials = ANN, **members: str) -> RemotingCommand:
+def make_user(
+    cluster: ReplicaCluster,
+    who: Credentials = ANN,
+    *,
+    by: Credentials | None = ROOT,
+    **members: str,
+) -> RemotingCommand:
     """3001."""
     body = {"username": who.access_key, "password": who.secret_key, **members}
-    return ask(cluster, 3001, {"username": who.access_key}, body)
+    return ask(cluster, 3001, {"username": who.access_key}, body, by=by)
 
 
 def make_acl(

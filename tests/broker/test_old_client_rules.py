@@ -176,7 +176,8 @@ def test_half_messages_when_very_many_are_passed_on_then_the_oldest_are_forgotte
     monkeypatch.setattr(strays, "HALVES_KEPT_MAX", 2)
     halves = PassedHalves()
     for number in range(3):
-        halves.passed_on(f"U{number}", f"broker-{number}")
-    assert [halves.take(f"U{number}") for number in (0, 1, 2, 2)] == [
-        None, "broker-1", "broker-2", None,
-    ]  # fmt: skip
+        halves.passed_on(f"U{number}", f"broker-{number}", "T")
+    found = [halves.find(f"U{number}") for number in range(3)]
+    assert found == [None, ("broker-1", "T"), ("broker-2", "T")]
+    halves.forget("U1")
+    assert [halves.find(f"U{number}") is None for number in range(3)] == [True, True, False]

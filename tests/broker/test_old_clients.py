@@ -6,12 +6,14 @@ a message from its record.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 
 from rmqha.base.errors import RequestTimeout
 from rmqha.broker.common.json_members import MessageQueue
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.queue_locks import QueueLocks
 from rmqha.broker.logical.aio import forwarding
 from rmqha.broker.naming.aio import other_sets
@@ -408,6 +410,24 @@ def back_fields(place: int, message_id: str) -> dict[str, str]:
     }  # fmt: skip
 
 
+@contextlib.contextmanager
+def forbidding(cluster: SetsCluster, name: str) -> Iterator[list[tuple[str, str]]]:
+    """A set whose users may nothing; the topics and groups that it was asked about."""
+    master = cluster.master_of(name)
+    assert master is not None
+    asked: list[tuple[str, str]] = []
+
+    def refusal_of_topic(
+        _: object, __: object, topic: str, *___: object, group: str = ""
+    ) -> Refusal:
+        asked.append((topic, group))
+        return Refusal(16, "no permission")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(master.rights, "refusal_of_topic", refusal_of_topic)
+        yield asked
+
+
 def retries(cluster: SetsCluster, name: str) -> list[str | None]:
     """UNIQ_KEYs of the messages that wait for their next delivery at a set."""
     master = cluster.master_of(name)
@@ -428,6 +448,11 @@ def test_message_when_sent_back_at_a_front_then_the_set_that_has_it_delivers_it_
     assert old.put(B, 7, 0).code == 0
     three.run_for(100)
     (got,) = old.got(B, 0)
+    with forbidding(three, B) as asked:
+        assert old.ask(B, 36, back_fields(got.physical_offset, "U7")).code == 16
+    assert asked == [(STATIC, GROUP)]
+    three.run_for(3_000)
+    assert retries(three, C) == []
     answer = old.ask(B, 36, back_fields(got.physical_offset, "U7"))
     assert answer.code == 0, answer.remark
     three.run_for(3_000)
@@ -493,6 +518,9 @@ def test_transaction_when_ended_at_a_front_then_the_set_that_has_it_ends_it(
     for name in (B, C):
         assert old.ask(name, 37, end_fields(answer, 2)).code == 1
     assert old.consume(B, 0) == []
+    with forbidding(three, B) as asked:
+        assert old.ask(B, 37, end_fields(answer, 1)).code == 16
+    assert asked == [(STATIC, "")]
     assert old.ask(B, 37, end_fields(answer, 1)).code == 0
     three.run_for(100)
     assert old.consume(B, 0) == [(0, 10_000, b"body-1")]

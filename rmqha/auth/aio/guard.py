@@ -32,7 +32,13 @@ class Refusals:
         self.counts: Counter[str] = Counter()
 
     def refuse(self, connection: Connection, request: RemotingCommand, why: Refused) -> None:
-        """Answer a request with the reason; count it, and tell the first ones of a second."""
+        """Answer a request with the reason, and note it."""
+        self.note(connection, request, why)
+        if not request.flag & FLAG_ONEWAY:
+            connection.send(request.reply(ResponseCode.NO_PERMISSION, str(why)))
+
+    def note(self, connection: Connection, request: RemotingCommand, why: Refused) -> None:
+        """Count what was refused, and tell the first ones of a second."""
         self.counts[why.reason] += 1
         second = connection.active_ms // 1000
         if second != self._second:
@@ -42,8 +48,6 @@ class Refusals:
             self._tell(connection, request, why)
         else:
             self._left_out += 1
-        if not request.flag & FLAG_ONEWAY:
-            connection.send(request.reply(ResponseCode.NO_PERMISSION, str(why)))
 
     def _tell(self, connection: Connection, request: RemotingCommand, why: Refused) -> None:
         left_out = {"requests_left_out": self._left_out} if self._left_out else {}

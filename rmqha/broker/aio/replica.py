@@ -62,6 +62,7 @@ from rmqha.broker.sync.aio.metadata_log import MetadataLog
 from rmqha.broker.sync.aio.scrubbing import Scrub
 from rmqha.broker.sync.aio.super_only import only_for_super
 from rmqha.broker.topics.aio.group_requests import GroupProcessor
+from rmqha.broker.topics.aio.rights import Rights
 from rmqha.broker.topics.aio.topic_requests import TopicProcessor
 from rmqha.ha import events as ha_ev
 from rmqha.ha.aio.proven_network import ProvenNetwork
@@ -151,6 +152,7 @@ class BrokerReplica:
         self.refusals = Refusals(log)
         self.rejected = self.refusals.counts
         self._check = BrokerCheck(config.auth, self.accounts.find, config.cluster_name)
+        self.rights = Rights(self._check, self.accounts, self.refusals, config.values["haSecret"])
         self.metadata = MetadataLog(self, log)
         if secret := config.values["haSecret"]:
             ha_network = ProvenNetwork(
@@ -255,7 +257,7 @@ class BrokerReplica:
         config = self.admin.handlers()
         handovers = self._send.handovers.handlers()
         compared = CompareProcessor(self).handlers()
-        if not self.config.auth.authentication:
+        if not self.config.auth.authorization:
             accounts, config, handovers, compared = (
                 only_for_super(one, self._check, self.accounts, self.refusals)
                 for one in (accounts, config, handovers, compared)

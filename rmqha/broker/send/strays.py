@@ -8,6 +8,7 @@ same place in this log is another message, or none.
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import NamedTuple
 
 from rmqha.store import properties as props
 from rmqha.store.record import Record
@@ -25,18 +26,29 @@ def is_named(record: Record | None, message_id: str) -> bool:
     return message_id in (key.decode("utf-8", "replace"), record.message_id)
 
 
+class PassedHalf(NamedTuple):
+    """A half message that another broker set has taken."""
+
+    broker_name: str
+    topic: str
+
+
 class PassedHalves:
-    """The broker sets that half messages were passed on to, by UNIQ_KEY; the oldest go first."""
+    """Half messages that were passed on, by UNIQ_KEY; the oldest go first."""
 
     def __init__(self) -> None:
-        self._names: OrderedDict[str, str] = OrderedDict()
+        self._passed: OrderedDict[str, PassedHalf] = OrderedDict()
 
-    def passed_on(self, unique_key: str, broker_name: str) -> None:
+    def passed_on(self, unique_key: str, broker_name: str, topic: str) -> None:
         """A half message was taken by a set."""
-        self._names[unique_key] = broker_name
-        if len(self._names) > HALVES_KEPT_MAX:
-            self._names.popitem(last=False)
+        self._passed[unique_key] = PassedHalf(broker_name, topic)
+        if len(self._passed) > HALVES_KEPT_MAX:
+            self._passed.popitem(last=False)
 
-    def take(self, unique_key: str) -> str | None:
-        """Where a half message is, which is forgotten: it is ended once."""
-        return self._names.pop(unique_key, None)
+    def find(self, unique_key: str) -> PassedHalf | None:
+        """Where a half message is."""
+        return self._passed.get(unique_key)
+
+    def forget(self, unique_key: str) -> None:
+        """It is ended, once."""
+        self._passed.pop(unique_key, None)

@@ -6,6 +6,8 @@ of RocketMQ 5.1.1 to 5.5.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rmqha.base.errors import MessageIllegal
 from rmqha.broker.common.aio.writer import RECORDS_A_TURN, Writer
 from rmqha.broker.common.refusal import Refusal
@@ -97,8 +99,13 @@ class TransactionService:
 
     # -- 37 ----------------------------------------------------------------------------------------
 
-    def end(self, request: EndRequest) -> Refusal | int:
+    def end(
+        self, request: EndRequest, why_not: Callable[[Record], Refusal | None]
+    ) -> Refusal | int:
         """Commit or roll back.
+
+        Args:
+            why_not: the half message must not be ended by who asks.
 
         Returns:
             Where the last record ends that was written, or why none was.
@@ -115,6 +122,9 @@ class TransactionService:
         refusal = check_end(request, half, wall_ms, self._timeout_ms)
         if refusal is not None or half is None:
             return refusal or Refusal(ResponseCode.SYSTEM_ERROR, "no half message")
+        refusal = why_not(half)
+        if refusal is not None:
+            return refusal
         ends = self.open.to_end(half.queue_offset, first_offset(half))
         if not ends:
             return Refusal(ResponseCode.SYSTEM_ERROR, "the transaction has ended already")

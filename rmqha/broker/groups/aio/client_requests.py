@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 
+from rmqha.auth.resources import Action
 from rmqha.base.errors import (
     ConnectionLost,
     LocalProtocolError,
@@ -19,11 +20,13 @@ from rmqha.broker.common.json_members import (
     read_object,
     text,
 )
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.aio.member_notices import MemberNotices
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.groups.consumers import ConsumerData
 from rmqha.broker.groups.heartbeat import Heartbeat
 from rmqha.broker.groups.memberships import Client
+from rmqha.broker.topics.aio.rights import is_secret
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.metadata import Change
 from rmqha.broker.topics.topic_table import TopicConfig
@@ -319,8 +322,12 @@ class ClientProcessor:
             command.ext_fields = {
                 **(request.ext_fields or {}), "brokerName": self._broker.config.broker_name
             }  # fmt: skip
-            found = await self._broker.store.cold.look(lambda: self._message(request))
-            command.body = found or request.body
+            refusal = await self._broker.store.cold.look(
+                lambda: self._put_message(connection, request, command)
+            )
+            if refusal is not None:
+                connection.send(request.reply(refusal.code, refusal.remark))
+                return
         try:
             answer = await self._broker.clients.invoke(client.connection, command, PROXY_TIMEOUT_MS)
         except RequestTimeout:
@@ -333,17 +340,23 @@ class ClientProcessor:
                 request.reply(answer.code, answer.remark, answer.ext_fields, answer.body)
             )
 
-    def _message(self, request: RemotingCommand) -> bytes | None:
-        """309 names a message by its id; the consumer is sent its bytes."""
+    def _put_message(
+        self, connection: Connection, request: RemotingCommand, command: RemotingCommand
+    ) -> Refusal | None:
+        """309 names a message by its id; the consumer is sent its bytes, if there is such a one."""
         message_id = (request.ext_fields or {}).get("msgId", "")
         try:
             offset = int(message_id[-16:], 16)
         except ValueError:
             return None
         record = self._broker.store.reader.look(offset)
-        if record is None:
+        if record is None or is_secret(record):
             return None
-        return bytes(self._broker.store.view(offset, record.size))
+        group = text_field(request.ext_fields, "consumerGroup", "")
+        refusal = self._broker.rights.refusal(connection, request, record, Action.SUB, group=group)
+        if refusal is None:
+            command.body = bytes(self._broker.store.view(offset, record.size))
+        return refusal
 
 
 def offset_table(body: bytes) -> bytes | None:

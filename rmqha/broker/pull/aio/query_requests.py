@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from rmqha.auth.resources import Action
 from rmqha.base.errors import DiskFailed
 from rmqha.broker.common.aio.cold_answers import patient
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.pull.aio.ports import Broker
+from rmqha.broker.topics.aio.rights import is_secret
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -69,13 +71,16 @@ class QueryProcessor:
             body += store.view(one.physical_offset, one.size)
         return request.reply(ResponseCode.SUCCESS, None, answer, body)
 
-    def view(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def view(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Answer with the message at a place (33)."""
         offset = long_field(request.ext_fields, "offset", -1)
         record = self._broker.store.reader.look(offset)
-        if record is None:
+        if record is None or is_secret(record):
             return request.reply(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
             )
+        refusal = self._broker.rights.refusal(connection, request, record, Action.GET)
+        if refusal is not None:
+            return request.reply(refusal.code, refusal.remark)
         body = bytes(self._broker.store.view(offset, record.size))
         return request.reply(ResponseCode.SUCCESS, body=body)

@@ -3,6 +3,7 @@ Consumers send 36; to the store it is one more producer."""
 
 from __future__ import annotations
 
+from rmqha.auth.resources import Action
 from rmqha.base.errors import DiskFailed, MessageIllegal
 from rmqha.broker.common.aio.cold_answers import patient
 from rmqha.broker.common.aio.ports import Handlers
@@ -26,6 +27,7 @@ from rmqha.broker.send.retry import (
     retry_topic,
     returned_message,
 )
+from rmqha.broker.topics.aio.rights import is_secret
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -77,7 +79,7 @@ class ProducerProcessor:
             return None
         back = parse_back(request.ext_fields)
         try:
-            end = self._send_back(back, request.version)
+            end = self._send_back(connection, request, back)
         except (MessageIllegal, DiskFailed) as error:
             end = Refusal(ResponseCode.SYSTEM_ERROR, str(error))
         if isinstance(end, Refusal):
@@ -87,7 +89,9 @@ class ProducerProcessor:
         self._services.writer.answer_when_safe(connection, request, end)
         return None
 
-    def _send_back(self, back: BackRequest, version: int) -> int | Refusal:
+    def _send_back(
+        self, connection: Connection, request: RemotingCommand, back: BackRequest
+    ) -> int | Refusal:
         """Where the record ends that was written; 0 for a group that wants no retries."""
         broker = self._broker
         if not self._services.writer.is_open:
@@ -108,11 +112,14 @@ class ProducerProcessor:
                 f"sending to the retry topic of {back.group} is forbidden",
             )
         record = broker.store.reader.look(back.offset)
-        if record is None:
+        if record is None or is_secret(record):
             return Refusal(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {back.offset}"
             )
-        most = reconsume_max(group.retry_max_times, back.max_reconsume_times, version)
+        refusal = broker.rights.refusal(connection, request, record, Action.SUB, group=back.group)
+        if refusal is not None:
+            return refusal
+        most = reconsume_max(group.retry_max_times, back.max_reconsume_times, request.version)
         message = self._returned(back, record, most, group.retry_queue_nums)
         if isinstance(message, Refusal):
             return message
@@ -148,7 +155,9 @@ class ProducerProcessor:
             return None
         if self._strays.end(connection, request, end.physical_offset):
             return None
-        done = self._services.transactions.end(end)
+        done = self._services.transactions.end(
+            end, lambda half: self._broker.rights.refusal(connection, request, half, Action.PUB)
+        )
         if isinstance(done, Refusal):
             return request.reply(done.code, done.remark)
         self._services.writer.answer_when_safe(connection, request, done)

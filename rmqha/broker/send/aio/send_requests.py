@@ -160,7 +160,7 @@ class SendProcessor:
 
             def adapt(answer: RemotingCommand, name: str) -> RemotingCommand:
                 if answer.code == ResponseCode.SUCCESS:
-                    self._halves.passed_on(key, name)
+                    self._halves.passed_on(key, name, parsed.topic)
                 return answer
 
         return self._forwarding.pass_on(connection, request, mapping, parsed.queue_id, adapt=adapt)

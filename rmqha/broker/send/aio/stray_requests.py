@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from rmqha.auth.resources import Action
 from rmqha.base.errors import RmqhaError
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.logical.aio.segments import FORWARD_TIMEOUT_MS
 from rmqha.broker.logical.place import FORWARDED_FIELD, is_of_old_client
@@ -12,7 +14,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields, long_field, text_field
-from rmqha.store.record import check_record, decode
+from rmqha.store.record import Record, check_record, decode
 
 NOT_FOUND = "no broker set has the message at this place"
 GO = "GO"
@@ -56,7 +58,15 @@ class StrayRequests:
         for name in (await self._sets.places(topic)).names:
             if name == self._broker.config.broker_name:
                 continue
-            if await self._has(name, offset, message_id):
+            record = await self._record(name, offset, message_id)
+            if record is not None:
+                group = text_field(request.ext_fields, "group", "")
+                refusal = self._broker.rights.refusal(
+                    connection, request, record, Action.SUB, group=group
+                )
+                if refusal is not None:
+                    connection.send(request.reply(refusal.code, refusal.remark))
+                    return
                 answer = await self._passed_on(name, request)
                 connection.send(request.reply(answer.code, answer.remark))
                 return
@@ -66,20 +76,21 @@ class StrayRequests:
         if request.language != GO:
             connection.send(request.reply(ResponseCode.SYSTEM_ERROR, NOT_FOUND))
 
-    async def _has(self, name: str, offset: int, message_id: str) -> bool:
-        """Whether another set has this very message there: Java's would send back any other."""
+    async def _record(self, name: str, offset: int, message_id: str) -> Record | None:
+        """This very message, if another set has it there: Java's would send back any other."""
         fields = ext_fields(offset=offset)
         try:
             answer = await self._sets.ask(
                 name, RequestCode.VIEW_MESSAGE_BY_ID, fields, timeout_ms=FORWARD_TIMEOUT_MS
             )
         except RmqhaError:
-            return False  # not reached; another one may have it
+            return None  # not reached; another one may have it
         body = memoryview(answer.body)
         if answer.code != ResponseCode.SUCCESS:
-            return False
+            return None
         head = check_record(body, 0, len(body), offset, check_crc=False)
-        return head.size > 0 and is_named(decode(body, head), message_id)
+        record = decode(body, head) if head.size > 0 else None
+        return record if is_named(record, message_id) else None
 
     async def _passed_on(self, name: str, request: RemotingCommand) -> RemotingCommand:
         fields = {**(request.ext_fields or {}), FORWARDED_FIELD: "true"}
@@ -97,12 +108,18 @@ class StrayRequests:
             return False
         if is_named(self._broker.store.reader.look(offset), message_id):
             return False
-        name = self.halves.take(message_id)
-        if name is not None:
-            work = self._ended(connection, request, name)
+        half = self.halves.find(message_id)
+        refusal: Refusal | None = Refusal(ResponseCode.SYSTEM_ERROR, NOT_FOUND)
+        if half is not None:
+            refusal = self._broker.rights.refusal_of_topic(
+                connection, request, half.topic, Action.PUB
+            )
+        if half is not None and refusal is None:
+            self.halves.forget(message_id)
+            work = self._ended(connection, request, half.broker_name)
             self._broker.answers.start(work, connection, request, name="ended elsewhere")
-        elif not request.is_oneway:
-            connection.send(request.reply(ResponseCode.SYSTEM_ERROR, NOT_FOUND))
+        elif refusal is not None and not request.is_oneway:
+            connection.send(request.reply(refusal.code, refusal.remark))
         return True
 
     async def _ended(self, connection: Connection, request: RemotingCommand, name: str) -> None:

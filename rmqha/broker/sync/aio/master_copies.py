@@ -12,6 +12,7 @@ from rmqha.broker.sync.aio.master_questions import MasterQuestions
 from rmqha.broker.sync.aio.metadata_log import MetadataLog
 from rmqha.broker.sync.aio.positions import PositionSync
 from rmqha.broker.sync.aio.tables import SlaveSync
+from rmqha.broker.topics.aio.rights import slave_credentials
 from rmqha.remoting.aio.client import RemotingClient
 from rmqha.remoting.codes import RequestCode
 from rmqha.runtime.logs import Logger
@@ -41,7 +42,10 @@ class MasterCopies:
         save: Callable[[], Awaitable[None]],
     ) -> None:  # fmt: skip
         period_ms = broker.config.integer("syncSlaveMetadataPeriod")
-        self.questions = MasterQuestions(client, log, followed)
+        config, signs = broker.config, None
+        if config.auth.credentials is None:
+            signs = slave_credentials(config.values["haSecret"])
+        self.questions = MasterQuestions(client, log, followed, signs)
         self.tables = SlaveSync(
             broker=broker, metadata=metadata, questions=self.questions, log=log,
             period_ms=period_ms,

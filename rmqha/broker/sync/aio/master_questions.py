@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from rmqha.auth.signature import Credentials
 from rmqha.base.errors import RmqhaError
 from rmqha.broker.common.settings import FAST_PORT_DISTANCE
 from rmqha.remoting.address import format_address, parse_address
@@ -31,11 +32,14 @@ class MasterQuestions:
 
     Args:
         followed: its service address; None when this broker follows none.
+        signs: proves that this is a slave, where no user signs all that this broker asks.
     """
 
     def __init__(
-        self, client: RemotingClient, log: Logger, followed: Callable[[], str | None]
-    ) -> None:
+        self, client: RemotingClient, log: Logger, followed: Callable[[], str | None],
+        signs: Credentials | None = None,
+    ) -> None:  # fmt: skip
+        self._signs = signs
         self._client = client
         self._log = log
         self._followed = followed
@@ -60,6 +64,8 @@ class MasterQuestions:
         """
         try:
             command = RemotingCommand(code, ext_fields=dict(fields) if fields else None)
+            if self._signs is not None:
+                self._signs.sign(command)
             answer = await self._client.invoke(fast_address(master), command)
             if answer.code != ResponseCode.SUCCESS:
                 raise RmqhaError(f"answered {answer.code}: {answer.remark}")

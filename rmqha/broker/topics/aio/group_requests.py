@@ -73,7 +73,7 @@ class GroupProcessor:
         changed = tuple(group for group in groups if get(group.name) != group)
         return self._broker.metadata.change(connection, request, Change(groups=changed))
 
-    def all_groups(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
+    def all_groups(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Answer with all groups (201), and to a slave that has no accounts yet with those."""
         metadata = self._broker.metadata
         table = table_for(
@@ -83,6 +83,9 @@ class GroupProcessor:
         if table is None:
             return request.reply(ResponseCode.SYSTEM_ERROR, "this broker is no master")
         if text_field(request.ext_fields, TABLE_FIELD, "") == TABLE_WANTED:
+            refusal = self._broker.rights.refusal_of_users(connection, request)
+            if refusal is not None:
+                return request.reply(refusal.code, refusal.remark)
             table = {**table, ACCOUNTS_FIELD: metadata.account_members()}
         return request.reply(ResponseCode.SUCCESS, body=fastjson.dumps(table))
 

@@ -11,6 +11,7 @@ from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.topics.aio.account_file import AccountFile
 from rmqha.broker.topics.aio.group_file import GroupFile
 from rmqha.broker.topics.aio.mapping_file import MappingFile
+from rmqha.broker.topics.aio.rights import Rights
 from rmqha.broker.topics.aio.topic_file import TopicFile
 from rmqha.broker.topics.metadata import Change
 from rmqha.broker.topics.topic_table import TopicConfig
@@ -87,12 +88,14 @@ class Broker(ports.Broker, Protocol):
         mappings: the logical queues of static topics.
         groups: what a group may do.
         accounts: users, and what they may do.
+        rights: what they may do with a record.
     """
 
     topics: TopicFile
     mappings: MappingFile
     groups: GroupFile
     accounts: AccountFile
+    rights: Rights
 
     @property
     def metadata(self) -> MetadataChanges:
