@@ -19,6 +19,7 @@ from rmqha.remoting import fastjson
 from rmqha.remoting.asked_queues import asked_fields
 from tests.broker.replicas import QUEUES, TOPIC, ReplicaCluster, master_of, send_fields
 from tests.broker.subscriber import Subscriber, pull_fields
+from tests.broker.test_switches_in_simulator import switch
 
 GROUP = "CG"
 
@@ -568,6 +569,58 @@ def test_reset_when_members_do_it_then_they_are_told_the_table() -> None:
         assert wire_rows(told.body) == dict.fromkeys(range(QUEUES), 0)
         client.ask(35, {"clientID": "c1", "consumerGroup": GROUP})
         assert asking.ask(222, reset).code == 206
+
+
+def test_reset_when_the_master_becomes_a_slave_then_it_sends_nobody_back_later() -> None:
+    """Members have gone on elsewhere meanwhile; what they stored there is what counts."""
+    with ReplicaCluster(seed=24, replicas=2) as cluster:
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "SyncStateSet of two")
+        put(cluster, 5)
+        first = master_of(cluster)
+        client = connect(cluster)
+        client.beat(GROUP, TOPIC)
+        commit = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "commitOffset": 5}
+        client.ask(15, commit)
+        assert client.ask(222, {"topic": TOPIC, "group": GROUP, "timestamp": 0}).code == 0
+        ids = [one.replicas.broker_id for one in cluster.replicas.values()]
+        for target in (*(one for one in ids if one != first.replicas.broker_id), None):
+            target = target or first.replicas.broker_id
+            assert target is not None
+            switch(cluster, target)
+            cluster.until(
+                lambda to=target: master_of(cluster).replicas.broker_id == to, "it reigns"
+            )
+            cluster.until(cluster.in_sync, "the other one follows")
+            again = connect(cluster, f"c{target}")
+            again.beat(GROUP, TOPIC)
+            assert again.ask(15, commit).code == 0
+        assert master_of(cluster) is first
+        assert (again.ask(14, commit).ext_fields or {})["offset"] == "5"
+        pulled = again.ask(11, pull_fields(GROUP, TOPIC, 5, sysFlag=0, subVersion=1))
+        assert pulled.code == 19
+
+
+def test_reset_when_the_server_is_to_do_it_no_more_then_none_is_pending(
+    alone: ReplicaCluster,
+) -> None:
+    """A pending one that nobody is told of would swallow every later commit of the group."""
+    put(alone, 5)
+    client = connect(alone)
+    client.beat(GROUP, TOPIC)
+    commit = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "commitOffset": 5}
+    reset = {"topic": TOPIC, "group": GROUP, "timestamp": 0, "isForce": True}
+    assert client.ask(222, reset).code == 0
+    assert client.ask(25, {}, b"useServerSideResetOffset=false").code == 0
+    client.ask(15, commit)
+    assert (client.ask(14, commit).ext_fields or {})["offset"] == "5"
+    assert client.ask(222, reset).code == 0
+    assert len(client.told(220)) == 1, "the members do it"
+    assert (client.ask(14, commit).ext_fields or {})["offset"] == "5"
+    assert client.ask(25, {}, b"useServerSideResetOffset=true").code == 0
+    assert client.ask(222, reset).code == 0
+    assert len(client.told(220)) == 1
+    assert (client.ask(14, commit).ext_fields or {})["offset"] == "0"
 
 
 def wire_rows(body: bytes) -> dict[int, Any]:

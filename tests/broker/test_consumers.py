@@ -425,10 +425,21 @@ def test_groups_when_written_and_read_then_they_are_the_same_and_unknown_members
     assert again.version.counter == 1
 
 
-@pytest.mark.parametrize("name", ["", " ", "a b", "a/b", "x" * 121, "ü"])
+@pytest.mark.parametrize("name", ["", " ", "a b", "a/b", "x" * 256, "ü"])
 def test_group_name_when_java_refuses_it_then_so_do_we(name: str) -> None:
     """A group's name becomes part of a topic's, and that one a directory."""
     assert group_error(name) is not None
+
+
+@pytest.mark.parametrize("name", ["my.group", "x" * 300, "a b"])
+def test_groups_when_java_has_them_under_any_name_then_their_table_is_read(name: str) -> None:
+    """Java's 200 checks no name. One such group kept a store from opening, and a slave from all
+    topics and groups."""
+    table = GroupTable([GroupConfig(name), GroupConfig("G")])
+    again = GroupTable.of(fastjson.loads(fastjson.dumps(table.members())))
+    assert again.groups.keys() == {name, "G"}
+    with pytest.raises(RemoteProtocolError, match="blank"):
+        GroupConfig.of({"groupName": " "})
 
 
 def test_queue_table_when_written_then_keys_are_objects_and_our_reader_takes_it() -> None:

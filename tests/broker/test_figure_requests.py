@@ -55,6 +55,22 @@ def test_system_topics_when_asked_then_all_that_the_broker_made_for_itself(
     assert TOPIC not in found
 
 
+@pytest.mark.parametrize("auto_create", ["true", "false"])
+def test_trace_topic_when_wanted_then_clients_can_write_traces(auto_create: str) -> None:
+    """Nobody else can make it: its name is one of the broker's own. Java has both keys."""
+    keys = {"traceTopicEnable": "true", "autoCreateTopicEnable": auto_create}
+    with ReplicaCluster(seed=27, replicas=1, **keys) as cluster:
+        cluster.boot_all()
+        address = master_of(cluster).config.address
+        fields = {**send_fields(0, "RMQ_SYS_TRACE_TOPIC"), "e": "0"}
+        assert cluster.ask(address, 310, fields, b"Pub").code == 0
+        topic = master_of(cluster).topics.table.topics["RMQ_SYS_TRACE_TOPIC"]
+        assert topic.read_queue_nums == topic.write_queue_nums == 1
+    with ReplicaCluster(seed=27, replicas=1, msgTraceTopicName="Traces", **keys) as cluster:
+        cluster.boot_all()
+        assert "Traces" in master_of(cluster).topics.table.topics
+
+
 @pytest.mark.costly
 def test_stats_when_messages_flow_then_rates_of_topic_group_and_broker(
     alone: ReplicaCluster,

@@ -211,6 +211,21 @@ def test_change_when_its_members_are_of_any_kind_then_it_is_read_or_refused(
         pass
 
 
+@pytest.mark.parametrize("name", ["%RETRY%G+T", "%RETRY%my.group", "x" * 255])
+def test_change_when_java_made_its_topic_then_it_is_read(name: str) -> None:
+    """A new master tells by records what it has copied from Java, a hundred topics in each: a name
+    that nobody else may make a topic of must not keep the other ones from the replicas."""
+    change = Change(topics=(TopicConfig(name), TopicConfig("T")))
+    assert Change.decode(change.encode()) == change
+
+
+@pytest.mark.parametrize("name", ["", " ", ".", "..", "../x", "a/b", "a\0b"])
+def test_change_when_its_topic_could_have_no_folder_then_it_is_refused(name: str) -> None:
+    """Queues lie in a folder of the topic's name."""
+    with pytest.raises(RemoteProtocolError):
+        Change.decode(Change(topics=(TopicConfig(name),)).encode())
+
+
 @pytest.mark.slow
 @given(st.lists(changes(), max_size=8), st.data())
 def test_tables_when_a_master_writes_then_files_and_slaves_have_what_was_passed(

@@ -9,10 +9,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from rmqha.base.errors import LocalProtocolError
+from rmqha.broker.pop.aio import pop_requests
 from rmqha.broker.pop.check_points import REVIVE_TOPIC
 from rmqha.broker.pop.request import PopKey, encode_key
+from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.command import RemotingCommand
-from rmqha.store.record import check_record, decode
+from rmqha.store.record import PROPERTIES_MAX, Message, check_record, decode, pack_host
 from tests.broker.replicas import NAME, TOPIC, ReplicaCluster, send_fields
 from tests.broker.subscriber import Subscriber
 
@@ -459,6 +462,151 @@ def test_request_modes_when_set_then_slaves_and_a_restart_keep_them() -> None:
         cluster.boot(cluster.host_of(master))
         cluster.until(lambda: cluster.master() not in (None, master), "master")
         assert json.loads(cluster.ask(address, 402).body) == wanted_map
+
+
+def test_message_when_it_has_no_room_for_one_property_more_then_it_comes_again_without(
+    cluster: ReplicaCluster,
+) -> None:
+    """Else it was never delivered again; Java keeps its check point, and delivers it as little."""
+    fields = send_fields(0)
+    size = next(
+        size
+        for size in range(PROPERTIES_MAX, 0, -1)
+        if cluster.ask(
+            "10.0.0.1:10911", 310,
+            {**fields, "i": f"UNIQ_KEY\x01U\x02K\x01{'v' * (size - 14)}\x02"}, b"full",
+        ).code == 0
+    )  # fmt: skip
+    assert size > PROPERTIES_MAX - 100
+    (first,) = pop(cluster)[1]
+    assert (first.body, first.times) == (b"full", 0)
+    cluster.run_for(INVISIBLE_MS + 3_000)
+    # With no room for POP_CK either, under the retry topic's name.
+    answer = cluster.ask("10.0.0.1:10911", 200050, {
+        "consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", "maxMsgNums": "1",
+        "invisibleTime": "60000", "pollTime": "0", "bornTime": "0", "initMode": "0",
+    })  # fmt: skip
+    assert answer.code == 0
+    body = memoryview(bytes(answer.body))
+    (physical,) = struct.unpack_from(">q", body, 28)
+    record = decode(body, check_record(body, 0, len(body), physical, check_crc=True))
+    assert (record.body, record.topic, record.reconsume_times) == (b"full", RETRY, 1)
+    master = cluster.master()
+    assert master is not None
+    assert master.statistics.records_skipped == 0
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_pop_when_java_has_put_it_into_a_retry_topic_of_its_second_form_then_it_comes(
+    cluster: ReplicaCluster, when: str
+) -> None:
+    """``enableRetryTopicV2`` at a Java master whose set is led by ours now; also by a held pop."""
+    cluster.send_many(1)
+    cluster.run_for(100)
+    assert len(pop(cluster, invisibleTime=60_000)[1]) == 1
+    master = cluster.master()
+    assert master is not None
+    name, host = f"%RETRY%{GROUP}+{TOPIC}", pack_host("10.0.0.1", 1)
+
+    def put() -> None:
+        master.topics.table.put(TopicConfig(name, 1, 1), 1)
+        message = Message(name, 0, b"again", b"UNIQ_KEY\x01U\x02", 1, host, host)
+        # Confirmed as any put is; nothing of the topic itself wakes the pop.
+        master.services.writer.append(message)
+
+    context = cluster._client_context.copy()
+    cluster.loop.call_later(0 if when == "before" else 1, put, context=context)
+    if when == "before":
+        cluster.run_for(500)
+    begun_s = cluster.loop.time()
+    (got,) = pop(cluster, pollTime=5_000)[1]
+    assert cluster.loop.time() - begun_s < 2, "not at the end of its time"
+    assert (got.body, got.topic) == (b"again", TOPIC)
+    assert ack(cluster, got, topic=name) == 0
+    cluster.run_for(INVISIBLE_MS + 3_000)
+    assert pop(cluster)[1] == []
+
+
+BIG_QUEUES, BIG_BYTES = 16, 1_100_000
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("order", ["false", "true"])
+def test_pop_when_every_queue_has_a_large_message_then_what_fits_comes_and_the_rest_stays(
+    order: str,
+) -> None:
+    """A queue gives one message at least: 16 of 1.1 MB make no frame, and were gone until they came
+    again; in order they came never."""
+    with ReplicaCluster(seed=22, replicas=1, mappedFileSizeCommitLog=str(128 << 20)) as cluster:
+        cluster.boot_all()
+        master = cluster.master()
+        assert master is not None
+        address = master.config.address
+        topic = {
+            "topic": "Big", "readQueueNums": str(BIG_QUEUES), "writeQueueNums": str(BIG_QUEUES),
+            "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+            "defaultTopic": "TBW102",
+        }  # fmt: skip
+        assert cluster.ask(address, 17, topic).code == 0
+        for number in range(BIG_QUEUES):
+            fields = {**send_fields(number, "Big"), "e": str(number), "d": str(BIG_QUEUES)}
+            assert cluster.ask(address, 310, fields, bytes([number]) * BIG_BYTES).code == 0
+        found: list[int] = []
+        for _ in range(3):
+            code, messages = pop(cluster, topic="Big", order=order, invisibleTime=60_000)
+            assert code == 0
+            assert sum(len(one.body) for one in messages) <= 8 << 20
+            found += [one.body[0] for one in messages]
+        assert sorted(found) == list(range(BIG_QUEUES))
+
+
+def test_held_pop_when_what_it_would_get_makes_no_frame_then_it_is_told(
+    cluster: ReplicaCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was the loop's error, and whoever waited learnt nothing until his time was over."""
+    cluster.send_many(1)
+    cluster.run_for(100)
+    assert len(pop(cluster, invisibleTime=60_000)[1]) == 1
+    master = cluster.master()
+    assert master is not None
+
+    def fail(*_: object) -> None:
+        raise LocalProtocolError("a frame of too many bytes")
+
+    monkeypatch.setattr(pop_requests, "answer_found", fail)
+    waiting = Subscriber(cluster, master.config.address)
+    number = waiting.tell(200050, {
+        "consumerGroup": GROUP, "topic": TOPIC, "queueId": -1, "maxMsgNums": 1,
+        "invisibleTime": 60_000, "pollTime": 20_000, "bornTime": 0, "initMode": 0,
+        "expType": "TAG", "exp": "*",
+    })  # fmt: skip
+    cluster.until(lambda: held_count(cluster) == 1, "the pop held")
+    cluster.send_without_waiting(1)
+    cluster.until(lambda: number in waiting.answers, "an answer", limit_ms=1_000)
+    answer = waiting.answers[number]
+    assert (answer.code, answer.remark) == (1, "a frame of too many bytes")
+    assert held_count(cluster) == 0
+
+
+def test_notification_when_a_group_is_new_then_it_begins_where_its_first_pop_says(
+    cluster: ReplicaCluster,
+) -> None:
+    """The question moved the group to the oldest message, and took a reset that was for a pop."""
+    master = cluster.master()
+    assert master is not None
+    address = master.config.address
+    for number in range(4):
+        assert cluster.ask(address, 310, send_fields(number), b"before").code == 0
+    asked = {
+        "consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", "pollTime": "0", "bornTime": "0",
+    }  # fmt: skip
+    answer = cluster.ask(address, 200054, asked)
+    assert (answer.ext_fields or {})["hasMsg"] == "true"
+    table = master.offsets.table
+    assert [table.query(GROUP, TOPIC, queue) for queue in range(4)] == [None] * 4
+    table.reset(GROUP, TOPIC, 1, 1, 0)
+    assert cluster.ask(address, 200054, {**asked, "queueId": "1"}).code == 0
+    assert table.pending_reset(GROUP, TOPIC, 1) == 1
 
 
 def test_notification_when_something_comes_then_it_is_told(cluster: ReplicaCluster) -> None:

@@ -16,7 +16,15 @@ from rmqha.broker.pop.request import FIRST_OF_QUEUE, PopRequest, parse_pop
 from rmqha.broker.topics.topic_table import TopicConfig
 
 TOPIC, RETRY = TopicConfig("T", 3, 3), TopicConfig("%RETRY%g_T", 2, 2)
-RETRIES = [("%RETRY%g_T", 0), ("%RETRY%g_T", 1)]
+RETRY_V2 = TopicConfig("%RETRY%g+T", 1, 1)
+RETRIES = [("%RETRY%g_T", 0), ("%RETRY%g_T", 1), ("%RETRY%g+T", 0)]
+
+
+def _table(*topics: TopicConfig) -> dict[str, TopicConfig]:
+    return {one.name: one for one in topics}
+
+
+ALL = _table(TOPIC, RETRY, RETRY_V2, TopicConfig("%RETRY%h_T", 1, 1))
 
 
 def _pop(topic: str = "T", queue_id: int = -1) -> PopRequest:
@@ -26,7 +34,7 @@ def _pop(topic: str = "T", queue_id: int = -1) -> PopRequest:
 @pytest.mark.parametrize("turn", range(2 * RETRY_FIRST_EVERY))
 def test_queues_when_any_will_do_then_each_once_and_another_first_each_turn(turn: int) -> None:
     """Else the first queue's messages would always come first, or a queue would be left out."""
-    found = list(queues_in_turn(_pop(), TOPIC, RETRY, turn, in_order=False))
+    found = list(queues_in_turn(_pop(), ALL, turn, in_order=False))
     of_topic = [("T", (turn + step) % 3) for step in range(3)]
     first = turn % RETRY_FIRST_EVERY == 0
     assert found == (RETRIES + of_topic if first else of_topic + RETRIES)
@@ -34,32 +42,32 @@ def test_queues_when_any_will_do_then_each_once_and_another_first_each_turn(turn
 
 def test_queues_when_one_is_named_then_it_and_the_retries() -> None:
     """A consumer that has its queues assigned must still get what is to be retried."""
-    assert list(queues_in_turn(_pop(queue_id=2), TOPIC, RETRY, 1, in_order=False)) == [
+    assert list(queues_in_turn(_pop(queue_id=2), ALL, 1, in_order=False)) == [
         ("T", 2), *RETRIES,
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("topic", "config", "retry", "in_order"),
+    ("topic", "topics", "in_order"),
     [
-        ("T", TOPIC, RETRY, True),
-        ("T", TOPIC, None, False),
-        ("%RETRY%g_T", TopicConfig("%RETRY%g_T", 3, 3), RETRY, False),
+        ("T", ALL, True),
+        ("T", _table(TOPIC), False),
+        ("%RETRY%g_T", _table(TopicConfig("%RETRY%g_T", 3, 3), RETRY_V2), False),
     ],
     ids=["in order", "no retry topic", "the retry topic itself"],
 )
 def test_queues_when_nothing_is_retried_then_those_of_the_topic_alone(
-    topic: str, config: TopicConfig, retry: TopicConfig | None, in_order: bool
+    topic: str, topics: dict[str, TopicConfig], in_order: bool
 ) -> None:
     """In order a retried message would overtake; of a retry topic it would come twice."""
     for turn in range(RETRY_FIRST_EVERY):
-        found = list(queues_in_turn(_pop(topic), config, retry, turn, in_order=in_order))
+        found = list(queues_in_turn(_pop(topic), topics, turn, in_order=in_order))
         assert sorted(found) == [(topic, number) for number in range(3)]
 
 
 def test_queues_when_there_is_no_topic_then_the_retries_alone() -> None:
     """A topic that was deleted while a pop waited must not fail it."""
-    assert list(queues_in_turn(_pop(), None, RETRY, 1, in_order=False)) == RETRIES
+    assert list(queues_in_turn(_pop(), _table(RETRY, RETRY_V2), 1, in_order=False)) == RETRIES
 
 
 @pytest.mark.parametrize(

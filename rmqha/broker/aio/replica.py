@@ -477,6 +477,8 @@ class BrokerReplica:
             self._migration.start()
         else:
             self.services.stop()
+            # Members consume elsewhere now, and are not to be sent back when this one reigns again.
+            self.offsets.table.forget_resets()
         self._send.handovers.role_taken(role)
         self._pull.waiting.ask_again()
         self.pop.pops.role_changed()

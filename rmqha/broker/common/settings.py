@@ -31,6 +31,7 @@ from rmqha.remoting.settings import (
     RemotingSettings,
     too_little_held,
 )
+from rmqha.remoting.topic_names import topic_error
 from rmqha.runtime.tls_settings import TLS_DEFAULTS
 from rmqha.store.settings import StoreSettings
 from rmqha.store.settings import load_settings as load_store_settings
@@ -85,6 +86,7 @@ DEFAULTS: dict[str, str] = {
     "metricsPromExporterHost": "",
     "metricsPromExporterPort": "5557",
     "minInSyncReplicas": "1",
+    "msgTraceTopicName": "RMQ_SYS_TRACE_TOPIC",
     "namesrvAddr": "",
     "popPollingMapSize": "100000",
     "popPollingSize": "1024",
@@ -109,6 +111,7 @@ DEFAULTS: dict[str, str] = {
     "timerPrecisionMs": "1000",
     "timerWheelEnable": "true",
     "traceOn": "true",
+    "traceTopicEnable": "false",
     "useServerSideResetOffset": "true",
     "transactionCheckInterval": "30000",
     "transactionCheckMax": "15",
@@ -372,6 +375,8 @@ def check_values(values: Mapping[str, str]) -> None:
         raise ConfigInvalid(
             f"defaultMessageRequestMode={values['defaultMessageRequestMode']} is neither PULL nor POP"
         )
+    if (reason := topic_error(values["msgTraceTopicName"])) is not None:
+        raise ConfigInvalid(f"msgTraceTopicName: {reason}")
     if values["logLevel"] not in ("debug", "info", "warning", "error"):
         raise ConfigInvalid(f"logLevel={values['logLevel']} is not a level")
     if values["logStyle"] not in ("auto", "json", "console"):

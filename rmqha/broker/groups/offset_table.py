@@ -70,7 +70,7 @@ class ConsumerOffsets:
 
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """What a group has stored for a queue; a reset that is under way counts."""
-        reset = self._reset.get((topic, group), {}).get(queue_id)
+        reset = self.pending_reset(group, topic, queue_id)
         if reset is not None:
             return reset
         return self._table.get((topic, group), {}).get(queue_id)
@@ -131,6 +131,14 @@ class ConsumerOffsets:
             return False
         self._reset.setdefault((topic, group), {})[queue_id] = offset
         return True
+
+    def pending_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The offset that a reset waits to tell, and goes on waiting."""
+        return self._reset.get((topic, group), {}).get(queue_id)
+
+    def forget_resets(self) -> None:
+        """Nobody is sent anywhere any more; where groups were moved to is stored."""
+        self._reset.clear()
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The offset that a reset waits to tell; it is told once."""

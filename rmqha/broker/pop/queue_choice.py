@@ -5,12 +5,12 @@ Source: PopMessageProcessor and PeekMessageProcessor of RocketMQ 5.1.1 to 5.5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rmqha.broker.groups.offset_rules import starts_at_zero
 from rmqha.broker.pop.request import FIRST_OF_QUEUE, PopRequest
 from rmqha.broker.topics.topic_table import TopicConfig
-from rmqha.remoting.topic_names import RETRY_PREFIX
+from rmqha.remoting.topic_names import RETRY_PREFIX, retry_topics_of
 
 RETRY_FIRST_EVERY = 5
 """One pop in so many looks for messages to retry before others; Java's 20 %."""
@@ -19,21 +19,23 @@ _MOVED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY", "NO_MATCHED_LOGIC_QUEUE")
 
 
 def queues_in_turn(
-    pop: PopRequest, topic: TopicConfig | None, retry: TopicConfig | None, turn: int,
-    *, in_order: bool,
+    pop: PopRequest, topics: Mapping[str, TopicConfig], turn: int, *, in_order: bool,
 ) -> Iterator[tuple[str, int]]:  # fmt: skip
     """Topics and ids of the queues to look at, one after another.
 
     Each turn begins with another queue, so that the first one's messages are not always first.
 
     Args:
-        topic, retry: what is popped, and the group's retry topic of it; None where there is none.
+        topics: all that there are, by name.
         turn: counts the pops.
         in_order: nothing is retried: what is not acknowledged stays where it is.
     """
     retries: list[tuple[str, int]] = []
-    if retry is not None and not in_order and not pop.topic.startswith(RETRY_PREFIX):
-        retries = [(retry.name, number) for number in range(retry.read_queue_nums)]
+    if not in_order and not pop.topic.startswith(RETRY_PREFIX):
+        names = retry_topics_of(pop.topic, pop.consumer_group)
+        found = [topics[name] for name in names if name in topics]
+        retries = [(one.name, number) for one in found for number in range(one.read_queue_nums)]
+    topic = topics.get(pop.topic)
     if turn % RETRY_FIRST_EVERY == 0:
         yield from retries
     if pop.queue_id >= 0:

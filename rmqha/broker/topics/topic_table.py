@@ -181,12 +181,14 @@ def _json_bytes(topic: TopicConfig) -> int:
 
 
 def system_topics(
-    cluster_name: str, broker_name: str, *, auto_create: bool, default_queues: int, timers: bool
-) -> list[TopicConfig]:
+    cluster_name: str, broker_name: str, *, auto_create: bool, default_queues: int, timers: bool,
+    traces: str = "",
+) -> list[TopicConfig]:  # fmt: skip
     """The topics that every broker has from its start; a Java slave copies them from its master.
 
     Args:
         timers: timerWheelEnable.
+        traces: msgTraceTopicName, where clients write what became of messages; empty for none.
     """
     everything = PERM_READ | PERM_WRITE | PERM_INHERIT
     found = [TopicConfig(AUTO_CREATE_TOPIC, default_queues, default_queues, everything)]
@@ -201,6 +203,8 @@ def system_topics(
         found.append(TopicConfig(name, queues, queues))
     if timers:
         found.append(TopicConfig(TIMER_TOPIC, 1, 1))
+    if traces:
+        found.append(TopicConfig(traces, 1, 1))
     found.append(TopicConfig(cluster_name, 16, 16, everything))
     found.append(TopicConfig(broker_name, 1, 1, everything))
     found.append(TopicConfig(f"rmq_sys_SYNC_BROKER_MEMBER_{broker_name}", 1, 1, PERM_INHERIT))

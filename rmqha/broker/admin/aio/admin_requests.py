@@ -140,6 +140,8 @@ class AdminProcessor:
             epoch = broker.topics.table.version.state_version
             broker.topics.table.advance(epoch, broker.clock.wall_ms())
             broker.topics_changed()
+        if not broker.config.boolean("useServerSideResetOffset"):
+            broker.offsets.table.forget_resets()
 
     def runtime_info(self, _: Connection, request: RemotingCommand) -> RemotingCommand:
         """Answer with the runtime figures (28)."""

@@ -53,7 +53,6 @@ class OffsetProcessor:
         self._life = f"{broker.config.address}/{broker.clock.wall_ms()}"
         store = broker.store
         self._pulling = store.pulling
-        self._resets = broker.config.boolean("useServerSideResetOffset")
 
     def handlers(self) -> Handlers:
         """By request code."""
@@ -259,7 +258,7 @@ class OffsetProcessor:
             return request.reply(ResponseCode.INVALID_PARAMETER, table)
         rows = [(self._queue_of(wanted.topic, queue_id), offset) for queue_id, offset in table]
         body = queue_table(rows)
-        if self._resets:
+        if broker.config.boolean("useServerSideResetOffset"):
             wall_ms = broker.clock.wall_ms()
             for queue_id, offset in table:
                 broker.offsets.table.reset(wanted.group, wanted.topic, queue_id, offset, wall_ms)

@@ -17,7 +17,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
-from rmqha.remoting.topic_names import PERM_READ, retry_topic_of
+from rmqha.remoting.topic_names import PERM_READ
 from rmqha.store.aio.pulling import Pulled
 
 _MOVED = ("OFFSET_TOO_SMALL", "OFFSET_OVERFLOW_BADLY")
@@ -138,9 +138,7 @@ class PeekProcessor:
         return found
 
     def _queues(self, pop: PopRequest) -> Iterator[tuple[str, int]]:
-        topics = self._broker.topics.table.topics
-        retry = topics.get(retry_topic_of(pop.topic, pop.consumer_group))
-        return queues_in_turn(pop, topics.get(pop.topic), retry, self._turn, in_order=False)
+        return queues_in_turn(pop, self._broker.topics.table.topics, self._turn, in_order=False)
 
     def _offset(self, group: str, topic: str, queue_id: int) -> int:
         kept = self._broker.offsets.table.query(group, topic, queue_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from rmqha.base.errors import DiskFailed, LocalProtocolError, MessageIllegal
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.consumers import Subscription
 from rmqha.broker.pop.aio.collected import NOTHING_FETCHED, Fetched, Taken
@@ -13,6 +14,9 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
+
+FAILURES = (MessageIllegal, DiskFailed, LocalProtocolError)
+"""Why what was found is not handed out: no check point can be written, or no frame be made."""
 
 
 class Asked(NamedTuple):
@@ -67,7 +71,7 @@ def answer_refusal(asked: Asked, refusal: Refusal) -> None:
 
 
 def answer_failure(asked: Asked, error: Exception) -> None:
-    """Say that a check point could not be written."""
+    """Say why nothing is handed out: one of ``FAILURES``."""
     asked.connection.send(asked.request.reply(ResponseCode.SYSTEM_ERROR, str(error)))
 
 

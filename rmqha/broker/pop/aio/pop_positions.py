@@ -37,19 +37,27 @@ class PopPositions:
     def next_offset(self, key: Key, init_mode: int) -> int:
         """Where this pop begins: where an operator wants it, where the last one ended, or anew."""
         group, topic, queue_id = key
-        table = self._broker.offsets.table
-        resets = self._broker.config.boolean("useServerSideResetOffset")
-        moved = table.take_reset(group, topic, queue_id) if resets else None
+        moved = self._broker.offsets.table.take_reset(group, topic, queue_id)
         if moved is not None:
             self._orders.forget((topic, group, queue_id))
             self.set(key, moved)
             return moved
-        known = known_offset(self._offsets.at(key), table.query(group, topic, queue_id))
+        known = self._known(key)
         if known is not None:
             return known
         first = self._first(topic, queue_id, init_mode)
         self._keep(key, first)
         return first
+
+    def would_begin(self, key: Key, init_mode: int) -> int:
+        """The same for who only asks whether there is something: nothing is kept of it."""
+        group, topic, queue_id = key
+        moved = self._broker.offsets.table.pending_reset(group, topic, queue_id)
+        known = self._known(key) if moved is None else moved
+        return self._first(topic, queue_id, init_mode) if known is None else known
+
+    def _known(self, key: Key) -> int | None:
+        return known_offset(self._offsets.at(key), self._broker.offsets.table.query(*key))
 
     def set(self, key: Key, offset: int) -> None:
         """Go on somewhere else; what was popped before moves the group no more."""

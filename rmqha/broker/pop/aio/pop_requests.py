@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqha.base.errors import DiskFailed, MessageIllegal
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.deferred.aio.master_services import MasterServices
 from rmqha.broker.groups.consumers import Subscription
 from rmqha.broker.pop.aio.collected import Cold, Taken
 from rmqha.broker.pop.aio.ordered import OrderedPops
-from rmqha.broker.pop.aio.pop_answers import Asked, answer_failure, answer_found, answer_refusal
+from rmqha.broker.pop.aio.pop_answers import (
+    FAILURES,
+    Asked,
+    answer_failure,
+    answer_found,
+    answer_refusal,
+)
 from rmqha.broker.pop.aio.pop_positions import PopPositions
 from rmqha.broker.pop.aio.queue_takes import QueueTakes
 from rmqha.broker.pop.aio.waiting_pops import WaitingPops
@@ -30,7 +35,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
-from rmqha.remoting.topic_names import PERM_READ, retry_topic_of
+from rmqha.remoting.topic_names import PERM_READ
 
 
 class PopProcessor:
@@ -140,7 +145,7 @@ class PopProcessor:
         try:
             if not self._serve(asked):
                 self._waiting.hold(asked, self._queues(asked.pop, 0))
-        except (MessageIllegal, DiskFailed) as error:
+        except FAILURES as error:
             answer_failure(asked, error)
 
     async def _serve_cold(self, asked: Asked, cold: Cold) -> None:
@@ -153,9 +158,7 @@ class PopProcessor:
         self._serve_or_hold(asked._replace(fetched=asked.fetched.and_then(cold)))
 
     def _queues(self, pop: PopRequest, turn: int) -> Iterator[tuple[str, int]]:
-        topics = self._broker.topics.table.topics
-        retry = topics.get(retry_topic_of(pop.topic, pop.consumer_group))
-        return queues_in_turn(pop, topics.get(pop.topic), retry, turn, in_order=pop.order)
+        return queues_in_turn(pop, self._broker.topics.table.topics, turn, in_order=pop.order)
 
     def _serve(self, asked: Asked) -> bool:
         """Answer if there is something, now or once it is in memory.

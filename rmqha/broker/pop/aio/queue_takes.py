@@ -17,11 +17,12 @@ from rmqha.broker.pop.aio.ordered import OrderedPops
 from rmqha.broker.pop.aio.pop_answers import Asked
 from rmqha.broker.pop.aio.pop_positions import PopPositions
 from rmqha.broker.pop.check_points import CheckPoint
+from rmqha.broker.pop.offsets import Key as PopPlace
 from rmqha.broker.pop.queue_choice import points_nowhere
 from rmqha.broker.pop.request import Handed, PopRequest
 from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.pull.held import Key
-from rmqha.broker.pull.request import BYTES_MAX, SCAN_MAX, transfer_of
+from rmqha.broker.pull.request import BYTES_MAX, SCAN_MAX, TRANSFER_BYTES_MAX, transfer_of
 from rmqha.remoting.topic_names import REVIVE_TOPIC
 from rmqha.store.aio.pulling import Pulled
 from rmqha.store.record import pack_host
@@ -54,17 +55,15 @@ class QueueTakes:
         Raises:
             MessageIllegal, DiskFailed: a check point cannot be written.
         """
-        pop = asked.pop
-        key = (pop.consumer_group, topic, queue_id)
-        offset = self._positions.next_offset(key, pop.init_mode)
-        if pop.order and self._orders.is_blocked((topic, pop.consumer_group, queue_id), pop):
+        key = (asked.pop.consumer_group, topic, queue_id)
+        looked = self._look(asked, taken, key)
+        if looked is None:
             return
-        found = self._read(asked, taken, topic, queue_id, offset)
-        if points_nowhere(found.status) and found.next_offset != offset:
-            # Files have expired, or the log was cut: the kept offset points nowhere.
-            offset = found.next_offset
-            self._positions.set(key, offset)
-            found = self._read(asked, taken, topic, queue_id, offset)
+        offset, found = looked
+        if taken.count and taken.size + found.size > TRANSFER_BYTES_MAX:
+            # A queue gives one message at least, and many of 1 MiB would fit into no frame.
+            taken.rest += max(0, found.max_offset - offset)
+            return
         cold = Cold(topic, queue_id, found)
         # Nobody looks into messages of which there is only to be told.
         looks = found.missing or not asked.tells
@@ -86,6 +85,23 @@ class QueueTakes:
             taken.passed = taken.passed or found.next_offset < found.max_offset
             self._positions.move(key, found.next_offset, 0)
         taken.rest += max(0, found.max_offset - found.next_offset)
+
+    def _look(self, asked: Asked, taken: Taken, key: PopPlace) -> tuple[int, Pulled] | None:
+        """What a queue has, and from where on; None while it is taken in order by others."""
+        group, topic, queue_id = key
+        pop, positions = asked.pop, self._positions
+        begins = positions.would_begin if asked.tells else positions.next_offset
+        offset = begins(key, pop.init_mode)
+        if pop.order and self._orders.is_blocked((topic, group, queue_id), pop):
+            return None
+        found = self._read(asked, taken, topic, queue_id, offset)
+        if points_nowhere(found.status) and found.next_offset != offset:
+            # Files have expired, or the log was cut: the kept offset points nowhere.
+            offset = found.next_offset
+            if not asked.tells:
+                positions.set(key, offset)
+            found = self._read(asked, taken, topic, queue_id, offset)
+        return offset, found
 
     def _mend(self, offset: int, topic: str, queue_id: int) -> None:
         """Others are handed out meanwhile; who waits for this queue is served once it is whole."""

@@ -218,8 +218,14 @@ class ReviveService:
         if record is None:
             self._log.log("warning", "popped_message_expired", topic=point.topic, offset=offset)
             return 0
+        message = revived_message(record, topic, point.pop_ms, self._host)
         try:
-            result = self._writer.append(revived_message(record, topic, point.pop_ms, self._host))
+            try:
+                result = self._writer.append(message)
+            except MessageIllegal:
+                # There is no room for one property more.
+                old = record.message().properties
+                result = self._writer.append(message._replace(properties=old))
         except MessageIllegal as error:
             self._skipped("popped_message_illegal", offset, str(error))
             return 0

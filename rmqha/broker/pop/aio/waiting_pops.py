@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from rmqha.base.errors import DiskFailed, MessageIllegal
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.consumers import Subscription
 from rmqha.broker.pop.aio.pop_answers import (
+    FAILURES,
     Asked,
     answer_failure,
     answer_nothing,
@@ -22,7 +22,7 @@ from rmqha.broker.pull.aio.ports import Broker
 from rmqha.broker.pull.held import Held, Key
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import ResponseCode
-from rmqha.remoting.topic_names import retry_topic_of
+from rmqha.remoting.topic_names import retry_topics_of
 from rmqha.runtime.aio.earliest import EarliestTimer
 from rmqha.runtime.aio.turns import Backlog
 
@@ -92,8 +92,9 @@ class WaitingPops:
             )
             return
         watched = [(topic.encode(), number) for topic, number in queues]
-        retry = retry_topic_of(pop.topic, pop.consumer_group)
-        watched.append((retry.encode(), 0))  # it may not be there yet
+        # They may not be there yet.
+        retries = retry_topics_of(pop.topic, pop.consumer_group)
+        watched += [(name.encode(), 0) for name in retries]
         for queue in self._held.hold(asked.connection.id, key, asked, asked.until_ms, watched):
             self._broker.arrivals.watch(queue, self._told)
         self._timer.arm(self._held.next_deadline_ms)
@@ -118,7 +119,7 @@ class WaitingPops:
     def _look(self, held: Held[Asked]) -> bool:
         try:
             served = self._serve(held.asked)
-        except (MessageIllegal, DiskFailed) as error:
+        except FAILURES as error:
             served = True
             answer_failure(held.asked, error)
         if served:

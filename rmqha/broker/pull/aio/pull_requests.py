@@ -61,10 +61,6 @@ class PullProcessor:
     def _slave_reads(self) -> bool:
         return self._broker.config.boolean("slaveReadEnable")
 
-    @property
-    def _resets(self) -> bool:
-        return self._broker.config.boolean("useServerSideResetOffset")
-
     def refusal(self) -> Refusal | None:
         """Why nobody may pull now."""
         role = self._broker.role
@@ -191,8 +187,6 @@ class PullProcessor:
     def _take_reset(self, asked: Asked) -> RemotingCommand | None:
         """An operator has moved the group: its consumer is told where to."""
         pull = asked.pull
-        if not self._resets:
-            return None
         offset = self._broker.offsets.table.take_reset(
             pull.consumer_group, pull.topic, pull.queue_id
         )

@@ -103,4 +103,5 @@ def given_topics(config: BrokerConfig) -> list[TopicConfig]:
         auto_create=config.boolean("autoCreateTopicEnable"),
         default_queues=config.integer("defaultTopicQueueNums"),
         timers=config.boolean("timerWheelEnable"),
+        traces=config.values["msgTraceTopicName"] if config.boolean("traceTopicEnable") else "",
     )

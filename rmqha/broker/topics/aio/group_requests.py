@@ -12,7 +12,7 @@ from rmqha.broker.topics.aio.ports import (
     Broker,
     table_for,
 )
-from rmqha.broker.topics.group_table import GroupConfig
+from rmqha.broker.topics.group_table import GroupConfig, group_error
 from rmqha.broker.topics.metadata import Change
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
@@ -70,6 +70,10 @@ class GroupProcessor:
         if refused is not None:
             return refused
         get = self._broker.groups.table.get
+        errors = (group_error(one.name) for one in groups if get(one.name) is None)
+        error = next((one for one in errors if one is not None), None)
+        if error is not None:
+            return request.reply(ResponseCode.INVALID_PARAMETER, error)
         changed = tuple(group for group in groups if get(group.name) != group)
         return self._broker.metadata.change(connection, request, Change(groups=changed))
 

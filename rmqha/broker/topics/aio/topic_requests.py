@@ -19,7 +19,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import text_field
-from rmqha.remoting.topic_names import retry_topic_of
+from rmqha.remoting.topic_names import retry_topics_of
 
 TOLD_MS = 2_000
 """How long an answer waits for name servers; mqadmin waits 5 s for it, and Java's brokers 24 s."""
@@ -146,7 +146,7 @@ class TopicProcessor:
         known = is_known or broker.store.reader.has_topic(name) or groups
         if not known or (topics.get(name) is None and broker.metadata.is_ending(name)):
             return self._change(connection, request, Change(), name)
-        retries = sorted({retry_topic_of(name, group) for group in groups} - {name})
+        retries = sorted({one for group in groups for one in retry_topics_of(name, group)} - {name})
         gone = [one for one in retries if topics.get(one) or broker.metadata.groups_of(one)]
         # Before it, where groups would pop it again; as many at a time as a record can name.
         for first in range(0, len(gone), NAMES_MAX):
