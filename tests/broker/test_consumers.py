@@ -12,13 +12,20 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import ConnectionId
 from rmqha.broker.common.json_members import MessageQueue, queue_table
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.consumers import ConsumerData, ConsumerTable, subscription
 from rmqha.broker.groups.heartbeat import Heartbeat
 from rmqha.broker.groups.memberships import CHANNEL_EXPIRED_MS, Client
 from rmqha.broker.groups.offset_table import ConsumerOffsets
 from rmqha.broker.groups.producers import ProducerTable
 from rmqha.broker.groups.queue_locks import LEASE_MS, QueueLocks
-from rmqha.broker.topics.group_table import GroupConfig, GroupTable, group_error, system_groups
+from rmqha.broker.topics.group_table import (
+    GroupConfig,
+    GroupTable,
+    changed_group,
+    group_error,
+    system_groups,
+)
 from rmqha.remoting import fastjson
 
 
@@ -429,6 +436,22 @@ def test_groups_when_written_and_read_then_they_are_the_same_and_unknown_members
 def test_group_name_when_java_refuses_it_then_so_do_we(name: str) -> None:
     """A group's name becomes part of a topic's, and that one a directory."""
     assert group_error(name) is not None
+
+
+def test_group_when_it_is_changed_then_its_attributes_stay_and_its_name_is_not_asked() -> None:
+    """``mqadmin updateSubGroup --attributes +x=1`` was answered with success, and an attribute "+x"
+    was kept."""
+    old = GroupConfig("my.group", retry_max_times=3, attributes={"lite": "1"})
+    wanted = GroupConfig("my.group", retry_max_times=5)
+    both = GroupConfig("my.group", retry_max_times=5, attributes={"lite": "1"})
+    assert changed_group(old, wanted) == changed_group(old, both) == both
+    assert changed_group(None, GroupConfig("G")) == GroupConfig("G")
+    for name in ("+lite", "-lite", "lite"):
+        refused = changed_group(old, GroupConfig("my.group", attributes={name: "2"}))
+        assert refused == (1, "unsupported key: lite")
+    refused = changed_group(None, wanted)
+    assert isinstance(refused, Refusal)
+    assert refused.code == 29
 
 
 @pytest.mark.parametrize("name", ["my.group", "x" * 300, "a b"])

@@ -10,13 +10,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.base.ids import MASTER_ID
 from rmqha.broker.common.json_members import boolean, json_object, number, text
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.common.versioned_table import COUNT_MAX, VersionedTable
 from rmqha.broker.topics.topic_table import DataVersion
 from rmqha.remoting import fastjson
+from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.topic_names import RETRY_PREFIX
 
 GROUP_LENGTH_MAX = 255
@@ -134,6 +137,24 @@ def group_error(name: str) -> str | None:
     if len(name) > GROUP_LENGTH_MAX:
         return f"the group is longer than {GROUP_LENGTH_MAX}"
     return None
+
+
+def changed_group(old: GroupConfig | None, wanted: GroupConfig) -> GroupConfig | Refusal:
+    """What a group is after 200 or 225.
+
+    Its attributes stay: RocketMQ 5.3.3 has a language to change them, and none that there is.
+
+    Args:
+        old: None for a new one.
+    """
+    error = group_error(wanted.name) if old is None else None
+    if error is not None:
+        return Refusal(ResponseCode.INVALID_PARAMETER, error)
+    attributes = {} if old is None else old.attributes
+    if wanted.attributes and wanted.attributes != attributes:
+        name = next(iter(wanted.attributes)).lstrip("+-")
+        return Refusal(ResponseCode.SYSTEM_ERROR, f"unsupported key: {name}")
+    return replace(wanted, attributes=attributes)
 
 
 class GroupTable(VersionedTable[GroupConfig]):

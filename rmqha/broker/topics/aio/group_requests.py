@@ -5,6 +5,7 @@ from __future__ import annotations
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.aio.ports import Handlers, unwritable
 from rmqha.broker.common.json_members import json_array, read_object
+from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.topics.aio.ports import (
     ACCOUNTS_FIELD,
     TABLE_FIELD,
@@ -12,7 +13,7 @@ from rmqha.broker.topics.aio.ports import (
     Broker,
     table_for,
 )
-from rmqha.broker.topics.group_table import GroupConfig, group_error
+from rmqha.broker.topics.group_table import GroupConfig, changed_group
 from rmqha.broker.topics.metadata import Change
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
@@ -70,12 +71,14 @@ class GroupProcessor:
         if refused is not None:
             return refused
         get = self._broker.groups.table.get
-        errors = (group_error(one.name) for one in groups if get(one.name) is None)
-        error = next((one for one in errors if one is not None), None)
-        if error is not None:
-            return request.reply(ResponseCode.INVALID_PARAMETER, error)
-        changed = tuple(group for group in groups if get(group.name) != group)
-        return self._broker.metadata.change(connection, request, Change(groups=changed))
+        changed: list[GroupConfig] = []
+        for group in groups:
+            after = changed_group(get(group.name), group)
+            if isinstance(after, Refusal):
+                return request.reply(after.code, after.remark)
+            if get(group.name) != after:
+                changed.append(after)
+        return self._broker.metadata.change(connection, request, Change(groups=tuple(changed)))
 
     def all_groups(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
         """Answer with all groups (201), and to a slave that has no accounts yet with those."""
