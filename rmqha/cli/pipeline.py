@@ -15,7 +15,7 @@ import click
 from rmqha.cli.output import run_command
 from rmqha.cli.pipeline_audit import audit_command
 from rmqha.cli.pipeline_controller import history_command
-from rmqha.cli.pipeline_exits import EXIT_FOUND, usage_errors
+from rmqha.cli.pipeline_exits import EXIT_FOUND, EXIT_USAGE, usage_errors
 from rmqha.cli.pipeline_failover import failover_command
 from rmqha.cli.pipeline_history import history_check_command
 from rmqha.cli.pipeline_lag import lag_command
@@ -60,7 +60,9 @@ for command in (
 @main.command("export")
 @click.argument("stores", nargs=-1, required=True)
 @click.option("-o", "--out", required=True, help="The lake's directory.")
-@click.option("-t", "--topic", "topics", multiple=True, help="Only this topic; several times.")
+@click.option(
+    "-t", "--topic", "topics", multiple=True, help="Only these topics, with commas; several times."
+)
 @click.option("--bodies/--no-bodies", default=True, show_default=True)
 @click.option(
     "--up-to", default=None, metavar="end|confirmed|OFFSET",
@@ -87,10 +89,10 @@ def export_command(
     from rmqha.pipeline.jobs import export
     from rmqha.pipeline.spark.progress import log_bytes, shown
 
-    opened = export.checked(stores)
+    opened, wanted = export.checked(stores), export.chosen(topics)
     spark = session("rmqha export", master=master)
     with shown(spark, "export", log_bytes(store for store, _ in opened), unit=None):
-        done = export.run(spark, stores, out, topics=topics, bodies=bodies, up_to=up_to)
+        done = export.run(spark, stores, out, topics=wanted, bodies=bodies, up_to=up_to)
     if os.path.isdir(out):
         with open(os.path.join(out, export.REPORT), "w", encoding="utf-8") as page:
             page.write(export.report(stores, done))
@@ -99,6 +101,11 @@ def export_command(
             print(f"{topic:40} {day} {messages:>12} messages {size:>16} bytes")
         print(one)
     print(f"{done.rows} messages, {done.damaged} damaged ranges")
+    for topic in done.missing:
+        lacking = "the stores have no message and no queue of it, and the lake neither"
+        print(f"pipeline: topic {topic}: {lacking}", file=sys.stderr)
+    if wanted and len(done.missing) == len(wanted):
+        sys.exit(EXIT_USAGE)
     if strict and done.damaged:
         sys.exit(EXIT_FOUND)
 

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 @click.command("replica-audit")
 @click.argument("stores", nargs=-1, required=True)
-@click.option("--up-to", type=int, default=None, help="Compare up to this physical offset.")
+@click.option(
+    "--up-to",
+    type=click.IntRange(min=0),
+    default=None,
+    help="Compare up to this physical offset.",
+)
 @click.option("--report", "page", default=None, help="Write an HTML page here.")
 @click.option("--hash-only", "hashes", default=None, help="Hash one store into this file.")
 @click.option("--seed", default=None, help="With --hash-only: the same words on every machine.")
@@ -87,6 +92,7 @@ def _hash(
 
     if len(stores) != 1:
         raise ConfigInvalid("--hash-only takes one store")
+    _check_folder(target)
     by_record = [_span(one) for one in spans]
     found = hash_store(open_store(stores[0]), seed, up_to=up_to, by_record=by_record)
     Path(target).write_bytes(encode(found))
@@ -103,8 +109,11 @@ def _span(text: str) -> tuple[int, int]:
 
 def _compare(paths: Sequence[str]) -> None:
     from rmqha.pipeline.commitlog.hashed_store import compare, decode
+    from rmqha.pipeline.commitlog.store_folder import refuse_twice
 
-    found = compare([decode(_file(path), path) for path in paths])
+    stores = [decode(_file(path), path) for path in paths]
+    refuse_twice(paths)
+    found = compare(stores)
     _tell(found.differences)
     for start, stop in found.unnamed:
         print(f"bytes {start} to {stop} differ: hash both with --records {start}-{stop}")
@@ -113,6 +122,8 @@ def _compare(paths: Sequence[str]) -> None:
     print(f"{found.ranges} ranges compared, {len(found.different)} differ")
     if found.different:
         sys.exit(EXIT_FOUND)
+    if not found.ranges:
+        raise ConfigInvalid("nothing was compared: the stores have no bytes in common")
 
 
 def _file(path: str) -> bytes:
@@ -123,24 +134,42 @@ def _file(path: str) -> bytes:
 
 
 def _audit(stores: Sequence[str], up_to: int | None, page: str | None, master: str | None) -> None:
-    from rmqha.pipeline.commitlog.store_folder import open_store
     from rmqha.pipeline.jobs import audit
     from rmqha.pipeline.spark.progress import log_bytes, shown
 
-    opened = [open_store(store) for store in stores]
-    if len(opened) < 2:
-        raise ConfigInvalid("an audit compares at least two stores")
+    opened = audit.opened(stores)
+    if page is not None:
+        _check_folder(page)
     spark = session("rmqha replica-audit", master=master)
     with shown(spark, "replica-audit", log_bytes(opened), unit="ranges"):
         found = audit.run(spark, stores, up_to=up_to)
-    if page is not None:
-        Path(page).write_text(audit.report(stores, found), encoding="utf-8")
     _tell(found.differences)
     different = len(found.ranges_different)
     low, high = found.plan.low, found.plan.high
     print(f"bytes {low} to {high}: {found.ranges_compared} ranges compared, {different} differ")
+    # Behind what it tells: a page that cannot be written hides no difference.
+    if page is not None:
+        Path(page).write_text(audit.report(stores, found), encoding="utf-8")
     if different:
         sys.exit(EXIT_FOUND)
+    if not found.ranges_compared:
+        raise ConfigInvalid(
+            "nothing was compared: no two stores have bytes in common"
+            + ("" if found.plan.confirm_offset is None else f" before {found.plan.confirm_offset}")
+        )
+
+
+def _check_folder(path: str) -> None:
+    """See that a file can be made, before hours are spent on what it is to hold.
+
+    Raises:
+        ConfigInvalid: its folder is not there, or it is a folder itself.
+    """
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise ConfigInvalid(f"{path}: there is no folder {folder}")
+    if Path(path).is_dir():
+        raise ConfigInvalid(f"{path} is a folder, and is to be a file")
 
 
 def _tell(found: Iterable[Difference]) -> None:

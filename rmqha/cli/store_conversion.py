@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import click
 from rich.console import Console
 from rich.progress import Progress
 
@@ -382,8 +383,13 @@ def convert(store: Path, output: Path | None, file_size: int, wanted: Wanted) ->
 
     Raises:
         RmqhaError: it cannot be; nothing of it was changed.
+        click.BadParameter: the store's path is none that can be looked at.
     """
-    if not store.is_dir():
+    try:
+        is_there = store.is_dir()
+    except OSError as error:
+        raise click.BadParameter(f"{store}: {error.strerror}", param_hint="--store") from error
+    if not is_there:
         raise ConfigInvalid(f"{store}: there is no such folder")
     lock = lock_first_byte(str(store / "lock"))
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 
 from msgspec import to_builtins
@@ -17,6 +17,12 @@ from rmqha.remoting.frame import FrameDecoder
 from rmqha.store.identity import TEMPORARY_SUFFIX, decode_identity
 
 BODY_SHOWN_MAX = 256
+VALUE_SHOWN_MAX = 64
+_TABLES = frozenset({
+    "topicConfigTable", "subscriptionGroupTable", "offsetTable", "topicQueueMappingInfoMap",
+    "messageRequestModeMap", "forbiddenTable",
+})  # fmt: skip
+"""Members of Java's tables that are objects by name; ours are called the same."""
 
 
 def epochs(data: bytes) -> Iterator[Row]:
@@ -49,12 +55,39 @@ def config(data: bytes) -> Iterator[Row]:
     except RemoteProtocolError as error:
         yield {"damage": 0, "why": f"no JSON: {error}"}
         return
-    members = found if isinstance(found, dict) else {"": found}
-    yield {name: _size(value) for name, value in members.items()}
-    for name, value in members.items():
+    if not isinstance(found, dict):
+        yield {"damage": 0, "why": f"a table is an object, and this is {_kind(found)}"}
+        return
+    wrong = next(_misshaped(found), None)
+    if wrong is not None:
+        yield {"damage": 0, "why": wrong}
+        return
+    yield {name: _size(value) for name, value in found.items()}
+    for name, value in found.items():
         if isinstance(value, dict):
             for key, one in value.items():
                 yield {"member": name, "key": key, "value": one}
+
+
+def _misshaped(members: Mapping[str, object]) -> Iterator[str]:
+    """What is wrong with the tables that are known."""
+    for name in sorted(_TABLES & members.keys()):
+        table = members[name]
+        if table is None:
+            continue
+        if not isinstance(table, dict):
+            yield f"{name} is an object, and here {_kind(table)}"
+            continue
+        for key, value in table.items():
+            # Consumer offsets are by queue; delay offsets are numbers.
+            numbers = value.values() if isinstance(value, dict) else [value]
+            if name == "offsetTable" and not all(type(one) is int for one in numbers):
+                yield f"{name}: {key} has {fastjson.dumps(value).decode()[:VALUE_SHOWN_MAX]}"
+
+
+def _kind(value: object) -> str:
+    kinds = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")
 
 
 def _size(value: object) -> object:

@@ -7,7 +7,7 @@ under names that end in ``timestamp``. A row with ``damage`` says what is wrong 
 
 from __future__ import annotations
 
-import itertools
+import struct
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,13 +60,16 @@ def _record(one: record.Record) -> Row:
 
 
 def consume_queue_units(data: memoryview, base: int, begin: int) -> Iterator[Row]:
-    """The units of one file of a consume queue.
+    """The units of one file of a consume queue; a damaged one is the last row.
 
     Args:
         base: byte of the file's first one in the queue: its name.
         begin: number of the first unit that is wanted.
     """
     for number, unit in _units(data, base, begin, consume_queue.UNIT):
+        if isinstance(unit, str):
+            yield {"damage": number * consume_queue.UNIT.size, "why": unit}
+            return
         offset, size, tags_code = unit
         if size == consume_queue.FILLER_SIZE:
             yield {"unit": number, "filler": "the queue began behind it"}
@@ -77,17 +80,27 @@ def consume_queue_units(data: memoryview, base: int, begin: int) -> Iterator[Row
 def batch_consume_queue_units(data: memoryview, base: int, begin: int) -> Iterator[Row]:
     """The units of one file of a batch consume queue; see :func:`consume_queue_units`."""
     for number, unit in _units(data, base, begin, consume_queue.BATCH_UNIT):
+        if isinstance(unit, str):
+            yield {"damage": number * consume_queue.BATCH_UNIT.size, "why": unit}
+            return
         yield {"unit": number, **consume_queue.BatchUnit._make(unit)._asdict()}
 
 
-def _units(data: memoryview, base: int, begin: int, shape: Any) -> Iterator[tuple[int, Any]]:
-    """Units until the first that was not written."""
-    first = base // shape.size
-    for at in range(max(0, begin - first) * shape.size, len(data) - shape.size + 1, shape.size):
-        unit = shape.unpack_from(data, at)
-        if unit[1] == 0:
-            return
-        yield first + at // shape.size, unit
+def _units(
+    data: memoryview, base: int, begin: int, shape: struct.Struct
+) -> Iterator[tuple[int, tuple[int, ...] | str]]:
+    """Units by their numbers until the first that was not written; why, of one that is none."""
+    first, size = base // shape.size, shape.size
+    for at in range(max(0, begin - first) * size, len(data), size):
+        number = first + at // size
+        if len(data) - at < size:
+            yield number, f"{len(data) - at} bytes are no unit, which has {size}"
+        elif (unit := shape.unpack_from(data, at))[0] < 0 or unit[1] <= 0:
+            if not any(data[at : at + size]):
+                return
+            yield number, f"no record has {unit[1]} bytes at {unit[0]}"
+        else:
+            yield number, unit
 
 
 def index(data: memoryview, slots: int, begin: int) -> Iterator[Row]:
@@ -103,9 +116,16 @@ def index(data: memoryview, slots: int, begin: int) -> Iterator[Row]:
     file = index_file.IndexFile(data, slots)
     header = file.header
     yield header._asdict()
-    for number in itertools.count(max(begin, 1)):
-        unit = file.unit(number) if number < header.index_count else None
+    # The count is that of the next unit: a file that was not written has 0 or 1.
+    if header.index_count < 0:
+        yield {"damage": 0, "why": f"the header counts {header.index_count} units"}
+    for number in range(max(begin, 1), header.index_count):
+        unit = file.unit(number)
         if unit is None:
+            why = (
+                f"the header counts units up to {header.index_count - 1}, and this one is not there"
+            )
+            yield {"damage": index_file.file_size(slots, number), "why": why}
             return
         row = {"unit": number, **unit._asdict()}
         row["store_timestamp"] = header.begin_timestamp + 1_000 * row.pop("seconds")
@@ -114,6 +134,14 @@ def index(data: memoryview, slots: int, begin: int) -> Iterator[Row]:
 
 def checkpoint_row(data: bytes) -> Row:
     """The stamps and offsets of a ``checkpoint``; what Java does not write is left out."""
+    if len(data) != checkpoint.SIZE:
+        return {
+            "damage": 0,
+            "why": f"{len(data)} bytes are no checkpoint, which has {checkpoint.SIZE}",
+        }
     found = checkpoint.read(data)
     row: Row = {name: getattr(found, name) for name in found.__struct_fields__}
+    wrong = next((name for name, value in row.items() if value is not None and value < -1), None)
+    if wrong is not None:
+        return {"damage": 0, "why": f"{wrong} is {row[wrong]}"}
     return {name: value for name, value in row.items() if value is not None}

@@ -377,3 +377,12 @@ def test_store_of_a_master_when_it_has_no_message_then_it_is_adopted_all_the_sam
     outcome = told(run("-s", str(tmp_path), "--json"))
     assert [(one["end"], one["messages"]) for one in outcome["files"]] == [(0, 0)]
     assert run("-s", str(tmp_path)).exit_code == 1
+
+
+def test_store_when_its_path_cannot_be_looked_at_then_2(tmp_path: Path) -> None:
+    """A name that is too long raises where a missing folder does not."""
+    result = run("-s", str(tmp_path / ("x" * 300)))
+    assert result.exit_code == 2
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("Error: Invalid value for --store: ")
+    assert last.endswith("xxx: File name too long")

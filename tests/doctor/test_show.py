@@ -126,6 +126,7 @@ def test_queues_when_shown_then_their_units(tmp_path: Path) -> None:
     ]
     assert show(path) == (0, rows)
     assert show(path, "--from", "3") == (0, rows[1:])
+    assert show(path, "--limit", "1") == (0, rows[:1])
     batch = tmp_path / "batch"
     fields = {
         "physical_offset": 900, "size": 120, "tags_code": 1, "store_timestamp": STORED_MS,
@@ -195,6 +196,71 @@ def test_small_files_when_shown_then_what_they_say(tmp_path: Path) -> None:
     assert rows[2] == {"member": "topicConfigTable", "key": "A", "value": {"perm": 6}}
     table.write_text("{")
     assert show(table)[0] == 1
+
+
+UNIT = layout.CONSUME_QUEUE_UNIT.build({"physical_offset": 900, "size": 120, "tags_code": -5})
+UNITS = 20
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "why"),
+    [
+        ("checkpoint", b"abc", "3 bytes are no checkpoint, which has 4096"),
+        ("checkpoint", b"", "0 bytes are no checkpoint"),
+        ("checkpoint", b"\xff" * SIZE, None),
+        ("checkpoint", b"\x80" * SIZE, "physic_msg_timestamp is -"),
+        ("consumerOffset.json", b"[1,2]", "a table is an object, and this is a list"),
+        ("topics.json", b"7", "this is a number"),
+        (
+            "topics.json",
+            b'{"topicConfigTable":[]}',
+            "topicConfigTable is an object, and here a list",
+        ),
+        ("consumerOffset.json", b'{"offsetTable":{"t@g":{0:"x"}}}', 't@g has {"0":"x"}'),
+        ("consumerOffset.json", b'{"offsetTable":{"t@g":"x"}}', 't@g has "x"'),
+        ("delayOffset.json", b'{"offsetTable":{1:5}}', None),
+        ("consumequeue/t/0/" + NAME, b"abc", "3 bytes are no unit, which has 20"),
+        ("consumequeue/t/0/" + NAME, UNIT + UNIT[:7], "7 bytes are no unit"),
+        ("consumequeue/t/0/" + NAME, UNIT + b"\xff" * UNITS, "no record has -1 bytes at -1"),
+        ("consumequeue/t/0/" + NAME, UNIT + bytes(UNITS) + b"abc", None),
+    ],
+)
+def test_file_when_it_is_too_short_or_of_another_shape_then_1_and_nothing_is_made_up(
+    tmp_path: Path, name: str, data: bytes, why: str | None
+) -> None:
+    """A time that nobody wrote is worse than none."""
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    code, rows = show(path)
+    assert code == (0 if why is None else 1)
+    hurt = [row for row in rows if "damage" in row]
+    assert hurt == ([] if why is None else rows[-1:])
+    assert all(str(why) in row["why"] for row in hurt)
+    if why is not None:
+        assert rows[:-1] == ([] if not data.startswith(UNIT) else [rows[0]])
+
+
+def test_batch_units_and_index_when_cut_then_damage(tmp_path: Path) -> None:
+    """An index counts its units in its header."""
+    batch = tmp_path / "batch"
+    batch.write_bytes(b"abc")
+    code, (row,) = show(batch, "--as", "batch-consume-queue")
+    assert (code, row["why"]) == (1, "3 bytes are no unit, which has 46")
+    path = tmp_path / "20261124000000000"
+    header = {
+        "begin_timestamp": STORED_MS, "end_timestamp": STORED_MS, "begin_physical_offset": 0,
+        "end_physical_offset": 900, "used_slot_count": 1, "index_count": 9,
+    }  # fmt: skip
+    data = bytearray(file_size(8, 4))
+    data[:40] = layout.INDEX_HEADER.build(header)
+    path.write_bytes(data)
+    code, rows = show(path, "--slots", "8")
+    assert (code, len(rows)) == (1, 1 + 3 + 1)
+    assert "counts units up to 8" in rows[-1]["why"]
+    data[:40] = layout.INDEX_HEADER.build({**header, "index_count": -1})
+    path.write_bytes(data)
+    assert show(path, "--slots", "8")[0] == 1
 
 
 def test_frames_when_captured_then_what_they_ask(tmp_path: Path) -> None:

@@ -227,6 +227,14 @@ async def test_argument_when_wrong_then_named(
     assert "\n" not in str(caught.value)
 
 
+def test_store_when_it_is_given_twice_then_said(tmp_path: Path) -> None:
+    """By one path, or by another that leads to it."""
+    (tmp_path / "commitlog").mkdir()
+    for path in (f"{tmp_path},{tmp_path}", {"a": tmp_path, "b": tmp_path / "commitlog" / ".."}):
+        with pytest.raises(ConfigInvalid, match="is given twice"):
+            read(path)
+
+
 def test_path_when_no_store_then_said(tmp_path: Path) -> None:
     """Where it is named, and not at the first query."""
     with pytest.raises(RmqhaError, match="no commitlog directory"):

@@ -161,6 +161,37 @@ def test_epochs_when_unlike_then_a_difference(
     assert third in {one.physical_offset for one in found.differences}
 
 
+def test_replicas_when_nothing_is_compared_then_that_is_no_success(
+    spark: SparkSession, replicas: tuple[list[str], list[Record]]
+) -> None:
+    """Nor is an offset that no log has."""
+    stores, _ = replicas
+    done = CliRunner().invoke(main, ["replica-audit", *stores, "--up-to", "0"])
+    assert done.exit_code == 2, done.output
+    assert "0 ranges compared" in done.stdout
+    assert (
+        "pipeline: nothing was compared: no two stores have bytes in common before 0" in done.stderr
+    )
+    done = CliRunner().invoke(main, ["replica-audit", *stores, "--up-to", "-5"])
+    assert done.exit_code == 2, done.output
+    assert "-5 is not in the range" in done.output
+
+
+def test_page_when_it_cannot_be_written_then_the_differences_are_told_all_the_same(
+    spark: SparkSession, replicas: tuple[list[str], list[Record]], tmp_path: Path
+) -> None:
+    """They took hours."""
+    stores, records = replicas
+    flip(Path(stores[1]), body_start(records[40]))
+    (tmp_path / "page.html").symlink_to(tmp_path / "none" / "page.html")
+    page = str(tmp_path / "page.html")
+    done = CliRunner().invoke(main, ["replica-audit", *stores[:2], "--report", page])
+    assert done.exit_code == 2, done.output
+    assert f"{records[40].physical_offset}: " in done.stdout
+    assert "1 differ" in done.stdout
+    assert page in done.stderr
+
+
 def test_stores_when_fewer_than_two_then_said(tmp_path: Path) -> None:
     """And logs without a file in common have nothing to compare."""
     (tmp_path / "commitlog").mkdir()

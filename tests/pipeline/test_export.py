@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from rmqha.cli.pipeline import main
 from rmqha.pipeline.jobs import export
+from rmqha.pipeline.spark.paths import literal
 from rmqha.store.record import Record
 from tests.pipeline.stores import TOPICS, identify, messages, written
 from tests.pipeline.test_reading import FILE_BYTES, flip
@@ -36,7 +37,7 @@ def run(lake: Path, *arguments: str | Path) -> str:
 
 def places(lake: SparkSession, out: Path) -> Counter[Place]:
     """How often each message is in a lake, by where its log has it."""
-    found = lake.read.option("mergeSchema", True).parquet(str(out))
+    found = lake.read.option("mergeSchema", True).parquet(literal(str(out)))
     names = ("storeHost", "topic", "queueId", "queueOffset", "physicalOffset", "bodyCrc")
     return Counter(tuple(row) for row in found.select(*names).collect())
 
@@ -156,6 +157,53 @@ async def test_topic_when_exported_alone_then_the_others_stay(
     assert places(spark, out) == of(records)
 
 
+@CELLS
+async def test_lake_when_its_path_looks_like_a_pattern_then_it_alone_is_read(
+    spark: SparkSession, tmp_path: Path, cell_bytes: int
+) -> None:
+    """The second night found no path; or the rows of a lake beside it, and kept these."""
+    records = await written(tmp_path / "store", messages(90))
+    hurt = next(r for r in records[70:] if r.physical_offset % FILE_BYTES)
+    flip(tmp_path / "store", hurt.physical_offset + 5)
+    store = str(identify(tmp_path / "store", "broker-a"))
+    beside, out = tmp_path / "lake-1", tmp_path / r"lake*{a,b}[1]?\\"
+    for lake in (beside, out):
+        export.run(spark, [store], str(lake), cell_bytes=cell_bytes)
+    begin = drop_files(tmp_path / "store", 2)
+    (done,) = export.run(spark, [store], str(out), cell_bytes=cell_bytes).sets
+    kept = sum(one.physical_offset < begin for one in records)
+    assert (done.written, done.kept, done.damaged) == (89 - kept, kept, 1)
+    assert places(spark, out) == of(records) - of([hurt])
+
+
+async def test_topics_when_the_store_lacks_them_then_said(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A name with a letter too many exported nothing, every night, without a word."""
+    made = [one._replace(topic="orders" if one.topic == TOPICS[0] else "t") for one in messages(40)]
+    records = await written(tmp_path / "store", made)
+    store, out = str(identify(tmp_path / "store", "broker-a")), tmp_path / "lake"
+    done = CliRunner().invoke(
+        main, ["export", store, "-o", str(out), "-t", "nix", "-t", " ordres,"]
+    )
+    assert done.exit_code == 2
+    lines = [one for one in done.stderr.splitlines() if one.startswith("pipeline: ")]
+    assert lines == [
+        "pipeline: topic nix: the stores have no message and no queue of it, and the lake neither",
+        "pipeline: topic ordres: the stores have no message and no queue of it, and the lake neither",
+    ]
+    assert "pipeline: topic nix: " in run(out, store, "-t", "orders, t,nix")
+    assert places(spark, out) == of(records)
+    # A topic without a message today is not one that was mistyped.
+    (tmp_path / "store" / "consumequeue" / "quiet").mkdir()
+    assert "pipeline: " not in run(out, store, "-t", "quiet")
+    drop_files(tmp_path / "store", len(list((tmp_path / "store" / "commitlog").iterdir())) - 1)
+    shutil.rmtree(tmp_path / "store" / "consumequeue")
+    assert "pipeline: " not in run(out, store, "-t", "orders,t")
+    nothing = CliRunner().invoke(main, ["export", store, "-o", str(out), "-t", ","])
+    assert (nothing.exit_code, "names none" in nothing.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("named", [True, False], ids=["by identity", "by content"])
 async def test_replicas_when_given_together_then_refused(tmp_path: Path, named: bool) -> None:
     """Every row came twice. Nothing is written, and Spark is not started."""
@@ -259,6 +307,27 @@ async def test_log_when_the_lake_has_it_under_another_name_then_refused(
     assert done.exit_code == 2
     assert "has this log as broker set a of main already" in done.output
     assert places(spark, out) == of(records) + of(other)
+
+
+@pytest.mark.parametrize(
+    ("out", "what"),
+    [
+        ("s3a://bucket/lake", "S3AFileSystem not found"),
+        ("nix://lake", 'No FileSystem for scheme "nix"'),
+        ("nix:", "nix:"),
+        ("", "empty"),
+    ],
+)
+async def test_lake_when_spark_cannot_open_it_then_said_in_one_line(
+    spark: SparkSession, tmp_path: Path, out: str, what: str
+) -> None:
+    """Java's frames say nothing to whoever has no connector, or has mistyped a path."""
+    await written(tmp_path / "store", messages(5))
+    done = CliRunner().invoke(main, ["export", f"a={tmp_path / 'store'}", "-o", out])
+    assert done.exit_code == 2, done.output
+    (line,) = (one for one in done.stderr.splitlines() if not one.startswith("export: "))
+    assert line.startswith("pipeline: ")
+    assert what in line
 
 
 def test_export_when_the_path_is_no_store_then_said(tmp_path: Path) -> None:

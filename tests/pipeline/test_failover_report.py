@@ -88,7 +88,7 @@ def test_failover_when_only_a_controllers_log_is_there_then_the_rest_is_null(
     log = write_log(tmp_path / "controller", [*CONTROLLER, nobody])
     log.write_bytes(log.read_bytes() + b'{"event": "bro')
     write_segment(tmp_path / "n0", story_frames())
-    tables = tmp_path / "tables"
+    tables = tmp_path / "tables[1]"
     done = CliRunner().invoke(main, ["controller-history", str(tmp_path / "n0"), "-o", str(tables)])
     assert done.exit_code == 0, done.output
     told = run(log, "-o", tmp_path / "out", "--controller-history", tables)

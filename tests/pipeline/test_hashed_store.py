@@ -120,6 +120,15 @@ def test_ranges_when_compared_in_threes_then_the_odd_one_is_found(
     assert all(start < span[1] + hurt.size and stop > span[0] for start, stop in done.different)
 
 
+@pytest.mark.costly
+def test_stores_when_nothing_is_compared_then_that_is_no_success(stores: Stores) -> None:
+    """Both were hashed up to where nothing is."""
+    done = audit("--compare", *(hashed(one, "--up-to", "0") for one in stores[:2]))
+    assert done.exit_code == 2, done.output
+    assert "0 ranges compared" in done.stdout
+    assert "pipeline: nothing was compared" in done.stderr
+
+
 def test_files_when_they_cannot_be_compared_then_said(stores: Stores, tmp_path: Path) -> None:
     """In a line: another seed would make everything differ."""
     a, b, _ = stores
@@ -141,6 +150,11 @@ def test_files_when_they_cannot_be_compared_then_said(stores: Stores, tmp_path: 
         ((a, "--hash-only", tmp_path / "x", "--seed", SEED, "--records", "7"), "--records 7: must"),
         ((a, "--hash-only", tmp_path / "x", "--seed", SEED, "--compare"), "--compare are apart"),
         (("--compare", a, b, "--up-to", "7"), "--compare takes no --up-to"),
+        (("--compare", hashed(a), tmp_path / "." / "a.json"), "is given twice"),
+        ((a, "--hash-only", tmp_path / "no" / "x", "--seed", SEED), "there is no folder"),
+        ((a, f"x={tmp_path}/./a"), f"{tmp_path}/./a is given twice, as {a} before"),
+        ((a, b, "--report", tmp_path / "no" / "page.html"), "there is no folder"),
+        ((a, b, "--report", tmp_path), "is a folder"),
     ):
         done = audit(*arguments)
         assert done.exit_code == 2, done.output

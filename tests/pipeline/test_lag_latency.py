@@ -145,6 +145,13 @@ async def test_store_when_read_then_its_lags_and_damage_are_told(
     assert topic in (out / "_report.html").read_text()
 
 
+def test_store_when_it_is_empty_then_nothing_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    """As of a broker that was set up today."""
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    said = run(tmp_path / "store", "-o", tmp_path / "out")
+    assert said.splitlines()[-1].startswith("0 damaged ranges")
+
+
 def test_path_when_no_store_then_said(tmp_path: Path) -> None:
     """Before Spark is started."""
     assert "commitlog" in run(tmp_path, "-o", tmp_path / "out", code=2)

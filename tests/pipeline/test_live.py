@@ -381,6 +381,23 @@ def test_row_when_delayed_then_it_comes_later(spark: SparkSession, cluster: RmqC
     assert found[1].storeTimestamp > found[0].storeTimestamp
 
 
+def test_topic_when_copied_then_committed_messages_are_seen_and_wishes_are_kept(
+    spark: SparkSession, cluster: RmqCluster
+) -> None:
+    """Each alone in its request, where the broker acts on what the properties say."""
+    source, target = Topic(cluster, "CopyOld", queues=1), Topic(cluster, "CopyNew", queues=1)
+    source.send(0, b"committed", {"TAGS": "a", "REAL_TOPIC": "CopyOld", "PGROUP": "p"})
+    source.send(0, b"timed", {"TIMER_DELIVER_MS": "1"})
+    copy = load(spark, source).selectExpr(
+        "body", "tags", "keys",
+        "map_concat(properties, if(tags = 'a', map('TRAN_MSG', 'true'), map('TIMER_DELAY_SEC', '2')))"
+        " AS properties",
+    )  # fmt: skip
+    write(copy.coalesce(1), cluster, topic="CopyNew")
+    assert bodies(load(spark, target)) == ["committed"]
+    wait_until(lambda: bodies(load(spark, target))[1:] == ["timed"], 20, "the one with a timer")
+
+
 @pytest.mark.parametrize(
     ("row", "options", "what"),
     [

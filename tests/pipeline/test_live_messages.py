@@ -19,8 +19,8 @@ from pyspark.sql.types import (
 )
 
 from rmqha.base.errors import ConfigInvalid, MessageIllegal
+from rmqha.pipeline.live.earlier_life import DEDUP_ID
 from rmqha.pipeline.live.messages import (
-    DEDUP_ID,
     WAITING_FACTOR,
     Batch,
     Batcher,
@@ -78,7 +78,12 @@ def test_row_when_it_has_only_a_body_then_the_option_s_topic() -> None:
         (Row(b"x", "t" * 128), "longer than 127"),
         (Row(b"x", properties={"TAGS": "a"}), "property TAGS"),
         (Row(b"x", properties={"__SHARDINGKEY": "a"}), "property __SHARDINGKEY"),
-        (Row(b"x", properties={DEDUP_ID: "a"}), f"property {DEDUP_ID}"),
+        (
+            Row(b"x", tags="b", properties={"TAGS": "a"}),
+            "property TAGS is not what the column tags",
+        ),
+        (Row(b"x", properties={"INNER_NUM": "2"}), "inner batch"),
+        (Row(b"x", properties={"DELAY": "19"}), "delayLevel 19"),
         (Row(b"x", properties={"a\x01": "b"}), "separator"),
         (Row(b"x", tags="a\x02b"), "separator"),
         (Row(b"x", properties={"a": "b" * 33_000}), "properties are too many"),
@@ -92,6 +97,56 @@ def test_row_when_it_cannot_be_a_message_then_said_which(row: Row, what: str) ->
     options = {"maxMessageBytes": "1000"} if row.body and len(row.body) > 1000 else {}
     with pytest.raises(MessageIllegal, match=f"row q/7/2/41: .*{what}"):
         made(row, **options)
+
+
+READ = {"TAGS": "TagA", "KEYS": "k1", "UNIQ_KEY": "old", DEDUP_ID: "old", "WAIT": "false",
+        "MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "c", "city": "Köln"}  # fmt: skip
+WAITED = {"REAL_TOPIC": "orders", "REAL_QID": "0"}
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        {"TRAN_MSG": "true", "PGROUP": "p", "__transactionId__": "t", **WAITED},
+        {"TRAN_MSG": "true", "TRANSACTION_CHECK_TIMES": "1", "TRAN_PREPARED_QUEUE_OFFSET": "0"},
+        {"DELAY": "3", **WAITED},
+        {"TIMER_DELAY_SEC": "10", "TIMER_OUT_MS": "1700000000000", **WAITED},
+        {"TIMER_DELIVER_MS": "1", "TIMER_ROLL_TIMES": "2", "TIMER_OUT_MS": "1"},
+        {"DELAY": "0", "RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "id"},
+        {"DELAY": "-1", "RECONSUME_TIME": "17", "MAX_RECONSUME_TIMES": "16"},
+        {"POP_CK": "0 0 0", "1ST_POP_TIME": "1"},
+    ],
+)
+def test_row_when_it_was_read_then_nothing_of_its_earlier_life_is_written(
+    marks: dict[str, str],
+) -> None:
+    """By TRAN_MSG a broker would take it for a half message, and show it to nobody."""
+    found = made(Row(b"x", tags="TagA", keys="k1", properties=READ | marks))
+    pairs = props.decode(found.properties)
+    assert pairs.pop("UNIQ_KEY") != "old"
+    assert pairs == {"TAGS": "TagA", "KEYS": "k1", "city": "Köln", DEDUP_ID: "q/7/2/41"}
+    assert not found.is_delayed, "what has waited does not wait again"
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"TIMER_DELAY_SEC": "10"},
+        {"TIMER_DELAY_MS": "10"},
+        {"TIMER_DELIVER_MS": "1800000000000"},
+        {"__STARTDELIVERTIME": "1800000000000"},
+        {"DELAY": "3"},
+    ],
+)
+def test_rows_when_they_wish_for_a_later_delivery_then_each_goes_alone(
+    wish: dict[str, str],
+) -> None:
+    """A broker looks for a wish in a message that came alone; of a batch it delivers all at once."""
+    message = made(Row(b"x", properties=wish))
+    assert wish.items() <= props.decode(message.properties).items()
+    batcher = Batcher(OPTIONS)
+    sent = [batch for one in (message, message) for batch in batcher.add(one)]
+    assert [one.is_single for one in sent] == [True, True]
 
 
 def test_row_when_nobody_names_a_topic_then_said() -> None:

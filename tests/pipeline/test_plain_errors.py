@@ -87,6 +87,11 @@ def test_errors_when_for_users_then_their_line_alone() -> None:
     assert line_of(shown) == "t, b, queue 0: gone"
     refused = PySparkException("Job aborted: java.io.IOException: Mkdirs failed\n\tat java.base/x")
     assert line_of(refused) == "Mkdirs failed"
+    nowhere = PySparkException(
+        "x: org.apache.hadoop.fs.UnsupportedFileSystemException: No FileSystem for scheme\n\tat a"
+    )
+    assert line_of(nowhere) == "No FileSystem for scheme"
+    assert line_of(PySparkException("java.net.ConnectException: refused\n\tat a")) == "refused"
     assert line_of(PySparkException("KeyError: 'a'\n\tat java.base/x")) is None
     assert line_of(ConfigInvalid("no")) == "no"
     assert line_of(KeyError("a")) is None

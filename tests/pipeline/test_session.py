@@ -91,6 +91,28 @@ async def test_options_when_they_choose_records_then_only_these(
     assert pushed.count() == len(first)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"storeTimestamp": "1-2"},
+        {"physicalOffset": "999999999999-"},
+        {"upTo": "0"},
+        {"pushFilters": "true"},
+    ],
+)
+async def test_rows_when_nothing_is_to_be_read_then_none(
+    spark: SparkSession, tmp_path: Path, options: dict[str, str]
+) -> None:
+    """Spark makes a task of its own then, which is given no part of a log."""
+    if options.keys() <= {"pushFilters"}:
+        (tmp_path / "commitlog").mkdir()
+    else:
+        await written(tmp_path, messages(5))
+    assert load(spark, tmp_path, **options).collect() == []
+    assert load(spark, tmp_path, **options).count() == 0
+
+
 async def test_modes_when_a_log_is_damaged_then_as_sparks_own_sources(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -144,6 +166,14 @@ async def test_replicas_when_two_then_a_column_says_which(
     await written(tmp_path / "two", messages(10))
     found = load(spark, f"{tmp_path / 'one'},b={tmp_path / 'two'}").groupBy("replica").count()
     assert {row.replica: row["count"] for row in found.collect()} == {"one": 20, "b": 10}
+
+
+def test_store_when_it_is_given_twice_then_said(spark: SparkSession, tmp_path: Path) -> None:
+    """Every message counted twice."""
+    (tmp_path / "a" / "commitlog").mkdir(parents=True)
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(PySparkException, match=r"/b is given twice, as .*/a before"):
+        load(spark, f"{tmp_path / 'a'},b={tmp_path / 'b'}").count()
 
 
 def test_thread_when_it_asks_for_the_session_then_it_finds_the_sink(spark: SparkSession) -> None:

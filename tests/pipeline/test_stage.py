@@ -117,17 +117,17 @@ async def test_lake_when_only_spark_can_write_to_it_then_the_same(
     records.remove(hurt)
     store = str(identify(tmp_path / "store", "broker-a"))
     by_workers = export.run(spark, [store], str(tmp_path / "ours"), cell_bytes=FILE_BYTES)
-    hadoop = HadoopFiles(spark._jvm, spark._jsc.hadoopConfiguration(), f"file:{tmp_path}/spark")
+    hadoop = HadoopFiles(spark._jvm, spark._jsc.hadoopConfiguration(), f"file:{tmp_path}/spark[1]")
     monkeypatch.setattr(export, "open_lake", lambda *_: hadoop)
     for replaced in (0, len(records)):
         by_spark = export.run(spark, [store], "", cell_bytes=FILE_BYTES)
         assert by_spark.sets[0].days == by_workers.sets[0].days
         assert (by_spark.damaged, by_spark.sets[0].replaced) == (1, replaced)
-    for name in ("ours", "spark"):
+    for name in ("ours", "spark[1]"):
         assert places(spark, tmp_path / name) == of(records)
     names = [
         sorted(str(one.relative_to(tmp_path / name)) for one in (tmp_path / name).glob("topic=*/*/*.parquet"))
-        for name in ("ours", "spark")
+        for name in ("ours", "spark[1]")
     ]  # fmt: skip
     assert names[0] == names[1]
     chosen = export.run(spark, [store], "", topics=TOPICS[:1], cell_bytes=FILE_BYTES)

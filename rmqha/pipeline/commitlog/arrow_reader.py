@@ -18,7 +18,12 @@ from rmqha.pipeline.commitlog.batches import Bounds, Mode, Wanted, read_part, to
 from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.commitlog.pruning import plan_wanted
 from rmqha.pipeline.commitlog.splits import Part
-from rmqha.pipeline.commitlog.store_folder import StoreFolder, open_replica, split_stores
+from rmqha.pipeline.commitlog.store_folder import (
+    StoreFolder,
+    open_replica,
+    refuse_twice,
+    split_stores,
+)
 from rmqha.pipeline.commitlog.up_to import UpTo
 
 Path = str | os.PathLike[str]
@@ -142,6 +147,7 @@ def _stores(path: Path | Mapping[str, Path]) -> list[tuple[str, str]]:
         found = [("", os.fspath(path))]
     if not found:
         raise ConfigInvalid("read needs a path: read('/store') or read('a=/store1,b=/store2')")
+    refuse_twice(root for _, root in found)
     return found
 
 

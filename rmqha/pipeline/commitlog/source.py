@@ -49,7 +49,7 @@ from rmqha.pipeline.commitlog.batches import (
 from rmqha.pipeline.commitlog.columns import SCHEMA
 from rmqha.pipeline.commitlog.pruning import plan_wanted
 from rmqha.pipeline.commitlog.splits import PART_BYTES, Part
-from rmqha.pipeline.commitlog.store_folder import open_replica, split_stores
+from rmqha.pipeline.commitlog.store_folder import open_replica, refuse_twice, split_stores
 from rmqha.pipeline.commitlog.up_to import UpTo
 from rmqha.pipeline.spark.plain_errors import no_option, one_line
 from rmqha.pipeline.spark.worker import freeze_modules
@@ -138,12 +138,13 @@ class CommitLogReader(DataSourceReader):
         return [PartOfLog(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """One part's rows as Arrow batches.
+        """One part's rows as Arrow batches. Spark makes an empty part when nothing is to be read.
 
         Raises:
             OSError: its file cannot be read.
         """
-        assert isinstance(partition, PartOfLog)
+        if not isinstance(partition, PartOfLog):
+            return
         with one_line():
             yield from read_part(partition.part, self._wanted)
         freeze_modules()
@@ -219,6 +220,7 @@ def _paths(options: Any) -> list[tuple[str, str]]:
     found = split_stores(options.get("path", ""))
     if not found:
         raise ConfigInvalid(f"{NAME} needs a path: load('/store') or load('a=/store1,b=/store2')")
+    refuse_twice(root for _, root in found)
     return found
 
 

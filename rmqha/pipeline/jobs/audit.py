@@ -13,6 +13,7 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from rmqha.base.errors import ConfigInvalid
 from rmqha.pipeline.commitlog.compare import (
     RANGE_BYTES,
     Difference,
@@ -24,7 +25,7 @@ from rmqha.pipeline.commitlog.compare import (
     plan_ranges,
     records_of,
 )
-from rmqha.pipeline.commitlog.store_folder import StoreFolder, open_store
+from rmqha.pipeline.commitlog.store_folder import StoreFolder, open_store, refuse_twice
 from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
 from rmqha.pipeline.spark.session import is_connect
 from rmqha.pipeline.spark.worker import freeze_modules
@@ -96,6 +97,23 @@ def different(hashed: Iterable[Hashed]) -> tuple[int, list[tuple[int, int]]]:
     return len(compared), sorted(bad)
 
 
+def opened(stores: Sequence[str]) -> list[StoreFolder]:
+    """Open stores that are to be compared.
+
+    Args:
+        stores: directories, optionally as ``name=directory``.
+
+    Raises:
+        ConfigInvalid: fewer than two stores, one that is given twice, or a path that is none.
+        StoreCorrupted: an identity or epoch file is damaged.
+    """
+    found = [open_store(store) for store in stores]
+    if len(found) < 2:
+        raise ConfigInvalid("an audit compares at least two stores")
+    refuse_twice(one.root for one in found)
+    return found
+
+
 def run(
     spark: SparkSession,
     stores: Sequence[str],
@@ -111,10 +129,9 @@ def run(
         range_bytes: size of a range.
 
     Raises:
-        ConfigInvalid: fewer than two stores, or a path that is none.
-        StoreCorrupted: an identity or epoch file is damaged.
+        ConfigInvalid, StoreCorrupted: as ``opened``.
     """
-    replicas = [open_store(store) for store in stores]
+    replicas = opened(stores)
     plan = plan_ranges(replicas, up_to=up_to, range_bytes=range_bytes)
     if not plan.ranges:
         return Audit(plan, 0, (), ())

@@ -21,6 +21,7 @@ from rmqha.pipeline.controller_log.state import Known, facts
 from rmqha.pipeline.jobs.report_page import SHOWN_MAX, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches as table_batches
 from rmqha.pipeline.jobs.tables import named_paths, write_parts, write_whole
+from rmqha.pipeline.spark.paths import literal
 from rmqha.pipeline.spark.progress import row_count
 
 if TYPE_CHECKING:
@@ -179,7 +180,7 @@ def run(
     if ats:
         names = [name for name, _ in named]
         table_of_all = spark.read.schema(f"{ROWS.rsplit(',', 1)[0]}, status string").parquet(
-            os.path.join(out, ENTRIES)
+            literal(os.path.join(out, ENTRIES))
         )
         mine = table_of_all.where(f.col("replica").isin(names)).drop("status")
         again = entries(mine.withColumn("_corrupt", f.lit(None).cast("string")))

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.pipeline.commitlog.batches import topics_named
+from rmqha.pipeline.commitlog.elsewhere import below, entries
 from rmqha.pipeline.commitlog.store_folder import (
+    CONSUME_QUEUE,
     StoreFolder,
     open_store,
     read_identity,
@@ -23,7 +26,7 @@ from rmqha.pipeline.commitlog.up_to import UpTo
 from rmqha.pipeline.jobs import charts
 from rmqha.pipeline.jobs.report_page import REPORT, chart, page, sentence, table
 from rmqha.pipeline.lake.files import cell_bytes_of, open_lake
-from rmqha.pipeline.lake.layout import CELL_BYTES, SetName, refuse_replicas, set_name
+from rmqha.pipeline.lake.layout import CELL_BYTES, SetName, refuse_replicas, set_name, topic_of
 from rmqha.pipeline.lake.rows import damage, lake
 from rmqha.pipeline.lake.write import DAMAGE, Exporter, SetExported
 
@@ -32,14 +35,20 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "DAMAGE", "REPORT", "Exported", "SetExported", "checked", "damage", "lake", "report", "run",
+    "DAMAGE", "REPORT", "Exported", "SetExported", "checked", "chosen", "damage", "lake", "report",
+    "run",
 ]  # fmt: skip
 
 
 class Exported(Struct, frozen=True):
-    """What a run did, set by set."""
+    """What a run did, set by set.
+
+    Attributes:
+        missing: topics that were asked for and that no store and not the lake knows, ascending.
+    """
 
     sets: tuple[SetExported, ...]
+    missing: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -71,6 +80,18 @@ def checked(stores: Sequence[str]) -> list[tuple[StoreFolder, SetName]]:
         name = set_name(replica, read_identity(replica.root), split_store(store)[0])
         found.append((replica, name))
     refuse_replicas(found)
+    return found
+
+
+def chosen(options: Sequence[str]) -> list[str]:
+    """The topics that options name, several with commas; empty, which is all, without an option.
+
+    Raises:
+        ConfigInvalid: there are options, and they name none.
+    """
+    found = sorted(topics_named(",".join(options)))
+    if options and not found:
+        raise ConfigInvalid("--topic names none")
     return found
 
 
@@ -106,7 +127,15 @@ def run(
         with files.alone(name.label):
             exporter = Exporter(spark, files, replica, name, cell_bytes=cells, up_to=limit)
             done.append(exporter.run(store, topics, bodies=bodies))
-    return Exported(tuple(done))
+    known = {topic_of(one.folder) for one in files.topics(topics)} if topics else set()
+    roots = [replica.root for replica, _ in opened]
+    missing = [one for one in sorted(set(topics) - known) if not _has_queue(roots, one)]
+    return Exported(tuple(done), tuple(missing))
+
+
+def _has_queue(roots: Sequence[str], topic: str) -> bool:
+    """Whether a store knows a topic, which may have no message now."""
+    return any(entries(below(root, CONSUME_QUEUE, topic)) is not None for root in roots)
 
 
 def _chart(done: Exported) -> list[str]:

@@ -35,6 +35,7 @@ from rmqha.pipeline.histories.failover_log import check_log, read_log
 from rmqha.pipeline.jobs import charts, history_check
 from rmqha.pipeline.jobs.report_page import SHOWN_MAX, chart, moment, page, sentence, table
 from rmqha.pipeline.jobs.tables import batches, named_paths, write_parts, write_whole
+from rmqha.pipeline.spark.paths import literal
 from rmqha.pipeline.spark.progress import row_count
 
 if TYPE_CHECKING:
@@ -265,7 +266,7 @@ def run(
     if clients:
         files = spark.createDataFrame(clients, "history string, path string")
         acks = history_check.rows_of(files.repartition(len(clients), "path")).where("op = 'ack'")
-    known = None if entries is None else spark.read.parquet(entries)
+    known = None if entries is None else spark.read.parquet(literal(entries))
     found = failovers(marks.where("_corrupt IS NULL"), acks, known).cache()
     write_parts(found, out, FAILOVERS, "brokerSet", "masterEpoch")
     hurt = marks.where("_corrupt IS NOT NULL").select("source", "line", "_corrupt")

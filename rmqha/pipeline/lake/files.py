@@ -23,6 +23,7 @@ from rmqha.pipeline.lake.layout import (
     place_of,
     topic_of,
 )
+from rmqha.pipeline.spark.plain_errors import java_line
 from rmqha.pipeline.spark.session import is_connect
 
 if TYPE_CHECKING:
@@ -99,8 +100,11 @@ def open_lake(spark: SparkSession, out: str) -> LakeFiles:
     """The files of a lake, by the file system that Spark would use for its path.
 
     Raises:
-        ConfigInvalid: Spark Connect shows no file systems, and the path is none of this machine.
+        ConfigInvalid: the path is none, or Spark has no file system for it; or Spark Connect shows
+            no file systems, and the path is none of this machine.
     """
+    if not out:
+        raise ConfigInvalid("a lake needs a path, and this one is empty")
     if is_connect(spark):
         if has_scheme(out) and not out.startswith("file:"):
             raise ConfigInvalid(
@@ -112,10 +116,16 @@ def open_lake(spark: SparkSession, out: str) -> LakeFiles:
     # Spark has no public way to the file systems that it uses.
     jvm = known._jvm  # noqa: SLF001
     conf = known._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
-    path = jvm.org.apache.hadoop.fs.Path(out)
-    system = path.getFileSystem(conf)
-    if system.getUri().getScheme() != "file":
-        return HadoopFiles(jvm, conf, system.makeQualified(path).toString())
+    try:
+        path = jvm.org.apache.hadoop.fs.Path(out)
+        system = path.getFileSystem(conf)
+        if system.getUri().getScheme() != "file":
+            return HadoopFiles(jvm, conf, system.makeQualified(path).toString())
+    except Exception as error:
+        line = java_line(error)
+        if line is None:
+            raise
+        raise ConfigInvalid(f"{out}: Spark opens no file system there: {line}") from error
     return LocalFiles(out.removeprefix("file:"))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rmqha.pipeline.lake.layout import SetName, Span
+from rmqha.pipeline.spark.paths import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,6 +81,7 @@ def read_files(
     """
     from pyspark.sql.types import StringType, StructField, StructType
 
+    paths = [literal(one) for one in paths]
     reader = spark.read.option("basePath", root).option("mergeSchema", not alike)
     found = reader.parquet(*(paths[:1] if alike else paths)).schema
     fields = [
@@ -91,7 +93,7 @@ def read_files(
 
 def keys(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     """What tells the records of files from others."""
-    return spark.read.schema(_KEYS).parquet(*paths)
+    return spark.read.schema(_KEYS).parquet(*map(literal, paths))
 
 
 def count(spark: SparkSession, paths: Sequence[str]) -> int:

@@ -45,9 +45,10 @@ from rmqha.pipeline.lake.stage import (
     stage_by_spark,
     write_by_spark,
 )
+from rmqha.pipeline.spark.paths import literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 DAMAGE = "_corrupt"
 _AT = lake_rows.IDENTITY.index("physicalOffset")
@@ -345,13 +346,11 @@ class Exporter:
         earlier = [self._path(one.path) for one in found if is_earlier(one)]
         rows = {(*one, self._name.cluster or None, self._name.broker) for one in hurt}
         if earlier:
-            known = {
-                tuple(row) for row in self._spark.read.schema(DAMAGED).parquet(*earlier).collect()
-            }
+            known = {tuple(row) for row in self._damage(earlier, DAMAGED)}
             rows = {one for one in rows if one[:4] not in known}
         if own:
             low = self._replica.files[0].base if self._replica.files else 0
-            before = self._spark.read.schema(_DAMAGE_TABLE).parquet(*own).collect()
+            before = self._damage(own, _DAMAGE_TABLE)
             rows |= {tuple(row) for row in before if not low <= row.physicalOffset < self._end}
             if rows == {tuple(row) for row in before}:
                 return
@@ -361,3 +360,6 @@ class Exporter:
         (staged,) = (one for one in self._files.below(folder) if one.name.startswith("part-"))
         self._files.replace(staged.path, f"{DAMAGE}/{file_name(self._name, 0)}")
         self._files.settle()
+
+    def _damage(self, paths: Sequence[str], schema: str) -> list[Row]:
+        return self._spark.read.schema(schema).parquet(*map(literal, paths)).collect()

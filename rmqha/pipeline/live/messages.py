@@ -18,22 +18,19 @@ from rmqha.admin.commands.send_message import message_id
 from rmqha.admin.spec import Here
 from rmqha.base.errors import MessageIllegal
 from rmqha.client.routes import QueueKey
+from rmqha.pipeline.live import earlier_life
+from rmqha.pipeline.live.earlier_life import DEDUP_ID
 from rmqha.pipeline.live.options import WriteOptions
 from rmqha.remoting.topic_names import topic_error
 from rmqha.store import properties as props
 from rmqha.store.batches import OVERHEAD_BYTES, join_client_batch
 from rmqha.store.record import PROPERTIES_MAX
 
-DEDUP_ID = "DEDUP_ID"
-"""The property that is the same whenever the same row is written again."""
 SHARDING_KEY = "__SHARDINGKEY"
 """Java's; proxies and consumers read it."""
 DELAY_LEVEL_MAX = 18
 WAITING_FACTOR = 8
 """Messages of all topics together wait for at most so many full requests."""
-_RESERVED = frozenset(
-    {props.TAGS, props.KEYS, props.DELAY, props.UNIQ_KEY, "WAIT", DEDUP_ID, SHARDING_KEY}
-)
 _ADDED_MAX = 512
 """Bytes of properties that are left to the broker."""
 
@@ -42,6 +39,8 @@ class Outgoing(NamedTuple):
     """A message as it will be sent: encoded properties, and whether it must go alone.
 
     Attributes:
+        is_delayed: it has a delay level or a time: brokers store a batch as it is, without a look
+            at the properties of its messages.
         queue: the only one that it may be stored in; None for any.
     """
 
@@ -128,8 +127,10 @@ def _message(row: Row, row_id: RowId, options: WriteOptions, wall_ms: int) -> Ou
     if not row.body:
         raise MessageIllegal("the body is null or empty, and no broker takes that")
     body = row.body.encode() if isinstance(row.body, str) else row.body
-    properties = props.encode(_pairs(row, row_id, wall_ms))
-    message = Outgoing(topic, body, properties, bool(row.delay_level))
+    pairs = _pairs(row, row_id, wall_ms)
+    properties = props.encode(pairs)
+    is_delayed = props.DELAY in pairs or not earlier_life.TIMES.isdisjoint(pairs)
+    message = Outgoing(topic, body, properties, is_delayed)
     if len(properties) > PROPERTIES_MAX - _ADDED_MAX:
         raise MessageIllegal(f"{len(properties)} bytes of properties are too many")
     if message.size > options.message_bytes_max:
@@ -140,20 +141,30 @@ def _message(row: Row, row_id: RowId, options: WriteOptions, wall_ms: int) -> Ou
 
 
 def _pairs(row: Row, row_id: RowId, wall_ms: int) -> dict[str, str]:
-    wrong = sorted(_RESERVED & set(row.properties))
-    if wrong:
-        raise MessageIllegal(f"property {wrong[0]} cannot be in the column properties")
-    # A property without a value is none: readers leave it out.
-    pairs = {name: text for name, text in row.properties.items() if name and text}
-    level = row.delay_level
-    if level is not None and not 0 <= level <= DELAY_LEVEL_MAX:
+    _check_properties(row)
+    level = earlier_life.level(row.properties) if row.delay_level is None else row.delay_level
+    if not 0 <= level <= DELAY_LEVEL_MAX:
         raise MessageIllegal(f"delayLevel {level} is not 0 to {DELAY_LEVEL_MAX}")
     more = {
         props.TAGS: row.tags, props.KEYS: row.keys, props.DELAY: str(level) if level else None,
         DEDUP_ID: str(row_id), props.UNIQ_KEY: unique_key(row_id, wall_ms),
         SHARDING_KEY: row.sharding_key,
     }  # fmt: skip
+    pairs = earlier_life.kept(row.properties)
     return pairs | {name: text for name, text in more.items() if text}
+
+
+def _check_properties(row: Row) -> None:
+    """What is read has tags and keys among its properties, too; these may not say anything else."""
+    columns = (
+        (props.TAGS, "tags", row.tags), (props.KEYS, "keys", row.keys),
+        (SHARDING_KEY, "shardingKey", row.sharding_key),
+    )  # fmt: skip
+    for name, column, text in columns:
+        if (row.properties.get(name) or text) != text:
+            raise MessageIllegal(f"property {name} is not what the column {column} says")
+    if row.properties.get(props.INNER_NUM):
+        raise MessageIllegal(f"property {props.INNER_NUM}: an inner batch cannot be written")
 
 
 def unique_key(row_id: RowId, wall_ms: int) -> str:

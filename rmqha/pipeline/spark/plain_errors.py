@@ -19,7 +19,8 @@ _HIDE = "SPARK_HIDE_TRACEBACK"
 """Spark's name; its setting is ``spark.sql.execution.pyspark.udf.hideTraceback.enabled``."""
 _IN_WORKER = "PYTHON_WORKER_FACTORY_SECRET", "PYTHON_WORKER_FACTORY_SOCK_PATH"
 _RAISED = re.compile(
-    r"^(?:.*?: )?(?:rmqha(?:\.\w+)+|\w*Error: \[Errno \d+\]|java\.(?:io|nio\.file)\.\w+):? (.+)$",
+    r"^(?:.*?: )?(?:rmqha(?:\.\w+)+|\w*Error: \[Errno \d+\]|java\.(?:io|net|nio\.file)\.\w+"
+    r"|org\.apache\.hadoop\.fs\.Unsupported\w+):? (.+)$",
     re.MULTILINE,
 )
 
@@ -41,10 +42,23 @@ def line_of(error: BaseException) -> str | None:
         return None
     if isinstance(error, RmqhaError | OSError):
         return str(error)
-    if not type(error).__module__.startswith(("pyspark.", "py4j.")):
+    if not _is_of_java(error):
         return None
     found = _RAISED.search(str(error))
     return None if found is None else found[1].strip()
+
+
+def java_line(error: BaseException) -> str | None:
+    """The first line of what Java said, frames left out; None where it is an error of Python's."""
+    if not _is_of_java(error):
+        return None
+    java = getattr(error, "java_exception", None)
+    text = None if java is None else java.getMessage()
+    return str(text or error).strip().partition("\n")[0]
+
+
+def _is_of_java(error: BaseException) -> bool:
+    return type(error).__module__.startswith(("pyspark.", "py4j."))
 
 
 def no_option(format_name: str, key: str, names: Iterable[str]) -> str:
