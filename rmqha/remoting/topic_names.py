@@ -63,19 +63,6 @@ def topic_error(topic: str) -> str | None:
     return None
 
 
-def stored_topic_error(topic: str) -> str | None:
-    """Why a table cannot have a topic of this name; None when it can.
-
-    Java makes topics that it would let nobody else make: ``%RETRY%group+topic``, and the retry
-    topics of groups whose names its 200 does not check. A topic has a folder of its name.
-    """
-    if not topic.strip():
-        return "the topic is blank"
-    if topic in (".", "..") or "/" in topic or "\0" in topic:
-        return f"topic {topic!r} is no name of a folder"
-    return None
-
-
 def retry_topic_of(topic: str, group: str) -> str:
     """Where a group gets messages of a topic once more; the first of Java's two forms."""
     return topic if topic.startswith(RETRY_PREFIX) else f"{RETRY_PREFIX}{group}_{topic}"

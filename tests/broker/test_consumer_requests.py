@@ -12,7 +12,7 @@ from rmqha.broker.aio.replica import BrokerReplica
 from rmqha.broker.common.refusal import Refusal
 from rmqha.broker.groups.consumers import ConsumerGroup, Subscription, subscription
 from rmqha.broker.pull.request import check_pull, parse_pull, status_code
-from rmqha.broker.topics.group_table import GroupConfig
+from rmqha.broker.topics.group_table import GROUP_LENGTH_MAX, GroupConfig
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.ha.events import Role
 from rmqha.remoting import fastjson
@@ -569,6 +569,35 @@ def test_reset_when_members_do_it_then_they_are_told_the_table() -> None:
         assert wire_rows(told.body) == dict.fromkeys(range(QUEUES), 0)
         client.ask(35, {"clientID": "c1", "consumerGroup": GROUP})
         assert asking.ask(222, reset).code == 206
+
+
+@pytest.mark.parametrize("length", [248, 255])
+def test_group_when_its_name_is_as_long_as_java_lets_it_be_then_its_broker_lives(
+    alone: ReplicaCluster, length: int
+) -> None:
+    """248 characters leave room for a retry topic's folder; groups of Java's with more are served
+    as far as that goes."""
+    put(alone, 3)
+    master, client, name = master_of(alone), connect(alone), "x" * length
+    if length > GROUP_LENGTH_MAX:
+        assert client.ask(200, body=fastjson.dumps({"groupName": name})).code == 29
+        master.groups.table.put(GroupConfig(name), 1)
+    client.beat(name, TOPIC)
+    pulled = client.ask(11, pull_fields(name, TOPIC, 0, sysFlag=4))
+    assert (pulled.code, offsets_in(pulled.body)) == (0, [0, 1, 2])
+    (place,) = struct.unpack_from(">q", pulled.body, 28)
+    back = {"offset": place, "group": name, "delayLevel": 1, "originTopic": TOPIC}
+    made = f"%RETRY%{name}" in master.topics.table.topics
+    assert (client.ask(36, back).code == 0) is made is (length <= GROUP_LENGTH_MAX)
+    pop = {
+        "consumerGroup": name, "topic": TOPIC, "queueId": -1, "maxMsgNums": 1,
+        "invisibleTime": 60_000, "pollTime": 0, "bornTime": 0, "initMode": 0,
+    }  # fmt: skip
+    popped = client.ask(200050, pop)
+    assert popped.code == 29
+    assert "no retry topic" in (popped.remark or "")
+    put(alone, 1)
+    assert client.ask(14, {"consumerGroup": name, "topic": TOPIC, "queueId": 0}).code == 0
 
 
 def test_reset_when_the_master_becomes_a_slave_then_it_sends_nobody_back_later() -> None:

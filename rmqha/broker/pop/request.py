@@ -31,7 +31,8 @@ from rmqha.remoting.headers import (
     parse_number,
     text_field,
 )
-from rmqha.remoting.topic_names import PERM_READ, RETRY_PREFIX
+from rmqha.remoting.topic_names import PERM_READ, RETRY_PREFIX, retry_topic_of
+from rmqha.store.consume_queue import name_error
 
 COUNT_MAX = 32
 """Messages of one pop: a check point has 32 bits."""
@@ -190,6 +191,10 @@ def check_pop(
         )
     if not group.consume_enable:
         return Refusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {name}")
+    error = name_error(retry_topic_of(pop.topic, name).encode())
+    if error is not None:
+        # What is popped comes again from there.
+        return Refusal(ResponseCode.INVALID_PARAMETER, f"no retry topic can be made: {error}")
     return _wanted(pop, invisible_max_ms)
 
 

@@ -21,8 +21,10 @@ from rmqha.broker.topics.topic_table import DataVersion
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.topic_names import RETRY_PREFIX
+from rmqha.store.consume_queue import FOLDER_NAME_MAX
 
-GROUP_LENGTH_MAX = 255
+GROUP_LENGTH_MAX = FOLDER_NAME_MAX - len(RETRY_PREFIX)
+"""So that its retry topic can have a folder; Java lets clients make groups of up to 255."""
 RETRY_QUEUES_MAX = 1024
 SYSTEM_PREFIX = "CID_RMQ_SYS_"
 FIRST_SLAVE_ID = 1

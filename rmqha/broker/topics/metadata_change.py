@@ -16,10 +16,11 @@ from rmqha.broker.topics.account_table import account_of
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting import fastjson
-from rmqha.remoting.topic_names import stored_topic_error, topic_error
+from rmqha.remoting.topic_names import topic_error
 from rmqha.statictopic.mapping import TopicQueueMappingDetail
 from rmqha.statictopic.mapping_body import decode_detail, encode_detail
 from rmqha.statictopic.rules import detail_error
+from rmqha.store.consume_queue import name_error
 
 _PARTS = Decoder(dict[str, Raw])
 _LIST = Decoder(list[Raw])
@@ -69,7 +70,9 @@ class Change(Struct, frozen=True, kw_only=True):
         members = _members(body)
         topics = tuple(TopicConfig.of(one) for one in _items(members, "topics"))
         for topic in topics:
-            error = stored_topic_error(topic.name)
+            # Java makes topics that it would let nobody else make: %RETRY%group+topic, and the
+            # retry topics of groups whose names its 200 does not check.
+            error = name_error(topic.name.encode("utf-8", "surrogatepass"))
             if error is not None:
                 raise RemoteProtocolError(error)
         mappings = tuple(map(_mapping, _items(members, "mappings")))

@@ -37,6 +37,7 @@ from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields, text_field
 from rmqha.runtime.logs import Logger
+from rmqha.store.consume_queue import name_error
 
 LOCK_QUEUES_MAX = 100_000
 EXPIRED_A_TURN = 64
@@ -126,9 +127,10 @@ class ClientProcessor:
                 continue
             if broker.groups.table.get(group.name) is None:
                 groups.append(group)
-            if broker.topics.table.get(group.retry_topic) is None:
+            name = group.retry_topic
+            if broker.topics.table.get(name) is None and name_error(name.encode()) is None:
                 queues = max(1, group.retry_queue_nums)
-                topics.append(TopicConfig(group.retry_topic, queues, queues))
+                topics.append(TopicConfig(name, queues, queues))
         for first in range(0, max(len(groups), len(topics)), MADE_MAX):
             part = slice(first, first + MADE_MAX)
             broker.metadata.commit(Change(groups=tuple(groups[part]), topics=tuple(topics[part])))

@@ -26,6 +26,7 @@ from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.runtime.logs import Logger
 from rmqha.store.aio.metadata_reader import MetadataRecord, dispatched_since, waiting_from
+from rmqha.store.consume_queue import name_error
 from rmqha.store.metadata_records import METADATA_TOPIC, ended_property
 from rmqha.store.record import Message, pack_host
 
@@ -301,6 +302,8 @@ class MetadataLog:
         known = self._broker.topics.table.get(topic.name)
         if known is not None:
             return known
+        if name_error(topic.name.encode()) is not None:
+            return None  # a retry topic of a group that Java has made
         return topic if isinstance(self.commit(Change(topics=(topic,))), int) else None
 
     def make_group(self, group: GroupConfig) -> bool:
