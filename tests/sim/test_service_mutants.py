@@ -68,8 +68,8 @@ def rollbacks_commit(patch: pytest.MonkeyPatch) -> None:
     """What the producer decided is not looked at."""
     end = transactions.TransactionService.end
 
-    def always(self: Any, request: EndRequest) -> Any:
-        return end(self, request._replace(decision=transactions.COMMIT))
+    def always(self: Any, request: EndRequest, *more: Any) -> Any:
+        return end(self, request._replace(decision=transactions.COMMIT), *more)
 
     patch.setattr(transactions.TransactionService, "end", always)
 
