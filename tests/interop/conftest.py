@@ -34,7 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.interop)
             if item.path.stem in ALONE:
                 item.add_marker(pytest.mark.alone)
-            item.add_marker(pytest.mark.timeout(240))
+            if item.get_closest_marker("timeout") is None:  # of its own, or of its file
+                item.add_marker(pytest.mark.timeout(240))
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rmqha.store.dledger import TIMER_UNIT
 from rmqha.store.record import Record, check_record, decode
 from rmqha.testing.real import wire
@@ -27,6 +29,9 @@ from rmqha.testing.real.python import PythonBroker
 from tests.interop import required
 from tests.interop.alone import JavaAlone, new_topic
 from tests.interop.our_mqadmin import run_our_mqadmin
+
+pytestmark = pytest.mark.timeout(420)
+"""A Java slave whose log has to be cut is away for 95 s, and the whole of a test takes 150 without."""
 
 NAME = "broker-a"
 TOPIC = "Converted"
