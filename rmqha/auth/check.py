@@ -16,7 +16,7 @@ from rmqha.auth.decide import check_allowed
 from rmqha.auth.refused import Reason, Refused
 from rmqha.auth.resources import Action, Resource
 from rmqha.auth.settings import AuthSettings
-from rmqha.auth.signature import ACCESS_KEY, SIGNATURE, Key, signed_content
+from rmqha.auth.signature import ACCESS_KEY, Key
 from rmqha.remoting.command import RemotingCommand
 
 KNOWN_MAX = 4096
@@ -70,8 +70,7 @@ class Check:
         if not fields:
             raise Refused(Reason.UNSIGNED, "authentication field is null.")
         account, key = self.key_of(fields.get(ACCESS_KEY))
-        content = signed_content(fields, request.body, request.version)
-        if not key.fits(content, fields.get(SIGNATURE) or ""):
+        if not key.has_signed(request):
             raise Refused(Reason.WRONG_SIGNATURE, "check signature failed.")
         return account
 

@@ -150,13 +150,13 @@ def send_context(topic_name: str) -> Context:
 
 
 def record_contexts(topic_name: str, group_name: str, actions: tuple[Action, ...]) -> list[Context]:
-    """What a record of a topic is of, for who names it by its place in the log.
+    """What a record of a topic is of, for who names it by its place in the log, and is given it.
 
     Args:
-        group_name: whose retry topics may be told from those of groups whose names begin so; empty
-            for none.
+        group_name: who consumes it; empty for nobody.
     """
-    return list(_of_topic(topic_name, group_name, actions)) or [Context(group(group_name), actions)]
+    found = list(_of_topic(topic_name, group_name, actions, is_handle=False))
+    return found or [Context(group(group_name), actions)]
 
 
 def _of_topic(
@@ -208,30 +208,27 @@ def _send_back(fields: _Fields) -> Iterator[Context]:
     yield Context(group(fields.get("group", "")), SUB)
 
 
-def _pull(fields: _Fields) -> Iterator[Context]:
-    """Java lets every group pull the retry topics of others."""
+def _consumed(
+    fields: _Fields, actions: tuple[Action, ...], *, is_handle: bool = True
+) -> Iterator[Context]:
+    """Java lets every group pull the retry topics of others, and for an acknowledgement in one where
+    pops are retried it asks for a group of that name."""
     name, of_group = fields.get("topic", ""), fields.get("consumerGroup", "")
-    yield from _of_topic(name, of_group, SUB, is_handle=False)
-    yield Context(group(of_group), SUB)
+    yield from _of_topic(name, of_group, actions, is_handle=is_handle)
+    yield Context(group(of_group), actions)
+
+
+def _pull(fields: _Fields) -> Iterator[Context]:
+    return _consumed(fields, SUB, is_handle=False)
 
 
 def _handle(fields: _Fields) -> Iterator[Context]:
-    """An acknowledgement, or another invisible time: of a retry topic in one of its forms, for which
-    Java asks as for a group of that name."""
-    name, of_group = fields.get("topic", ""), fields.get("consumerGroup", "")
-    yield from _of_topic(name, of_group, SUB)
-    yield Context(group(of_group), SUB)
+    return _consumed(fields, SUB)
 
 
 def _unregister(fields: _Fields) -> Iterator[Context]:
     if fields.get("consumerGroup"):
         yield Context(group(fields["consumerGroup"]), SUB)
-
-
-def _offset(fields: _Fields, actions: tuple[Action, ...]) -> Iterator[Context]:
-    name, of_group = fields.get("topic", ""), fields.get("consumerGroup", "")
-    yield from _of_topic(name, of_group, actions)
-    yield Context(group(of_group), actions)
 
 
 SPECIAL: dict[int, Callable[[_Fields], Iterator[Context]]] = {
@@ -245,8 +242,8 @@ SPECIAL: dict[int, Callable[[_Fields], Iterator[Context]]] = {
     RequestCode.PULL_MESSAGE: _pull,
     RequestCode.LITE_PULL_MESSAGE: _pull,
     RequestCode.UNREGISTER_CLIENT: _unregister,
-    RequestCode.QUERY_CONSUMER_OFFSET: lambda fields: _offset(fields, SUB_OR_GET),
-    RequestCode.UPDATE_CONSUMER_OFFSET: lambda fields: _offset(fields, SUB_OR_UPDATE),
+    RequestCode.QUERY_CONSUMER_OFFSET: lambda fields: _consumed(fields, SUB_OR_GET),
+    RequestCode.UPDATE_CONSUMER_OFFSET: lambda fields: _consumed(fields, SUB_OR_UPDATE),
 }
 
 

@@ -49,11 +49,8 @@ class Credentials(Struct, frozen=True):
 
     def have_signed(self, command: RemotingCommand) -> bool:
         """Whether a request that has come was signed with these."""
-        fields = command.ext_fields or {}
-        if fields.get(ACCESS_KEY) != self.access_key:
-            return False
-        content = signed_content(fields, command.body, command.version)
-        return Key(self.secret_key).fits(content, fields.get(SIGNATURE) or "")
+        named = (command.ext_fields or {}).get(ACCESS_KEY)
+        return named == self.access_key and Key(self.secret_key).has_signed(command)
 
 
 def signed_content(fields: Mapping[str, str], body: bytes, version: int | None = None) -> bytes:
@@ -92,6 +89,12 @@ class Key:
         outer = self._outer.copy()
         outer.update(inner.digest())
         return b2a_base64(outer.digest(), newline=False).decode()
+
+    def has_signed(self, command: RemotingCommand) -> bool:
+        """Whether a request that has come was signed with it."""
+        fields = command.ext_fields or {}
+        content = signed_content(fields, command.body, command.version)
+        return self.fits(content, fields.get(SIGNATURE) or "")
 
     def fits(self, content: bytes, signature: str) -> bool:
         """Whether a signature is that of a content, in a time that does not say how nearly."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from rmqha.auth.accounts import Account, UserStatus, UserType
 from rmqha.auth.check import Check, by_policies
-from rmqha.auth.contexts import BODIES, FREE, RULES, SPECIAL, contexts_of
+from rmqha.auth.contexts import BODIES, FREE, RULES, SPECIAL, contexts_of, record_contexts
 from rmqha.auth.refused import Reason, Refused
 from rmqha.auth.resources import Action, ResourceType
 from rmqha.auth.server_rules import by_server_rules
@@ -240,6 +240,22 @@ def test_contexts_when_a_retry_topic_is_not_the_group_s_own_then_whose_it_is(
     """Java asks for the consuming group alone; of pops for a group by the whole name."""
     asked = RemotingCommand(code, ext_fields={"topic": name, "consumerGroup": "G"})
     assert [one.resource.key for one in contexts_of(asked, CLUSTER)] == keys
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("T", ["Topic:T"]), ("%RETRY%G", ["Group:G"]), ("%RETRY%H", ["Group:H"]),
+        ("%RETRY%G+T", ["Topic:T"]), ("%RETRY%H+T", ["Group:H", "Topic:T"]),
+        # Who is given a record might read what another group of that name could not handle.
+        ("%RETRY%G_T", ["Group:G_T"]),
+    ],
+)  # fmt: skip
+def test_contexts_when_a_record_is_given_by_its_place_then_what_it_is_of(
+    name: str, keys: list[str]
+) -> None:
+    """For a consumer of group G, whatever topic its request has named."""
+    assert [one.resource.key for one in record_contexts(name, "G", (Action.SUB,))] == keys
 
 
 @pytest.mark.parametrize(

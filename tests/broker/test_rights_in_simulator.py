@@ -249,6 +249,17 @@ def test_popped_message_when_it_came_again_then_who_may_consume_may_acknowledge_
         assert f"Topic:{TOPIC}" in refused(ask(cluster, code, asked, by=ANN))
 
 
+def test_users_when_who_may_read_the_cluster_copies_them_then_he_gets_them(
+    cluster: ReplicaCluster,
+) -> None:
+    """As ``getUser`` shows them; it takes no super user where permissions are checked."""
+    done(make_user(cluster))
+    asked = {TABLE_FIELD: TABLE_WANTED}
+    assert "Cluster:" in refused(ask(cluster, 201, asked, by=ANN))
+    done(make_acl(cluster, "Cluster:DefaultCluster", "Get"))
+    assert b"ann-secret" in done(ask(cluster, 201, asked, by=ANN))
+
+
 # -- where not everything is switched on ---------------------------------------------------------------
 
 

@@ -97,6 +97,7 @@ def test_register_period_when_set_then_it_stays_between_ten_seconds_and_a_minute
         ("asyncLearner", "yes", "asyncLearner=yes is neither true nor false"),
         ("flushDiskType", "NEVER", "flushDiskType=NEVER"),
         ("logLevel", "loud", "logLevel=loud is not a level"),
+        ("msgTraceTopicName", "../traces", "msgTraceTopicName: topic"),
     ],
 )
 def test_bad_value_when_read_then_the_error_names_key_and_reason(
