@@ -40,6 +40,7 @@ from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.data_version import DataVersion
 from rmqha.remoting.headers import bool_field, ext_fields, text_field
 from rmqha.remoting.old_clients import VERSION_5_0_0, knows_static_topics
+from rmqha.remoting.topic_names import UNIT_FLAG, UNIT_SUB_FLAG
 
 NO_ROUTE_HELP = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 NULL = "null"
@@ -292,14 +293,14 @@ class NamesrvMachine:
         return Answer(ResponseCode.SUCCESS, body=routes.system_topics_body(self.table))
 
     def _unit_topics(self, request: Request) -> Answer:
-        return self._topics_by_flag(lambda flag: flag & routes.UNIT_FLAG != 0)
+        return self._topics_by_flag(lambda flag: flag & UNIT_FLAG != 0)
 
     def _unit_sub_topics(self, request: Request) -> Answer:
-        return self._topics_by_flag(lambda flag: flag & routes.UNIT_SUB_FLAG != 0)
+        return self._topics_by_flag(lambda flag: flag & UNIT_SUB_FLAG != 0)
 
     def _unit_sub_only_topics(self, request: Request) -> Answer:
-        both = routes.UNIT_FLAG | routes.UNIT_SUB_FLAG
-        return self._topics_by_flag(lambda flag: flag & both == routes.UNIT_SUB_FLAG)
+        both = UNIT_FLAG | UNIT_SUB_FLAG
+        return self._topics_by_flag(lambda flag: flag & both == UNIT_SUB_FLAG)
 
     def _topics_by_flag(self, wanted: Callable[[int], bool]) -> Answer:
         if not self.settings.enable_topic_list:

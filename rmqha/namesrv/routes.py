@@ -22,7 +22,6 @@ VERSION_4_9_4 = 401
 """From this release on clients read quoted number keys."""
 
 SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
-UNIT_FLAG, UNIT_SUB_FLAG = 1, 2
 
 
 class Zone(NamedTuple):

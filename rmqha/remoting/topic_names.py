@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
+UNIT_FLAG, UNIT_SUB_FLAG = 1, 2
+"""topicSysFlag: a unit's producer made it; a unit's consumer subscribes to it (retry topics)."""
 AUTO_CREATE_TOPIC = "TBW102"
 TEMPLATE_QUEUES = 4
 """Queues that clients ask for of a topic that a send makes."""

@@ -94,6 +94,8 @@ def test_property_when_put_or_dropped_then_the_others_stay(
         ({"TIMER_DELAY_MS": "1"}, TIMER_TOPIC, 0),
         ({"TIMER_DELIVER_MS": str(NOW)}, "T", 3),
         ({"TIMER_DELIVER_MS": str(NOW + 1)}, TIMER_TOPIC, 0),
+        ({"TIMER_DELIVER_MS": "-1"}, "T", 3),
+        ({"TIMER_DELAY_SEC": "-9223372036854775808"}, "T", 3),
         ({"TIMER_DELAY_SEC": "5", "TIMER_OUT_MS": "7"}, "T", 3),
     ],
 )
@@ -113,6 +115,7 @@ def test_message_when_placed_then_java_s_topic_and_queue(
     [
         ({"TIMER_DELAY_SEC": "101"}, RULES, 13),
         ({"TIMER_DELAY_SEC": "soon"}, RULES, 13),
+        ({"TIMER_DELIVER_MS": "soon"}, RULES, 13),
         ({"TIMER_DELIVER_MS": "99999999999999999999"}, RULES, 13),
         ({"TIMER_DELAY_SEC": "1"}, RULES._replace(timers=False), 1),
         ({"TIMER_DELIVER_MS": "1", "TIMER_DEL_UNIQKEY": "T+U"}, RULES, 13),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from rmqha.broker.naming.messages import Registered, registration_body, registration_fields
 from rmqha.broker.sync.aio import metadata_log
-from rmqha.broker.topics.topic_table import TopicTable, system_topics
+from rmqha.broker.topics.topic_table import TopicConfig, TopicTable, system_topics
 from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import EpochEntryCache
 from rmqha.remoting.frame import FrameDecoder
@@ -291,6 +291,26 @@ def test_registration_when_compared_with_javas_then_fields_and_shape_are_the_sam
             assert ours["topicConfigTable"][name] == topic
     common = set(ours["topicConfigTable"]) & set(theirs["topicConfigTable"])
     assert {"TBW102", "broker-a", "DefaultCluster", "SCHEDULE_TOPIC_XXXX"} <= common
+
+
+@pytest.mark.parametrize("unit_mode", [False, True])
+def test_topic_when_a_send_makes_it_then_it_inherits_what_java_s_does(unit_mode: bool) -> None:
+    """createTopicInSendMessageMethod: neither order nor attributes, and the sender's own unit flag.
+
+    A default topic for ordered messages would have made every topic of a typing error ordered.
+    """
+    default = TopicConfig(
+        "TBW102", 8, 8, perm=7, topic_filter_type="MULTI_TAG", topic_sys_flag=2, order=True,
+        attributes={"message.type": "FIFO"},
+    )  # fmt: skip
+    table = TopicTable([default])
+    made = table.topic_for_send("T", "TBW102", 4, unit_mode=unit_mode)
+    flag = 1 if unit_mode else 0
+    assert made == TopicConfig(
+        "T", 4, 4, perm=6, topic_filter_type="MULTI_TAG", topic_sys_flag=flag
+    )
+    retry = table.topic_for_send("%RETRY%G", "TBW102", 4, unit_mode=unit_mode)
+    assert retry == TopicConfig("%RETRY%G", 1, 1, topic_sys_flag=2 * flag)
 
 
 def test_epochs_when_there_are_no_controllers_then_javas_refusal() -> None:

@@ -127,7 +127,7 @@ def _timed(
         return message
     if not rules.timers:
         return Refusal(ResponseCode.SYSTEM_ERROR, "timers are switched off: timerWheelEnable=false")
-    if wanted < 0 or wanted - wall_ms > rules.delay_max_ms:
+    if wanted - wall_ms > rules.delay_max_ms:
         return Refusal(
             ResponseCode.MESSAGE_ILLEGAL,
             f"a timer may be at most {rules.delay_max_ms} ms ahead, and must be a number",
@@ -147,14 +147,14 @@ def _timed(
 
 
 def _deliver_ms(named: Mapping[bytes, bytes], wall_ms: int) -> int | None:
-    """When the producer wants it delivered; -1 when that is no number, None when it says nothing."""
+    """When the producer wants it delivered: never when that is no number, None without a word."""
     for name, unit_ms in ((_DELAY_SEC, 1000), (_DELAY_MS, 1), (_DELIVER_MS, 0)):
         value = named.get(name)
         if value is not None:
             number = parse_number(value.decode("utf-8", "replace"), INT64_MAX)
             if number is None:
-                return -1
-            return number if not unit_ms else max(0, wall_ms + number * unit_ms)
+                return INT64_MAX
+            return number if not unit_ms else wall_ms + number * unit_ms
     return None
 
 

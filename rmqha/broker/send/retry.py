@@ -13,13 +13,11 @@ from rmqha.broker.send.request import MAX_RECONSUME_VERSION
 from rmqha.broker.topics.topic_table import TopicConfig
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import bool_field, int_field, long_field, text_field
-from rmqha.remoting.topic_names import DLQ_PREFIX, RETRY_PREFIX
+from rmqha.remoting.topic_names import DLQ_PREFIX, RETRY_PREFIX, UNIT_SUB_FLAG
 from rmqha.store import properties as props
 from rmqha.store.record import Message, Record
 
 FIRST_RETRY_LEVEL = 3
-UNIT_SUBSCRIBED = 0x2
-"""topicSysFlag of a retry topic that a unit's consumer made."""
 
 
 class BackRequest(NamedTuple):
@@ -57,7 +55,7 @@ def goes_to_dead_letters(times: int, times_max: int, delay_level: int) -> bool:
 
 def retry_topic(group: str, queues: int, *, unit_mode: bool) -> TopicConfig:
     """The retry topic of a group."""
-    flag = UNIT_SUBSCRIBED if unit_mode else 0
+    flag = UNIT_SUB_FLAG if unit_mode else 0
     return TopicConfig(RETRY_PREFIX + group, queues, queues, topic_sys_flag=flag)
 
 

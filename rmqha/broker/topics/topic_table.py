@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.broker.common.versioned_table import COUNT_MAX, VersionedTable
@@ -25,6 +24,8 @@ from rmqha.remoting.topic_names import (
     REVIVE_TOPIC,
     SYSTEM_TOPICS,
     TIMER_TOPIC,
+    UNIT_FLAG,
+    UNIT_SUB_FLAG,
     is_system_topic,
 )
 from rmqha.statictopic.mapping import QUEUES_MAX as QUEUES_MAX  # rooms above take it from here
@@ -128,28 +129,32 @@ class TopicTable(VersionedTable[TopicConfig]):
         """A role was taken up: the name servers must take this table for newer."""
         self.version = self.version.next(wall_ms, master_epoch)
 
-    def topic_for_send(self, name: str, default_topic: str, queues: int) -> TopicConfig | None:
+    def topic_for_send(
+        self, name: str, default_topic: str, queues: int, *, unit_mode: bool = False
+    ) -> TopicConfig | None:
         """The topic that a message to ``name`` makes.
 
-        A retry topic comes to be with one queue; any other inherits from ``default_topic``,
-        if that one may be inherited from.
+        A retry topic comes to be with one queue; any other inherits what may be done with
+        ``default_topic`` and how it is filtered, if that one may be inherited from. Neither its
+        order nor its attributes: a default topic for ordered messages, say, makes plain topics.
 
         Returns:
             None when it must not be made, or there is no room for it.
         """
         template = self.topics.get(default_topic)
         if name.startswith(RETRY_PREFIX):
-            topic = TopicConfig(name, 1, 1)
+            topic = TopicConfig(name, 1, 1, topic_sys_flag=UNIT_SUB_FLAG if unit_mode else 0)
         elif template is None or not template.perm & PERM_INHERIT:
             return None
         else:
             count = max(0, min(queues, template.write_queue_nums))
-            topic = replace(
-                template,
-                name=name,
-                read_queue_nums=count,
-                write_queue_nums=count,
+            topic = TopicConfig(
+                name,
+                count,
+                count,
                 perm=template.perm & ~PERM_INHERIT,
+                topic_filter_type=template.topic_filter_type,
+                topic_sys_flag=UNIT_FLAG if unit_mode else 0,
             )
         return topic if self.fits((topic,)) else None
 

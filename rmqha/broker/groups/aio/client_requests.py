@@ -26,7 +26,6 @@ from rmqha.broker.groups.aio.ports import Broker
 from rmqha.broker.groups.consumers import ConsumerData
 from rmqha.broker.groups.heartbeat import Heartbeat
 from rmqha.broker.groups.memberships import Client
-from rmqha.broker.topics.aio.rights import is_secret
 from rmqha.broker.topics.group_table import GroupConfig
 from rmqha.broker.topics.metadata import Change
 from rmqha.broker.topics.topic_table import TopicConfig
@@ -352,7 +351,7 @@ class ClientProcessor:
         except ValueError:
             return None
         record = self._broker.store.reader.look(offset)
-        if record is None or is_secret(record):
+        if record is None:
             return None
         group = text_field(request.ext_fields, "consumerGroup", "")
         refusal = self._broker.rights.refusal(connection, request, record, Action.SUB, group=group)

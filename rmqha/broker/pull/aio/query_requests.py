@@ -7,7 +7,6 @@ from rmqha.base.errors import DiskFailed
 from rmqha.broker.common.aio.cold_answers import patient
 from rmqha.broker.common.aio.ports import Handlers
 from rmqha.broker.pull.aio.ports import Broker
-from rmqha.broker.topics.aio.rights import is_secret
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -75,7 +74,7 @@ class QueryProcessor:
         """Answer with the message at a place (33)."""
         offset = long_field(request.ext_fields, "offset", -1)
         record = self._broker.store.reader.look(offset)
-        if record is None or is_secret(record):
+        if record is None:
             return request.reply(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
             )

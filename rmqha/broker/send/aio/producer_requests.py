@@ -27,7 +27,6 @@ from rmqha.broker.send.retry import (
     retry_topic,
     returned_message,
 )
-from rmqha.broker.topics.aio.rights import is_secret
 from rmqha.ha.events import Role
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -112,7 +111,7 @@ class ProducerProcessor:
                 f"sending to the retry topic of {back.group} is forbidden",
             )
         record = broker.store.reader.look(back.offset)
-        if record is None or is_secret(record):
+        if record is None:
             return Refusal(
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {back.offset}"
             )

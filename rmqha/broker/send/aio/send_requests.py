@@ -352,8 +352,9 @@ class SendProcessor:
         """The topic that a message makes; it stands before the message in the log."""
         broker = self._broker
         topic = broker.topics.table.topic_for_send(
-            parsed.topic, parsed.default_topic, parsed.default_topic_queue_nums
-        )
+            parsed.topic, parsed.default_topic, parsed.default_topic_queue_nums,
+            unit_mode=parsed.unit_mode,
+        )  # fmt: skip
         if topic is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic {parsed.topic} does not exist")
         end = broker.metadata.commit(Change(topics=(topic,)))

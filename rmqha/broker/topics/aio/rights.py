@@ -53,10 +53,15 @@ class Rights:
     ) -> Refusal | None:  # fmt: skip
         """Why somebody may not have this record, whatever else was asked for.
 
+        What is for replicas alone nobody has, with permissions switched off as well.
+
         Args:
             actions: one of them is needed, on what the record is of.
             group: who consumes it.
         """
+        if record.topic == METADATA_TOPIC:
+            remark = f"can not find message by the offset, {record.physical_offset}"
+            return Refusal(ResponseCode.SYSTEM_ERROR, remark)
         return self.refusal_of_topic(connection, request, topic_of(record), *actions, group=group)
 
     def refusal_of_topic(
@@ -96,11 +101,6 @@ class Rights:
     def _refused(self, connection: Connection, request: RemotingCommand, why: Refused) -> Refusal:
         self._refusals.note(connection, request, why)
         return Refusal(ResponseCode.NO_PERMISSION, str(why))
-
-
-def is_secret(record: Record) -> bool:
-    """Whether a record is for replicas alone."""
-    return record.topic == METADATA_TOPIC
 
 
 def topic_of(record: Record) -> str:
