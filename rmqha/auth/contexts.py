@@ -20,7 +20,7 @@ from rmqha.base.errors import RemoteProtocolError
 from rmqha.remoting import fastjson
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.topic_names import RETRY_PREFIX
+from rmqha.remoting.topic_names import RETRY_PREFIX, topics_listed
 
 NO_FIELDS: dict[str, str] = {}
 
@@ -41,11 +41,16 @@ class Context(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What fields of a request name; with none of them, or without any, it is the cluster."""
+    """What fields of a request name; with none of them, or without any, it is the cluster.
+
+    Attributes:
+        has_list: ``topicList`` names some, too.
+    """
 
     actions: tuple[Action, ...]
     topics: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    has_list: bool = False
 
 
 FREE = frozenset({int(RequestCode.CHECK_CLIENT_CONFIG), int(RequestCode.SEND_REPLY_MESSAGE),
@@ -73,7 +78,7 @@ RULES: dict[int, Rule] = {
     RequestCode.GET_CONSUMER_CONNECTION_LIST: Rule(GET, (), _GROUP),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: Rule(SUB_OR_GET, (), _GROUP),
     RequestCode.GET_CONSUMER_RUNNING_INFO: Rule(GET, (), _GROUP),
-    RequestCode.GET_CONSUME_STATS: Rule(GET, _TOPIC, _GROUP),
+    RequestCode.GET_CONSUME_STATS: Rule(GET, _TOPIC, _GROUP, has_list=True),
     RequestCode.GET_EARLIEST_MSG_STORETIME: Rule(GET, _TOPIC),
     RequestCode.GET_MAX_OFFSET: Rule(GET, _TOPIC),
     RequestCode.GET_MIN_OFFSET: Rule(GET, _TOPIC),
@@ -136,6 +141,8 @@ def _by_rule(rule: Rule, fields: Mapping[str, str], cluster: str) -> list[Contex
         for name in names
         if fields.get(name)
     ]
+    if rule.has_list:
+        found += (Context(topic(name), rule.actions) for name in topics_listed(fields))
     return found or [Context(Resource(ResourceType.CLUSTER, cluster), rule.actions)]
 
 

@@ -218,6 +218,15 @@ def test_contexts_when_a_retry_topic_is_meant_then_its_group_is() -> None:
     ]
 
 
+def test_contexts_when_topics_are_listed_then_each_of_them() -> None:
+    """208: who may see one topic's positions must not get another's beside it."""
+    fields = {"consumerGroup": "G", "topicList": "A;B;;A; ", "topic": ""}
+    asked = RemotingCommand(208, ext_fields=fields)
+    assert [one.resource.key for one in contexts_of(asked, CLUSTER)] == [
+        "Group:G", "Topic:A", "Topic:B",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("code", "name", "keys"),
     [

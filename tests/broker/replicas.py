@@ -65,6 +65,8 @@ class NameServer:
         self.left: list[dict[str, str]] = []
         self.brokers: dict[int, tuple[str, str]] = {}
         self.answers_master = True
+        self.order_conf: bytes = b""
+        self.hangs_up = False
 
     def on_commands(self, connection: Connection, commands: list[RemotingCommand]) -> None:
         """Handle requests."""
@@ -72,7 +74,9 @@ class NameServer:
             fields = dict(command.ext_fields or {})
             if command.code == 103:
                 self.registered.append((fields, fastjson.loads(command.body)))
-                connection.send(command.reply(0, None, self._listed(fields)))
+                connection.send(command.reply(0, None, self._listed(fields), self.order_conf))
+                if self.hangs_up:
+                    connection.close()
             elif command.code == 104:
                 self.left.append(fields)
                 connection.send(command.reply(0))
@@ -149,6 +153,12 @@ class ReplicaCluster(SimCluster):
         self._client_context = context
         settings = RemotingSettings(invoke_timeout_ms=4000)
         return RemotingClient(network, SimClock(self.loop), settings, connection_ids=self.ids)
+
+    def restart_name_server(self) -> None:
+        """It ends, and is there again at once, knowing nobody."""
+        self.net.kill(NAME_SERVER, power=False)
+        self.name_server.registered.clear()
+        self._on(NAME_SERVER, self._start_name_server)
 
     def _start_name_server(self, network: Any, context: Any) -> None:
         server = RemotingServer(

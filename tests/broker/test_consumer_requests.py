@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -682,6 +683,24 @@ def test_tables_when_asked_then_every_queue_is_there(alone: ReplicaCluster) -> N
     assert sorted(some) == [1]
     assert fastjson.loads(client.ask(300, {"topic": TOPIC}).body) == {"groupList": [GROUP]}
     assert fastjson.loads(client.ask(343, {"group": GROUP}).body) == {"topicList": [TOPIC]}
+
+
+def test_stats_when_topics_are_listed_then_these_alone(alone: ReplicaCluster) -> None:
+    """208 of 5.3.3: also such as the group has no offset in, or does not subscribe to now."""
+    put(alone, 3)
+    client = connect(alone)
+    client.beat(GROUP, TOPIC)
+    client.ask(15, {"consumerGroup": GROUP, "topic": TOPIC, "queueId": 0, "commitOffset": 1})
+
+    def topics(listed: str, group: str = GROUP) -> set[str]:
+        fields = {"consumerGroup": group, "topicList": listed, "topic": ""}
+        body = bytes(client.ask(208, fields).body).decode()
+        return set(re.findall(r'"topic":"([^"]*)"', body))
+
+    assert topics(f"{TOPIC};") == {TOPIC}
+    assert topics("TBW102;None;") == {"TBW102"}
+    assert topics(f"{TOPIC};TBW102;", "other") == {TOPIC, "TBW102"}
+    assert topics("") == topics(" ; ") == {TOPIC}
 
 
 def test_tables_of_all_groups_when_asked_then_each_group_has_its_topics(

@@ -246,6 +246,23 @@ def test_offsets_when_a_queue_has_two_segments_then_they_are_logical(
         assert ask(14, **group) == (0, offset)
 
 
+def test_offset_when_a_group_is_new_and_the_queue_never_moved_then_as_of_a_physical_queue(
+    two: SetsCluster,
+) -> None:
+    """A consumer that is told "not found" begins at the end: it never got what was sent before it."""
+    assert two.put("broker-a", 0, 0).code == 0
+    two.run_for(100)
+    group = {"consumerGroup": GROUP, "topic": STATIC, "queueId": "0"}
+    address = two.address("broker-a")
+    answer = two.ask(address, 14, group)
+    assert (answer.code, answer.ext_fields) == (0, {"offset": "0"})
+    assert two.ask(address, 14, {**group, "setZeroIfNotFound": "false"}).code == 22
+    assert two.pull("broker-a", 0, 0).code == 0  # makes the group
+    assert two.ask(address, 15, {**group, "commitOffset": "1"}).code == 0
+    answer = two.ask(address, 14, group)
+    assert (answer.code, answer.ext_fields) == (0, {"offset": "1"})
+
+
 def test_queue_when_moved_away_and_back_then_all_three_segments_are_read(
     two: SetsCluster,
 ) -> None:

@@ -212,7 +212,7 @@ class BrokerReplica:
             boot=BootFile(disk, config.store.path(BOOT_FILE), self._boot_id),
         )  # fmt: skip
         self._client = RemotingClient(
-            network, clock, config.remoting, on_lost=lambda address: self.manager.lost(address),
+            network, clock, config.remoting, on_lost=self._connection_lost,
             connection_ids=connection_ids,
             sign=None if config.auth.credentials is None else config.auth.credentials.sign,
         )  # fmt: skip
@@ -404,6 +404,10 @@ class BrokerReplica:
         """Keep the topics, and tell the name servers."""
         self.topics.changed()
         self.routes_changed()
+
+    def _connection_lost(self, address: str) -> None:
+        self.manager.lost(address)
+        self._registration.lost(address)
 
     def routes_changed(self) -> None:
         """Tell the name servers of the topics."""

@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from rmqha.broker.common.json_members import json_object, read_object
 from rmqha.broker.topics.mapping_table import MappingTable
 from rmqha.broker.topics.topic_table import DataVersion, TopicTable
 from rmqha.remoting import fastjson
@@ -99,3 +100,13 @@ def master_known(fields: Mapping[str, str] | None) -> MasterKnown:
         text_field(fields, "masterAddr", "").strip(),
         text_field(fields, "haServerAddr", "").strip(),
     )
+
+
+def ordered_topics(body: bytes) -> frozenset[str]:
+    """The topics with an order configuration, as the body of the answer to 103 has them (KVTable).
+
+    Raises:
+        RemoteProtocolError: the body is something else.
+    """
+    members = read_object(body, "the answer to a registration")
+    return frozenset(json_object(members.get("table") or {}, "table"))

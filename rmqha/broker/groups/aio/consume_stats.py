@@ -18,6 +18,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import bool_field, text_field
+from rmqha.remoting.topic_names import topics_listed
 from rmqha.store.aio.reader import Looks
 
 ROWS_A_TURN = 50
@@ -79,10 +80,10 @@ class ConsumeStats:
         broker, fields = self._broker, request.ext_fields
         group = text_field(fields, "consumerGroup", "")
         named = text_field(fields, "topic", "").strip()
-        topics = [named] if named else broker.offsets.table.topics_of(group)
+        asked = topics_listed(fields) or ([named] if named else [])
         pairs, tps, turn = [], 0.0, _Turn()
-        for name in topics:
-            topic = broker.topics.table.get(name) if named else self._counted(group, name)
+        for name in asked or broker.offsets.table.topics_of(group):
+            topic = broker.topics.table.get(name) if asked else self._counted(group, name)
             if topic is None:
                 continue
             async for queue, row in self._rows(group, topic, topic.read_queue_nums, turn):

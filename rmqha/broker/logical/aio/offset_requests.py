@@ -77,6 +77,8 @@ class LogicalOffsets:
             segments = self._place(connection, request, mapping)
             if not isinstance(segments, tuple):
                 return segments
+            if code == RequestCode.QUERY_CONSUMER_OFFSET and self._is_as_physical(segments):
+                return self._as_physical(connection, request, segments[0])
             work = self._answer(connection, request, find(topic, segments, request), name)
             self._broker.answers.start(work, connection, request, name="logical offset")
             return None
@@ -163,6 +165,21 @@ class LogicalOffsets:
         )  # fmt: skip
         if not request.is_oneway:
             connection.send(request.reply(answer.code, answer.remark))
+
+    def _is_as_physical(self, segments: Segments) -> bool:
+        """Whether a queue has never moved: Java's brokers then take it for its physical queue."""
+        return len(segments) == 1 and segments[0].logic_offset == 0
+
+    def _as_physical(
+        self, connection: Connection, request: RemotingCommand, item: LogicQueueMappingItem
+    ) -> RemotingCommand | None:
+        """14 as for an ordinary queue: a new group begins with the first messages of a fresh one."""
+        request.ext_fields = {**(request.ext_fields or {}), "queueId": str(item.queue_id)}
+        answer = self._ordinary[RequestCode.QUERY_CONSUMER_OFFSET](connection, request)
+        offset = None if answer is None else long_field(answer.ext_fields, "offset", None)
+        if answer is not None and offset is not None:
+            answer.ext_fields = ext_fields(offset=item.logical(offset))
+        return answer
 
     async def _group_offset(
         self, topic: str, segments: Segments, request: RemotingCommand

@@ -1,16 +1,18 @@
-"""Registration with every name server: on a change at once, and then every so often."""
+"""Registration with every name server: on a change at once, soon after its connection was lost (it
+may have started anew, and knows nobody then), and every so often."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from rmqha.base.errors import RmqhaError
+from rmqha.base.errors import RemoteProtocolError, RmqhaError
 from rmqha.broker.common.aio.config_file import pause_after
 from rmqha.broker.naming.messages import (
     MasterKnown,
     Registered,
     master_known,
+    ordered_topics,
     registration_body,
     registration_fields,
     unregistration_fields,
@@ -39,6 +41,7 @@ class NamesrvRegistration:
         period_ms: between two registrations without a change.
         timeout_ms: for one registration.
         on_master: told what a name server answers a slave.
+        on_ordered: told the topics that a name server has an order configuration of, if any.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class NamesrvRegistration:
         period_ms: int,
         timeout_ms: int,
         on_master: Callable[[MasterKnown], None],
+        on_ordered: Callable[[frozenset[str]], None],
     ) -> None:
         self._servers = servers
         self._client = client
@@ -67,6 +71,7 @@ class NamesrvRegistration:
         self._period_ms = period_ms
         self._timeout_ms = timeout_ms
         self._on_master = on_master
+        self._on_ordered = on_ordered
         self._changed = {server: asyncio.Event() for server in servers}
         self._changes = 0
         self._told = dict.fromkeys(servers, 0)
@@ -79,6 +84,13 @@ class NamesrvRegistration:
         self._changes += 1
         for event in self._changed.values():
             event.set()
+
+    def lost(self, address: str) -> None:
+        """A connection has ended; if it was a name server's, register with it again soon."""
+        changed = self._changed.get(address)
+        if changed is not None:
+            # Not at once: it would be asked without a rest if it closed after each answer.
+            self._clock.call_later(FAILED_RETRY_MS, changed.set)
 
     async def told(self, timeout_ms: int) -> bool:
         """Wait until every name server has been told of all changes so far, or could not be.
@@ -144,7 +156,17 @@ class NamesrvRegistration:
             self._listed = broker
             self._log.log("info", "registered", name_server=server, broker_id=broker.broker_id)
         self._on_master(master_known(answer.ext_fields))
+        if answer.body:
+            self._ordered(server, answer.body)
         return True
+
+    def _ordered(self, server: str, body: bytes | memoryview) -> None:
+        try:
+            topics = ordered_topics(bytes(body))
+        except RemoteProtocolError as error:
+            self._log.log("warning", "order_refused", name_server=server, reason=str(error))
+            return
+        self._on_ordered(topics)
 
     async def unregister(self) -> None:
         """Leave every name server; failures are logged only, for this broker is going."""
