@@ -7,11 +7,22 @@ from pathlib import Path
 
 import pytest
 
+from rmqha.runtime.aio.clock import SystemClock
 from rmqha.store.consume_queue import FILLER_SIZE
 from tests.store.harness import TOPIC, bodies, message, real_store
 
 FILE_SIZE = 16_384
 KEY = (TOPIC.encode(), 0)
+
+
+class LateClock(SystemClock):
+    """Its wall clock can go forward."""
+
+    late_ms = 0
+
+    def wall_ms(self) -> int:
+        """The time of day."""
+        return super().wall_ms() + self.late_ms
 
 
 async def test_a_blank_at_the_log_s_end_stays_after_recovery(tmp_path: Path) -> None:
@@ -50,6 +61,39 @@ async def test_a_gap_in_queue_offsets_is_filled(tmp_path: Path) -> None:
     assert store.reader.max_offset(TOPIC, 0) == 11
     found = store.reader.get(TOPIC, 0, 2, count_max=9, bytes_max=1 << 20)
     assert (len(found.records), found.next_begin_offset) == (2, 11)
+    await store.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("how", ["gone", "empty"])
+async def test_queue_when_a_file_between_is_missing_then_all_its_messages_are_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str, *, clean: bool
+) -> None:
+    """Java keeps what lies behind and does not see the rest; here both were gone, without a word."""
+    clock = LateClock()
+    store = real_store(tmp_path, clock)
+    await store.open()
+    wanted = [b"%032d" % number for number in range(400)]
+    for number, body in enumerate(wanted):
+        # What is an hour old is durable, by its stamp: a start after a crash begins behind it.
+        clock.late_ms = 0 if number < 350 else 3_600_000
+        store.append(message(0, body=body))
+    store.append(message(0, body=b"of another queue", queue_id=1))
+    await store.close()
+    files = sorted((tmp_path / "consumequeue" / TOPIC / "0").iterdir())
+    assert len(files) > 3
+    if how == "gone":
+        files[1].unlink()
+    else:
+        files[1].write_bytes(b"")
+    if not clean:
+        (tmp_path / "abort").touch()
+    store = real_store(tmp_path)
+    await store.open()
+    assert bodies(store) == wanted
+    assert store.reader.max_offset(TOPIC, 1) == 1
+    assert "queue_file_missing" in capsys.readouterr().out
+    assert store.append(message(0)).queue_offset == 400
     await store.close()
 
 

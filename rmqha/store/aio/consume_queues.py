@@ -111,9 +111,17 @@ class ConsumeQueues:
                 queue = self._new(key, batch=kind == BATCH)
                 if not queue.adopt(files, durable=clean):
                     await queue.recover()
+                self._tell_lost(key, queue)
                 if key not in self.queues or queue.files.files:
                     self.queues[key] = queue
                     self.dirty[key] = None
+
+    def _tell_lost(self, key: Key, queue: QueueFiles) -> None:
+        if queue.lost_from is not None:
+            self._log.log(
+                "warning", "queue_file_missing", topic=key[0].decode(), queue_id=key[1],
+                max_offset=queue.max_offset, offset=queue.lost_from,
+            )  # fmt: skip
 
     def _new(self, key: Key, *, batch: bool) -> QueueFiles:
         directory = self._settings.path(BATCH if batch else PLAIN, key[0].decode(), str(key[1]))
@@ -262,6 +270,12 @@ class ConsumeQueues:
         """End in the commit log of the highest record that any queue knows."""
         return max((queue.indexed_end for queue in self.queues.values()), default=0)
 
+    @property
+    def lost_from(self) -> int | None:
+        """Some records at or after it lost their units with a queue's file; None for none."""
+        lost = (queue.lost_from for queue in self.queues.values())
+        return min((one for one in lost if one is not None), default=None)
+
     async def cut(self, offset: int) -> None:
         """Drop the units of records at or after ``offset``, durably, from all queues.
 
@@ -322,17 +336,31 @@ class ConsumeQueues:
 
         await _some_at_a_time(keys, on)
 
-    async def expire(self, log_min: int) -> None:
-        """Delete files of which the log has no record any more."""
+    async def expire(self, log_min: int) -> list[QueueFiles]:
+        """Give up files of which the log has no record any more; the queues that had some.
+
+        The caller holds the upkeep lock. :meth:`remove_left` deletes them, and needs none.
+        """
+        gone: list[QueueFiles] = []
         looked_into = 0
         async for key in self._in_turns():
             queue = self.queues.get(key)
             # The last one stays in any case.
             if queue is not None and len(queue.files.files) > 1:
-                await queue.expire(log_min)
+                if queue.expire(log_min):
+                    gone.append(queue)
                 looked_into += 1
                 if looked_into % TURN_QUEUES == 0:
                     await asyncio.sleep(0)
+        return gone
+
+    async def remove_left(self, queues: list[QueueFiles]) -> None:
+        """Delete the files that queues have given up.
+
+        Raises:
+            DiskFailed: the first that cannot be removed.
+        """
+        await _some_at_a_time(queues, lambda queue: queue.files.remove_left())
 
     async def _in_turns(self) -> AsyncIterator[Key]:
         """The queues that there are now; others get their turn while they are gone through."""

@@ -125,10 +125,12 @@ class Loader:
         bounded = self._settings.confirm_bounded
         limit = max(checkpoint.confirm_offset, 0) if bounded else recovery.NO_LIMIT
         indexed = self._queues.indexed_end
+        lost = self._queues.lost_from
+        begin = limit if lost is None else min(limit, lost)
         if clean:
-            first = recovery.start_after_clean_stop(segments, indexed, limit)
+            first = recovery.start_after_clean_stop(segments, indexed, begin)
         else:
-            first = recovery.start_after_crash(segments, checkpoint, limit)
+            first = recovery.start_after_crash(segments, checkpoint, begin)
             # What the queues lost with the power lies behind the file's start.
             await self._queues.cut(segments[first].start)
         walk = self._walk(segments, first, limit)

@@ -42,6 +42,8 @@ class QueueFiles:
         end: position after the last unit, bytes since the queue's origin.
         indexed_end: end in the commit log of the last unit's record.
         dirty_from: everything before it is durable.
+        lost_from: records of the commit log at or after it lost their units with a file that was
+            not there; None where none was missing.
     """
 
     def __init__(self, disk: Disk, directory: str, file_size: int, *, batch: bool) -> None:
@@ -51,6 +53,7 @@ class QueueFiles:
         self.end = 0
         self.indexed_end = 0
         self.dirty_from = 0
+        self.lost_from: int | None = None
         self._cuts = 0
         # As last_unit() says it, of a queue that was adopted and not changed since.
         self._last: tuple[int, int, int] | None = None
@@ -301,7 +304,7 @@ class QueueFiles:
         """
         beyond = await self.files.load()
         for start in beyond:
-            # Files behind a gap: a power cut took the one between.
+            # Files behind a gap: a power cut took the one between. The log has all that they say.
             await self.files.drop(start)
         if not self.files.files:
             return
@@ -317,6 +320,8 @@ class QueueFiles:
         self.end = self.files.end
         await self._cut_units(position)
         self.dirty_from = self.end
+        if beyond:
+            self.lost_from = self.indexed_end
 
     async def _cut_units(self, position: int) -> None:
         written, self.end, self._last = self.end, position, None
@@ -370,15 +375,18 @@ class QueueFiles:
         offset, size = self._place(position)
         return None if size == FILLER_SIZE else (position // self.unit_size, offset, size)
 
-    async def expire(self, log_min: int) -> int:
-        """Delete the files whose records are all gone; the last file stays. How many."""
+    def expire(self, log_min: int) -> int:
+        """Give up the files whose records are all gone; the last file stays. How many.
+
+        ``files.remove_left`` deletes them.
+        """
         count = 0
         while len(self.files.files) > 1:
             file: MappedFile = self.files.files[0]
             units = file.size // self.unit_size
             if first_live(file.buffer, self.unit_size, units, log_min) < units:
                 break
-            count += await self.files.remove_before(self.files.first + self.files.size)
+            count += self.files.leave_before(self.files.first + self.files.size)
         return count
 
     async def clear(self) -> None:
