@@ -1,9 +1,9 @@
 """The ``checkpoint`` file: how far each part was safe on disk when it was last written.
 
-Java uses five longs and keeps the rest of the 4 096 bytes. Behind them rmqha keeps a mark of its
-own: the exact offset before which the commit log was durable, sealed by a CRC over Java's five
-longs and itself. Once a Java broker has written its longs anew, the seal no longer fits and the
-mark counts as absent.
+Java uses five longs and keeps the rest of the 4 096 bytes. Behind them rmqha keeps two marks of its
+own: the exact offsets before which the commit log was durable, and before which the consume queues
+were, each sealed by a CRC over Java's five longs and itself. Once a Java broker has written its
+longs anew, the seals no longer fit and the marks count as absent.
 
 Source: RocketMQ's protocol as observed.
 """
@@ -19,13 +19,14 @@ ABORT = "abort"
 """The file beside it that is there while a broker has the store open; also Java's."""
 
 SIZE = 4096
-MARK = b"RHA1"
+MARK, INDEXED_MARK = b"RHA1", b"RHA2"
 SLACK_MS = 3_000
 """Java subtracts it: a record's stamp may be a little older than its flush."""
 
 _LONGS = struct.Struct(">5q")
 _MARK_AT = 64
 _MARK = struct.Struct(">4sIq")
+_INDEXED_AT = _MARK_AT + _MARK.size
 
 
 class Checkpoint(Struct):
@@ -39,6 +40,8 @@ class Checkpoint(Struct):
         confirm_offset: see ``ReplicatedLog.confirm_offset``; -1 when never set.
         flushed_offset: the commit log's whole records were durable up to here; None when nobody knows, because
             Java wrote last.
+        indexed_offset: units of all records before it were durable; None as above, and for files of
+            earlier releases.
     """
 
     physic_msg_timestamp: int = 0
@@ -47,6 +50,7 @@ class Checkpoint(Struct):
     master_flushed_offset: int = 0
     confirm_offset: int = -1
     flushed_offset: int | None = None
+    indexed_offset: int | None = None
 
     @property
     def min_timestamp(self) -> int:
@@ -70,21 +74,31 @@ def write_into(buffer: memoryview | bytearray, checkpoint: Checkpoint) -> None:
     """Write the used bytes of the file."""
     longs = checkpoint.longs()
     buffer[: len(longs)] = longs
-    flushed = checkpoint.flushed_offset
-    mark = bytes(_MARK.size)
-    if flushed is not None:
-        mark = _MARK.pack(MARK, _seal(longs, flushed), flushed)
-    buffer[_MARK_AT : _MARK_AT + _MARK.size] = mark
+    for at, word, offset in (
+        (_MARK_AT, MARK, checkpoint.flushed_offset),
+        (_INDEXED_AT, INDEXED_MARK, checkpoint.indexed_offset),
+    ):
+        mark = bytes(_MARK.size)
+        if offset is not None:
+            mark = _MARK.pack(word, _seal(longs, offset), offset)
+        buffer[at : at + _MARK.size] = mark
 
 
 def read(data: bytes | memoryview) -> Checkpoint:
     """Read the file; a shorter one counts as filled up with zeros."""
     padded = bytes(data[:SIZE]).ljust(SIZE, b"\x00")
     longs = padded[: _LONGS.size]
-    mark, seal, flushed = _MARK.unpack_from(padded, _MARK_AT)
-    known = mark == MARK and seal == _seal(longs, flushed)
     physic, logics, index, master_flushed, confirm = _LONGS.unpack(longs)
-    return Checkpoint(physic, logics, index, master_flushed, confirm, flushed if known else None)
+    return Checkpoint(
+        physic, logics, index, master_flushed, confirm,
+        _marked(padded, _MARK_AT, MARK), _marked(padded, _INDEXED_AT, INDEXED_MARK),
+    )  # fmt: skip
+
+
+def _marked(data: bytes, at: int, word: bytes) -> int | None:
+    """The offset of a mark; None when it is absent."""
+    mark, seal, offset = _MARK.unpack_from(data, at)
+    return offset if mark == word and seal == _seal(data[: _LONGS.size], offset) else None
 
 
 def _seal(longs: bytes, flushed: int) -> int:

@@ -25,7 +25,7 @@ from construct import (
 )
 
 from rmqha.store import record as rec
-from rmqha.store.checkpoint import MARK
+from rmqha.store.checkpoint import INDEXED_MARK, MARK
 
 HOST_V4 = Struct("ip" / Bytes(4), "port" / Int32sb)
 HOST_V6 = Struct("ip" / Bytes(16), "port" / Int32sb)
@@ -117,5 +117,9 @@ CHECKPOINT = Struct(
     "mark" / Bytes(4),
     "mark_crc" / If(this.mark == MARK, Int32ub),
     "flushed_offset" / If(this.mark == MARK, Int64sb),
+    "_skipped" / If(this.mark != MARK, Padding(12)),
+    "indexed_mark" / Bytes(4),
+    "indexed_mark_crc" / If(this.indexed_mark == INDEXED_MARK, Int32ub),
+    "indexed_offset" / If(this.indexed_mark == INDEXED_MARK, Int64sb),
     # The rest of the 4 096 bytes is zero.
 )

@@ -165,9 +165,10 @@ def start_after_clean_stop(segments: Sequence[Segment], indexed: int, limit: int
 def start_after_crash(segments: Sequence[Segment], checkpoint: Checkpoint, limit: int) -> int:
     """The newest file whose first record was durable in the log and indexed durably."""
     min_timestamp = checkpoint.min_timestamp
-    if checkpoint.flushed_offset is not None:
-        # Stamps of a master whose clock went back say less than the mark.
-        limit = min(limit, checkpoint.flushed_offset)
+    for mark in (checkpoint.flushed_offset, checkpoint.indexed_offset):
+        if mark is not None:
+            # Where a clock went back timestamps say less than the marks.
+            limit = min(limit, mark)
     for number in range(len(segments) - 1, 0, -1):
         segment = segments[number]
         if segment.start <= limit and 0 < first_timestamp(segment) <= min_timestamp:

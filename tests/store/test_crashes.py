@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rmqha.base.errors import DiskFailed
+from rmqha.sim.clock import SimClock
 from rmqha.sim.disk import SimDisk
 from rmqha.sim.loop import HOST, SimLoop
 from rmqha.store import consume_queue as cq
@@ -20,6 +21,7 @@ from tests.store.harness import TOPIC, bodies, message, new_disk, put, sim_store
 
 LIVES = 5
 SEEDS = 150
+DAY_MS = 86_400_000
 
 
 @dataclass
@@ -30,6 +32,7 @@ class Model:
         content: the log's bytes, as far as they were written.
         durable: a flush returned this; never less comes back.
         cutting: a cut to this offset is under way, or None.
+        jumps: how often the wall clock went back, by so much that timestamps follow it.
     """
 
     rng: random.Random
@@ -38,6 +41,7 @@ class Model:
     cutting: int | None = None
     cuts: int = 0
     flushes: int = 0
+    jumps: int = 0
     number: int = 0
 
 
@@ -72,8 +76,18 @@ async def work(store: MessageStore, model: Model) -> None:
         elif dice < 0.9:
             await cut(store, model)
         else:
+            if rng.random() < 0.3:
+                jump(store, model)
             await asyncio.sleep(rng.random() * 0.8)
         await asyncio.sleep(0)
+
+
+def jump(store: MessageStore, model: Model) -> None:
+    """The wall clock is a day ahead for a while, or right again."""
+    assert isinstance(store._clock, SimClock)
+    ahead_ms = model.rng.choice((0, DAY_MS))
+    model.jumps += ahead_ms < store._clock.wall_offset_ms
+    store._clock.wall_offset_ms = ahead_ms
 
 
 async def cut(store: MessageStore, model: Model) -> None:
@@ -181,7 +195,7 @@ async def live(
 @pytest.mark.parametrize("block", range(5))
 def test_a_power_cut_takes_only_what_was_not_flushed(block: int, bounded: bool) -> None:
     """Over several lives on one disk: acknowledged bytes stay, cut bytes never come back."""
-    cuts = flushes = 0
+    cuts = flushes = jumps = 0
     for seed in range(block * SEEDS // 5, (block + 1) * SEEDS // 5):
         loop = SimLoop()
         disk = new_disk(seed)
@@ -216,7 +230,9 @@ def test_a_power_cut_takes_only_what_was_not_flushed(block: int, bounded: bool) 
             loop.close()
         cuts += model.cuts
         flushes += model.flushes
+        jumps += model.jumps
     assert cuts > 20
+    assert jumps > 5
     assert flushes > 50
 
 

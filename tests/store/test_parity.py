@@ -9,6 +9,7 @@ import pytest
 
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.store.consume_queue import FILLER_SIZE
+from rmqha.store.record import Plain, topic_field
 from tests.store.harness import TOPIC, bodies, message, real_store
 
 FILE_SIZE = 16_384
@@ -61,6 +62,41 @@ async def test_a_gap_in_queue_offsets_is_filled(tmp_path: Path) -> None:
     assert store.reader.max_offset(TOPIC, 0) == 11
     found = store.reader.get(TOPIC, 0, 2, count_max=9, bytes_max=1 << 20)
     assert (len(found.records), found.next_begin_offset) == (2, 11)
+    await store.close()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("plain", [False, True])
+async def test_timestamps_when_the_clock_was_a_day_ahead_then_only_of_what_was_stored_meanwhile(
+    tmp_path: Path, *, plain: bool, restarted: bool
+) -> None:
+    """Else a delay of an hour was over at once, until the day was over; a small step is smoothed."""
+    clock = LateClock()
+    store = real_store(tmp_path, clock)
+    await store.open()
+
+    def stored() -> int:
+        if plain:
+            magic, _, topic = topic_field(TOPIC)
+            one = Plain(KEY, magic, 0, 0, b"body", topic, b"")
+            log = store.commit_log
+            offset = log.append_plains([one], {KEY: log.max_offset}, bytes(8), bytes(8))[0][0]
+            record = store.reader.look(offset)
+            assert record is not None
+            return record.store_timestamp
+        return store.append(message(0)).store_timestamp
+
+    clock.late_ms = 86_400_000
+    assert stored() >= clock.wall_ms() - 1_000
+    clock.late_ms = 0
+    if restarted:
+        await store.close()
+        store = real_store(tmp_path, clock)
+        await store.open()
+    before = stored()
+    assert abs(before - clock.wall_ms()) < 1_000
+    clock.late_ms = -2_000
+    assert stored() >= before
     await store.close()
 
 

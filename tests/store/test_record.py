@@ -277,20 +277,25 @@ def test_units_of_both_kinds_equal_the_drawing(
     assert len(batch) == 46
 
 
-@given(I64, I64, I64, I64, I64, st.one_of(st.none(), st.integers(0, (1 << 63) - 1)))
+_MARKS = st.one_of(st.none(), st.integers(0, (1 << 63) - 1))
+
+
+@given(I64, I64, I64, I64, I64, _MARKS, _MARKS)
 def test_the_checkpoint_comes_back_and_equals_the_drawing(
-    physic: int, logics: int, index: int, flushed: int, confirm: int, mark: int | None
-) -> None:
-    """Java's five longs, and our sealed mark behind them."""
-    content = cp.Checkpoint(physic, logics, index, flushed, confirm, mark)
+    physic: int, logics: int, index: int, flushed: int, confirm: int, mark: int | None,
+    indexed: int | None,
+) -> None:  # fmt: skip
+    """Java's five longs, and our sealed marks behind them."""
+    content = cp.Checkpoint(physic, logics, index, flushed, confirm, mark, indexed)
     buffer = bytearray(cp.SIZE)
     cp.write_into(buffer, content)
     assert cp.read(buffer) == content
     drawn = layout.CHECKPOINT.parse(bytes(buffer))
     assert (drawn.physic_msg_timestamp, drawn.confirm_offset) == (physic, confirm)
-    assert drawn.flushed_offset == mark
+    assert (drawn.flushed_offset, drawn.indexed_offset) == (mark, indexed)
     struct.pack_into(">q", buffer, 32, confirm ^ 1)
-    assert cp.read(buffer).flushed_offset is None
+    again = cp.read(buffer)
+    assert (again.flushed_offset, again.indexed_offset) == (None, None)
 
 
 def test_delayed_messages_are_indexed_by_their_time() -> None:

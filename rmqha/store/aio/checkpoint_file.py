@@ -20,6 +20,7 @@ class CheckpointFile:
         content: as it is to be written next; whoever makes something durable notes it there.
         durable_end: whole records before it are durable: a record that is half there may be cut
             at recovery.
+        indexed_end: units of records before it are durable.
         start_unsaved: the log begins somewhere else than the file on disk knows.
     """
 
@@ -30,6 +31,7 @@ class CheckpointFile:
         self._file: MappedFile | None = None
         self.content = cp.Checkpoint()
         self.durable_end = 0
+        self.indexed_end = 0
         self.start_unsaved = False
 
     async def open(self) -> MappedFile:
@@ -54,12 +56,18 @@ class CheckpointFile:
     def started_at(self, offset: int) -> None:
         """The empty log begins at ``offset``: recovery must be able to tell its first file from
         what a power cut left."""
-        self.durable_end = offset
+        self.durable_end = self.indexed_end = offset
         self.start_unsaved = True
 
     def cut(self, start: int) -> None:
         """Vouch for nothing from ``start`` on."""
         self.durable_end = min(self.durable_end, start)
+        self.indexed_end = min(self.indexed_end, start)
+
+    def queues_flushed(self, end: int, timestamp: int) -> None:
+        """Units of records before ``end`` are durable, the newest stored at ``timestamp``."""
+        self.indexed_end = end
+        self.content.logics_msg_timestamp = timestamp
 
     def indexed(self, timestamp: int) -> None:
         """Index files hold all that was stored before ``timestamp``."""
@@ -79,7 +87,7 @@ class CheckpointFile:
         if file is None:
             return
         content.confirm_offset = confirm_offset
-        content.flushed_offset = self.durable_end
+        content.flushed_offset, content.indexed_offset = self.durable_end, self.indexed_end
         before = bytes(file.buffer[:128])
         cp.write_into(file.buffer, content)
         if before != file.buffer[:128]:

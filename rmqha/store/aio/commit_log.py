@@ -15,6 +15,7 @@ from rmqha.base.invariants import invariant
 from rmqha.runtime.ports import Clock, Disk
 from rmqha.store import segments
 from rmqha.store.aio.mapped_files import MappedFiles
+from rmqha.store.checkpoint import SLACK_MS
 from rmqha.store.metadata_records import METADATA_TOPIC
 from rmqha.store.record import (
     BLANK_SIZE,
@@ -75,8 +76,8 @@ class CommitLog:
     Attributes:
         max_offset: the next byte to be written.
         record_max: bytes; no record is longer.
-        last_timestamp: store timestamp, ms, of the newest record; never goes back, because
-            recovery chooses its first file by it.
+        last_timestamp: store timestamp, ms, of the newest record. It goes back only where the clock
+            was ahead by more than a checkpoint forgives: recovery chooses its first file by it.
     """
 
     def __init__(self, disk: Disk, clock: Clock, settings: StoreSettings) -> None:
@@ -163,7 +164,9 @@ class CommitLog:
             self._refuse(0)
         if self.max_offset + plain_size(messages[0]) > self._room_end:
             self._roll(plain_size(messages[0]))
-        timestamp = max(self._clock.wall_ms(), self.last_timestamp)
+        timestamp = self._clock.wall_ms()
+        if timestamp < self.last_timestamp:
+            timestamp = self._earlier(timestamp)
         data, places = plain_records(
             messages, next_offsets, offset=self.max_offset, end=self._room_end,
             timestamp=timestamp, born_host=born_host, store_host=store_host,
@@ -201,7 +204,7 @@ class CommitLog:
         offset = self.max_offset
         timestamp = self._clock.wall_ms()
         if timestamp < self.last_timestamp:
-            timestamp = self.last_timestamp
+            timestamp = self._earlier(timestamp)
         encode_into(
             self._tail,
             offset - self._tail_start,
@@ -215,6 +218,15 @@ class CommitLog:
         self.last_timestamp = timestamp
         self.max_offset = self._whole_end = offset + size
         return AppendResult(offset, size, queue_offset, timestamp, message.store_host)
+
+    def _earlier(self, wall_ms: int) -> int:
+        """The timestamp of a record that is stored at an earlier time than the one before it.
+
+        Java takes the time as it is. A delay that begins in a future from which the clock has come
+        back would be over at once, or, as a check of a transaction, not for as long.
+        """
+        is_small = self.last_timestamp - wall_ms <= SLACK_MS
+        return self.last_timestamp if is_small else wall_ms
 
     def _roll(self, size: int) -> None:
         """Begin the next file for ``size`` bytes; the blank is written once that file exists."""

@@ -131,8 +131,10 @@ class Loader:
             first = recovery.start_after_clean_stop(segments, indexed, begin)
         else:
             first = recovery.start_after_crash(segments, checkpoint, begin)
-            # What the queues lost with the power lies behind the file's start.
-            await self._queues.cut(segments[first].start)
+            # What the queues lost with the power lies behind the file's start. From the log's very
+            # beginning nothing is kept, not even a file that was made before the one in front.
+            start = segments[first].start
+            await (self._queues.cut(start) if start else self._queues.clear())
         walk = self._walk(segments, first, limit)
         records, dispatched = await self._dispatch(walk, limit)
         stop = walk.stop

@@ -142,6 +142,7 @@ class MessageStore:
         await self.proving.summing.open(end)
         self.dispatcher.last_timestamp = known.logics_msg_timestamp
         self.dispatcher.restart_at(min(found.dispatched, end))
+        self._checkpoint.indexed_end = self.dispatcher.offset
         await self.queues.rebuild_in_turns(self.commit_log, self.dispatcher.offset)
         await self.indexes.load()
         await self._write_checkpoint()
@@ -481,11 +482,12 @@ class MessageStore:
 
         A cut does not wait for it, and then it says nothing of what is durable.
         """
-        timestamp, cuts = self.dispatcher.last_timestamp, self._cuts
+        end, timestamp = self.dispatcher.offset, self.dispatcher.last_timestamp
+        cuts = self._cuts
         with self.writes.under_way():
             await self.queues.sync()
         if cuts == self._cuts:
-            self._checkpoint.content.logics_msg_timestamp = timestamp
+            self._checkpoint.queues_flushed(end, timestamp)
 
     async def _write_checkpoint(self) -> None:
         async with self.queues.upkeep:
