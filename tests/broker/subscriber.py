@@ -118,7 +118,7 @@ class Subscriber:
 def heartbeat(
     client_id: str, group: str, *topics: str, model: str = "CLUSTERING", expression: str = "*",
     version: int = 1, fingerprint: int = 0, without_sub: bool = False, producers: tuple[str, ...] = (),
-    kind: str = "TAG",
+    kind: str = "TAG", unit_mode: bool = False,
 ) -> bytes:  # fmt: skip
     """The body of 34."""
     wanted = [
@@ -128,7 +128,7 @@ def heartbeat(
     ]  # fmt: skip
     consumer = {
         "groupName": group, "consumeType": "CONSUME_PASSIVELY", "messageModel": model,
-        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "unitMode": False,
+        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "unitMode": unit_mode,
         "subscriptionDataSet": [] if without_sub else wanted,
     }  # fmt: skip
     return fastjson.dumps(

@@ -320,6 +320,16 @@ def test_heartbeat_when_a_group_is_new_then_it_and_its_retry_topic_are_made(
     assert "%RETRY%CG" in body["topicConfigSerializeWrapper"]["topicConfigTable"]
 
 
+def test_heartbeat_when_its_consumer_is_a_unit_s_then_the_retry_topic_says_so(
+    alone: ReplicaCluster,
+) -> None:
+    """Name servers list such topics (312, 313)."""
+    connect(alone).beat(GROUP, TOPIC, unit_mode=True)
+    topic = master_of(alone).topics.table.get(f"%RETRY%{GROUP}")
+    assert topic is not None
+    assert topic.topic_sys_flag == 2
+
+
 def test_heartbeat_v2_when_the_broker_forgot_then_the_client_is_told_to_say_it_all(
     alone: ReplicaCluster,
 ) -> None:

@@ -35,6 +35,7 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields, text_field
+from rmqha.remoting.topic_names import UNIT_SUB_FLAG
 from rmqha.runtime.logs import Logger
 from rmqha.store.consume_queue import name_error
 
@@ -128,8 +129,7 @@ class ClientProcessor:
                 groups.append(group)
             name = group.retry_topic
             if broker.topics.table.get(name) is None and name_error(name.encode()) is None:
-                queues = max(1, group.retry_queue_nums)
-                topics.append(TopicConfig(name, queues, queues))
+                topics.append(_retry_topic(group, data))
         for first in range(0, max(len(groups), len(topics)), MADE_MAX):
             part = slice(first, first + MADE_MAX)
             broker.metadata.commit(Change(groups=tuple(groups[part]), topics=tuple(topics[part])))
@@ -140,8 +140,7 @@ class ClientProcessor:
         is_master = broker.role is Role.MASTER
         group = broker.groups.find(data.group, may_write=is_master)
         if group is not None and is_master:
-            queues = max(1, group.retry_queue_nums)
-            broker.metadata.make_topic(TopicConfig(group.retry_topic, queues, queues))
+            broker.metadata.make_topic(_retry_topic(group, data))
         return group
 
     def unregister(self, connection: Connection, request: RemotingCommand) -> RemotingCommand:
@@ -358,6 +357,11 @@ class ClientProcessor:
         if refusal is None:
             command.body = bytes(self._broker.store.view(offset, record.size))
         return refusal
+
+
+def _retry_topic(group: GroupConfig, data: ConsumerData) -> TopicConfig:
+    queues, flag = max(1, group.retry_queue_nums), UNIT_SUB_FLAG if data.unit_mode else 0
+    return TopicConfig(group.retry_topic, queues, queues, topic_sys_flag=flag)
 
 
 def offset_table(body: bytes) -> bytes | None:
