@@ -134,6 +134,12 @@ def memory_size() -> int:
     return size if size > 0 else 1 << 33
 
 
+def disk_use(config: BrokerConfig) -> SystemDiskUse:
+    """Of the disks that the store fills: storePathCommitLog may be on one of its own."""
+    store = config.store
+    return SystemDiskUse(store.store_path_commit_log, store.store_path_root_dir)
+
+
 async def serve(config: BrokerConfig, path: str | None = None) -> int:
     """Run until a signal or a failure; returns the exit code."""
     log = Logger(broker=config.broker_name, address=config.address)
@@ -147,7 +153,6 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
         complain("mqbroker", error)
         ending.end(exit_code(error))
 
-    root = config.store.store_path_root_dir
     fitting = make_room(log, config.connections_max, ports=BROKER_PORTS, of_store=True)
     config = replace(config, connections_max=fitting)
     try:
@@ -163,7 +168,7 @@ async def serve(config: BrokerConfig, path: str | None = None) -> int:
             boot_id=read_boot_id(),
             process_id=os.getpid(),
             on_fatal=fatal,
-            used_ratio=SystemDiskUse(root),
+            used_ratio=disk_use(config),
             config_path=os.path.abspath(path) if path else "",
             memory_bytes=memory_size(),
             watch=_watch(config, log),

@@ -177,9 +177,12 @@ class MasterSession:
         if start is None or start >= log.max_offset:
             return
         if start < log.min_offset:
-            self._tell_too_late(start)
+            self._tell_too_late(start, log.min_offset)
             return
         span = self._ha.epochs.find(start)
+        if span is None and self._ha.epochs.last is not None:
+            self._tell_too_late(start, self._first_offset)
+            return
         if span is None:
             self.close(f"no epoch covers {start}", "error")
             return
@@ -188,7 +191,19 @@ class MasterSession:
         if size > 0:
             self._send(now_ms, size, span.epoch, span.start)
 
-    def _tell_too_late(self, start: int) -> None:
+    @property
+    def _first_offset(self) -> int:
+        """The first byte that can be sent: the log's, or that of its first file with an epoch.
+
+        Files that expire are forgotten here before they go; a crash in between brings them back.
+        """
+        log, epochs = self._ha.log, self._ha.epochs.entries
+        first = max(log.min_offset, 0)
+        if epochs and epochs[0].start > first:
+            first = -(-epochs[0].start // log.file_size) * log.file_size
+        return first
+
+    def _tell_too_late(self, start: int, first: int) -> None:
         """Nothing but heartbeats can be sent, as from a master of Java's; the slave decides."""
         if self._is_too_late:
             return
@@ -200,7 +215,7 @@ class MasterSession:
             slave_id=self.slave_id,
             address=self.address,
             reason=(
-                f"asks for {start}, the log begins at {ha.log.min_offset}: it was away for longer "
+                f"asks for {start}, the log begins at {first}: it was away for longer "
                 "than fileReservedTime, and copies nothing until it starts over: "
                 "slaveStartOverEnable, or by hand, see docs/OPERATIONS.md"
             ),
@@ -212,7 +227,7 @@ class MasterSession:
         if log.is_empty:
             return
         last_file = log.max_offset - log.max_offset % log.file_size
-        first = max(log.min_offset, 0)
+        first = min(self._first_offset, last_file)
         # A log that ends exactly at a file's end has nothing in the file after it.
         self.next_offset = max(last_file, first) if self._from_last_file else first
 

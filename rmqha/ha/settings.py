@@ -36,16 +36,13 @@ _NAMES = {
     "ha_send_heartbeat_interval_ms": "haSendHeartbeatInterval",
     "ha_housekeeping_interval_ms": "haHousekeepingInterval",
     "ha_transfer_batch_size": "haTransferBatchSize",
-    "ha_max_gap_not_in_sync": "haMaxGapNotInSync",
     "ha_max_time_slave_not_catchup_ms": "haMaxTimeSlaveNotCatchup",
     "ha_flow_control_enable": "haFlowControlEnable",
     "max_ha_transfer_byte_in_second": "maxHaTransferByteInSecond",
     "slave_timeout_ms": "slaveTimeout",
-    "total_replicas": "totalReplicas",
     "in_sync_replicas": "inSyncReplicas",
     "min_in_sync_replicas": "minInSyncReplicas",
     "all_ack_in_sync_state_set": "allAckInSyncStateSet",
-    "enable_auto_in_sync_replicas": "enableAutoInSyncReplicas",
     "sync_from_last_file": "syncFromLastFile",
     "async_learner": "asyncLearner",
     "duplication_enable": "duplicationEnable",
@@ -78,16 +75,13 @@ class HaSettings(Struct, frozen=True):
     ha_send_heartbeat_interval_ms: int = 5_000
     ha_housekeeping_interval_ms: int = 20_000
     ha_transfer_batch_size: int = 0
-    ha_max_gap_not_in_sync: int = 268_435_456
     ha_max_time_slave_not_catchup_ms: int = 15_000
     ha_flow_control_enable: bool = False
     max_ha_transfer_byte_in_second: int = 104_857_600
     slave_timeout_ms: int = 3_000
-    total_replicas: int = 1
     in_sync_replicas: int = 1
     min_in_sync_replicas: int = 1
     all_ack_in_sync_state_set: bool = False
-    enable_auto_in_sync_replicas: bool = False
     sync_from_last_file: bool = False
     async_learner: bool = False
     duplication_enable: bool = False

@@ -39,13 +39,16 @@ class Clock(Protocol):
 
 
 class DiskUse(Protocol):
-    """How full a disk is; calling it gives the share in use, 0.0 to 1.0."""
+    """How full the disks of a store are; calling it gives the share in use of the commit log's."""
 
     def __call__(self) -> float:
-        """Draw the next share."""
+        """The share in use, 0.0 to 1.0, of the commit log's disk."""
+
+    def of_queues(self) -> float:
+        """That of the disk of all the rest; often the same one."""
 
     def space(self) -> tuple[int, int]:
-        """All bytes of the disk, and the free ones."""
+        """All bytes of the commit log's disk, and the free ones."""
 
 
 class Rng(Protocol):

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 HOUR_MS = 3_600_000
-FORCED_RATIO = 0.85
-"""Above this use of the disk files go at any hour and before their time, as in Java."""
 
 
 def files_to_expire(
@@ -20,6 +18,8 @@ def files_to_expire(
     is_hour: bool,
     used_ratio: float,
     max_ratio: float,
+    forced_ratio: float,
+    forcibly: bool = True,
     batch_max: int = 10,
 ) -> int:
     """How many of the oldest files to delete now.
@@ -28,12 +28,15 @@ def files_to_expire(
         last_written_ms: of each file but the last, when its newest record was stored; 0 when
             unknown, which keeps it and all after it.
         is_hour: the local hour is one of deleteWhen.
-        used_ratio, max_ratio: share of the disk in use, and diskMaxUsedSpaceRatio as a share.
+        used_ratio: share of the disk in use.
+        max_ratio: above this use files go at any hour: diskMaxUsedSpaceRatio as a share.
+        forced_ratio: above this they go at any hour, too, and ``forcibly`` before their time:
+            diskSpaceCleanForciblyRatio and cleanFileForciblyEnable.
         batch_max: files at once, so that a disk with many expired ones stays responsive.
     """
-    forced = used_ratio > max(FORCED_RATIO, max_ratio)
-    if not (is_hour or forced or used_ratio > max_ratio):
+    if not (is_hour or used_ratio > min(max_ratio, forced_ratio)):
         return 0
+    forced = forcibly and used_ratio > forced_ratio
     count = 0
     for written in last_written_ms:
         if not written or count >= batch_max:

@@ -27,7 +27,7 @@ class StoreSettings(Struct, frozen=True):
     Attributes:
         enable_controller_mode: the confirm offset limits what is dispatched and read.
         dispatch_batch_max: records that are dispatched before other work gets its turn.
-        expire_interval_ms: between two looks for expired files.
+        expire_interval_ms: between two looks for expired files, and at the disk's use.
         unchecked_tail_bytes: so much of the log's end is shown and sent as it is, if this process
             wrote it.
     """
@@ -51,6 +51,10 @@ class StoreSettings(Struct, frozen=True):
     delete_when: tuple[int, ...] = (4,)
     file_reserved_time: int = 72
     disk_max_used_space_ratio: int = 75
+    disk_space_clean_forcibly_ratio: int = 85
+    disk_space_warning_level_ratio: int = 90
+    clean_file_forcibly_enable: bool = True
+    delete_file_batch_max: int = 10
     enable_controller_mode: bool = False
     duplication_enable: bool = False
     flush_checkpoint_interval_ms: int = 1_000
@@ -113,7 +117,11 @@ def load_settings(properties: Mapping[str, str], *, user_home: str) -> StoreSett
         message_delay_levels_ms=delay_levels(read.text("messageDelayLevel", DELAY_LEVELS)),
         delete_when=tuple(_hour(hour) for hour in hours if hour.strip()),
         file_reserved_time=read.integer("fileReservedTime", 72, 0),
-        disk_max_used_space_ratio=read.integer("diskMaxUsedSpaceRatio", 75, 1, PERCENT_MAX),
+        disk_max_used_space_ratio=read.percent("diskMaxUsedSpaceRatio", 75, 10, 95),
+        disk_space_clean_forcibly_ratio=read.percent("diskSpaceCleanForciblyRatio", 85, 30, 85),
+        disk_space_warning_level_ratio=read.percent("diskSpaceWarningLevelRatio", 90, 35, 90),
+        clean_file_forcibly_enable=read.boolean("cleanFileForciblyEnable", default=True),
+        delete_file_batch_max=max(1, read.integer("deleteFileBatchMax", 10, 0)),
         enable_controller_mode=read.boolean("enableControllerMode", default=False),
         duplication_enable=read.boolean("duplicationEnable", default=False),
         unchecked_tail_bytes=read.integer("uncheckedTailBytes", 64 << 20, 0),
@@ -154,6 +162,10 @@ class _Reader:
         if not (digits.isascii() and digits.isdigit()) or not low <= int(text) <= high:
             raise ConfigInvalid(f"{key}={text} is not a number from {low} to {high}")
         return int(text)
+
+    def percent(self, key: str, default: int, low: int, high: int) -> int:
+        """Of what is out of bounds the bound is taken, as Java's getters do."""
+        return min(max(low, self.integer(key, default, 0, PERCENT_MAX)), high)
 
     def boolean(self, key: str, *, default: bool) -> bool:
         return self.text(key, str(default)).lower() == "true"

@@ -8,6 +8,7 @@ from datetime import datetime
 import pytest
 
 from rmqha.broker.topics.topic_table import unused_topics
+from rmqha.store.aio.queue_files import QueueFiles
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of, send_fields
 
 WALL_S = 1_700_000_000
@@ -65,8 +66,9 @@ def test_queues_when_asked_to_tidy_up_then_files_without_a_record_go(
     store = master_of(cluster).store
     before = queue_files(cluster)
 
-    async def leave(log_min: int) -> None:
+    async def leave(log_min: int) -> list[QueueFiles]:
         """A release that deletes no files of queues."""
+        return []
 
     with monkeypatch.context() as patch:
         patch.setattr(store.queues, "expire", leave)

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from rmqha.base.errors import ConfigInvalid
-from rmqha.base.machine import Ticked
+from rmqha.base.machine import Note, Ticked
 from rmqha.ha import events as ev
 from rmqha.ha import membership
 from rmqha.ha.epochs import EpochCache, EpochEntry
@@ -112,6 +112,24 @@ def test_g24_an_empty_slave_begins_at_a_files_beginning(last_file: bool, start: 
     """Its first file is filled from the beginning."""
     core = reigning(max_offset=3_900)
     assert batches(joined(core, 1, 2, 0, sync_from_last_file=last_file))[0][0] == start
+
+
+@pytest.mark.parametrize("offset", [0, 100])
+def test_slave_when_a_crash_brought_back_files_of_which_epochs_are_forgotten_then_it_begins_behind(
+    offset: int,
+) -> None:
+    """The epoch file was written and the files not yet deleted: each connection ended in an error."""
+    core = reigning(max_offset=3_900)
+    core.ha.epochs = EpochCache(EPOCHS[1:])
+    effects = joined(core, 1, 2, offset)
+    assert closed(effects) == []
+    if offset:
+        # Of what it lacks nobody can say in which epoch it was written.
+        told = [one.facts["reason"] for one in effects if isinstance(one, Note)]
+        assert "the log begins at 2000" in told[-1]
+        assert batches(effects) == []
+    else:
+        assert batches(effects)[0][0] == 2_000
 
 
 def test_g11_a_newer_connection_closes_the_older_and_counts_once() -> None:

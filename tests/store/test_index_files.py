@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqha.base.errors import DiskFailed
 from rmqha.sim.loop import SimLoop
 from rmqha.store import properties as props
+from rmqha.store.aio import cold_reads
 from rmqha.store.aio.index_files import BATCH_MAX, LIGHT_BATCH_MAX, LIGHT_BYTES
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.aio.room import SLOW_MS
@@ -27,7 +29,7 @@ from rmqha.store.index_file import (
     key_hashes,
 )
 from rmqha.store.record import Message, encode_into, encoded_size, pack_host
-from tests.store.harness import TOPIC, message, new_disk, real_store, sim_store, simulate
+from tests.store.harness import BORN_MS, TOPIC, message, new_disk, real_store, sim_store, simulate
 
 SLOTS, UNITS = 8, 40
 RECORD_SIZE = 158
@@ -377,4 +379,55 @@ async def test_index_when_little_has_come_then_it_is_put_in_small_steps(
     await indexed(store)
     assert sum(steps) == count
     assert max(steps) == (LIGHT_BATCH_MAX if count == 20 else BATCH_MAX)
+    await store.close()
+
+
+@pytest.mark.parametrize("expires", [False, True])
+async def test_index_when_the_log_cannot_be_read_then_it_passes_that_part_and_the_store_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, expires: bool
+) -> None:
+    """One sector of an old file ended the broker, and at every start anew, for the index begins there.
+
+    A file that expires while it is read cannot be read, either, and nothing of it is missed."""
+    monkeypatch.setattr(cold_reads, "COLD_BYTES", 1)
+    store = real_store(tmp_path)
+    await store.open()
+    for number in range(400):
+        store.append(message(number))
+    await store.close()
+    store = real_store(tmp_path, **INDEXED)
+    run = store.indexes.run
+    monkeypatch.setattr(store.indexes, "run", lambda: asyncio.sleep(0))
+    await store.open()
+    file, size, bad = store.commit_log.files.files[1], store.file_size, 20 * RECORD_SIZE
+    fetch = file.fetch
+
+    async def broken(low: int, high: int) -> None:
+        if low <= bad < high:
+            if expires and high - low < size:
+                store.commit_log.files.leave_before(2 * size)
+            raise DiskFailed("Input/output error")
+        await fetch(low, high)
+
+    monkeypatch.setattr(store.commit_log, "is_cached", lambda begin, end: False)
+    monkeypatch.setattr(file, "fetch", broken)
+    indexing = asyncio.create_task(run())
+    async with asyncio.timeout(10):
+        while store.indexes.position < store.max_offset and not indexing.done():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    indexing.cancel()
+    assert store.failed is None
+    skipped = 0 if expires else store.indexes.skipped_bytes
+    assert store.indexes.skipped_bytes == skipped
+    found = {
+        offset for number in range(400)
+        for offset in store.indexes.find(TOPIC, str(BORN_MS + number), limit=9, **EVER)
+    }  # fmt: skip
+    ours = {number * RECORD_SIZE for number in range(size // RECORD_SIZE)}
+    if not expires:
+        # Before the place each record is there, though its file was read in larger pieces.
+        assert ours <= found
+        assert len(found) > 3 * len(ours) - 20
+        assert 0 < skipped < size
+    assert max(found) > 3 * size
     await store.close()

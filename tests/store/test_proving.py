@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -283,4 +284,47 @@ async def test_block_when_a_part_has_left_the_memory_then_it_is_read_before_anyb
             assert memory.is_cached(*ends), "or its last records are looked at one by one"
     assert memory.looks > 100
     assert waited > 50, "blocks that were there in part"
+    await store.close()
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+async def test_range_when_it_goes_while_it_is_read_then_it_may_not_be_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_cut: bool
+) -> None:
+    """A sum was held against bytes that the log had no more, and the master ended."""
+    store, _, _ = await rotten(tmp_path, crc=False)
+    fetch = store.cold.fetch
+
+    async def slow(runs: Sequence[Sequence[int]]) -> bool:
+        waited = await fetch(runs)
+        if is_cut:
+            await store.truncate(BLOCK)
+        else:
+            store.commit_log.files.leave_before(store.file_size)
+        return waited
+
+    monkeypatch.setattr(store.cold, "fetch", slow)
+    assert not await store.prove(BLOCK, BLOCK)
+    await store.close()
+
+
+async def test_range_when_it_goes_while_a_record_is_looked_for_then_nothing_counts_as_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a range begins in the middle of a record, to find its start takes turns of the loop."""
+    store, _, starts = await rotten(tmp_path, crc=False)
+    find = store.proving._record_start
+    for start in store.commit_log.segments():
+        await store.proving.summing.load(start.start)
+    forget(store, random.Random(1), 1.0)
+
+    async def slow(position: int) -> int:
+        found = await find(position)
+        store.commit_log.files.leave_before(store.file_size)
+        return found
+
+    monkeypatch.setattr(store.proving, "_record_start", slow)
+    assert not await store.prove(starts[1] + 10, 1_000)
+    assert store.min_offset == store.file_size
+    assert not store.mending.damaged
     await store.close()

@@ -56,7 +56,8 @@ async def _play(folder: Path, steps: list[tuple[str, int]]) -> None:
             # Fillers of a gap may stay in front of what was cut.
             next_offset = queue.max_offset
         elif what == "expire":
-            await queue.expire(log_min)
+            queue.expire(log_min)
+            await queue.files.remove_left()
         live = [at for at, place in units.items() if place >= log_min]
         assert queue.min_offset(log_min) == min(live, default=queue.max_offset)
     queue.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,13 +12,15 @@ from hypothesis import strategies as st
 
 from rmqha.base.errors import ConfigInvalid, StoreCorrupted
 from rmqha.runtime.aio.disk import SystemDisk
-from rmqha.store import layout
+from rmqha.store import layout, recovery
+from rmqha.store.aio.expired import expired_count
 from rmqha.store.aio.small_files import IdentityFiles, read_config, write_config
 from rmqha.store.expiry import HOUR_MS, files_to_expire
 from rmqha.store.identity import Identity
 from rmqha.store.index_file import IndexFile, key_hash
+from rmqha.store.record import encode_into, encoded_size
 from rmqha.store.settings import load_settings
-from tests.store.harness import real_store
+from tests.store.harness import BORN_MS, message, real_store, small_settings
 
 
 async def test_the_identity_has_java_s_text_and_is_never_guessed(tmp_path: Path) -> None:
@@ -142,6 +145,74 @@ def test_files_expire_by_time_hour_and_space(
     stamps = [hours * HOUR_MS for hours in written]
     found = files_to_expire(
         stamps, now_ms=100 * HOUR_MS, reserved_hours=72, is_hour=hour, used_ratio=ratio,
-        max_ratio=0.75,
+        max_ratio=0.75, forced_ratio=0.85,
     )  # fmt: skip
+    assert found == count
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({"used_ratio": 0.86}, 5),
+        # Nobody is to lose what is young: then only what is over goes, though at any hour.
+        ({"used_ratio": 0.86, "forcibly": False}, 2),
+        ({"used_ratio": 0.95, "forcibly": False}, 2),
+        ({"used_ratio": 0.86, "max_ratio": 0.95}, 5),
+        ({"used_ratio": 0.86, "max_ratio": 0.95, "forcibly": False}, 2),
+        ({"used_ratio": 0.84, "max_ratio": 0.95}, 0),
+        ({"used_ratio": 0.6, "forced_ratio": 0.5}, 5),
+        ({"used_ratio": 0.86, "batch_max": 3}, 3),
+    ],
+)
+def test_files_when_the_disk_gets_full_then_those_go_that_the_settings_name(
+    changes: dict[str, Any], count: int
+) -> None:
+    """cleanFileForciblyEnable=false was not heeded, and diskMaxUsedSpaceRatio moved the limit from which
+    files go before their time."""
+    values: dict[str, Any] = {
+        "now_ms": 100 * HOUR_MS, "reserved_hours": 72, "is_hour": False, "max_ratio": 0.75,
+        "forced_ratio": 0.85, **changes,
+    }  # fmt: skip
+    stamps = [hours * HOUR_MS for hours in (1, 2, 90, 95, 99)]
+    assert files_to_expire(stamps, **values) == count
+
+
+def test_settings_of_the_disk_s_use_when_read_then_bounded_as_java_bounds_them() -> None:
+    """Its getters take what is out of bounds as the bound."""
+    keys = (
+        "diskSpaceWarningLevelRatio", "diskSpaceCleanForciblyRatio", "diskMaxUsedSpaceRatio",
+        "deleteFileBatchMax",
+    )  # fmt: skip
+    found = []
+    for value in ("", "0", "60", "100"):
+        read = load_settings(dict.fromkeys(keys, value), user_home="/")
+        found.append(
+            (read.disk_space_warning_level_ratio, read.disk_space_clean_forcibly_ratio,
+             read.disk_max_used_space_ratio, read.delete_file_batch_max)
+        )  # fmt: skip
+    assert found == [(90, 85, 75, 10), (35, 30, 10, 1), (60, 60, 60, 60), (90, 85, 95, 100)]
+    assert load_settings({}, user_home="/").clean_file_forcibly_enable
+    off = load_settings({"cleanFileForciblyEnable": "false"}, user_home="/")
+    assert not off.clean_file_forcibly_enable
+
+
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [({}, 2), ({"clean_file_forcibly_enable": False}, 0), ({"delete_file_batch_max": 1}, 1),
+     ({"disk_space_clean_forcibly_ratio": 89}, 0)],
+)  # fmt: skip
+def test_files_of_a_log_when_counted_then_by_the_settings(
+    changes: dict[str, Any], count: int
+) -> None:
+    """The rule is of no use where nobody tells it what the operator wants."""
+    settings = small_settings(**changes)
+    segments = []
+    for start in (0, 400, 800):
+        buffer = memoryview(bytearray(400))
+        encode_into(
+            buffer, 0, message(), size=encoded_size(message(), property_crc=False), queue_offset=0,
+            physical_offset=start, store_timestamp=BORN_MS, property_crc=False,
+        )  # fmt: skip
+        segments.append(recovery.Segment(start, buffer, ""))
+    found = expired_count(segments, settings, BORN_MS + 1, 0.88, 1 << 40)
     assert found == count

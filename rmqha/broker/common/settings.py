@@ -158,12 +158,13 @@ IMPORTANT = (
 
 READ_ELSEWHERE = frozenset(
     {
-        "checkCRCOnRecover", "deleteWhen", "diskMaxUsedSpaceRatio", "duplicationEnable",
-        "enableAutoInSyncReplicas", "enabledAppendPropCRC", "fileReservedTime",
-        "flushIntervalCommitLog", "flushIntervalConsumeQueue", "forceVerifyPropCRC",
-        "haFlowControlEnable", "haHousekeepingInterval", "haMaxGapNotInSync",
-        "haTransferBatchSize", "mapperFileSizeBatchConsumeQueue", "maxHaTransferByteInSecond",
-        "maxHashSlotNum", "maxIndexNum", "messageDelayLevel", "messageIndexEnable", "slaveTimeout", "totalReplicas",
+        "checkCRCOnRecover", "cleanFileForciblyEnable", "deleteFileBatchMax", "deleteWhen",
+        "diskMaxUsedSpaceRatio", "diskSpaceCleanForciblyRatio", "diskSpaceWarningLevelRatio",
+        "duplicationEnable", "enabledAppendPropCRC", "fileReservedTime", "flushIntervalCommitLog",
+        "flushIntervalConsumeQueue", "forceVerifyPropCRC", "haFlowControlEnable",
+        "haHousekeepingInterval", "haTransferBatchSize", "mapperFileSizeBatchConsumeQueue",
+        "maxHaTransferByteInSecond", "maxHashSlotNum", "maxIndexNum", "messageDelayLevel",
+        "messageIndexEnable", "slaveTimeout",
     }
 )  # fmt: skip
 """Keys of the store and of replication without a default here."""

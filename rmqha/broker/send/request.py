@@ -284,6 +284,20 @@ def build_message(
     )  # fmt: skip
 
 
+def disk_full(commit_log: float, queues: float) -> Refusal:
+    """What Java answers while its disk is used above diskSpaceWarningLevelRatio.
+
+    Args:
+        commit_log, queues: the shares of their disks in use; the index lies with the queues.
+    """
+    return Refusal(
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        "service not available now. It may be caused by one of the following reasons: the broker's"
+        f" disk is full [CL: {commit_log:5.2f} CQ: {queues:5.2f} INDEX: {queues:5.2f}], messages are"
+        " put to the slave, message store has been shut down, etc.",
+    )
+
+
 def waits_for_store(properties: bytes, named: Mapping[bytes, bytes]) -> bool:
     """Whether the producer wants to know that replicas have it: WAIT is absent or "true"."""
     if b"WAIT\x01true" in properties:

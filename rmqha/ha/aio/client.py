@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any, Protocol, cast
 
-from rmqha.base.errors import DiskFailed, RemoteProtocolError
+from rmqha.base.errors import DiskFailed, DiskFull, RemoteProtocolError
 from rmqha.ha.events import BodyReceived, MasterClosed, MasterConnected, MasterSent
 from rmqha.ha.frames import HEADER_BYTES_MAX, MasterFrameParser, TransferHeader, encode_ack
 from rmqha.ha.ports import ReplicatedLog
@@ -213,7 +213,8 @@ class MasterConnection(asyncio.BufferedProtocol):
     def _begin_body(self, header: TransferHeader) -> None:
         try:
             self._log.reserve(header.offset, header.body_size)
-        except ValueError as error:
+        except (DiskFull, ValueError) as error:
+            # The log is as it was; the next connection asks again, and copies once there is room.
             self.fail(str(error))
             return
         except DiskFailed as error:

@@ -61,7 +61,7 @@ class SlaveConnection(asyncio.Protocol):
             frames = self._parser.feed(data)
         except RemoteProtocolError as error:
             self._owner.rejected["broken"] += 1
-            self._end(str(error))
+            self.end(str(error))
             return
         for frame in frames:
             self._owner.give(SlaveSent(self._conn, frame))
@@ -77,7 +77,7 @@ class SlaveConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The slave's connection is gone."""
-        self._end(str(exc) if exc is not None else "closed by the slave")
+        self.end(str(exc) if exc is not None else "closed by the slave")
 
     # -- effects -----------------------------------------------------------------------------------
 
@@ -123,6 +123,12 @@ class SlaveConnection(asyncio.Protocol):
             self._owner.forgotten(self._conn)
             transport.abort()
 
+    def end(self, reason: str) -> None:
+        """Close a connection that cannot go on, and say so."""
+        if self._transport is not None:
+            self.abort()
+            self._owner.give(SlaveClosed(self._conn, reason))
+
     # -- inside ------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
@@ -135,8 +141,3 @@ class SlaveConnection(asyncio.Protocol):
         if self._hungry and not self._paused and self._transport is not None:
             self._hungry = False
             self._owner.give(SlaveWritable(self._conn))
-
-    def _end(self, reason: str) -> None:
-        if self._transport is not None:
-            self.abort()
-            self._owner.give(SlaveClosed(self._conn, reason))

@@ -10,14 +10,16 @@ from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, cast
 
-from rmqha.base.errors import ConnectFailed
+from rmqha.base.errors import ConnectFailed, DiskFull
 from rmqha.base.ids import MasterEpoch, SyncStateSetEpoch
 from rmqha.base.invariants import unknown_effect
 from rmqha.base.machine import Note, Ticked
 from rmqha.ha import events as ev
+from rmqha.ha.aio.batches import Batches
 from rmqha.ha.aio.client import MasterConnection
 from rmqha.ha.aio.connection import SlaveConnection
 from rmqha.ha.aio.epoch_file import EpochFile
+from rmqha.ha.epochs import EpochEntry
 from rmqha.ha.events import Effect, Event, PutStatus
 from rmqha.ha.ports import ReplicatedLog
 from rmqha.ha.settings import HaSettings
@@ -29,8 +31,8 @@ from rmqha.runtime.ports import Clock, Listener, Network
 GATHER_MS = 1
 """Java's dispatcher, which a master's consumers wait for, looks at the log once a millisecond."""
 
-AHEAD_BYTES = 1 << 20
-"""Of the log, read for a slave that is far behind: what it is sent next."""
+SPACE_PAUSE_MS = 1_000
+"""Between two tries to write the epoch file while the disk is full."""
 
 WALKED_BYTES = 8 << 20
 """Of the log, looked at before others get their turn: some ten milliseconds."""
@@ -117,6 +119,7 @@ class HaService:
         )
         self._closed = False
         self._slaves: dict[int, SlaveConnection] = {}
+        self._batches = Batches(self, log, logger)
         self._connections = 0
         self._master: tuple[int, MasterConnection] | None = None
         self._tasks = Tasks(logger, self._task_failed)
@@ -347,7 +350,7 @@ class HaService:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case ev.SendBatch():
-                self._send_batch(effect)
+                self._batches.send(self._slaves.get(effect.conn), effect)
             case ev.SendAck(conn, offset):
                 if self._master is not None and self._master[0] == conn:
                     self._master[1].send_ack(offset)
@@ -365,35 +368,6 @@ class HaService:
                 self._to_master(effect)
             case _:
                 self._rare(effect)
-
-    def _send_batch(self, batch: ev.SendBatch) -> None:
-        conn, header, offset, length = batch
-        slave = self._slaves.get(conn)
-        if slave is None:
-            return
-        # A slice stays good when its file goes.
-        body = self._log.view(offset, length) if length else None
-        if length and (
-            self._log.is_cold(offset, length) or not self._log.is_proven(offset, length)
-        ):
-            self._tasks.start(self._send_read(slave, offset, length), name="cold batch")
-            slave.hold()
-        slave.send_batch(header, body)
-
-    async def _send_read(self, slave: SlaveConnection, offset: int, length: int) -> None:
-        """Let a batch go once it is in memory and whole; sending it would wait for the disk.
-
-        A slave gets nothing that is damaged: it would be damaged on both. It comes back and asks
-        again, until the record was mended.
-        """
-        if self._log.is_cold(offset, length):
-            ahead = self._log.readable(offset, AHEAD_BYTES)
-            await self._log.fetch(offset, max(length, ahead))
-        if await self._log.prove(offset, length):
-            slave.let_go()
-            return
-        self._logger.log("error", "ha_batch_damaged", offset=offset, length=length)
-        slave.abort()
 
     def _to_slave(self, effect: ev.SendToSlave | ev.CloseSlave) -> None:
         connection = self._slaves.get(effect.conn)
@@ -464,7 +438,7 @@ class HaService:
                 await log.truncate(offset)
                 self.give(ev.LogTruncated(seq, log.max_offset))
             case ev.WriteEpochs(seq, entries):
-                await self._epoch_file.write(entries)
+                await self._write_epochs(entries)
                 self.give(ev.EpochsWritten(seq))
             case ev.WaitDispatched(seq, offset):
                 await log.wait_dispatched(offset)
@@ -473,6 +447,19 @@ class HaService:
                 self.give(ev.Flushed(await log.flush(offset)))
             case _:
                 unknown_effect(effect)
+
+    async def _write_epochs(self, entries: tuple[EpochEntry, ...]) -> None:
+        """Write the epoch file; on a full disk once there is room, and what comes behind waits."""
+        is_told = False
+        while True:
+            try:
+                await self._epoch_file.write(entries)
+                return
+            except DiskFull as error:
+                if not is_told:
+                    self._logger.log("error", "epochs_lack_space", error=str(error))
+                is_told = True
+                await self._clock.sleep(SPACE_PAUSE_MS)
 
     async def _valid_end(self, start: int) -> int:
         """Where the last whole record of the log ends; others get their turn meanwhile."""

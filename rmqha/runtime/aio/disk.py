@@ -99,21 +99,33 @@ def lock_first_byte(path: str) -> int:
 
 
 class SystemDiskUse:
-    """DiskUse port: the file system of a path."""
+    """DiskUse port: the file systems of a commit log, and of the rest of its store.
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    The paths must exist when the first question comes.
+    """
+
+    def __init__(self, commit_log: str, root: str) -> None:
+        self._commit_log = commit_log
+        self._root = root
 
     def __call__(self) -> float:
-        """Share that is in use, 0.0 to 1.0, as ``df`` counts it."""
-        found = os.statvfs(self._path)
-        used = found.f_blocks - found.f_bfree
-        return used / max(1, used + found.f_bavail)
+        """Share of the commit log's that is in use, 0.0 to 1.0, as ``df`` counts it."""
+        return _used_share(self._commit_log)
+
+    def of_queues(self) -> float:
+        """That of the queues' and all the rest."""
+        return _used_share(self._root)
 
     def space(self) -> tuple[int, int]:
-        """All bytes, and the free ones."""
-        found = os.statvfs(self._path)
+        """All bytes of the commit log's, and the free ones."""
+        found = os.statvfs(self._commit_log)
         return found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize
+
+
+def _used_share(path: str) -> float:
+    found = os.statvfs(path)
+    used = found.f_blocks - found.f_bfree
+    return used / max(1, used + found.f_bavail)
 
 
 def _failure(path: str, error: OSError) -> DiskFailed:
@@ -242,7 +254,8 @@ class SystemDisk:
 
         Raises:
             FileNotFoundError: there is none and ``create`` is false.
-            DiskFailed: it has another size, or the disk is full.
+            DiskFull: there is no room for a new one; nothing is left of it.
+            DiskFailed: it has another size, or cannot be opened.
         """
         try:
             if sparse:
@@ -251,7 +264,7 @@ class SystemDisk:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise DiskFailed(f"cannot map {path}: {error}") from error
+            raise _failure(f"cannot map {path}", error) from error
 
     def map_surveyed(self, path: str, found: Surveyed) -> SparseMappedFile:
         """Mapped when somebody looks at it."""

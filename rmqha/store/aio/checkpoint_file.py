@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from rmqha.base.errors import DiskFull
 from rmqha.runtime.ports import Disk, MappedFile
 from rmqha.store import checkpoint as cp
 from rmqha.store.aio.writes import Writes
@@ -47,6 +48,19 @@ class CheckpointFile:
             await self._disk.remove(path)
         self._file = self._disk.map_file(path, cp.SIZE, create=True)
         return self._file
+
+    async def mark_in_use(self, process_id: int, *, clean: bool) -> None:
+        """Write the mark that a stop in order removes; ``clean`` says that there is none yet.
+
+        Raises:
+            DiskFailed: it cannot be written.
+        """
+        try:
+            await self._disk.write_atomic(self._settings.path(cp.ABORT), str(process_id).encode())
+        except DiskFull:
+            # The mark of before says the same, and only an open store deletes what has expired.
+            if clean:
+                raise
 
     def flushed(self, whole_end: int, timestamp: int) -> None:
         """Whole records before ``whole_end`` are durable, the newest stored at ``timestamp``."""

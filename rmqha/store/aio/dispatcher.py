@@ -10,7 +10,8 @@ import contextlib
 import struct
 from collections.abc import Callable
 
-from rmqha.base.errors import DiskFailed, RmqhaError, StoreDamaged
+from rmqha.base.errors import DiskFailed, DiskFull, RmqhaError, StoreDamaged
+from rmqha.runtime.logs import Logger
 from rmqha.store.aio.cold_reads import ColdReads, ReadAhead
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.consume_queues import ConsumeQueues, Key
@@ -34,6 +35,9 @@ BEHIND_BYTES_MAX = 1 << 30
 """No pause once so much is waiting: then both get the same share of the time."""
 
 
+SPACE_PAUSE_S = 1.0
+"""Between two tries while the disk is full: files expire meanwhile, or somebody makes room."""
+
 MAKINGS_MAX = 3
 """Of room in the queues for one run. While one queue's page was waited for, the disk may have taken
 another's, which then waits once more."""
@@ -44,13 +48,16 @@ class Dispatcher:
 
     Args:
         room: of the store; a unit goes into a page of each queue.
+        logger: told that it waits for space, and that it goes on.
         limit: the offset that may not be passed: the confirm offset, or the log's end.
-        on_failed: called once, with a full disk or a damaged record; the dispatcher then stops.
+        on_failed: called once, with a failed disk or a damaged record; the dispatcher then stops.
 
     Attributes:
         offset: records before it are in the queues.
         last_timestamp: store timestamp, ms, of the newest of them.
         lock: held while it writes; a cut takes it.
+        lacks_space: queues get nothing new until there is room on the disk; nothing is lost, for the
+            log has it.
         on_arrived: told the watched queues that have grown, once they have.
         on_metadata: given each record of the internal topic, in order, once it was passed.
     """
@@ -62,12 +69,15 @@ class Dispatcher:
         settings: StoreSettings,
         cold: ColdReads,
         room: Room,
+        logger: Logger,
         *,
         limit: Callable[[], int],
         on_failed: Callable[[RmqhaError], None],
     ) -> None:
         self._log = log
         self._room = room
+        self._logger = logger
+        self.lacks_space = False
         self._queues = queues
         self._batch = settings.dispatch_batch_max
         self._size_max = settings.max_message_size + HEADROOM
@@ -115,16 +125,8 @@ class Dispatcher:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                more = True
-                while more:
-                    grown, done = self._log.max_offset, self.offset
-                    async with self.lock:
-                        more = await self.step()
-                    self._tell()
-                    if more:
-                        await asyncio.sleep(0)
-                        if self._is_flooded(self._log.max_offset - grown, self.offset - done):
-                            await asyncio.sleep(FLOOD_PAUSE_S)
+                while await self._turn():
+                    pass
                 await asyncio.sleep(GATHER_S)
         except (DiskFailed, StoreDamaged) as error:
             self._error = error
@@ -133,6 +135,42 @@ class Dispatcher:
                     future.set_exception(error)
             self._waiting = []
             self._on_failed(error)
+
+    async def finish(self) -> None:
+        """Dispatch all that may be; what has no room on the disk is left to the next start.
+
+        Raises:
+            DiskFailed, StoreDamaged: as :meth:`step`.
+        """
+        async with self.lock:
+            with contextlib.suppress(DiskFull):
+                while await self.step():
+                    pass
+
+    async def _turn(self) -> bool:
+        """Dispatch a batch, or wait for space; whether there may be more."""
+        grown, done = self._log.max_offset, self.offset
+        try:
+            async with self.lock:
+                more = await self.step()
+        except DiskFull as error:
+            # What was written of it may come again. Whoever waits does so until there is room.
+            self._tell()
+            self._note_space("error", "dispatch_lacks_space", lacks=True, error=str(error))
+            await asyncio.sleep(SPACE_PAUSE_S)
+            return True
+        self._note_space("info", "dispatch_has_space", lacks=False)
+        self._tell()
+        if more:
+            await asyncio.sleep(0)
+            if self._is_flooded(self._log.max_offset - grown, self.offset - done):
+                await asyncio.sleep(FLOOD_PAUSE_S)
+        return more
+
+    def _note_space(self, level: str, event: str, *, lacks: bool, **facts: str) -> None:
+        if lacks != self.lacks_space:
+            self.lacks_space = lacks
+            self._logger.log(level, event, offset=self.offset, **facts)
 
     def _is_flooded(self, grown: int, done: int) -> bool:
         """Whether more has come in one turn of the loop than one batch took from it."""
@@ -152,7 +190,8 @@ class Dispatcher:
         """Dispatch up to a batch of records; whether there may be more.
 
         Raises:
-            DiskFailed: no room for a queue's file, or the log cannot be read.
+            DiskFull: no room for a queue's file; the same may be tried again.
+            DiskFailed: the log cannot be read.
             StoreDamaged: bytes below the limit are no record.
         """
         try:

@@ -32,6 +32,9 @@ def expired_count(
         is_hour=is_asked or is_delete_hour(settings, wall_ms),
         used_ratio=used_ratio,
         max_ratio=settings.disk_max_used_space_ratio / 100,
+        forced_ratio=settings.disk_space_clean_forcibly_ratio / 100,
+        forcibly=settings.clean_file_forcibly_enable,
+        batch_max=settings.delete_file_batch_max,
     )
     return sum(1 for segment in segments[:count] if segment.end <= safe)
 

@@ -9,14 +9,16 @@ Source: IndexService of RocketMQ 5.1.1 to 5.5.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from rmqha.base.errors import DiskFailed
+from rmqha.base.errors import DiskFailed, DiskFull
+from rmqha.runtime.logs import Logger
 from rmqha.runtime.ports import Clock, Disk, MappedFile
-from rmqha.store.aio.cold_reads import ColdReads, ReadAhead
+from rmqha.store.aio.cold_reads import AHEAD_BYTES, ColdReads, ReadAhead
 from rmqha.store.aio.commit_log import CommitLog
 from rmqha.store.aio.room import Room
 from rmqha.store.index_file import (
@@ -32,6 +34,9 @@ from rmqha.store.index_file import (
 from rmqha.store.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqha.store.settings import StoreSettings
 
+SIZE_BYTES = 4
+"""A record begins with its size."""
+
 BATCH_MAX = 256
 LIGHT_BYTES, LIGHT_BATCH_MAX = 65_536, 8
 """Where so little has come since the last look, who sends waits for each answer: a batch is some 50 us
@@ -42,6 +47,9 @@ GATHER_MS = 20
 BEHIND_BYTES = 4 << 20
 CLOSE_BYTES = 64 << 20
 """At most so much is indexed before a stop in order; Java would never index what is left."""
+
+SPACE_PAUSE_MS = 1_000
+"""Between two tries to make the next file while the disk is full."""
 
 CATCH_UP_PAUSE_MS = 5
 """After each batch while far behind, so that a long rebuild leaves the time to others."""
@@ -57,6 +65,7 @@ class IndexFiles:
 
     Attributes:
         position: records before it are indexed.
+        skipped_bytes: of the log, which could not be read and are in no index.
     """
 
     def __init__(
@@ -67,6 +76,7 @@ class IndexFiles:
         settings: StoreSettings,
         cold: ColdReads,
         room: Room,
+        logger: Logger,
         *,
         limit: Callable[[], int],
         on_full: Callable[[int], None],
@@ -80,6 +90,9 @@ class IndexFiles:
         self._ahead = ReadAhead(cold, log)
         self._limit = limit
         self._on_full = on_full
+        self._logger = logger
+        self._careful_to = 0
+        self.skipped_bytes = 0
         self._directory = settings.path("index")
         self._size = file_size(settings.max_hash_slot_num, settings.max_index_num)
         self._files: list[MappedFile] = []
@@ -138,7 +151,12 @@ class IndexFiles:
             is_light = self._limit() - self.position < LIGHT_BYTES
             while self.position < self._limit():
                 before = self.position
-                await self.step(LIGHT_BATCH_MAX if is_light else BATCH_MAX)
+                try:
+                    await self.step(LIGHT_BATCH_MAX if is_light else BATCH_MAX)
+                except DiskFull:
+                    # The log has the keys still. The dispatcher says that there is no space.
+                    await self._clock.sleep(SPACE_PAUSE_MS)
+                    continue
                 if self.position == before:
                     break
                 behind = self._limit() - self.position > BEHIND_BYTES
@@ -156,7 +174,8 @@ class IndexFiles:
         """Index what is left, unless that is a lot; raises DiskFailed."""
         while 0 < self._limit() - self.position <= CLOSE_BYTES:
             before = self.position
-            await self.step(BATCH_MAX)
+            with contextlib.suppress(DiskFull):  # the next start goes on here
+                await self.step(BATCH_MAX)
             if self.position == before:
                 break
 
@@ -164,21 +183,65 @@ class IndexFiles:
         """Index up to so many records.
 
         Raises:
-            DiskFailed: no room for the next file, or the log cannot be read.
+            DiskFailed: no room for the next file.
         """
-        await self._ahead.reach(self.position)
+        is_alone = self.position < self._careful_to or not await self._reach()
+        if is_alone:
+            count_max = 1
+            if not await self._reach_record():
+                return
         limit, done = self._limit(), 0
         while done < count_max and self.position < limit:
             if self.position < self._log.min_offset:
                 self.position = self._log.min_offset
             before = self.position
-            following, keys = self._usual(limit, count_max - done) or self._any()
+            usual = None if is_alone else self._usual(limit, count_max - done)
+            following, keys = usual or self._any()
             if not await self._put(keys) or following == before:
                 break
             self.position = following
             done += len(keys) or 1
         if self._writer is not None:
             self._writer.publish()
+
+    async def _reach(self) -> bool:
+        """Have what comes next in memory; False near a place that cannot be read."""
+        try:
+            await self._ahead.reach(self.position)
+        except DiskFailed:
+            self._careful_to = self.position + AHEAD_BYTES
+        return self.position >= self._careful_to
+
+    async def _reach_record(self) -> bool:
+        """Have the next record in memory; False if ``position`` has moved.
+
+        One that cannot be read is passed with all that follows it in its file of the log: nobody
+        knows where the next one begins. The index is for people who look for a message, and no
+        reason to end the broker, whose consumers do without that record as long.
+        """
+        log, begin, limit = self._log, self.position, self._limit()
+        file_end = log.file_end(begin)
+        try:
+            await self._cold.fetch([(begin, min(begin + SIZE_BYTES, file_end))])
+            if not self._is_still_at(begin):
+                return False
+            buffer, start = log.file_of(begin)
+            size = int.from_bytes(buffer[begin - start : begin - start + SIZE_BYTES])
+            if size <= log.record_max:
+                await self._cold.fetch([(begin, min(begin + size, file_end))])
+        except DiskFailed as error:
+            if self._is_still_at(begin):
+                self.position = end = min(file_end, limit)
+                self.skipped_bytes += end - begin
+                self._logger.log(
+                    "error", "index_skips_unreadable", offset=begin, to=end, error=str(error)
+                )
+        return self._is_still_at(begin)
+
+    def _is_still_at(self, position: int) -> bool:
+        """Whether it goes on there: no cut has come, and it has not expired."""
+        self.position = max(self.position, self._log.min_offset)
+        return self.position == position
 
     def _usual(self, limit: int, count_max: int) -> tuple[int, list[KeyPlace]] | None:
         """Where the records like nearly all end that come next, and their keys; None for others.
@@ -290,12 +353,23 @@ class IndexFiles:
             self._writer.end_physical_offset = max(0, offset - 1)
             self._writer.publish()
 
-    async def expire(self, log_min: int) -> None:
-        """Delete files of which the log has no record any more; the last one stays."""
+    def expire(self, log_min: int) -> list[str]:
+        """Give up files of which the log has no record any more; the last one stays. Their paths."""
+        gone = []
         while len(self._files) > 1 and self._header_end(self._files[0]) < log_min:
             file = self._files.pop(0)
             file.close()
-            await self._disk.remove(file.path)
+            gone.append(file.path)
+        return gone
+
+    async def remove(self, paths: list[str]) -> None:
+        """Delete files that were given up.
+
+        Raises:
+            DiskFailed: one cannot be removed.
+        """
+        for path in paths:
+            await self._disk.remove(path)
 
     async def sync(self) -> int:
         """Make the last file durable; returns its newest timestamp, 0 without a file."""

@@ -9,7 +9,7 @@ import asyncio
 
 from msgspec import Struct
 
-from rmqha.base.errors import StoreDamaged
+from rmqha.base.errors import DiskFull, StoreDamaged
 from rmqha.runtime.ports import Disk, MappedFile
 from rmqha.store import checkpoint as cp
 from rmqha.store import recovery
@@ -168,26 +168,37 @@ class Loader:
     async def _dispatch(self, walk: recovery.Walk, limit: int) -> tuple[int, int]:
         """Walk to the end; records below the limit go into the queues.
 
+        On a full disk the dispatcher does that once there is room: a store that did not open could
+        not delete what has expired, either.
+
         Returns:
             How many records there are, and the end of the last that was dispatched.
         """
-        records, dispatched = 0, walk.stop.offset
+        records, dispatched, is_full = 0, walk.stop.offset, False
         for found in walk:
             await asyncio.sleep(0)  # others get their turn
             if isinstance(found, Run):
                 records += found.records
-                self._queues.put_queue_runs(found.queue_runs)
-                if found.end <= limit:
-                    dispatched = found.end
+                end = found.end
+            else:
+                records += 1
+                end = found.offset + found.size
+            if is_full:
                 continue
-            records += 1
-            end = found.offset + found.size
-            if end > limit:
+            try:
+                if isinstance(found, Run):
+                    self._queues.put_queue_runs(found.queue_runs)
+                elif end <= limit:
+                    await self._queues.take(found, walk.buffer)
+            except DiskFull:
+                is_full = True
                 continue
-            await self._queues.take(found, walk.buffer)
-            dispatched = end
+            if end <= limit:
+                dispatched = end
         # Blanks behind the last record are passed, too.
-        return records, walk.stop.offset if walk.stop.offset <= limit else dispatched
+        if walk.stop.offset <= limit and not is_full:
+            dispatched = walk.stop.offset
+        return records, dispatched
 
     def _correct_confirm(self, checkpoint: cp.Checkpoint, end: int) -> None:
         if not self._settings.confirm_bounded:

@@ -6,6 +6,8 @@ record format is known here.
 
 from __future__ import annotations
 
+import asyncio
+
 from rmqha.base.errors import StoreMismatch
 from rmqha.runtime.ports import Disk, MappedFile, Surveyed
 from rmqha.store import segments
@@ -32,6 +34,9 @@ class MappedFiles:
         self._sparse = sparse
         self.files: list[MappedFile] = []
         self.first = 0
+        # Taken out of the row, and still on the disk; oldest first.
+        self._leaving: list[str] = []
+        self._removing: asyncio.Lock | None = None
 
     @property
     def end(self) -> int:
@@ -94,11 +99,13 @@ class MappedFiles:
 
         Raises:
             DiskFailed: the disk is full.
-            ValueError: it would leave a gap.
+            ValueError: it would leave a gap, or the file's forerunner is being deleted.
         """
         if self.holds(position):
             return
         start = segments.floor(position, self.size)
+        if self._leaving and self.path(start) in self._leaving:
+            raise ValueError(f"{self.path(start)} is being deleted")
         if self.files and start != self.end:
             raise ValueError(
                 f"{self.directory}: position {position} is not the next after {self.end}"
@@ -110,21 +117,41 @@ class MappedFiles:
 
     async def remove_after(self, position: int) -> None:
         """Delete the files that begin after ``position``, newest first."""
+        # Whoever begins a row anew makes files with the names of those.
+        await self.remove_left()
         while self.files and self.first + (len(self.files) - 1) * self.size > position:
             file = self.files.pop()
             file.close()
             await self._disk.remove(file.path)
 
-    async def remove_before(self, position: int) -> int:
-        """Delete the files that end at or before ``position``, oldest first; how many."""
+    def leave_before(self, position: int) -> int:
+        """Take the files that end at or before ``position`` out of the row; how many.
+
+        They stay on the disk until :meth:`remove_left`, and are back if a crash comes first.
+        """
         count = 0
         while self.files and self.first + self.size <= position:
             file = self.files.pop(0)
             self.first += self.size
             file.close()
-            await self._disk.remove(file.path)
+            self._leaving.append(file.path)
             count += 1
         return count
+
+    async def remove_left(self) -> None:
+        """Delete the files that have left the row, oldest first: a crash must leave no gap.
+
+        Raises:
+            DiskFailed: one cannot be removed.
+        """
+        if not self._leaving:
+            return
+        if self._removing is None:
+            self._removing = asyncio.Lock()
+        async with self._removing:
+            while self._leaving:
+                await self._disk.remove(self._leaving[0])
+                del self._leaving[0]
 
     async def drop(self, start: int) -> None:
         """Delete a file that :meth:`load` found behind a gap."""

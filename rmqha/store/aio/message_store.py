@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from rmqha.base.errors import DiskFailed, RmqhaError
 from rmqha.runtime.aio.tasks import Tasks
 from rmqha.runtime.logs import Logger
-from rmqha.runtime.ports import Clock, Disk
+from rmqha.runtime.ports import Clock, Disk, DiskUse
 from rmqha.store import batches
 from rmqha.store.aio.block_summing import FOLDER, BlockSumming
 from rmqha.store.aio.checkpoint_file import CheckpointFile
@@ -48,7 +48,7 @@ class MessageStore:
         process_id: goes into the ``abort`` file, as Java's does.
         on_failed: called once when the store cannot go on; every write is refused from then on.
         on_prefix_cut: called with the new ``min_offset`` after expired files were deleted.
-        used_ratio: share of the disk in use, 0 to 1; None leaves the disk's use out of account.
+        used_ratio: shares of the disks in use; None leaves them out of account.
 
     Attributes:
         commit_log, queues, flusher, dispatcher, plain, reader, pulling: the parts; ``reader`` is
@@ -71,7 +71,7 @@ class MessageStore:
         process_id: int = 0,
         on_failed: Callable[[RmqhaError], None] | None = None,
         on_prefix_cut: Callable[[int], None] | None = None,
-        used_ratio: Callable[[], float] | None = None,
+        used_ratio: DiskUse | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
         self._clock = clock
@@ -99,16 +99,16 @@ class MessageStore:
             self.commit_log, self.writes, on_flushed=self._flushed, on_failed=self._fail
         )
         self.dispatcher = Dispatcher(
-            self.commit_log, self.queues, settings, self.cold, self.room,
+            self.commit_log, self.queues, settings, self.cold, self.room, log,
             limit=self.limit, on_failed=self._fail,
         )  # fmt: skip
         self.indexes = IndexFiles(
-            clock, disk, self.commit_log, settings, self.cold, self.room,
+            clock, disk, self.commit_log, settings, self.cold, self.room, log,
             limit=lambda: self.dispatcher.offset, on_full=self._checkpoint.indexed,
         )  # fmt: skip
         self.expiring = Expiring(
             clock, log, settings, self.commit_log, self.queues, self.indexes, self.dispatcher,
-            self.flusher, on_prefix_cut=on_prefix_cut, used_ratio=used_ratio,
+            self.flusher, on_prefix_cut=on_prefix_cut, disk_use=used_ratio,
         )  # fmt: skip
         self.plain = PlainAppends(
             self.commit_log, self.queues, self.room, check_alive=self.check_alive,
@@ -144,10 +144,11 @@ class MessageStore:
         self.dispatcher.restart_at(min(found.dispatched, end))
         self._checkpoint.indexed_end = self.dispatcher.offset
         await self.queues.rebuild_in_turns(self.commit_log, self.dispatcher.offset)
+        await self.expiring.make_room()
         await self.indexes.load()
         await self._write_checkpoint()
-        await self._disk.write_atomic(self.settings.path(ABORT), str(self._process_id).encode())
-        self.loaded = found
+        await self._checkpoint.mark_in_use(self._process_id, clean=clean)
+        self.loaded, self.expiring.is_served = found, True
         self._log.log(
             "info", "store_opened", clean=clean, min_offset=self.min_offset, max_offset=end,
             confirm_offset=self._confirm, records=found.records, cut_bytes=found.cut_bytes,
@@ -198,17 +199,17 @@ class MessageStore:
     async def _close_cleanly(self) -> None:
         await self._flush_and_sum()
         await self.proving.summing.finish(self.flushed_offset)
-        async with self.dispatcher.lock:
-            while await self.dispatcher.step():
-                pass
+        await self.dispatcher.finish()
         await self.flush_queues()
         if self.settings.message_index_enable:
             await self.indexes.finish()
             indexed = self._checkpoint.content.index_msg_timestamp
             self._checkpoint.indexed(max(indexed, await self.indexes.sync()))
         await self._write_checkpoint()
-        limit = self.limit()
-        if self.commit_log.valid_end(self.dispatcher.offset, limit) <= self.dispatcher.offset:
+        if (
+            self.commit_log.valid_end(self.dispatcher.offset, self.limit())
+            <= self.dispatcher.offset
+        ):
             await self._disk.remove(self.settings.path(ABORT))
 
     def _fail(self, error: RmqhaError) -> None:

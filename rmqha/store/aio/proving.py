@@ -60,16 +60,20 @@ class Proving:
         return stream is not None and self._advanced(stream, offset, offset + length) is None
 
     async def prove(self, offset: int, length: int) -> bool:
-        """Whether it may go, after it was tried to mend what is not whole."""
+        """Whether it may go, after it was tried to mend what is not whole; what is gone may not."""
         log, sums, end = self._log, self.summing.sums, offset + length
         while log.readable(offset, length) == length:
             await self.summing.load(offset)
             block_end = min(sums.bounds(end - 1)[1], log.max_offset)
             await self._cold.fetch([(sums.bounds(offset)[0], block_end)])
+            if log.readable(offset, length) < length:
+                break  # it expired, or was cut, meanwhile
             stream = self._stream(offset) or _Stream(offset, offset, False, offset)
             left = self._advanced(stream, offset, end)
             if left is not None and not left.at_record:
                 start = await self._record_start(left.end)
+                if log.readable(offset, length) < length:
+                    break
                 again = _Stream(start, start, True, start)
                 left = self._advanced(again, offset, end, sums_from=left.end)
             if left is None:

@@ -95,6 +95,9 @@ class ProducerProcessor:
         broker = self._broker
         if not self._services.writer.is_open:
             return Refusal(ResponseCode.SYSTEM_ERROR, NOT_SERVING)
+        if broker.store.expiring.is_disk_full:
+            # The name of Java's status; the consumer keeps the message and tries it itself.
+            return Refusal(ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE.name)
         group = broker.groups.find(back.group, may_write=True)
         if group is None:
             return group_refusal(back.group)

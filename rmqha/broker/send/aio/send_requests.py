@@ -28,6 +28,7 @@ from rmqha.broker.send.request import (
     choose_logical,
     choose_queue,
     content_refusal,
+    disk_full,
     name_refusal,
     parse_send,
     promise_refusal,
@@ -280,6 +281,8 @@ class SendProcessor:
             return Refusal(ResponseCode.SYSTEM_BUSY, SLAVE_REFUSES)
         if role is None or ha is None or self._broker.store.failed is not None:
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_SERVING)
+        if self._broker.store.expiring.is_disk_full:
+            return disk_full(*self._broker.store.expiring.ratios)
         if len(self._waiting) >= self._in_flight_max:
             return Refusal(ResponseCode.SYSTEM_BUSY, "too many messages wait for replicas")
         return None

@@ -1,0 +1,95 @@
+"""A disk that gets full: what is refused, what goes on, and which settings say so."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from rmqha.broker.common.settings import load_config
+from rmqha.cli.mqbroker import disk_use
+from tests.broker.replicas import TOPIC, ReplicaCluster, master_of, send_fields
+
+SEND, PULL = 310, 11
+
+KEPT = {
+    "cleanFileForciblyEnable": "false", "deleteFileBatchMax": "3", "diskMaxUsedSpaceRatio": "70",
+    "diskSpaceCleanForciblyRatio": "80", "diskSpaceWarningLevelRatio": "85",
+}  # fmt: skip
+WITHOUT_EFFECT = ("enableAutoInSyncReplicas", "haMaxGapNotInSync", "totalReplicas")
+
+
+def test_keys_when_nothing_reads_them_then_they_are_named_unknown() -> None:
+    """An operator who limits the gap of his slaves, and is told nothing, believes that it is limited."""
+    config = load_config(
+        KEPT | dict.fromkeys(WITHOUT_EFFECT, "1"), host_name="h", local_address="127.0.0.1",
+        user_home="/",
+    )  # fmt: skip
+    assert config.unknown == WITHOUT_EFFECT
+    store = config.store
+    assert not store.clean_file_forcibly_enable
+    assert (store.delete_file_batch_max, store.disk_max_used_space_ratio) == (3, 70)
+    assert store.disk_space_clean_forcibly_ratio == 80
+    assert store.disk_space_warning_level_ratio == 85
+
+
+def test_disk_use_when_the_commit_log_has_a_disk_of_its_own_then_both_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The look went to storePathRootDir alone: a full disk of the log's was seen by nobody, and nothing
+    on it was deleted before its time."""
+
+    def statvfs(path: str) -> os.statvfs_result:
+        free = {"/log": 10, "/root": 60}[path]
+        return os.statvfs_result((4096, 4096, 100, free, free, 9, 9, 9, 0, 255))
+
+    config = load_config(
+        {"storePathRootDir": "/root", "storePathCommitLog": "/log"}, host_name="h",
+        local_address="127.0.0.1", user_home="/",
+    )  # fmt: skip
+    use = disk_use(config)
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    # Request 28 has the commit log's, as Java's commitLogDiskRatio.
+    assert (use(), use.of_queues()) == (0.9, 0.4)
+    assert use.space() == (100 * 4096, 10 * 4096)
+
+
+@pytest.mark.costly
+def test_sends_when_the_disk_is_too_full_then_refused_as_java_does_while_the_rest_goes_on() -> None:
+    """Reads, slaves and the deletion of what has expired are what makes the disk emptier again."""
+    with ReplicaCluster(seed=36, replicas=2) as cluster:
+        cluster.boot_all()
+        cluster.until(cluster.in_sync, "SyncStateSet of two")
+        master = master_of(cluster)
+        address = master.config.address
+        for number in range(4):
+            answer = cluster.ask(address, SEND, send_fields(number) | {"e": "0"}, b"body")
+            assert answer.code == 0
+        master.store.expiring.is_disk_full = True
+        master.store.expiring.ratios = (0.912, 0.3)
+        refused = cluster.ask_together(
+            address, SEND, [(send_fields(number), b"body") for number in range(5)]
+        )
+        assert {answer.code for answer in refused} == {14}
+        assert {answer.remark for answer in refused} == {
+            "service not available now. It may be caused by one of the following reasons: the "
+            "broker's disk is full [CL:  0.91 CQ:  0.30 INDEX:  0.30], messages are put to the "
+            "slave, message store has been shut down, etc."
+        }
+        back = {
+            "offset": "0", "group": "G", "delayLevel": "0", "originMsgId": "", "originTopic": TOPIC,
+            "unitMode": "false", "maxReconsumeTimes": "16",
+        }  # fmt: skip
+        answer = cluster.ask(address, 36, back)
+        assert (answer.code, answer.remark) == (1, "SERVICE_NOT_AVAILABLE")
+        assert master.store.reader.max_offset(TOPIC, 0) == 4
+        pull = {
+            "consumerGroup": "G", "topic": TOPIC, "queueId": "0", "queueOffset": "0",
+            "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
+            "subscription": "*", "subVersion": "0", "expressionType": "TAG",
+        }  # fmt: skip
+        assert cluster.ask(address, PULL, pull).code == 0
+        cluster.run_for(20_000)
+        assert cluster.in_sync()
+        master.store.expiring.is_disk_full = False
+        assert cluster.ask(address, SEND, send_fields(9), b"body").code == 0
