@@ -305,10 +305,12 @@ class SimDisk:
         """Nothing was prepared."""
 
     def take(self, path: str, size: int) -> None:
-        """Use up space for blocks of a mapped file; raises DiskFailed."""
+        """Use up space for blocks of a mapped file; raises DiskFull, or DiskFailed of a broken disk."""
         free = self.mood.bytes_free
-        if self.mood.failing or (free is not None and free < size):
-            raise DiskFailed(f"cannot map {path}: no space left on the simulated disk")
+        if self.mood.failing:
+            raise DiskFailed(f"cannot map {path}: the simulated disk fails")
+        if free is not None and free < size:
+            raise DiskFull(f"cannot map {path}: no space left on the simulated disk")
         if free is not None:
             self.mood.bytes_free = free - size
 

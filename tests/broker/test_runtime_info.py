@@ -24,7 +24,8 @@ from tests.broker.replicas import ReplicaCluster
 
 FACTS = Facts(
     active=True, boot_ms=0, now_ms=9, min_offset=0, max_offset=0, flushed_offset=0,
-    dispatched_offset=0, confirm_offset=0, used_ratio=0.5, disk_space=None, earliest_ms=-1,
+    dispatched_offset=0, confirm_offset=0, used_ratio=0.5, queues_ratio=0.25, disk_space=None,
+    earliest_ms=-1,
     sends_waiting=0, sends_waiting_max=1, oldest_send_ms=0, pulls_held=0, pulls_held_max=1,
     timers=TimerFigures(), delays={}, store_path="/store",
 )  # fmt: skip
@@ -52,6 +53,13 @@ def test_table_when_asked_then_it_has_every_key_of_javas() -> None:
     missing = keys_of_java() - table.keys()
     assert len(keys_of_java()) > 50
     assert not missing
+
+
+def test_disks_when_log_and_queues_are_on_two_then_each_is_told() -> None:
+    """Who watches consumeQueueDiskRatio must not be shown the commit log's disk."""
+    table = runtime_table(FACTS, Statistics(10))
+    ratios = [table[f"{what}DiskRatio"] for what in ("commitLog", "consumeQueue")]
+    assert ratios == ["0.5", "0.25"]
 
 
 def test_pulls_when_they_find_nothing_then_they_count() -> None:

@@ -29,8 +29,8 @@ class Facts(NamedTuple):
 
     Attributes:
         active: this broker serves as master.
-        used_ratio, disk_space: of the disk, 0 to 1; and its bytes, all and free, None where nobody
-            can tell.
+        used_ratio, queues_ratio: of the commit log's disk and of the queues', 0 to 1.
+        disk_space: of the former, bytes, all and free; None where nobody can tell.
         earliest_ms: store time of the oldest message; -1 without one.
         sends_waiting_max, pulls_held_max: what bounds them.
         oldest_send_ms: how long the oldest of the waiting sends has waited.
@@ -57,6 +57,7 @@ class Facts(NamedTuple):
     dispatched_offset: int
     confirm_offset: int
     used_ratio: float
+    queues_ratio: float
     disk_space: tuple[int, int] | None
     earliest_ms: int
     sends_waiting: int
@@ -95,7 +96,7 @@ def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
         "commitLogMaxOffset": facts.max_offset,
         "commitLogMinOffset": max(0, facts.min_offset),
         "confirmOffset": facts.confirm_offset,
-        "consumeQueueDiskRatio": facts.used_ratio,
+        "consumeQueueDiskRatio": facts.queues_ratio,
         # Every request is worked on when it is read: no queue, nothing that waits for a transaction.
         "EndTransactionQueueSize": 0,
         "EndTransactionThreadPoolQueueCapacity": 0,

@@ -176,6 +176,7 @@ class AdminProcessor:
             dispatched_offset=store.dispatched_offset,
             confirm_offset=store.confirm_offset,
             used_ratio=-1.0 if self._disk_use is None else self._disk_use(),
+            queues_ratio=-1.0 if self._disk_use is None else self._disk_use.of_queues(),
             disk_space=None if self._disk_use is None else self._disk_use.space(),
             earliest_ms=earliest_ms,
             sends_waiting=waiting,
