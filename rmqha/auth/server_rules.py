@@ -53,6 +53,7 @@ CHANGING = frozenset(
     for code in (
         RequestCode.UPDATE_NAMESRV_CONFIG, RequestCode.UPDATE_CONTROLLER_CONFIG,
         RequestCode.CLEAN_BROKER_DATA, RequestCode.IMPORT_BROKER_SET,
+        RequestCode.CHANGE_CONTROLLER_MEMBERS, RequestCode.TRANSFER_CONTROLLER_LEADER,
     )
 )  # fmt: skip
 """What takes a super user as soon as there is one, also where authentication is off."""

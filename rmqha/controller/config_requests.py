@@ -23,6 +23,10 @@ from rmqha.remoting.broker_figures import STATUS_PAGE
 from rmqha.remoting.codes import ResponseCode
 from rmqha.runtime.properties import parse_properties, shown_properties
 
+CONFIG_BYTES_MAX = 64 * 1024
+CONFIG_LINES_MAX = 1_000
+"""Of one 1009: all keys with long values are a tenth of that."""
+
 
 class ConfigAnswer(NamedTuple):
     """The response, and the keys that have new values."""
@@ -41,6 +45,9 @@ def update_config(config: ControllerConfig, body: bytes) -> ConfigAnswer:
     """Check a 1009 and change ``config`` when all of it may be changed."""
     if not body:
         return ConfigAnswer(ResponseCode.SUCCESS, None, {})
+    if len(body) > CONFIG_BYTES_MAX or body.count(b"\n") + body.count(b"\r") >= CONFIG_LINES_MAX:
+        refusal = f"a change has {CONFIG_BYTES_MAX} bytes and {CONFIG_LINES_MAX} lines at most"
+        return ConfigAnswer(ResponseCode.SYSTEM_ERROR, refusal, {})
     try:
         asked = parse_properties(body.decode())
     except (UnicodeDecodeError, ConfigInvalid):

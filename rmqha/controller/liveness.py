@@ -321,6 +321,16 @@ class Liveness:
         """When ``expire`` will have something to report; None when nobody is alive."""
         return self._heap[0][0] if self._settle_top() else None
 
+    def hears_nobody(self, now_ms: int) -> bool:
+        """Whether nobody at all was heard for half the timeout of who dies next.
+
+        Of living brokers each beats several times in that; walks the whole table.
+        """
+        if not self._settle_top():
+            return False
+        newest_ms = max(one.heard_ms for one in self._brokers.values())
+        return 2 * (now_ms - newest_ms) > self._heap[0][2].timeout_ms
+
     def living(self, now_ms: int) -> list[Identity]:
         """Everyone alive, ascending; walks the whole table, for status pages and metrics."""
         return sorted(key for key, one in self._brokers.items() if now_ms < one.dead_at_ms)

@@ -9,7 +9,8 @@ Rules:
 - A master that dies is replaced once: by the report of its death, by the periodic scan, by a
   new leader's first look, or, when there was nobody, by the first in-sync replica heard again.
 - A new leader spares masters that it never heard, for ``cold_start_grace_ms``, and silent ones
-  for their own timeout: other controllers may have answered them meanwhile.
+  for their own timeout: other controllers may have answered them meanwhile. So does one that was
+  not scheduled for long; see ``late``.
 
 Source: RIP-44; Java 5.3.3 ControllerManager, DLedgerController.
 """
@@ -24,6 +25,7 @@ from msgspec.structs import replace
 
 from rmqha.base.ids import NO_TERM, BrokerId
 from rmqha.base.machine import Note, Ticked
+from rmqha.controller.late import PAUSED_MS, LateTicks
 from rmqha.controller.liveness import CLOSE_GRACE_MS_MAX, LiveBroker, Liveness
 from rmqha.controller.metadata.announce import Announcer, SlaveDelays
 from rmqha.controller.metadata.answers import (
@@ -121,6 +123,7 @@ class ControllerMachine:
         self._leader = False
         self._term = NO_TERM
         self._cold_until_ms = 0
+        self._late = LateTicks()
         self._scanning = Scan()
         self._elections = ElectionMemory()
         self._telling = Telling()
@@ -258,7 +261,8 @@ class ControllerMachine:
         if self._leader:
             deadlines += [self._announcer.next_deadline_ms(), self._scanning.next_ms]
             deadlines.append(self.probing.next_deadline_ms())
-        return min((one for one in deadlines if one is not None), default=None)
+        due_ms = min((one for one in deadlines if one is not None), default=None)
+        return None if due_ms is None else max(due_ms, self._late.until_ms)
 
     def snapshot(self) -> bytes:
         """The state up to ``applied_index``, the same bytes on every node."""
@@ -385,6 +389,8 @@ class ControllerMachine:
         applied = apply(self.state, what, tell=own and self._telling.may_tell(now_ms))
         for identity in touched:
             self.liveness.registration_changed(identity)
+        if touched and known is not None and what.broker_name not in self.state.sets:
+            self._elections.removed(known.cluster_name, what.broker_name)
         if isinstance(what, MasterElected) and applied.changed:
             self._elections.committed(now_ms, what, self._settings.renotify_window_ms)
             self.stages.applied(
@@ -457,6 +463,7 @@ class ControllerMachine:
         # The announcer and shells hold on to this object.
         self.state.replace(state)
         self.liveness.registrations_replaced()
+        self._elections.replaced(self.state)
         self._applied_index = event.index
         self.digests.passed(event.index)
         facts = {"index": event.index, "snapshot_index": index, "broker_sets": len(state.sets)}
@@ -473,15 +480,18 @@ class ControllerMachine:
         if not event.is_leader:
             return effects
         self._cold_until_ms = now_ms + self._settings.cold_start_grace_ms
-        for one in self.state.sets.values():
-            if one.master_broker_id is not None:
-                self.liveness.spare(now_ms, one.cluster_name, one.broker_name, one.master_broker_id)
+        self._spare_masters(now_ms)
         for name in self._elections.recent(now_ms, self._settings.renotify_window_ms):
             # The old leader may have died before it told the brokers; they ignore a repetition.
             effects += self._announce(now_ms, name, None, None)
         self.probing.lead(now_ms)
         self._scanning.begin()
         return [*effects, *self._scan(now_ms)]
+
+    def _spare_masters(self, now_ms: int) -> None:
+        for one in self.state.sets.values():
+            if one.master_broker_id is not None:
+                self.liveness.spare(now_ms, one.cluster_name, one.broker_name, one.master_broker_id)
 
     def _step_down(self) -> list[ControllerEffect]:
         """Answer everything that waits: its outcome is open, and the next leader's business."""
@@ -529,13 +539,27 @@ class ControllerMachine:
 
     def _ticked(self, now_ms: int) -> list[ControllerEffect]:
         effects = self._expire(now_ms)
-        if not self._leader:
+        if not self._leader or now_ms < self._late.until_ms:
             return effects
         effects += self._announcer.due(now_ms)
         effects += self.probing.due(now_ms)
         return effects + self._scan(now_ms) if now_ms >= self._scanning.next_ms else effects
 
+    def _was_late(self, now_ms: int, late_ms: int) -> list[ControllerEffect]:
+        """This node was not scheduled: it cannot tell who was silent, if that took long."""
+        if late_ms < PAUSED_MS and not self.liveness.hears_nobody(now_ms):
+            return []
+        if self._leader:
+            self._spare_masters(now_ms)
+        return [Note("controller_was_away", "warning", {"late_ms": late_ms})]
+
     def _expire(self, now_ms: int) -> list[ControllerEffect]:
+        due_ms = self.liveness.next_deadline_ms()
+        if due_ms is None or due_ms > now_ms or now_ms < self._late.until_ms:
+            return []
+        late_ms = self._late.late_ms(now_ms, due_ms)
+        if late_ms:
+            return self._was_late(now_ms, late_ms)
         effects: list[ControllerEffect] = []
         for identity in self.liveness.expire(now_ms):
             cluster, name, broker_id = identity

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmqha.base.ids import BrokerId
+from rmqha.controller.metadata.decide_register import NAME_LENGTH_MAX
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.fields import broker_id_field
 from rmqha.controller.metadata.probe_messages import NEVER_HEARD, PeerReport
@@ -35,6 +36,8 @@ def silence_answer(now_ms: int, probing: Probing, fields: Mapping[str, str]) -> 
     if broker_id is None or broker_id < 1:
         return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, "brokerId must be given")
     identity = (fields.get("clusterName", ""), fields.get("brokerName", ""), BrokerId(broker_id))
+    if max(len(identity[0]), len(identity[1])) > NAME_LENGTH_MAX:
+        return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, "no broker has so long a name")
     said = probing.report(now_ms, identity)
     answer = ext_fields(silentMs=said.silent_ms, promisedMs=said.promised_ms)
     return Decision(ResponseCode.SUCCESS, ext_fields=answer)

@@ -18,6 +18,7 @@ Source: our own; ADR 0031.
 from __future__ import annotations
 
 import heapq
+from collections import OrderedDict
 from enum import Enum
 
 from msgspec import Struct
@@ -34,7 +35,7 @@ from rmqha.controller.metadata.probe_messages import (
     PeersHeard,
     Probe,
 )
-from rmqha.controller.metadata.registrations import Identity
+from rmqha.controller.metadata.registrations import Identity, is_registered
 from rmqha.controller.metadata.state import BrokerSet, MetadataState
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.heartbeat import Heartbeat
@@ -48,6 +49,8 @@ LATE_MS = 100
 UNASKED_MS = 5_000
 """After so long a set whose master is not probed is looked at again: it may have another by then."""
 WITHHELD_MS = 1_000
+WITHHELD_MAX = 10_000
+"""Brokers that are promised nothing at a time; registered ones beside."""
 TURN_MAX = 200
 """Sets that are looked at in one turn of the loop."""
 
@@ -102,7 +105,7 @@ class Probing:
         counts: what has happened.
         born_ms: when this node began to hear brokers; 0 before.
         promise: what a broker hears upon a heartbeat that is not in ``withheld``.
-        withheld: until when a broker is promised nothing.
+        withheld: until when a broker is promised nothing; the first one to end comes first.
     """
 
     def __init__(self, state: MetadataState, liveness: Liveness) -> None:
@@ -117,7 +120,7 @@ class Probing:
         self._heap: list[tuple[int, int, str]] = []
         self._slots = self._number = 0
         self.born_ms = 0
-        self.withheld: dict[Identity, int] = {}
+        self.withheld: OrderedDict[Identity, int] = OrderedDict()
         self.promise = HEARTBEAT_OK
 
     @property
@@ -165,13 +168,20 @@ class Probing:
             silent_ms = now_ms - broker.heard_ms
             promised_ms = max(promised_ms, length_ms - silent_ms)
         if promised_ms <= 0:
-            self._withhold(now_ms, identity)
-        return PeerReport("", silent_ms, max(0, promised_ms))
+            promised_ms = 0 if self._withhold(now_ms, identity) else 1
+        return PeerReport("", silent_ms, promised_ms)
 
-    def _withhold(self, now_ms: int, identity: Identity) -> None:
-        if len(self.withheld) > TURN_MAX:
-            self.withheld = {one: at for one, at in self.withheld.items() if now_ms < at}
-        self.withheld[identity] = now_ms + WITHHELD_MS
+    def _withhold(self, now_ms: int, identity: Identity) -> bool:
+        """Promise a broker nothing for a while; False when too many strangers are kept already."""
+        withheld = self.withheld
+        while withheld and now_ms >= next(iter(withheld.values())):
+            withheld.popitem(last=False)
+        is_new = withheld.pop(identity, None) is None
+        # Anybody may ask for anybody; whom the group knows always finds room.
+        if is_new and len(withheld) >= WITHHELD_MAX and not is_registered(self._state, identity):
+            return False
+        withheld[identity] = now_ms + WITHHELD_MS
+        return True
 
     # -- what the leader watches -----------------------------------------------------------------
 

@@ -53,7 +53,13 @@ async def answered(raft: Raft, target: str | None) -> tuple[int, str]:
     answer: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
     log, tasks = cast(Any, Silent()), Tasks(cast(Any, Silent()))
     requests = GroupRequests(
-        "group", cast(Any, raft), cast(Any, None), clock=cast(Any, raft), tasks=tasks, log=log
+        "group",
+        cast(Any, raft),
+        cast(Any, None),
+        cast(Any, None),
+        clock=cast(Any, raft),
+        tasks=tasks,
+        log=log,
     )
     fields = {} if target is None else {"nodeId": target}
     command = RemotingCommand(RequestCode.TRANSFER_CONTROLLER_LEADER, ext_fields=fields)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmqha.base.machine import Ticked
+from rmqha.controller import probing
 from rmqha.controller.machine import (
     AskPeers,
     MachineSettings,
@@ -14,7 +15,7 @@ from rmqha.controller.machine import (
 )
 from rmqha.controller.metadata.messages import Effects
 from rmqha.controller.metadata.probe_messages import NEVER_HEARD, PeerReport
-from rmqha.controller.probing import UNASKED_MS
+from rmqha.controller.probing import UNASKED_MS, WITHHELD_MS
 from rmqha.remoting.heartbeat import Heartbeat
 from tests.controller.metadata.driving import CLUSTER, NAME, Driver
 
@@ -263,3 +264,36 @@ def test_promise_when_the_controller_has_just_started_then_it_may_have_promised_
 def test_silence_when_no_broker_is_named_then_refused(broker_id: str) -> None:
     driver = watched()
     assert driver.ask(60030, 77, brokerName=NAME, brokerId=broker_id).code != 0
+
+
+def ask_silence(driver: Probed, name: str) -> str:
+    """How much longer a controller waits for a broker, as it says."""
+    told = driver.ask(60030, 77, clusterName=CLUSTER, brokerName=name, brokerId=1)
+    assert told.code == 0
+    return told.ext_fields["promisedMs"]
+
+
+def test_promise_when_a_stranger_asks_for_very_many_then_only_so_many_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each beyond 200 went through all that were kept: 6,000 questions took seconds."""
+    monkeypatch.setattr(probing, "WITHHELD_MAX", 50)
+    driver = watched()
+    driver.pass_time(LIMIT_MS)
+    said = [ask_silence(driver, f"made-up-{number}") for number in range(60)]
+    assert said == ["0"] * 50 + ["1"] * 10, "who is not kept may still be promised something"
+    assert len(driver.machine.probing.withheld) == 50
+    assert ask_silence(driver, NAME) == "0"
+    assert answer(driver) == {"promiseMillis": "0"}, "a registered one always finds room"
+    driver.pass_time(WITHHELD_MS // 2)
+    assert ask_silence(driver, "made-up-0") == "0", "it is kept already"
+    driver.pass_time(WITHHELD_MS // 2 + 1)
+    assert ask_silence(driver, "made-up-99") == "0"
+    assert {name for _, name, _ in driver.machine.probing.withheld} == {"made-up-0", "made-up-99"}
+
+
+def test_silence_when_a_name_is_longer_than_any_then_refused() -> None:
+    """None of these is registered, and each would be kept for a second."""
+    driver = watched()
+    for long in ({"brokerName": "n" * 256, "clusterName": "c"}, {"clusterName": "c" * 256}):
+        assert driver.ask(60030, 77, brokerId=1, **long).code != 0

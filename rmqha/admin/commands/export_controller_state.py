@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from rmqha.admin.controller_state import FORMAT, ControllerState
+from rmqha.admin.replicas_info import replicas_infos
 from rmqha.admin.report import Report, Table
 from rmqha.admin.set_comparison import last_epoch
 from rmqha.admin.spec import (
@@ -33,10 +34,8 @@ from rmqha.client.exchange import (
     ask_leader,
 )
 from rmqha.remoting.bodies import (
-    BrokerReplicasInfo,
     EpochEntryCache,
     ReplicasInfo,
-    encode_names,
 )
 from rmqha.remoting.broker_set_state import BrokerSetState, RegisteredReplica
 from rmqha.remoting.codes import RequestCode
@@ -68,9 +67,7 @@ def run(
     _, told = yield from ask_any(controllers, RequestCode.CONTROLLER_GET_METADATA_INFO)
     group = group_addresses(controllers, (told.ext_fields or {}).get("peers", ""))
     names = tuple(sorted({*clusters, *broker_names}))
-    request = RemotingCommand(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=encode_names(names))
-    leader, answer = yield from ask_leader(controllers, request)
-    table = BrokerReplicasInfo.decode(answer.body).replicas_info_table
+    leader, table = yield from replicas_infos(controllers, names)
     unknown = [name for name in (broker_names or names) if name not in table]
     if unknown and (broker_names or not table):
         raise NotFound(f"{leader}: broker set {', '.join(unknown)} is not known to the controllers")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rmqha.admin.replicas_info import replicas_infos
 from rmqha.admin.report import Report, Table
 from rmqha.admin.spec import (
     CommandSpec,
@@ -15,10 +16,8 @@ from rmqha.admin.spec import (
     need_name_servers,
 )
 from rmqha.client.brokers import cluster_info, names_in_cluster
-from rmqha.client.exchange import Exchange, NotFound, ask_leader
-from rmqha.remoting.bodies import BrokerReplicasInfo, ReplicaIdentity, ReplicasInfo, encode_names
-from rmqha.remoting.codes import RequestCode
-from rmqha.remoting.command import RemotingCommand
+from rmqha.client.exchange import Exchange, NotFound
+from rmqha.remoting.bodies import ReplicaIdentity, ReplicasInfo
 
 _COLUMNS = (
     "Broker set", "Broker id", "Address", "Role", "In sync", "Alive", "Master epoch", "Set epoch",
@@ -44,9 +43,7 @@ def run(
     else:
         cluster = yield from cluster_info(need_name_servers(name_servers))
         names = names_in_cluster(cluster, cluster_name or "")
-    request = RemotingCommand(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, body=encode_names(names))
-    leader, answer = yield from ask_leader(controllers, request)
-    table = BrokerReplicasInfo.decode(answer.body).replicas_info_table
+    leader, table = yield from replicas_infos(controllers, names)
     if broker_name and broker_name not in table:
         raise NotFound(f"{leader}: broker set {broker_name} is not known to the controllers")
     found = sorted(table.items())

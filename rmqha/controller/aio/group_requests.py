@@ -6,18 +6,20 @@ view. All but the last are for the leader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 from rmqha.base.errors import ConfigInvalid
+from rmqha.controller.aio.long_answers import LongAnswers
 from rmqha.controller.aio.raft_node import RaftNode
 from rmqha.controller.machine import ControllerMachine
 from rmqha.controller.metadata.decide import NOT_LEADER
+from rmqha.controller.metadata.decision import Decision
+from rmqha.controller.metadata.sync_state_data import TOO_LARGE
 from rmqha.controller.raft.members import Member
 from rmqha.controller.raft.membership import NOT_LEADER as NOT_OUR_GROUP
 from rmqha.controller.raft.membership import UNDER_WAY
 from rmqha.controller.settings import is_node_id
-from rmqha.controller.view import controller_view
-from rmqha.remoting import fastjson
+from rmqha.controller.view import controller_view, prepare
 from rmqha.remoting.address import parse_address
 from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -38,6 +40,8 @@ WAIT_MS_MAX = 600_000
 LOOK_MS = 20
 CHANGES_MAX = 8
 """So many requests may wait for their change at a time."""
+TOLD_FIELDS = frozenset({"action", "nodeId", "address", "waitMs"})
+TOLD_LENGTH_MAX = 200
 
 
 class GroupRequests:
@@ -46,6 +50,7 @@ class GroupRequests:
     Args:
         group: the group's name.
         raft, machine: the node.
+        long: answers what takes its time.
         tasks: what waits is started here.
     """
 
@@ -54,6 +59,7 @@ class GroupRequests:
         group: str,
         raft: RaftNode,
         machine: ControllerMachine,
+        long: LongAnswers,
         *,
         clock: Clock,
         tasks: Tasks,
@@ -62,6 +68,7 @@ class GroupRequests:
         self._group = group
         self._raft = raft
         self._machine = machine
+        self._long = long
         self._clock = clock
         self._tasks = tasks
         self._log = log
@@ -70,7 +77,7 @@ class GroupRequests:
     def answer(self, connection: Connection, command: RemotingCommand) -> None:
         """Answer one of :data:`CODES`, now or when it is done."""
         if command.code == RequestCode.GET_CONTROLLER_VIEW:
-            connection.send(self._view(command))
+            self._long.add(connection, command, self._view())
         elif not self._raft.is_ready_leader:
             connection.send(command.reply(NOT_LEADER.code, NOT_LEADER.remark))
         elif self._waiting >= CHANGES_MAX:
@@ -89,7 +96,7 @@ class GroupRequests:
         finally:
             self._waiting -= 1
         self._log.log(
-            "warning", "group_change_asked", address=connection.peer, asked=dict(fields),
+            "warning", "group_change_asked", address=connection.peer, asked=told_fields(fields),
             request=command.code, code=int(code), remark=remark,
         )  # fmt: skip
         if not connection.is_closing:
@@ -145,15 +152,21 @@ class GroupRequests:
             await self._clock.sleep(LOOK_MS)
         return None if core is None else core.leader_id
 
-    def _view(self, command: RemotingCommand) -> RemotingCommand:
+    def _view(self) -> Generator[None, None, Decision | list[bytes]]:
+        sets = self._machine.state.sets
+        if not (yield from prepare(sets)):
+            return TOO_LARGE
         core = self._raft.core
         if core is None:
-            return command.reply(ResponseCode.SYSTEM_BUSY, "this node reads its store")
-        view = controller_view(
-            self._group, core.node, core.leader_id, self._raft.applied_index,
-            self._machine.state.sets,
-        )  # fmt: skip
-        return command.reply(ResponseCode.SUCCESS, body=fastjson.dumps(view))
+            return Decision(ResponseCode.SYSTEM_BUSY, "this node reads its store")
+        return controller_view(
+            self._group, core.node, core.leader_id, self._raft.applied_index, sets
+        )
+
+
+def told_fields(fields: Mapping[str, str]) -> dict[str, str]:
+    """What the log gets of a request: strangers may write anything into it, and much of it."""
+    return {key: value[:TOLD_LENGTH_MAX] for key, value in fields.items() if key in TOLD_FIELDS}
 
 
 def _member(fields: Mapping[str, str], *, joins: bool) -> Member:

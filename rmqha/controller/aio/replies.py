@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from rmqha.base.errors import LocalProtocolError
 from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.messages import Reply
+from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.command import SERIALIZE_JSON, RemotingCommand
 from rmqha.remoting.frame import encode
 from rmqha.remoting.repeats import ReplyTemplate
@@ -16,6 +18,14 @@ def reply_to(command: RemotingCommand, decision: Decision | Reply) -> RemotingCo
     return command.reply(decision.code, decision.remark, decision.ext_fields, decision.body)
 
 
+def answer_frame(command: RemotingCommand, decision: Decision) -> bytes:
+    """The whole frame of the response; of one that makes no frame, of 1 and the reason."""
+    try:
+        return encode(reply_to(command, decision))
+    except LocalProtocolError as error:
+        return encode(command.reply(ResponseCode.SYSTEM_ERROR, str(error)))
+
+
 class RepeatedReplies:
     """Encoded responses by the decision they carry; for decisions that live long."""
 
@@ -26,7 +36,7 @@ class RepeatedReplies:
     def frame(self, command: RemotingCommand, decision: Decision) -> bytes:
         """The whole frame of the response to ``command``."""
         if command.serialize_type != SERIALIZE_JSON:
-            return encode(reply_to(command, decision))
+            return answer_frame(command, decision)
         known = self._templates.get(id(decision))
         if known is None or known[0] is not decision:
             if len(self._templates) >= self._templates_max:

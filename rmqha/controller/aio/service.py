@@ -20,6 +20,7 @@ from rmqha.controller.aio.config_changes import CODES as CONFIG_CODES
 from rmqha.controller.aio.config_changes import ConfigChanges
 from rmqha.controller.aio.group_requests import CODES as GROUP_CODES
 from rmqha.controller.aio.group_requests import GroupRequests
+from rmqha.controller.aio.long_answers import LongAnswers
 from rmqha.controller.aio.metadata_answer import MetadataAnswer
 from rmqha.controller.aio.metrics import CODE_MAX, ControllerMetrics
 from rmqha.controller.aio.note_log import NoteLog
@@ -29,8 +30,8 @@ from rmqha.controller.aio.raft_node import RaftNode
 from rmqha.controller.aio.replies import RepeatedReplies, reply_to
 from rmqha.controller.aio.route_watch import RouteWatch
 from rmqha.controller.aio.state_machine import Observer
+from rmqha.controller.aio.state_reads import StateReads
 from rmqha.controller.machine_settings import machine_settings
-from rmqha.controller.metadata.answers import reply
 from rmqha.controller.metadata.decide import NOT_LEADER, READS, WRITES
 from rmqha.controller.metadata.decide_history import history_json
 from rmqha.controller.metadata.decision import Decision
@@ -48,7 +49,6 @@ from rmqha.remoting.aio.connection import Connection
 from rmqha.remoting.aio.server import CONNECTION_IDS, RemotingServer, unsupported
 from rmqha.remoting.codes import RequestCode
 from rmqha.remoting.command import FLAG_ONEWAY, RemotingCommand
-from rmqha.remoting.frame import encode
 from rmqha.remoting.heartbeat import HEARTBEAT, HeartbeatCommand, beat_of, decode_heartbeat
 from rmqha.remoting.repeats import HeaderCache
 from rmqha.remoting.settings import RemotingSettings
@@ -63,11 +63,9 @@ READ_CODES = frozenset(map(int, READS))
 WRITE_CODES = frozenset(map(int, WRITES))
 PEER_CODES = frozenset({int(RequestCode.RAFT_HELLO), int(RequestCode.RAFT_MESSAGE)})
 """Controllers prove by the raftSecret who they are."""
-NO_FIELDS: dict[str, str] = {}
 READS_WAITING_MANY = 2_000
 """While more wait for a round, connections that bring many requests are not read: all that wait are
 answered at once, some 15 ms a thousand."""
-GET_REPLICA_INFO = int(RequestCode.CONTROLLER_GET_REPLICA_INFO)
 RAFT_MESSAGE = int(RequestCode.RAFT_MESSAGE)
 TRANSFER_TIMEOUT_MS = 1000
 
@@ -168,9 +166,11 @@ class ControllerService:
             ),
         )  # fmt: skip
         self._tasks = Tasks(log)
+        self._long = LongAnswers(self._tasks)
         self._group = GroupRequests(
-            config.group, self.raft, self.machine, clock=clock, tasks=self._tasks, log=log
-        )
+            config.group, self.raft, self.machine, self._long,
+            clock=clock, tasks=self._tasks, log=log,
+        )  # fmt: skip
         self._prober = Prober(
             self.raft,
             self._client,
@@ -188,6 +188,9 @@ class ControllerService:
         self._proposed_ms: dict[bytes, int] = {}
         self._checked: tuple[bytes, tuple[int, MetadataState]] | None = None
         self._repeated = RepeatedReplies()
+        self._state_reads = StateReads(
+            self.machine, self._driver, self._repeated, self._long, clock
+        )
         self.metadata = MetadataAnswer(config, self.raft)
         self._next_token = 0
         self._closing = False
@@ -294,7 +297,7 @@ class ControllerService:
                 continue
             if code in READ_CODES:
                 if may_read:
-                    self._read(now_ms, connection, command, frames)
+                    self._state_reads.read(now_ms, connection, command, frames)
                 else:
                     self._wait_to_read(connection, command, now_ms)
             elif code == RAFT_MESSAGE:
@@ -319,24 +322,6 @@ class ControllerService:
         self.raft.rounds.flush()
         self.metrics.batch(len(commands))
         self._driver.arm()
-
-    def _read(
-        self, now_ms: int, connection: Connection, command: RemotingCommand, frames: list[bytes]
-    ) -> None:
-        """Answer from the applied state, for which the lease must be valid."""
-        decision = self._look(now_ms, connection, command)
-        if command.code == GET_REPLICA_INFO:
-            frames.append(self._repeated.frame(command, decision))
-        else:
-            frames.append(encode(reply_to(command, decision)))
-
-    def _look(self, now_ms: int, connection: Connection, command: RemotingCommand) -> Decision:
-        code, fields = command.code, command.ext_fields or NO_FIELDS
-        decision = self.machine.read(now_ms, connection.id, code, fields, command.body)
-        if self._driver.recorder is not None:
-            asked = cm.RequestReceived(0, connection.id, code, fields, command.body)
-            self._driver.recorder.stepped(now_ms, asked, [reply(0, decision)])
-        return decision
 
     def on_closed(self, connection: Connection, error: Exception | None) -> None:
         """A connection ended: a peer's, a broker's or a tool's."""
@@ -442,9 +427,13 @@ class ControllerService:
         now_ms = self._clock.now_ms()
         for token in tokens:
             connection, command, arrived_ms = self._reads.pop(token)
+            if connection.is_closing:
+                # Whoever asked has ended, and this machine may know: it is no sign of life.
+                continue
             if command.code in READ_CODES:
-                decision = self._look(now_ms, connection, command)
-                self._answer(now_ms, (connection, command, arrived_ms), decision)
+                decision = self._state_reads.decision(now_ms, connection, command)
+                if decision is not None:
+                    self._answer(now_ms, (connection, command, arrived_ms), decision)
             else:
                 self._decide(now_ms, connection, command, arrived_ms)
 
@@ -519,7 +508,8 @@ class ControllerService:
         connection, command, arrived_ms = waiting
         self.metrics.latency(command.code, now_ms - arrived_ms)
         if not command.is_oneway:
-            connection.send(reply_to(command, answer))
+            # Raft's driver may be above: what one asker cannot be told must not end this node.
+            connection.answer(command, reply_to(command, answer))
 
     # -- time --------------------------------------------------------------------------------
 

@@ -23,6 +23,8 @@ Source: Java 5.3.3 ControllerManager#notifyBrokerRoleChanged, which tells all at
 
 from __future__ import annotations
 
+import heapq
+
 from msgspec import Struct
 
 from rmqha.base.ids import BrokerId, MasterEpoch
@@ -64,6 +66,10 @@ class SlaveDelays(Struct, frozen=True):
         return cls(open_ms, settings.slave_notify_open_margin_ms, watch_ms)
 
 
+SETS_A_PART = 200
+"""Sets whose slaves are told in one turn of the loop."""
+
+
 class _Pending(Struct):
     master_epoch: MasterEpoch
     due_ms: int
@@ -73,6 +79,7 @@ class _Pending(Struct):
     watching: bool = False
     heard_ms: int | None = None
     told: BrokerId | None = None
+    slot: int = -1
 
 
 class Announcer:
@@ -86,6 +93,9 @@ class Announcer:
         self._state = state
         self._live = live
         self._pending: dict[str, _Pending] = {}
+        # By due_ms; an entry whose slot is not its set's is void.
+        self._heap: list[tuple[int, int, str]] = []
+        self._slots = 0
 
     def elected(
         self,
@@ -101,20 +111,18 @@ class Announcer:
         self._pending.pop(broker_set.broker_name, None)
         if master is None:
             return []
-        self._pending[broker_set.broker_name] = _Pending(
-            broker_set.master_epoch,
-            now_ms + delays.delay_ms,
-            now_ms + delays.delay_ms,
-            now_ms + delays.watch_ms,
-            delays.margin_ms,
+        due_ms = now_ms + delays.delay_ms
+        pending = self._pending[broker_set.broker_name] = _Pending(
+            broker_set.master_epoch, due_ms, due_ms, now_ms + delays.watch_ms, delays.margin_ms
         )
+        self._wait(broker_set.broker_name, pending, due_ms)
         told: list[Notify | WatchRoute] = [
             _notify(broker_set, broker_id)
             for broker_id in (master, old_master)
             if broker_id in broker_set.replicas
             and (broker_id == asker or self._alive(now_ms, broker_set, broker_id))
         ]
-        self._pending[broker_set.broker_name].told = old_master
+        pending.told = old_master
         self._stages.told(now_ms, broker_set.broker_name, broker_set.master_epoch)
         address = broker_set.address(master)
         if delays.watch_ms and address is not None:
@@ -168,13 +176,13 @@ class Announcer:
         match news:
             case RouteFollowed():
                 pending.watching = True
-                pending.due_ms = pending.due_watching_ms
+                self._wait(name, pending, pending.due_watching_ms)
                 return []
             case RouteUpdated():
                 return self._tell_slaves(now_ms, name)
             case RouteUnknown():
                 pending.watching = False
-                pending.due_ms = min(pending.due_ms, pending.due_blind_ms)
+                self._wait(name, pending, min(pending.due_ms, pending.due_blind_ms))
                 heard = pending.heard_ms is not None
                 return self._after_heartbeat(now_ms, name, pending) if heard else []
 
@@ -182,23 +190,41 @@ class Announcer:
         if pending.margin_ms == 0:
             return self._tell_slaves(now_ms, name)
         heard_ms = now_ms if pending.heard_ms is None else pending.heard_ms
-        pending.due_ms = min(pending.due_ms, heard_ms + pending.margin_ms)
+        self._wait(name, pending, min(pending.due_ms, heard_ms + pending.margin_ms))
         return []
 
     def due(self, now_ms: int) -> list[Notify]:
-        """Tell the slaves of all sets whose time is up."""
+        """Tell the slaves of the sets whose time is up, the first ones of very many."""
         told: list[Notify] = []
-        for name in [name for name, one in self._pending.items() if one.due_ms <= now_ms]:
-            told += self._tell_slaves(now_ms, name)
+        for _ in range(SETS_A_PART):
+            due_ms = self.next_deadline_ms()
+            if due_ms is None or due_ms > now_ms:
+                break
+            told += self._tell_slaves(now_ms, self._heap[0][2])
         return told
 
     def next_deadline_ms(self) -> int | None:
-        """When the next ones are due."""
-        return min((one.due_ms for one in self._pending.values()), default=None)
+        """When the next ones are due; asked behind each chunk of requests."""
+        while self._heap:
+            due_ms, slot, name = self._heap[0]
+            pending = self._pending.get(name)
+            if pending is not None and pending.slot == slot:
+                return due_ms
+            heapq.heappop(self._heap)
+        return None
+
+    def _wait(self, name: str, pending: _Pending, due_ms: int) -> None:
+        self._slots += 1
+        pending.slot, pending.due_ms = self._slots, due_ms
+        heapq.heappush(self._heap, (due_ms, pending.slot, name))
+        if len(self._heap) > 2 * len(self._pending) + 64:
+            self._heap = [(one.due_ms, one.slot, name) for name, one in self._pending.items()]
+            heapq.heapify(self._heap)
 
     def clear(self) -> None:
         """Forget everything: another node leads."""
         self._pending.clear()
+        self._heap.clear()
 
     def _tell_slaves(self, now_ms: int, name: str) -> list[Notify]:
         pending = self._pending.pop(name)

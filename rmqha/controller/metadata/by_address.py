@@ -16,10 +16,14 @@ import orjson
 from msgspec.structs import replace
 
 from rmqha.base.ids import BrokerId, SyncStateSetEpoch
-from rmqha.controller.metadata.decide_alter import decide_alter_sync_state_set
+from rmqha.controller.metadata.decide_alter import (
+    HEAD_BYTES_MAX,
+    decide_alter_sync_state_set,
+    too_long,
+)
 from rmqha.controller.metadata.decide_elect import ElectRequest, elect_master
 from rmqha.controller.metadata.decide_query import METADATA_NOT_EXIST
-from rmqha.controller.metadata.decide_register import new_replica
+from rmqha.controller.metadata.decide_register import ADDRESS_LENGTH_MAX, new_replica
 from rmqha.controller.metadata.decision import Context, Decision
 from rmqha.controller.metadata.state import BrokerSet, MetadataState, Replica, sync_state_set_body
 from rmqha.remoting.codes import RequestCode, ResponseCode
@@ -35,6 +39,9 @@ ALTER_FAILED = 2010
 _UNKNOWN = -1
 _NO_SUCH_ID = BrokerId(2**62)
 """Stands for an address that is not registered, so that it is refused like an id that is not."""
+
+_AROUND_BYTES = 8
+"""Around each address in JSON: quotes, a comma, blanks."""
 
 _FIELDS: dict[int, tuple[str, str]] = {
     RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: ("masterBrokerId", "masterAddress"),
@@ -77,7 +84,7 @@ def register(
     broker_id = id_at(broker_set, address)
     if broker_set is None or broker_id is None:
         cluster = ext_fields.get("clusterName", "")
-        following = BrokerId(1 if broker_set is None else broker_set.last_issued_id + 1)
+        following = BrokerId(1) if broker_set is None else broker_set.next_id
         taken = new_replica(
             state, context, (cluster, name, following), address, address + _CHECK_CODE
         )
@@ -129,6 +136,11 @@ def alter(
 ) -> Decision:
     """1001 with addresses for ids."""
     broker_set = state.sets.get(ext_fields.get("brokerName", ""))
+    most = context.replicas_per_set_max
+    size_max = HEAD_BYTES_MAX + (ADDRESS_LENGTH_MAX + _AROUND_BYTES) * most
+    # The comma more is before the epoch.
+    if len(body) > size_max or body.count(b",") > most:
+        return too_long(context)
     members, epoch = _parse_members(body)
     if members is None:
         return Decision(ResponseCode.SYSTEM_ERROR, "the request's body is not a SyncStateSet")

@@ -20,7 +20,6 @@ from rmqha.controller.metadata.decide_import import decide_import_broker_set
 from rmqha.controller.metadata.decide_query import (
     decide_get_next_broker_id,
     decide_get_replica_info,
-    decide_get_sync_state_data,
 )
 from rmqha.controller.metadata.decide_register import (
     decide_apply_broker_id,
@@ -28,6 +27,7 @@ from rmqha.controller.metadata.decide_register import (
 )
 from rmqha.controller.metadata.decision import Context, Decision
 from rmqha.controller.metadata.state import MetadataState
+from rmqha.controller.metadata.sync_state_data import decide_get_sync_state_data
 from rmqha.remoting.codes import RequestCode, ResponseCode
 
 Decider = Callable[[MetadataState, Context, Mapping[str, str], bytes], Decision]

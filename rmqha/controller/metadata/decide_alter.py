@@ -16,6 +16,11 @@ from rmqha.controller.metadata.fields import int_field, long_field, parse_sync_s
 from rmqha.controller.metadata.state import BrokerSet, MetadataState, sync_state_set_body
 from rmqha.remoting.codes import ResponseCode
 
+HEAD_BYTES_MAX = 256
+"""Of a SyncStateSet's JSON besides its members."""
+_ID_BYTES_MAX = 32
+"""Of one id: 19 digits, and what stands around them."""
+
 _REJECTED = "Rejecting alter syncStateSet request because the "
 
 
@@ -28,6 +33,8 @@ def decide_alter_sync_state_set(
         return _refused(
             ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED, "Broker metadata is not existed"
         )
+    if len(body) > HEAD_BYTES_MAX + _ID_BYTES_MAX * context.replicas_per_set_max:
+        return too_long(context)
     requested = parse_sync_state_set(body)
     if requested is None:
         return Decision(ResponseCode.SYSTEM_ERROR, "the request's body is not a SyncStateSet")
@@ -48,6 +55,15 @@ def decide_alter_sync_state_set(
         ext_fields={"newSyncStateSetEpoch": str(epoch)},
         body=sync_state_set_body(members, epoch),
         event=SyncStateSetAltered(broker_set.broker_name, members, epoch),
+    )
+
+
+def too_long(context: Context) -> Decision:
+    """The answer to a SyncStateSet that no broker set can have; nobody has parsed it."""
+    return _refused(
+        ResponseCode.CONTROLLER_INVALID_REQUEST,
+        f"the SyncStateSet is too long: a broker-set has {context.replicas_per_set_max} replicas"
+        " at most",
     )
 
 

@@ -17,13 +17,20 @@ from rmqha.controller.metadata.state import BrokerSet, MetadataState
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import INT64_MAX, parse_number
 
+IDS_PER_REPLICA = 2
+"""So many ids are looked at, by the replicas that a set may have: some were cleaned before."""
+
 
 def decide_clean_broker_data(
     state: MetadataState, context: Context, ext_fields: Mapping[str, str], body: bytes
 ) -> Decision:
     """Remove the given ids, or all when none are given; living brokers only on request."""
     name = ext_fields.get("brokerName", "")
-    texts = _split(ext_fields.get("brokerControllerIdsToClean", ""))
+    named = ext_fields.get("brokerControllerIdsToClean", "")
+    if named.count(";") > IDS_PER_REPLICA * context.replicas_per_set_max:
+        most = IDS_PER_REPLICA * context.replicas_per_set_max
+        return _refused(f"<brokerControllerIdsToClean> may name {most} ids at most")
+    texts = _split(named)
     living_too = flag_field(ext_fields, "isCleanLivingBroker")
     broker_set = state.sets.get(name)
     ids: list[BrokerId] = []

@@ -18,11 +18,22 @@ from rmqha.remoting.broker_set_state import BrokerSetState
 from rmqha.remoting.codes import ResponseCode
 from rmqha.remoting.headers import INT64_MAX
 
+_HEAD_BYTES_MAX = 8 * 1024
+_REPLICA_BYTES_MAX = ADDRESS_LENGTH_MAX + 128
+"""Of the state as JSON: two names and some numbers; and each replica, with its id among those in sync."""
+
+_COMMAS_MAX = 4
+"""Three are a replica's, and eight those of the rest."""
+
 
 def decide_import_broker_set(
     state: MetadataState, context: Context, ext_fields: Mapping[str, str], body: bytes
 ) -> Decision:
     """Take the set of the body in; ``brokerName`` names it, too."""
+    most = context.replicas_per_set_max
+    size_max = _HEAD_BYTES_MAX + _REPLICA_BYTES_MAX * most
+    if len(body) > size_max or body.count(b",") > _COMMAS_MAX * (most + 8):
+        return _refused(f"the state is too long: a broker-set has {most} replicas at most")
     try:
         said = BrokerSetState.decode(body)
     except RemoteProtocolError as error:

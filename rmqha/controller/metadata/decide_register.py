@@ -20,6 +20,11 @@ NAME_LENGTH_MAX = 255
 """Characters of a cluster's and of a broker's name; no others are registered."""
 ADDRESS_LENGTH_MAX = 512
 CHECK_CODE_LENGTH_MAX = 1024
+ID_LEAP_MAX = 1_000
+"""So far above the ids that were given may be the one that a broker takes: brokers ask for the next
+one, and with the last of all numbers a set would be closed to newcomers for ever."""
+ADOPTED_ID_MAX = 2**53 - 1
+"""Who is adopted may have any id, for how many were given was lost; there are enough above it."""
 
 
 def decide_apply_broker_id(
@@ -49,6 +54,10 @@ def decide_apply_broker_id(
             return Decision(ResponseCode.SUCCESS, ext_fields=echo)
         if taken is not None or broker_id in broker_set.retired_ids:
             return refused
+        if broker_id > broker_set.last_issued_id + ID_LEAP_MAX:
+            return _invalid_id(
+                f"{refused.remark}: it is no id to take, 1012 says the next one", echo
+            )
     new = new_replica(state, context, (cluster, name, broker_id), address, check_code)
     if isinstance(new, str):
         return Decision(ResponseCode.CONTROLLER_INVALID_REQUEST, new, echo)
@@ -163,7 +172,7 @@ def _adopted_or_refused(
     """After the controller lost its data, take a broker's word for its id when that is allowed."""
     refused = Decision(ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED, remark)
     broker_id = broker_id_field(ext_fields, "brokerId")
-    if not context.adopt_unknown_brokers or broker_id is None:
+    if not context.adopt_unknown_brokers or broker_id is None or broker_id > ADOPTED_ID_MAX:
         return refused
     name = ext_fields.get("brokerName", "")
     cluster = ext_fields.get("clusterName", "")

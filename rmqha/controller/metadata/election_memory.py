@@ -8,12 +8,15 @@ from rmqha.controller.metadata.lanes import Work
 from rmqha.controller.metadata.state import MetadataState
 from rmqha.remoting.codes import RequestCode
 
+_RESULTS = tuple(sorted(set(ELECTION_RESULTS.values())))
+
 
 class ElectionMemory:
     """Soft: a restart begins anew.
 
     Attributes:
-        counts: elections by (cluster, set, result), for the metric ``election_total``.
+        counts: elections by (cluster, set, result), for the metric ``election_total``; of sets that
+            there are.
     """
 
     def __init__(self) -> None:
@@ -31,6 +34,16 @@ class ElectionMemory:
         if is_election and broker_set is not None and result is not None:
             key = (broker_set.cluster_name, work.broker_name, result)
             self.counts[key] = self.counts.get(key, 0) + 1
+
+    def removed(self, cluster: str, name: str) -> None:
+        """A set is gone, and what was counted of it."""
+        for result in _RESULTS:
+            self.counts.pop((cluster, name, result), None)
+
+    def replaced(self, state: MetadataState) -> None:
+        """The replicated state is another one."""
+        for key in [key for key in self.counts if key[1] not in state.sets]:
+            del self.counts[key]
 
     def committed(self, now_ms: int, event: MasterElected, window_ms: int) -> None:
         """Remember a set's newest master, and forget one that was elected before the window."""

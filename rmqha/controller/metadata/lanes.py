@@ -43,6 +43,8 @@ class Lanes:
         """Start with every lane idle."""
         self._in_flight: dict[str, Work] = {}
         self._waiting: dict[str, deque[Work]] = {}  # of lanes in which something waits
+        # Of each connection that had any; when it closes, its entry goes.
+        self._of_connection: dict[int, dict[Work, None]] = {}
 
     def busy(self, name: str) -> bool:
         """Whether something of this set is in flight."""
@@ -51,6 +53,7 @@ class Lanes:
     def start(self, work: Work) -> None:
         """Put work in flight; what waits behind it stays."""
         self._in_flight[work.broker_name] = work
+        self._note(work)
 
     def wait(self, work: Work, waiting_max: int) -> bool:
         """Queue work of a busy lane; False when the queue is full."""
@@ -60,15 +63,20 @@ class Lanes:
         if waiting is None:
             waiting = self._waiting[work.broker_name] = deque()
         waiting.append(work)
+        self._note(work)
         return True
 
     def next(self, name: str) -> Work | None:
         """End what is in flight and take the next; the lane goes idle when nothing waits."""
+        ended = self._in_flight.get(name)
+        if ended is not None:
+            self._forget(ended)
         waiting = self._waiting.get(name)
         if waiting is None:
             self._in_flight.pop(name, None)
             return None
         following = waiting.popleft()
+        self._forget(following)
         if not waiting:
             del self._waiting[name]
         return following
@@ -82,16 +90,25 @@ class Lanes:
 
     def abandon(self, connection: int) -> list[Work]:
         """Take out what waits for a closed connection, and mark what is in flight for it."""
-        dropped: list[Work] = []
-        for name, in_flight in self._in_flight.items():
-            if _from(in_flight, connection):
-                in_flight.abandoned = True
-            waiting = self._waiting.get(name, ())
-            mine = [work for work in waiting if _from(work, connection)]
-            if mine:
-                dropped += mine
-                self._keep(name, deque(work for work in waiting if work not in mine))
-        return dropped
+        dropped: dict[str, dict[Work, None]] = {}
+        for work in self._of_connection.pop(connection, ()):
+            if self._in_flight.get(work.broker_name) is work:
+                work.abandoned = True
+            else:
+                dropped.setdefault(work.broker_name, {})[work] = None
+        for name, mine in dropped.items():
+            self._keep(name, deque(work for work in self._waiting[name] if work not in mine))
+        return [work for mine in dropped.values() for work in mine]
+
+    def _note(self, work: Work) -> None:
+        if work.request is not None:
+            self._of_connection.setdefault(work.request.connection, {})[work] = None
+
+    def _forget(self, work: Work) -> None:
+        if work.request is not None:
+            works = self._of_connection.get(work.request.connection)
+            if works is not None:
+                works.pop(work, None)
 
     def _keep(self, name: str, waiting: deque[Work]) -> None:
         if waiting:
@@ -106,12 +123,9 @@ class Lanes:
             works += (in_flight, *self._waiting.get(name, ()))
         self._in_flight.clear()
         self._waiting.clear()
+        self._of_connection.clear()
         return works
 
     def size(self) -> int:
         """Pieces of work in flight and waiting."""
         return len(self._in_flight) + sum(map(len, self._waiting.values()))
-
-
-def _from(work: Work, connection: int) -> bool:
-    return work.request is not None and work.request.connection == connection

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import operator
 
 import msgspec
@@ -21,6 +22,7 @@ from rmqha.controller.metadata.decision import Decision
 from rmqha.controller.metadata.election_records import ElectionOrder, ElectionRecord
 from rmqha.controller.metadata.packed import DIGEST_BITS, Packed
 from rmqha.remoting.bodies import SyncStateSet
+from rmqha.remoting.headers import INT64_MAX
 
 
 class Replica(Struct, frozen=True):
@@ -50,6 +52,7 @@ class BrokerSet:
         elections: those that are kept, the oldest first.
         cached_replica_info: 1004's answer; dropped by ``changed``.
         cached_body: the SyncStateSet JSON; dropped by ``changed``.
+        cached_view: what 60022 says of it; dropped by ``changed``.
     """
 
     cluster_name: str
@@ -66,11 +69,20 @@ class BrokerSet:
         default=None, compare=False, repr=False
     )
     cached_body: bytes | None = dataclasses.field(default=None, compare=False, repr=False)
+    cached_view: bytes | None = dataclasses.field(default=None, compare=False, repr=False)
 
     def changed(self) -> None:
         """Drop cached answers; apply calls this after every change."""
         self.cached_replica_info = None
-        self.cached_body = None
+        self.cached_body = self.cached_view = None
+
+    @property
+    def next_id(self) -> BrokerId:
+        """The one that nobody ever had. Logs of before may hold the last one that there is."""
+        if self.last_issued_id < INT64_MAX:
+            return BrokerId(self.last_issued_id + 1)
+        had = {*self.replicas, *self.retired_ids}
+        return next(BrokerId(one) for one in itertools.count(1) if one not in had)
 
     def address(self, broker_id: BrokerId | None) -> str | None:
         """The registered address of a replica, None when there is no such one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 
 from rmqha.base.errors import StoreMismatch
@@ -232,7 +233,7 @@ def test_readmitted_node_when_its_disk_is_slow_then_it_is_called_a_voter_once_wr
     (persist,) = (one for one in effects if isinstance(one, ev.Persist))
     assert not [one for one in effects if isinstance(one, Note)]
     assert (core.node.may_vote, core.node.standing_on_disk) == (True, "recovering")
-    view = controller_view("group", core.node, core.leader_id, 0, {})
+    view = orjson.loads(b"".join(controller_view("group", core.node, core.leader_id, 0, {})))
     assert (view["mayVote"], view["standing"]) == (False, "recovering")
     assert core.step(2, ev.Persisted(persist.seq - 1)) == []  # what was written before it
     assert core.node.standing_on_disk == "recovering"

@@ -1,0 +1,58 @@
+"""A master ends while a request of its own waits to be decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from rmqha.remoting.codes import RequestCode
+from rmqha.remoting.command import RemotingCommand
+from rmqha.sim.cluster import SimOptions
+from tests.controller.test_service import Cluster
+
+SECOND_MS = 1_000
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """Three controllers, one set of three brokers, all well."""
+    one = Cluster(1, SimOptions(broker_sets=1))
+    yield one
+    one.finish()
+
+
+@pytest.mark.parametrize(
+    "code", [RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET, RequestCode.CONTROLLER_GET_REPLICA_INFO]
+)
+def test_master_when_it_ends_while_its_request_waits_for_a_round_then_it_is_replaced_at_once(
+    cluster: Cluster, code: RequestCode
+) -> None:
+    """The request was decided after the close, and brought a dead master back for 10 s."""
+    master, leader = cluster.master(), cluster.the_leader()
+    service = cluster.controllers[leader]
+    assert service.raft.core is not None
+    service.raft.core.use_lease(False)
+    one = service.machine.state.sets["set-0"]
+    assert one.master_broker_id is not None
+    known = service.machine.liveness.info(one.cluster_name, "set-0", one.master_broker_id)
+    assert known is not None
+    assert known.connection is not None
+    connection = service.server.connection(known.connection)
+    assert connection is not None
+    asked = RemotingCommand(
+        code,
+        ext_fields={
+            "brokerName": "set-0",
+            "masterBrokerId": str(one.master_broker_id),
+            "masterEpoch": str(one.master_epoch),
+        },
+        body=b'{"syncStateSet":[1,2,3],"syncStateSetEpoch":999}',
+    )
+    epoch = one.master_epoch
+    cluster.net.contexts[leader].copy().run(service.on_commands, connection, [asked])
+    waiting = dict(service._reads)
+    assert waiting
+    cluster.kill(master.host)
+    assert cluster.run_until(lambda: cluster.has_master_after(epoch), 15_000) < SECOND_MS
+    assert not waiting.keys() & service._reads.keys()
