@@ -133,11 +133,16 @@ class AioCluster(AioMessages):
 
     async def close(self) -> None:
         """End everything that runs."""
-        await self.close_client()
-        for node in self.nodes.values():
-            node.is_stopped = False
-        await asyncio.gather(*(node.kill() for node in self.nodes.values()))
-        await self._site.close()
+        try:
+            await self.close_client()
+        finally:
+            for node in self.nodes.values():
+                node.is_stopped = False
+            await asyncio.gather(*(node.kill() for node in self.nodes.values()))
+            # A connection over a cut link would keep its end until the link is mended.
+            self._cut.clear()
+            await self._apply_cuts()
+            await self._site.close()
 
     # -- breaking ----------------------------------------------------------------------------
 
@@ -156,9 +161,31 @@ class AioCluster(AioMessages):
     async def restart(self, target: Target) -> Node:
         """Start a node again."""
         node = self.node(target)
+        await node.shut_down()
         await node.start()
         await self._apply_cuts()
+        if node.place.kind == "namesrv":
+            await self._wait_listed(node)
         return node
+
+    async def _wait_listed(self, server: Node) -> None:
+        """Wait until a name server lists the master, while there is one that can tell it so."""
+
+        async def lists() -> bool:
+            info = await self.client.set_info()
+            master = self._at(None if info is None else info.master_address)
+            if (
+                master is None
+                or not self._serves(master)
+                or not self._serves(server)
+                or self._are_apart(master.name, server.name)
+            ):
+                return True
+            listed = await self.client.listed(server.address)
+            return listed is not None and listed.get(0) == master.address
+
+        what = f"master in the list of {server.name}"
+        await self.client.until(lists, what, TIMEOUT_S, self._failures)
 
     async def stop(self, target: Target) -> Node:
         """Make a node hang."""
@@ -180,11 +207,11 @@ class AioCluster(AioMessages):
 
     async def partition(self, a: Target | Sequence[Target], b: Target | Sequence[Target]) -> None:
         """Cut links between nodes."""
-        for one in self._names(a):
-            for other in self._names(b):
-                if one == other:
-                    raise ValueError(f"{one} cannot be cut off from itself")
-                self._cut.add(frozenset((one, other)))
+        pairs = [(one, other) for one in self._names(a) for other in self._names(b)]
+        for one, other in pairs:
+            if one == other:
+                raise ValueError(f"{one} cannot be cut off from itself")
+        self._cut.update(map(frozenset, pairs))
         await self._apply_cuts()
 
     async def isolate(self, target: Target) -> None:
@@ -229,7 +256,12 @@ class AioCluster(AioMessages):
 
     async def master(self) -> Node | None:
         """Whom clients find."""
-        return self._at(await self.client.master())
+        return self._at(await self._find_master())
+
+    async def _find_master(self) -> str | None:
+        """Its address; a name server that should answer and does not is no reason to find one."""
+        servers = [one.address for one in self.of_kind("namesrv") if self._serves(one)]
+        return await self.client.agreed_master(servers)
 
     async def leader(self) -> Node | None:
         """Who leads the controllers."""
@@ -249,8 +281,12 @@ class AioCluster(AioMessages):
         """Ask the controllers once, so that nodes show their roles."""
         await self.replicas()
 
-    def _is_cut_off(self, name: str) -> bool:
-        return frozenset((name, CLIENT)) in self._cut
+    def _are_apart(self, one: str, other: str) -> bool:
+        return frozenset((one, other)) in self._cut
+
+    def _serves(self, node: Node) -> bool:
+        """Whether the client can ask it."""
+        return node.is_alive and not node.is_stopped and not self._are_apart(node.name, CLIENT)
 
     async def wait_for_master(
         self, other_than: Target | None = None, timeout_s: float = TIMEOUT_S
@@ -261,12 +297,12 @@ class AioCluster(AioMessages):
 
         async def there() -> bool:
             node = await self.master()
-            if node is None or node is unwanted or not node.is_alive or node.is_stopped:
+            if node is None or node is unwanted or not self._serves(node):
                 return False
             found.append(node)
-            return not self._is_cut_off(node.name)
+            return True
 
-        await self.client.until(there, "master", timeout_s, self._failures)
+        await self.client.until(there, "master", timeout_s, self._unfound)
         await self.look()
         return found[-1]
 
@@ -295,15 +331,19 @@ class AioCluster(AioMessages):
             info = last[0] = await self.client.set_info()
             if info is None or len(info.sync_state_set) != wanted:
                 return False
-            return await self.client.master() == info.master_address is not None
+            return await self._find_master() == info.master_address is not None
 
         def detail() -> str:
-            return f"; the controllers say {last[0]}{self._failures()}"
+            return f"; the controllers say {last[0]}{self._unfound()}"
 
         await self.client.until(whole, "whole SyncStateSet", timeout_s, detail)
         assert last[0] is not None
         await self.look()
         return last[0]
+
+    def _unfound(self) -> str:
+        """What the last look for a master saw, and what has failed."""
+        return f"; {self.client.last_look}{self._failures()}"
 
     def _failures(self) -> str:
         failed = [f"{one.name}: {one.failure}" for one in self.nodes.values() if one.failure]

@@ -1,45 +1,29 @@
-"""The cluster's own client: who is master, sending with a memory, and reading everything back."""
+"""The cluster's own client: sending with a memory, and reading everything back."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from rmqha.base.errors import RmqhaError
 from rmqha.client.pull import Pulled, is_pulled, pull_request
 from rmqha.client.routes import QueueKey
-from rmqha.remoting.aio.client import RemotingClient
-from rmqha.remoting.bodies import (
-    BrokerReplicasInfo,
-    ClusterInfo,
-    ReplicasInfo,
-    SyncStateSet,
-    encode_names,
-)
 from rmqha.remoting.codes import RequestCode, ResponseCode
-from rmqha.remoting.command import RemotingCommand
-from rmqha.remoting.headers import int_field, text_field
-from rmqha.remoting.settings import RemotingSettings
 from rmqha.runtime.ports import Clock, Network
+from rmqha.testing.asker import RETRY_S, Asker
+from rmqha.testing.asker import NotYet as NotYet  # who uses the client takes these from here
+from rmqha.testing.asker import RefusedForGood as RefusedForGood
+from rmqha.testing.asker import SetInfo as SetInfo
 from rmqha.testing.histories import ClusterHistory
 from rmqha.testing.real.wire import Stored, parse_messages, shown
 from rmqha.testing.sends import GROUP, QUEUES, send_parts
-from rmqha.testing.settings import BROKER_NAME, Plan
+from rmqha.testing.settings import Plan
+from rmqha.testing.topics import Queues, queues_made, topic_fields
 
-ASK_TIMEOUT_MS = 500
 SEND_TIMEOUT_MS = 1_500
-RETRY_S = 0.005
 PULL_MESSAGES_MAX = 32
-
-
-class NotYet(AssertionError):
-    """Something did not come true in time."""
-
-
-class RefusedForGood(NotYet):
-    """A request that no master will ever take: a topic's name that cannot be, a body too large."""
 
 
 class Acked(Struct, frozen=True):
@@ -67,20 +51,7 @@ class Acked(Struct, frozen=True):
         return f"<acked {shown(self.body)} at {place} by {self.address}{times}>"
 
 
-class SetInfo(Struct, frozen=True):
-    """A broker set by the controllers' word (1004).
-
-    Attributes:
-        master_address: None without a master.
-    """
-
-    master_id: int | None
-    master_address: str | None
-    master_epoch: int
-    sync_state_set: frozenset[int]
-
-
-class ClusterClient:
+class ClusterClient(Asker):
     """Speaks the remoting protocol as any client.
 
     Args:
@@ -92,16 +63,12 @@ class ClusterClient:
     def __init__(
         self, plan: Plan, network: Network, clock: Clock, history: ClusterHistory | None = None
     ) -> None:
-        self._plan = plan
-        self._broker_name = BROKER_NAME
-        self.clock = clock
+        super().__init__(plan, network, clock)
         self.history = history
-        self._remoting = RemotingClient(
-            network, clock, RemotingSettings(connect_timeout_ms=ASK_TIMEOUT_MS)
-        )
-        self._leader: str | None = None
         self._master: str | None = None
         self._topics: dict[str, set[str]] = {}
+        self._queues: dict[str, Queues] = {}
+        self._group = GROUP
         self._sent = 0
         self.acked: list[Acked] = []
         self.last_refusal = "nothing was tried"
@@ -114,126 +81,8 @@ class ClusterClient:
             self.history = None
 
     def queues_of(self, topic: str) -> int:
-        """How many queues a topic has, once it was sent to or read."""
-        del topic
-        return QUEUES
-
-    async def ask(
-        self,
-        address: str,
-        code: int,
-        fields: dict[str, str] | None = None,
-        body: bytes = b"",
-        timeout_ms: int = ASK_TIMEOUT_MS,
-    ) -> RemotingCommand:
-        """Send one request and wait for its answer.
-
-        Raises:
-            RmqhaError: no answer.
-        """
-        command = RemotingCommand(code, ext_fields=fields, body=body)
-        return await self._remoting.invoke(address, command, timeout_ms)
-
-    # -- who is what -------------------------------------------------------------------------
-
-    async def leader(self) -> str | None:
-        """Address of the controller that answers as the leader."""
-        await self._ask_leader(
-            RequestCode.CONTROLLER_GET_REPLICA_INFO, {"brokerName": self._broker_name}
-        )
-        return self._leader
-
-    async def set_info(self) -> SetInfo | None:
-        """What the controllers' leader says; None without a leader or before a broker joined."""
-        fields = {"brokerName": self._broker_name}
-        answer = await self._ask_leader(RequestCode.CONTROLLER_GET_REPLICA_INFO, fields)
-        if answer is None or answer.code != ResponseCode.SUCCESS:
-            return None
-        got = answer.ext_fields
-        master_id = int_field(got, "masterBrokerId", -1)
-        members = SyncStateSet.decode(answer.body).broker_ids if answer.body else ()
-        return SetInfo(
-            master_id=None if master_id < 0 else master_id,
-            master_address=text_field(got, "masterAddress", "") or None,
-            master_epoch=int_field(got, "masterEpoch", 0),
-            sync_state_set=frozenset(members),
-        )
-
-    async def replicas(self) -> ReplicasInfo | None:
-        """Every replica by the controllers' word (1006); None without a leader or such a set."""
-        code = RequestCode.CONTROLLER_GET_SYNC_STATE_DATA
-        answer = await self._ask_leader(code, {}, encode_names([self._broker_name]))
-        if answer is None or answer.code != ResponseCode.SUCCESS:
-            return None
-        return BrokerReplicasInfo.decode(answer.body).replicas_info_table.get(self._broker_name)
-
-    async def _ask_leader(
-        self, code: int, fields: dict[str, str], body: bytes = b""
-    ) -> RemotingCommand | None:
-        """Ask whoever led last, and then everybody at once."""
-        if self._leader is not None:
-            answer = await self._ask_as_leader(self._leader, code, fields, body)
-            if answer is not None:
-                return answer
-            self._leader = None
-        addresses = [one.address for one in self._plan.controllers]
-        answers = await asyncio.gather(
-            *(self._ask_as_leader(one, code, fields, body) for one in addresses)
-        )
-        for address, answer in zip(addresses, answers, strict=True):
-            if answer is not None:
-                self._leader = address
-                return answer
-        return None
-
-    async def _ask_as_leader(
-        self, address: str, code: int, fields: dict[str, str], body: bytes
-    ) -> RemotingCommand | None:
-        try:
-            answer = await self.ask(address, code, fields, body)
-        except RmqhaError:
-            return None
-        return None if answer.code == ResponseCode.CONTROLLER_NOT_LEADER else answer
-
-    async def routed(self, name_server: str) -> dict[int, str]:
-        """Broker ids and addresses that a name server lists; 0 is the master."""
-        try:
-            answer = await self.ask(name_server, RequestCode.GET_BROKER_CLUSTER_INFO)
-            if answer.code != ResponseCode.SUCCESS:
-                return {}
-            found = ClusterInfo.decode(answer.body).broker_addr_table.get(self._broker_name)
-            return {} if found is None else dict(found.broker_addrs)
-        except RmqhaError:
-            return {}
-
-    async def master(self) -> str | None:
-        """The master that clients find: the controllers' word, and every reachable name server's."""
-        info = await self.set_info()
-        if info is None or info.master_address is None:
-            return None
-        servers = [one.address for one in self._plan.name_servers]
-        for listed in await asyncio.gather(*(self.routed(one) for one in servers)):
-            if listed and listed.get(0) != info.master_address:
-                return None
-        return info.master_address
-
-    async def until(
-        self,
-        found: Callable[[], Awaitable[object]],
-        what: str,
-        timeout_s: float,
-        detail: Callable[[], str] = lambda: "",
-    ) -> None:
-        """Ask until something holds.
-
-        Raises:
-            NotYet: it did not within ``timeout_s``.
-        """
-        deadline_ms = self.clock.now_ms() + timeout_s * 1000
-        while not await found():
-            if self.clock.now_ms() >= deadline_ms:
-                raise NotYet(f"no {what} within {timeout_s:g} s{detail()}")
-            await asyncio.sleep(RETRY_S)
+        """How many queues of a topic are read; none before it was sent to or read."""
+        return self._queues[topic].read if topic in self._queues else 0
 
     # -- sending -----------------------------------------------------------------------------
 
@@ -243,7 +92,7 @@ class ClusterClient:
         """Send each body until it is acknowledged; at most ``in_flight`` wait at a time.
 
         Raises:
-            NotYet: some were not acknowledged within ``timeout_s``.
+            NotYet: one was not acknowledged within ``timeout_s``; nothing is sent any more.
         """
         deadline_ms = self.clock.now_ms() + timeout_s * 1000
         results: list[Acked | None] = [None] * len(bodies)
@@ -253,7 +102,14 @@ class ClusterClient:
             for index in waiting:
                 results[index] = await self.send(bodies[index], topic, deadline_ms)
 
-        await asyncio.gather(*(work() for _ in range(max(1, min(in_flight, len(bodies))))))
+        workers = max(1, min(in_flight, len(bodies)))
+        tasks = [asyncio.create_task(work(), name=f"send to {topic}") for _ in range(workers)]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         return [one for one in results if one is not None]
 
     async def send(self, body: bytes, topic: str, deadline_ms: float) -> Acked:
@@ -319,16 +175,21 @@ class ClusterClient:
         self._master = address
         sent_ms = self.clock.now_ms()
         try:
-            await self.create_topic(address, topic)
-            place = (self._broker_name, number // len(bodies) % self.queues_of(topic))
-            code, fields, body = send_parts(topic, number, bodies, self.clock.wall_ms(), place)
+            queues = await self.create_topic(address, topic)
+            if queues.write < 1:
+                raise RefusedForGood(
+                    f"topic {topic!r} has no queue to write to at {self._broker_name}"
+                )
+            place = (self._broker_name, number // len(bodies) % queues.write)
+            wall_ms = self.clock.wall_ms()
+            code, fields, body = send_parts(topic, number, bodies, wall_ms, place, self._group)
             answer = await self.ask(address, code, fields, body, SEND_TIMEOUT_MS)
         except RmqhaError as error:
-            self._refused(str(error))
+            self._refused(topic, str(error))
             return []
         got = answer.ext_fields or {}
         if answer.code != ResponseCode.SUCCESS:
-            self._refused(f"{address} answered {answer.code}: {answer.remark}")
+            self._refused(topic, f"{address} answered {answer.code}: {answer.remark}")
             if answer.code == ResponseCode.MESSAGE_ILLEGAL:
                 raise RefusedForGood(f"message {number} for {topic!r}: {self.last_refusal}")
             return []
@@ -342,12 +203,18 @@ class ClusterClient:
             )
         ]  # fmt: skip
 
-    def _refused(self, reason: str) -> None:
+    def _refused(self, topic: str, reason: str) -> None:
+        """Who is master, and how many queues the topic has, is asked anew."""
         self.last_refusal = reason
         self._master = None
+        for known in self._topics.values():
+            known.discard(topic)
 
-    async def create_topic(self, address: str, topic: str, queues: int = QUEUES) -> None:
-        """Create a topic at a master, once.
+    async def create_topic(self, address: str, topic: str, queues: int = QUEUES) -> Queues:
+        """Create a topic at a master if nobody has; one that is there stays as it is.
+
+        Returns:
+            The queues that it has.
 
         Raises:
             RmqhaError: it did not answer.
@@ -355,22 +222,48 @@ class ClusterClient:
         """
         known = self._topics.setdefault(address, set())
         if topic in known:
-            return
-        fields = {
-            "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues),
-            "writeQueueNums": str(queues), "perm": "6", "topicFilterType": "SINGLE_TAG",
-            "topicSysFlag": "0", "order": "false",
-        }  # fmt: skip
+            return self._queues[topic]
+        found = await self.find_topic(address, topic)
+        if found is None:
+            found = Queues(queues, queues)
+            if not await self.make_topic(address, topic, found):
+                return found
+        self._queues[topic] = found
+        known.add(topic)
+        return found
+
+    async def find_topic(self, address: str, topic: str) -> Queues | None:
+        """The queues of a topic, by the word of a master; None when there is no such topic.
+
+        Raises:
+            RmqhaError: it did not say.
+        """
+        answer = await self.ask(address, RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise RmqhaError(f"{address} does not tell of {topic}: {answer.code} {answer.remark}")
+        return queues_made(answer.body)
+
+    async def make_topic(self, address: str, topic: str, queues: Queues) -> bool:
+        """Have a master make a topic; whether it did.
+
+        Raises:
+            RmqhaError: it did not answer.
+            RefusedForGood: no master makes such a topic.
+        """
+        fields = topic_fields(topic, queues)
         answer = await self.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
-        if answer.code == ResponseCode.SUCCESS:
-            known.add(topic)
-        elif answer.code == ResponseCode.INVALID_PARAMETER:
+        if answer.code == ResponseCode.INVALID_PARAMETER:
             raise RefusedForGood(f"topic {topic!r}: {answer.remark}")
+        return answer.code == ResponseCode.SUCCESS
 
     # -- reading -----------------------------------------------------------------------------
 
     async def consume(self, topic: str, timeout_s: float) -> list[Stored]:
         """Every message of a topic that a consumer of the master gets, queue by queue.
+
+        A topic that nobody made holds none, and is not made.
 
         Raises:
             NotYet: there was no master to read from.
@@ -380,17 +273,21 @@ class ClusterClient:
             try:
                 address = await self.master()
                 if address is not None:
-                    # A slave copies topics every so often; its log may know one before it does.
-                    await self.create_topic(address, topic)
-                    numbers = range(self.queues_of(topic))
-                    queues = (self._read(address, topic, queue) for queue in numbers)
-                    found = await asyncio.gather(*queues)
-                    return [one for queue in found for one in queue]
+                    return await self._read_all(address, topic)
             except RmqhaError as error:
                 self.last_refusal = str(error)
             if self.clock.now_ms() >= deadline_ms:
                 raise NotYet(f"{topic} could not be read: {self.last_refusal}")
             await asyncio.sleep(RETRY_S)
+
+    async def _read_all(self, address: str, topic: str) -> list[Stored]:
+        # Asked each time: its author may have given it more queues since.
+        queues = await self.find_topic(address, topic)
+        if queues is None:
+            return []
+        self._queues[topic] = queues
+        parts = (self._read(address, topic, queue) for queue in range(queues.read))
+        return [one for part in await asyncio.gather(*parts) for one in part]
 
     async def _read(self, address: str, topic: str, queue: int) -> list[Stored]:
         found: list[Stored] = []
@@ -411,7 +308,7 @@ class ClusterClient:
             RmqhaError: no answer, or a refusal.
         """
         key = QueueKey(topic, self._broker_name, queue)
-        request = pull_request(GROUP, key, offset, count)
+        request = pull_request(self._group, key, offset, count)
         answer = await self._remoting.invoke(address, request, SEND_TIMEOUT_MS)
         if not is_pulled(answer):
             raise RmqhaError(f"{address} answered a pull with {answer.code}: {answer.remark}")

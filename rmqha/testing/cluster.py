@@ -27,11 +27,11 @@ LINES_WRITTEN = 100_000
 
 
 def make_certificates(folder: Path) -> dict[str, str]:
-    """An authority and a certificate for everybody; the keys that name them."""
+    """An authority and a certificate for everybody, new each time; the keys that name them."""
     from rmqha.testing.certificates import Authority, tls_properties
 
     directory = folder / "certificates"
-    directory.mkdir(parents=True)
+    directory.mkdir(parents=True, exist_ok=True)
     return tls_properties(Authority(directory), "node", mutual=True)
 
 
@@ -104,7 +104,7 @@ class RmqCluster(MessageVerbs):
             thread.close()
             raise
         super().__init__(self._core, thread)
-        self.aio = AioVerbs(self._core, self._thread.loop)
+        self.aio = AioVerbs(self._core, self._thread)
 
     @property
     def controllers(self) -> list[Node]:
@@ -137,8 +137,11 @@ class RmqCluster(MessageVerbs):
         return ";".join(node.address for node in self.controllers)
 
     def __enter__(self) -> Self:
-        self.start()
-        return self
+        try:
+            return self.start()
+        except BaseException:
+            self.close()  # __exit__ is not called for what was never entered
+            raise
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -176,7 +179,14 @@ class RmqCluster(MessageVerbs):
         return self._call(self._core.shut_down(node))
 
     def restart(self, node: Target) -> Node:
-        """Start a node that has ended, on its files and ports."""
+        """Start a node on its files and ports; one that lives is first ended in order.
+
+        A name server is waited for until it lists the master, if one reigns and can reach it.
+
+        Raises:
+            NodeFailed: it did not start.
+            NotYet: the name server does not come to know the master.
+        """
         return self._call(self._core.restart(node))
 
     def stop(self, node: Target) -> Node:
@@ -243,7 +253,7 @@ class RmqCluster(MessageVerbs):
     def wait_for_master(
         self, *, other_than: Target | None = None, timeout_s: float = TIMEOUT_S
     ) -> Node:
-        """Wait until clients find a living master.
+        """Wait until clients find a living master: every name server that can be asked lists it.
 
         Args:
             other_than: not this one; by default any but a node that is dead, stopped or cut off
@@ -264,7 +274,7 @@ class RmqCluster(MessageVerbs):
         return self._call(self._core.wait_for_leader(timeout_s))
 
     def wait_in_sync(self, count: int | None = None, timeout_s: float = TIMEOUT_S) -> SetInfo:
-        """Wait until there is a master and the SyncStateSet has ``count`` members.
+        """Wait until clients find a master and the SyncStateSet has ``count`` members.
 
         Args:
             count: by default every broker that is alive and not stopped.
@@ -306,16 +316,15 @@ class RmqCluster(MessageVerbs):
 class AioVerbs:
     """The verbs of :class:`RmqCluster` as coroutines, for tests with an event loop of their own."""
 
-    def __init__(self, core: AioCluster, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, core: AioCluster, thread: LoopThread) -> None:
         self._core = core
-        self._loop = loop
+        self._thread = thread
 
     def __getattr__(self, verb: str) -> Callable[..., Any]:
         """``await cluster.aio.kill(node)`` and so on: the arguments are those of ``AioCluster``."""
         made = getattr(self._core, verb)
 
         async def call(*args: Any, **more: Any) -> Any:
-            future = asyncio.run_coroutine_threadsafe(made(*args, **more), self._loop)
-            return await asyncio.wrap_future(future)
+            return await asyncio.wrap_future(self._thread.submit(made(*args, **more)))
 
         return call

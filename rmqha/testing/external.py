@@ -1,28 +1,34 @@
 """A cluster that somebody else runs, for tests that leave it whole: it is known by its name servers.
 
 Its messages are looked at as those of a cluster of our own; nothing of it is started, broken or
-mended here. Topics that this run made are deleted at its end; others are left as they are.
+mended here. Topics and the group that this run made are deleted at its end; others are left as they
+are. The group, and the topic where none is named, are its alone: workers and other runs may use the
+cluster at the same time, and each deletes what it made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import secrets
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from msgspec import Struct
 
 from rmqha.base.errors import RmqhaError
-from rmqha.client.routes import TopicRoute
+from rmqha.remoting import fastjson
 from rmqha.remoting.bodies import ClusterInfo
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.runtime.aio.clock import SystemClock
 from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.ports import Clock, Network
-from rmqha.testing.client import ClusterClient, NotYet, RefusedForGood
+from rmqha.testing.client import PULL_MESSAGES_MAX, ClusterClient, NotYet, RefusedForGood
 from rmqha.testing.loop_thread import LoopThread
-from rmqha.testing.sends import QUEUES
+from rmqha.testing.real.wire import Stored
+from rmqha.testing.sends import GROUP
 from rmqha.testing.settings import Plan
-from rmqha.testing.traffic import AioMessages
+from rmqha.testing.topics import Queues, routed_queues
+from rmqha.testing.traffic import TOPIC, AioMessages
 from rmqha.testing.verbs import MessageVerbs
 
 __tracebackhide__ = True  # pytest leaves the frames of this file out of its reports
@@ -52,26 +58,29 @@ class ExternalClient(ClusterClient):
     Args:
         name_servers: their addresses.
         broker_name: the broker set to use; None for the first by name that has a master.
+        group: to read as; made at the first pull.
         network, clock: the ports.
     """
 
     def __init__(
-        self, name_servers: Sequence[str], broker_name: str | None, network: Network, clock: Clock
+        self,
+        name_servers: Sequence[str],
+        broker_name: str | None,
+        group: str,
+        network: Network,
+        clock: Clock,
     ) -> None:
         super().__init__(Plan((), (), ()), network, clock)
+        self._group = group
         self.name_servers = tuple(name_servers)
         self._wanted = broker_name
-        self._queues: dict[str, int] = {}
         self._made: list[str] = []
+        self._group_at: set[str] = set()
 
     @property
     def broker_name(self) -> str:
         """The broker set that is used, once its master was found."""
         return self._broker_name
-
-    def queues_of(self, topic: str) -> int:
-        """As many as the topic's route says, for a topic that was there before."""
-        return self._queues.get(topic, QUEUES)
 
     async def master(self) -> str | None:
         """The master that the first name server which answers has for the broker set."""
@@ -94,46 +103,81 @@ class ExternalClient(ClusterClient):
         self.last_refusal = f"broker sets there: {names}; with a master and wanted: none"
         return None
 
-    async def create_topic(self, address: str, topic: str, queues: int = QUEUES) -> None:
-        """Create a topic if nobody has it; one that is there keeps its queues."""
-        if topic in self._queues:
-            return
-        found = await self._routed_queues(topic)
-        if found is None:
-            await super().create_topic(address, topic, queues)
-            self._made.append(topic)
-        self._queues[topic] = queues if found is None else found
-
-    async def _routed_queues(self, topic: str) -> int | None:
+    async def find_topic(self, address: str, topic: str) -> Queues | None:
         """The queues that the broker set has of a topic; None when there is no such topic.
 
         Raises:
-            RefusedForGood: the topic is another broker set's, or only to be read.
+            RefusedForGood: the topic is other broker sets'.
             RmqhaError: no name server answered.
         """
         for server in self.name_servers:
             answer = await self.ask(server, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
             if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                return None
+                # A name server may hear of a new topic later than we do, who made it.
+                return self._queues.get(topic) if topic in self._made else None
             if answer.code == ResponseCode.SUCCESS:
-                for one in TopicRoute.decode(answer.body).queues:
-                    if one.broker_name == self._broker_name and one.write_queue_nums > 0:
-                        return one.write_queue_nums
-                raise RefusedForGood(
-                    f"topic {topic!r} has no queue to write to at {self._broker_name}"
-                )
+                found = routed_queues(answer.body, self._broker_name)
+                if found is None:
+                    raise RefusedForGood(f"topic {topic!r} has no queue at {self._broker_name}")
+                return found
         raise RmqhaError("no name server knows a route")
 
+    async def make_topic(self, address: str, topic: str, queues: Queues) -> bool:
+        """Have the master make a topic, and remember that."""
+        if topic not in self._made:
+            self._made.append(topic)  # before it is asked: it may do it and not be heard
+        return await super().make_topic(address, topic, queues)
+
+    async def pull(
+        self, address: str, topic: str, queue: int, offset: int, count: int = PULL_MESSAGES_MAX
+    ) -> tuple[list[Stored], int]:
+        """Pull as a group of our own, which is made where it is not."""
+        if address not in self._group_at:
+            body = fastjson.dumps({"groupName": self._group})
+            await self.ask(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
+            self._group_at.add(address)
+        return await super().pull(address, topic, queue, offset, count)
+
     async def delete_what_it_made(self) -> None:
-        """Delete the topics that were not there before, at the master and at the name servers."""
-        address = await self.master() if self._made else None
-        if address is None:
-            return
+        """Delete topics and the group that were not there before.
+
+        Raises:
+            NotYet: names what is left, after all the rest was deleted.
+        """
+        address = await self.master() if self._made or self._group_at else None
+        failed: dict[str, str] = {}
         for topic in self._made:
-            await self.ask(address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
-            for server in self.name_servers:
-                await self.ask(server, RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
+            fields, what = {"topic": topic}, f"topic {topic}"
+            code = RequestCode.DELETE_TOPIC_IN_BROKER
+            failed[what] = await self._why_not(address, code, fields)
+            for server in self.name_servers if not failed[what] else ():
+                code = RequestCode.DELETE_TOPIC_IN_NAMESRV
+                failed[what] = failed[what] or await self._why_not(server, code, fields)
+        if self._group_at:
+            fields = {"groupName": self._group, "cleanOffset": "true"}
+            code = RequestCode.DELETE_SUBSCRIPTIONGROUP
+            failed[f"group {self._group}"] = await self._why_not(address, code, fields)
         self._made.clear()
+        left = ", ".join(f"{what} ({why})" for what, why in failed.items() if why)
+        if left:
+            raise NotYet(f"left there: {left}")
+
+    async def _why_not(self, address: str | None, code: int, fields: Mapping[str, str]) -> str:
+        """Ask for a deletion; the reason if it fails, else nothing."""
+        if address is None:
+            return self.last_refusal
+        try:
+            answer = await self.ask(address, code, dict(fields))
+        except RmqhaError as error:
+            return str(error)
+        done = answer.code == ResponseCode.SUCCESS
+        return "" if done else f"{address} answered {answer.code}: {answer.remark}"
+
+
+def own_name(name: str) -> str:
+    """A name that no other worker and no other run has; a worker can be told by it."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    return "_".join(filter(None, (name, worker, secrets.token_hex(4))))
 
 
 class AioExternal(AioMessages):
@@ -148,8 +192,10 @@ class AioExternal(AioMessages):
         Raises:
             NotYet: no name server answers, or none knows such a broker set with a master.
         """
-        client = ExternalClient(name_servers, broker_name, TcpNetwork(None), SystemClock())
-        core = cls(client)
+        client = ExternalClient(
+            name_servers, broker_name, own_name(GROUP), TcpNetwork(None), SystemClock()
+        )
+        core = cls(client, own_name(TOPIC))
         try:
             await core.wait_for_master(CONNECT_TIMEOUT_S)
         except NotYet:
@@ -176,9 +222,12 @@ class AioExternal(AioMessages):
     async def close(self) -> None:
         """End what sends, and leave the cluster as it was found."""
         try:
-            await self.client.delete_what_it_made()
+            try:
+                await self.end_workloads()  # one that goes on would make its topic anew
+            finally:
+                await self.client.delete_what_it_made()
         finally:
-            await self.close_client()
+            await self.client.close()
 
 
 class ExternalCluster(MessageVerbs):
@@ -229,10 +278,15 @@ class ExternalCluster(MessageVerbs):
     def report(self, lines: int = 0, *, all_lines: bool = False) -> str:
         """What a failed test shows; its logs are where its owner keeps them."""
         del lines, all_lines
-        return f"external cluster at {self.namesrv_addr}: {self.master() or 'nobody is master'}"
+        state = "closed" if self._is_closed else self.master() or "nobody is master"
+        return f"external cluster at {self.namesrv_addr}: {state}"
 
     def close(self) -> None:
-        """Delete the topics that this run made, and end the connections."""
+        """Delete the topics and the group that this run made, and end the connections.
+
+        Raises:
+            NotYet: names what could not be deleted.
+        """
         if self._is_closed:
             return
         self._is_closed = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
 from rmqha.runtime.aio.loop import run
@@ -15,9 +16,15 @@ END_TIMEOUT_S = 10.0
 
 
 class LoopThread:
-    """uvloop in a background thread; ended by :meth:`close`."""
+    """uvloop in a background thread; ended by :meth:`close`.
+
+    Args:
+        name: of the thread, and of what is closed with it.
+    """
 
     def __init__(self, name: str) -> None:
+        self._name = name
+        self._is_closed = False
         self._ready = threading.Event()
         self._ended: asyncio.Event | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -36,16 +43,32 @@ class LoopThread:
         await self._ended.wait()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run in the loop, and wait for the result; an interrupt here cancels it there."""
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        """Run in the loop, and wait for the result; an interrupt here cancels it there.
+
+        Raises:
+            ValueError: the loop is closed.
+        """
+        future = self.submit(work)
         try:
             return future.result()
         except BaseException:
             future.cancel()
             raise
 
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run in the loop, without waiting.
+
+        Raises:
+            ValueError: the loop is closed.
+        """
+        if self._is_closed:
+            work.close()  # else Python warns that it was never awaited
+            raise ValueError(f"the {self._name} is closed")
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
     def close(self) -> None:
         """End the loop, and everything in it."""
+        self._is_closed = True
         if self._ended is not None and self._thread.is_alive():
             self.loop.call_soon_threadsafe(self._ended.set)
             self._thread.join(END_TIMEOUT_S)

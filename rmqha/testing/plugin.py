@@ -152,6 +152,15 @@ def rmq_topic(request: pytest.FixtureRequest) -> str:
     return new_topic(request.node.name)
 
 
+def _report(cluster: RmqCluster | ExternalCluster) -> str:
+    """What a cluster says of itself. An error here would end the whole run, for pytest's own code
+    is above, and would hide the failure that is told of."""
+    try:
+        return cluster.report(REPORT_LINES, all_lines=False)
+    except Exception as error:  # noqa: BLE001  # shown in the report's place
+        return f"no report: {error!r}"
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Show the seed and what the nodes said when a test with clusters fails."""
@@ -160,9 +169,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     if report.failed:
         clusters = item.stash.get(CLUSTERS, [])
         for number, cluster in enumerate(clusters):
-            report.sections.append(
-                (f"rmq cluster {number}", cluster.report(REPORT_LINES, all_lines=False))
-            )
+            report.sections.append((f"rmq cluster {number}", _report(cluster)))
     if report.when == "teardown" and CLUSTERS in item.stash:
         # pytest keeps every item until the run ends, and a cluster holds megabytes.
         del item.stash[CLUSTERS]

@@ -12,14 +12,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from rmqha.runtime.properties import format_properties
 from rmqha.testing.child import APPLIED
 from rmqha.testing.nodes import Node, NodeFailed
-from rmqha.testing.settings import Place, Plan
+from rmqha.testing.settings import Place, Plan, known_settings
 
 PROGRAMS = {
     "controller": "rmqha.cli.mqcontroller",
@@ -31,8 +31,16 @@ START_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 15.0
 ANSWER_BYTES_MAX = 4096
 LOG_TAIL_LINES = 20
-STRANGERS = ("NAMESRV_ADDR", "ROCKETMQ_HOME")
-"""Of the environment: they would change what the nodes' files say."""
+STRANGERS = frozenset(("NAMESRV_ADDR", "ROCKETMQ_HOME"))
+
+
+def node_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables without those that would change what the nodes' files say.
+
+    The programs read every setting from a variable of its name, too, which wins over the file.
+    """
+    strange = STRANGERS.union(*map(known_settings, PROGRAMS))
+    return {key: text for key, text in environment.items() if key not in strange}
 
 
 class LauncherHandle:
@@ -45,7 +53,7 @@ class LauncherHandle:
     def __init__(self, source: Path | None = None) -> None:
         self._guard = threading.Lock()
         ours, theirs = socket.socketpair()
-        environment = {key: text for key, text in os.environ.items() if key not in STRANGERS}
+        environment = node_environment(os.environ)
         if source is not None:
             environment["PYTHONPATH"] = str(source)
         with theirs:

@@ -12,22 +12,29 @@ QUEUES = 4
 
 
 def send_parts(
-    topic: str, number: int, bodies: Sequence[bytes], wall_ms: int, place: tuple[str, int]
+    topic: str,
+    number: int,
+    bodies: Sequence[bytes],
+    wall_ms: int,
+    place: tuple[str, int],
+    group: str = GROUP,
 ) -> tuple[RequestCode, dict[str, str], bytes]:
     """Code, fields and body as a Java client sends a message or a batch to a broker's queue."""
+    fields = send_fields(topic, number, wall_ms, place, group)
     if len(bodies) == 1:
-        return RequestCode.SEND_MESSAGE_V2, send_fields(topic, number, wall_ms, place), bodies[0]
+        return RequestCode.SEND_MESSAGE_V2, fields, bodies[0]
     parts = (
         (body, _properties(one, wall_ms).encode()) for one, body in enumerate(bodies, start=number)
     )
-    fields = send_fields(topic, number, wall_ms, place) | {"m": "true"}
-    return RequestCode.SEND_BATCH_MESSAGE, fields, join_client_batch(parts)
+    return RequestCode.SEND_BATCH_MESSAGE, fields | {"m": "true"}, join_client_batch(parts)
 
 
-def send_fields(topic: str, number: int, wall_ms: int, place: tuple[str, int]) -> dict[str, str]:
+def send_fields(
+    topic: str, number: int, wall_ms: int, place: tuple[str, int], group: str = GROUP
+) -> dict[str, str]:
     """The fields of 310 as a Java client sends them, to a broker's name and a queue."""
     return {
-        "a": GROUP, "b": topic, "c": "TBW102", "d": str(QUEUES), "e": str(place[1]),
+        "a": group, "b": topic, "c": "TBW102", "d": str(QUEUES), "e": str(place[1]),
         "f": "0", "g": str(wall_ms), "h": "0", "i": _properties(number, wall_ms),
         "j": "0", "k": "false", "m": "false", "n": place[0],
     }  # fmt: skip

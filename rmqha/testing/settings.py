@@ -77,7 +77,7 @@ def refuse_misspelt(kind: str, settings: Mapping[str, object]) -> None:
     """
     if not settings:
         return
-    known = _known(kind)
+    known = known_settings(kind)
     for key in settings:
         close = [] if key in known else get_close_matches(key, known, 1, ALIKE)
         if close:
@@ -103,7 +103,8 @@ def refuse_strangers(
         refuse_misspelt(names[name], given)
 
 
-def _known(kind: str) -> frozenset[str]:
+def known_settings(kind: str) -> frozenset[str]:
+    """Every key that a kind of server reads."""
     # Imported where they are needed: a cluster of controllers alone loads no broker.
     match kind:
         case "controller":

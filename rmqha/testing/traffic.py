@@ -15,9 +15,14 @@ READ_AGAIN_S = 0.02
 SETTLE_S = 2.0
 
 
-def _refuse_other_than_bytes(body: object) -> None:
-    if not isinstance(body, bytes | bytearray | memoryview):
-        raise TypeError(f"a body is bytes, not {body!r}; a text is text.encode()")
+Body = bytes | bytearray | memoryview
+
+
+def _body(given: object) -> bytes:
+    """A body as it is now: what it was given as may change."""
+    if not isinstance(given, Body):
+        raise TypeError(f"a body is bytes, not {given!r}; a text is text.encode()")
+    return bytes(given)
 
 
 class AioMessages:
@@ -25,22 +30,36 @@ class AioMessages:
 
     Args:
         client: of the cluster.
+        topic: where no other is named.
     """
 
-    def __init__(self, client: ClusterClient) -> None:
+    def __init__(self, client: ClusterClient, topic: str = TOPIC) -> None:
         self.client = client
+        self.topic = topic
         self._workloads: list[Workload] = []
+
+    async def end_workloads(self) -> None:
+        """End what still sends and reads; what broke one of them is raised when all have ended."""
+        ends = (one.stop(drain_s=0) for one in self._workloads)
+        for error in await asyncio.gather(*ends, return_exceptions=True):
+            if error is not None:
+                raise error
 
     async def close_client(self) -> None:
         """End what still sends, and close the client's connections."""
-        for workload in self._workloads:
-            await workload.stop(drain_s=0)
-        await self.client.close()
+        try:
+            await self.end_workloads()
+        finally:
+            await self.client.close()
+
+    def named(self, topic: str | None) -> str:
+        """The topic, or the one that is meant where none is named."""
+        return self.topic if topic is None else topic
 
     async def produce(
         self,
-        messages: int | bytes | Iterable[bytes] = 1,
-        topic: str = TOPIC,
+        messages: int | Body | Iterable[Body] = 1,
+        topic: str | None = None,
         in_flight: int = 1,
         timeout_s: float = TIMEOUT_S,
     ) -> list[Acked]:
@@ -51,31 +70,30 @@ class AioMessages:
             RefusedForGood: no master would ever take one.
             NotYet: some were not acknowledged in time.
         """
+        topic = self.named(topic)
         if isinstance(messages, int):
             first = len(self.client.acked)
             bodies = [f"{topic} {first + number}".encode() for number in range(messages)]
-        elif isinstance(messages, bytes | str):  # a text is refused below, whole
-            bodies = [messages]
+        elif isinstance(messages, Body | str):  # a text is refused, whole
+            bodies = [_body(messages)]
         else:
-            bodies = list(messages)
-        for body in bodies:
-            _refuse_other_than_bytes(body)
+            bodies = [_body(one) for one in messages]
         return await self.client.produce(bodies, topic, timeout_s, in_flight)
 
     async def workload(
-        self, topic: str = TOPIC, pause_ms: float = 1.0, queues_read_ms: float = 5.0
+        self, topic: str | None = None, pause_ms: float = 1.0, queues_read_ms: float = 5.0
     ) -> Workload:
         """Begin to send and to read without an end."""
-        workload = Workload(self.client, topic, pause_ms, queues_read_ms)
+        workload = Workload(self.client, self.named(topic), pause_ms, queues_read_ms)
         self._workloads.append(workload)
         workload.start()
         return workload
 
     async def consume(
-        self, topic: str = TOPIC, settle_s: float = SETTLE_S, timeout_s: float = TIMEOUT_S
+        self, topic: str | None = None, settle_s: float = SETTLE_S, timeout_s: float = TIMEOUT_S
     ) -> list[Stored]:
         """Read a whole topic."""
-        acked = [one for one in self.client.acked if one.topic == topic]
+        topic, acked = self.named(topic), self.acked_in(topic)
         deadline_ms = self.client.clock.now_ms() + settle_s * 1000
         while True:
             found = await self.client.consume(topic, timeout_s)
@@ -96,7 +114,11 @@ class AioMessages:
         if not any(one.is_sending for one in self._workloads):
             history.ended(reader, topic, ends, now_ms)
 
-    async def missing(self, topic: str = TOPIC, timeout_s: float = 10.0) -> list[Acked]:
+    def acked_in(self, topic: str | None) -> list[Acked]:
+        """What was acknowledged in a topic so far."""
+        return [one for one in self.client.acked if one.topic == self.named(topic)]
+
+    async def missing(self, topic: str | None = None, timeout_s: float = 10.0) -> list[Acked]:
         """Read until nothing is missing, or the time is up."""
-        acked = [one for one in self.client.acked if one.topic == topic]
+        acked = self.acked_in(topic)
         return missing(acked, await self.consume(topic, timeout_s, timeout_s))

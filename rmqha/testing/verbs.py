@@ -14,7 +14,7 @@ from rmqha.remoting.topic_names import TOPIC_LENGTH_MAX
 from rmqha.testing.client import Acked
 from rmqha.testing.loop_thread import LoopThread
 from rmqha.testing.real.wire import Stored
-from rmqha.testing.traffic import SETTLE_S, TIMEOUT_S, TOPIC, AioMessages
+from rmqha.testing.traffic import SETTLE_S, TIMEOUT_S, AioMessages, Body
 from rmqha.testing.workload import Ledger, Workload
 
 __tracebackhide__ = True  # pytest leaves the frames of this file out of its reports
@@ -46,7 +46,11 @@ def new_topic(name: str) -> str:
 
 
 class MessageVerbs:
-    """Produce, consume and compare. Figures may be read at any time."""
+    """Produce, consume and compare. Figures may be read at any time.
+
+    Where no topic is named it is ``TestTopic``; at somebody else's cluster, one that this run alone
+    has.
+    """
 
     def __init__(self, core: AioMessages, thread: LoopThread) -> None:
         self.__core = core
@@ -65,9 +69,9 @@ class MessageVerbs:
 
     def produce(
         self,
-        messages: int | bytes | Iterable[bytes] = 1,
+        messages: int | Body | Iterable[Body] = 1,
         *,
-        topic: str = TOPIC,
+        topic: str | None = None,
         in_flight: int = 1,
         timeout_s: float = TIMEOUT_S,
     ) -> list[Acked]:
@@ -75,7 +79,7 @@ class MessageVerbs:
 
         Args:
             messages: bodies, one body, or how many bodies to make up.
-            topic: is created when it is missing.
+            topic: is created, with four queues, when it is missing; else it stays as it is.
             in_flight: sends at a time; with one the order is kept.
             timeout_s: for all of them.
 
@@ -83,14 +87,17 @@ class MessageVerbs:
             Where each was stored, in the order of the bodies.
 
         Raises:
-            NotYet: some were not acknowledged in time; the last refusal is in the message.
+            NotYet: one was not acknowledged in time; the last refusal is in the message.
+            RefusedForGood: no master would ever take one. Nothing is sent after either.
         """
         return self._call(self.__core.produce(messages, topic, in_flight, timeout_s))
 
     def consume(
-        self, topic: str = TOPIC, *, settle_s: float = SETTLE_S, timeout_s: float = TIMEOUT_S
+        self, topic: str | None = None, *, settle_s: float = SETTLE_S, timeout_s: float = TIMEOUT_S
     ) -> list[Stored]:
         """Read a whole topic back from the master, queue by queue.
+
+        A topic that nobody made holds nothing: the list is empty, and it is not made.
 
         Consume queues trail the log by a moment: what :meth:`produce` was told is safe is waited
         for, at most ``settle_s``; then what is there is returned.
@@ -100,26 +107,26 @@ class MessageVerbs:
         """
         return self._call(self.__core.consume(topic, settle_s, timeout_s))
 
-    def missing(self, topic: str = TOPIC, *, timeout_s: float = TIMEOUT_S) -> list[Acked]:
+    def missing(self, topic: str | None = None, *, timeout_s: float = TIMEOUT_S) -> list[Acked]:
         """Acknowledged messages of a topic that cannot be read back where they were said to be.
 
         Reads until nothing is missing or ``timeout_s`` has passed.
         """
         return self._call(self.__core.missing(topic, timeout_s))
 
-    def assert_nothing_lost(self, topic: str = TOPIC, *, timeout_s: float = 10.0) -> None:
+    def assert_nothing_lost(self, topic: str | None = None, *, timeout_s: float = 10.0) -> None:
         """Fail when an acknowledged message cannot be read back.
 
         Raises:
             AssertionError: names the first that are missing; or nothing was ever acknowledged.
         """
-        acked = [one for one in self.acked if one.topic == topic]
-        assert acked, f"nothing was ever acknowledged in {topic}"
+        acked = self.__core.acked_in(topic)
+        assert acked, f"nothing was ever acknowledged in {self.__core.named(topic)}"
         lost = self.missing(topic, timeout_s=timeout_s)
         shown = "".join(f"\n  {one!r}" for one in lost[:LOST_SHOWN])
         assert not lost, f"{len(lost)} of {len(acked)} acknowledged messages lost:{shown}"
 
-    def workload(self, topic: str = TOPIC, *, pause_ms: float = 1.0) -> RunningWorkload:
+    def workload(self, topic: str | None = None, *, pause_ms: float = 1.0) -> RunningWorkload:
         """A producer and a consumer that go on while the cluster is broken and mended.
 
         Args:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 
 from rmqha.base.errors import RmqhaError
 from rmqha.testing.client import Acked, ClusterClient, NotYet
-from rmqha.testing.sends import QUEUES
 
 CONSUMER = "workload consumer"
 PAYLOAD = b"x" * 200
@@ -53,9 +52,9 @@ class Ledger:
         self.lost: list[int] = []
         self._seen_below = 0
         self._seen: set[int] = set()
-        self._pending: tuple[dict[int, int], ...] = tuple({} for _ in range(QUEUES))
-        self._positions = [0] * QUEUES
-        self._newest = [-1] * QUEUES
+        self._pending: list[dict[int, int]] = []
+        self._positions: list[int] = []
+        self._newest: list[int] = []
 
     def __repr__(self) -> str:
         return (
@@ -73,12 +72,20 @@ class Ledger:
         """Acknowledged and not read yet."""
         return sum(map(len, self._pending))
 
+    def position(self, queue: int) -> int:
+        """How far a queue was read; one that is new begins at 0."""
+        while len(self._positions) <= queue:
+            self._pending.append({})
+            self._newest.append(-1)
+            self._positions.append(0)
+        return self._positions[queue]
+
     def acked(self, number: int, queue: int, offset: int) -> None:
         """A message is safe, the master says."""
         self.acknowledged += 1
         if self._was_seen(number):
             return
-        if offset < self._positions[queue]:
+        if offset < self.position(queue):
             self.lost.append(number)
         else:
             self._pending[queue][offset] = number
@@ -89,6 +96,7 @@ class Ledger:
         Raises:
             OverflowError: too many numbers are missing below it.
         """
+        self.position(queue)
         if self._was_seen(number):
             self.duplicates += 1
         else:
@@ -102,7 +110,7 @@ class Ledger:
 
     def passed(self, queue: int, position: int) -> None:
         """The consumer has read a queue up to here: what was to be there and was not is lost."""
-        self._positions[queue] = max(self._positions[queue], position)
+        self._positions[queue] = max(self.position(queue), position)
         pending = self._pending[queue]
         for offset in [one for one in pending if one < position]:
             number = pending.pop(offset)
@@ -150,7 +158,6 @@ class Workload:
         self._acks: deque[Acked] = deque(maxlen=ACKS_KEPT)
         self._sending: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._positions = [0] * QUEUES
         self._is_ending = False
 
     def start(self) -> None:
@@ -205,7 +212,7 @@ class Workload:
             self._reading = None
         history = self._client.history
         if history is not None and is_read:
-            ends = dict(enumerate(self._positions))
+            ends = dict(enumerate(self.ledger.ends))
             history.ended(CONSUMER, self.topic, ends, self._client.clock.wall_ms())
 
     @property
@@ -237,8 +244,8 @@ class Workload:
             try:
                 address = await self._client.master()
                 if address is not None:
-                    await self._client.create_topic(address, self.topic)
-                    for queue in range(QUEUES):
+                    queues = await self._client.create_topic(address, self.topic)
+                    for queue in range(queues.read):
                         found += await self._read_queue(address, queue)
             except RmqhaError:
                 found = 0
@@ -246,7 +253,7 @@ class Workload:
                 await asyncio.sleep(self._read_s)
 
     async def _read_queue(self, address: str, queue: int) -> int:
-        position = self._positions[queue]
+        position = self.ledger.position(queue)
         messages, following = await self._client.pull(address, self.topic, queue, position)
         if self._client.history is not None:
             wall_ms = self._client.clock.wall_ms()
@@ -255,7 +262,6 @@ class Workload:
             number = int(message.body.partition(b":")[0])
             self.ledger.read(number, queue, message.queue_offset)
         if following > position:
-            self._positions[queue] = following
             self.ledger.passed(queue, following)
         return len(messages)
 

@@ -15,6 +15,7 @@ from rmqha.store.batches import split_client_batch
 from rmqha.testing.client import ClusterClient
 from rmqha.testing.histories import ClusterHistory
 from rmqha.testing.settings import Plan
+from rmqha.testing.topics import Queues
 from rmqha.testing.workload import Workload
 from tests.store.harness import message
 
@@ -39,8 +40,9 @@ class OneMaster(ClusterClient):
     async def master(self) -> str:
         return "m:1"
 
-    async def create_topic(self, address: str, topic: str, queues: int = 4) -> None:
+    async def create_topic(self, address: str, topic: str, queues: int = 4) -> Queues:
         """There is every topic."""
+        return Queues(queues, queues)
 
     async def ask(
         self, address: str, code: int, fields: dict[str, str] | None = None, body: bytes = b"",

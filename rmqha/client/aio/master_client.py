@@ -15,7 +15,13 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Self, TypeVar
 
 from rmqha.auth.signature import Credentials
-from rmqha.base.errors import ConnectFailed, ConnectionLost, RemoteProtocolError, RequestTimeout
+from rmqha.base.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    LocalProtocolError,
+    RemoteProtocolError,
+    RequestTimeout,
+)
 from rmqha.client.access import Access
 from rmqha.client.aio.masters import PASSING, Masters, succeeded
 from rmqha.client.exchange import Refused, Unreachable
@@ -84,6 +90,7 @@ class MasterClient:
         self._group = group
         self.clock = SystemClock()
         self._runner = loop_runner()
+        self._is_closed = False
         settings = RemotingSettings(connect_timeout_ms=min(CONNECT_TIMEOUT_MS, timeout_ms))
         access = access or Access()
         tls = Tls(access.tls, Logger()) if access.tls else None
@@ -107,12 +114,24 @@ class MasterClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections."""
-        self._runner.run(self._remoting.close())
-        self._runner.close()
+        """Close all connections; twice is as good as once."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self._runner.run(self._remoting.close())
+        finally:
+            self._runner.close()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something in the event loop."""
+        """Run something in the event loop.
+
+        Raises:
+            LocalProtocolError: the client is closed.
+        """
+        if self._is_closed:
+            work.close()  # else Python warns that it was never awaited
+            raise LocalProtocolError("the client is closed")
         return self._runner.run(work)
 
     def sleep(self, delay_ms: float) -> None:

@@ -28,6 +28,8 @@ LOG_TAIL_LINES = 40
 PORT_BLOCK_SIZE = 10
 PORT_BLOCK_FIRST = 20000
 PORT_BLOCK_COUNT = 1200  # 20000 .. 31999 stays below the kernel's ephemeral range
+PORT_BLOCKS_APART = 97
+"""From where one user begins to where the next one does."""
 
 _DUMP_ENDS = "JNI global refs"
 """Behind the last thread of a HotSpot's dump."""
@@ -80,11 +82,16 @@ def allocate_ports() -> range:
     """Reserve a block of ten free loopback ports for the life of this interpreter.
 
     Blocks are locked by file, so parallel workers (and parallel runs) never hand out the same one.
+    Every user has files of his own, for those of another cannot be opened; users begin at different
+    blocks, so that they seldom meet, and a port that somebody listens on is passed over.
     """
-    folder = Path(tempfile.gettempdir()) / "rmqha-ports"
-    folder.mkdir(exist_ok=True)
+    user = os.getuid()
+    folder = Path(tempfile.gettempdir()) / f"rmqha-ports-{user}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    begin = user * PORT_BLOCKS_APART
     with _port_guard:
-        for block in range(PORT_BLOCK_COUNT):
+        for number in range(PORT_BLOCK_COUNT):
+            block = (begin + number) % PORT_BLOCK_COUNT
             handle = (folder / f"{block}.lock").open("w")
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -41,7 +41,9 @@ class Answers:
         name: str,
     ) -> None:
         """Run what will answer ``request``; when it fails, the request is answered with 1."""
-        self._tasks.start(self._answer(work, connection, request), name=name)
+        task = self._tasks.start(self._answer(work, connection, request), name=name)
+        # What is cancelled before its first step never came to its work.
+        task.add_done_callback(lambda _: work.close())
 
     async def _answer(
         self, work: Coroutine[Any, Any, None], connection: Connection, request: RemotingCommand
