@@ -59,7 +59,7 @@ def test_reader_when_brokers_ask_for_users_then_it_signs(rmq_cluster_factory: Fa
         replicas=1,
         broker_settings={
             "authenticationEnabled": True, "initAuthenticationUser": SUPER,
-            "authenticationWhitelist": "17,310",
+            "authenticationWhitelist": "17,310,351",
         },
     )  # fmt: skip
     cluster.produce(BODIES)
