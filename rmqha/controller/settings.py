@@ -257,6 +257,12 @@ def _check_numbers(config: ControllerConfig) -> None:
 
 
 def _check_words(config: ControllerConfig) -> None:
+    for key, default in DEFAULTS.items():
+        # Java takes any other word for false, and whoever wrote "yes" or "1" never hears of it.
+        if default in ("true", "false"):
+            text = config.values[key].strip()
+            if text and text.lower() not in ("true", "false"):
+                raise ConfigInvalid(f"{key}={text} is neither true nor false")
     if config.values["logLevel"] not in ("debug", "info", "warning", "error"):
         raise ConfigInvalid(f"logLevel={config.values['logLevel']} is not a level")
     if (masters := config.values["activeProbeMasters"]) not in (PROBE_LEASED, PROBE_ALL):

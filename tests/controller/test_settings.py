@@ -149,10 +149,10 @@ def test_blanks_around_values_are_no_part_of_them() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("true", True), ("TRUE", True), ("yes", False), ("1", False), ("", False)],
+    [("true", True), ("TRUE", True), ("false", False), ("", False)],
 )
 def test_a_boolean_is_true_only_by_that_word(text: str, *, expected: bool) -> None:
-    """Java's Boolean.parseBoolean; unclean election must not be switched on by accident."""
+    """Java takes any word but "true" for false; others than "false" are refused at the start."""
     assert expected is load(DLEDGER, enableElectUncleanMaster=text).boolean(
         "enableElectUncleanMaster"
     )
@@ -243,6 +243,8 @@ REFUSED = [
     ({"logLevel": "loud"}, "logLevel=loud is not a level"),
     ({"statusPagePort": "x"}, "statusPagePort=x is not a port"),
     ({"logStyle": "xml"}, "logStyle=xml is not a style"),
+    ({"enableElectUncleanMaster": "yes"}, "enableElectUncleanMaster=yes is neither true nor false"),
+    ({"notifyBrokerRoleChanged": "1"}, "notifyBrokerRoleChanged=1 is neither true nor false"),
     ({"raftHeartbeatMs": "0"}, "raftHeartbeatMs=0 must be below raftLeaseMs=90"),
     ({"raftSnapshotChunkBytes": "0"}, "raftSnapshotChunkBytes=0 must be at least 1"),
     ({"raftRequestsInFlightMax": "0"}, "raftRequestsInFlightMax=0 must be at least 1"),

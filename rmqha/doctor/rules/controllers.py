@@ -138,8 +138,8 @@ def controller_addr_differs(facts: Facts) -> Iterator[Found]:
                 f" {', '.join(strange) or 'nobody'}, who is no member",
                 "The broker heartbeats to the controllers that it knows only. One that never hears"
                 " it takes it for dead as soon as it leads.",
-                "Set controllerAddr to all members: mqadmin updateBrokerConfig -b BROKER -k"
-                " controllerAddr -v 'A;B;C' on a running broker, and the same in its file.",
+                "Set controllerAddr in its file to all members, and restart it; a broker of Java takes"
+                " it while it runs: mqadmin updateBrokerConfig -b BROKER -k controllerAddr -v 'A;B;C'.",
             )
 
 

@@ -80,7 +80,8 @@ def replica_not_heard(facts: Facts) -> Iterator[Found]:
                 " its heartbeats",
                 f"It cannot be elected, and counts as dead. It heartbeats to {named or 'nobody'}.",
                 "Check that the leader is in its controllerAddr and reachable from the broker's"
-                " machine; updateBrokerConfig changes controllerAddr without a restart.",
+                " machine. A broker of Java takes another controllerAddr by updateBrokerConfig, one of"
+                " ours at its start.",
             )
 
 
