@@ -120,6 +120,15 @@ def test_removal_when_it_is_refused_then_the_reason_is_told() -> None:
         drive(controller_members.remove(("n0:1",), "n1", 5), answered(given))
 
 
+def test_removal_when_there_is_no_such_member_then_nothing_may_be_stopped() -> None:
+    """Whoever mistypes an id would stop a voter."""
+    given = {"n0": [view("n0"), (0, "n9 is no member: the group is n0, n1")]}
+    report, _ = drive(controller_members.remove(("n0:1",), "n9", 5), answered(given))
+    assert report.data["done"] == "nothing to do"
+    assert report.data["remark"] == "n9 is no member: the group is n0, n1"
+    assert "stopped" not in report.plain
+
+
 def test_change_when_the_leader_has_changed_meanwhile_then_the_next_is_asked() -> None:
     given = {"n0": [view("n0"), (2007, "not here"), (0, None)]}
     report, calls = drive(controller_members.remove(("n0:1",), "n1", 5), answered(given))

@@ -26,7 +26,13 @@ class Raft:
         self.time_ms = 0
 
     def members(self) -> object:
-        return SimpleNamespace(voters=("n0", "n1", "n2"))
+        ids = ("n0", "n1", "n2")
+        known = {one: SimpleNamespace(id=one) for one in ids}
+        return SimpleNamespace(voters=ids, members=tuple(known.values()), find=known.get)
+
+    async def change_members(self, member: object, *, joins: bool) -> str:
+        assert not joins
+        return ""
 
     async def transfer_leadership(self, target: str | None, timeout_ms: int) -> bool:
         assert timeout_ms == TRANSFER_MS
@@ -50,6 +56,12 @@ class Silent:
 
 async def answered(raft: Raft, target: str | None) -> tuple[int, str]:
     """The answer to 60021."""
+    fields = {} if target is None else {"nodeId": target}
+    return await asked(raft, RequestCode.TRANSFER_CONTROLLER_LEADER, fields)
+
+
+async def asked(raft: Raft, code: int, fields: dict[str, str]) -> tuple[int, str]:
+    """The answer to one request."""
     answer: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
     log, tasks = cast(Any, Silent()), Tasks(cast(Any, Silent()))
     requests = GroupRequests(
@@ -61,8 +73,7 @@ async def answered(raft: Raft, target: str | None) -> tuple[int, str]:
         tasks=tasks,
         log=log,
     )
-    fields = {} if target is None else {"nodeId": target}
-    command = RemotingCommand(RequestCode.TRANSFER_CONTROLLER_LEADER, ext_fields=fields)
+    command = RemotingCommand(code, ext_fields=fields)
     peer = SimpleNamespace(send=answer.set_result, peer="127.0.0.1:1", is_closing=False)
     requests.answer(cast(Any, peer), command)
     async with asyncio.timeout(5):
@@ -102,3 +113,14 @@ async def test_leadership_when_it_stays_then_the_reason_is_said(
     raft = Raft(None, gives_way=False)
     assert await answered(raft, target) == (ResponseCode.SYSTEM_ERROR, remark)
     assert await answered(raft, "n0") == (ResponseCode.SUCCESS, "")
+
+
+@pytest.mark.parametrize(
+    ("node_id", "said"), [("n1", ""), ("n9", "n9 is no member: the group is n0, n1, n2")]
+)
+async def test_removal_when_it_is_done_then_whether_there_was_such_a_member_is_said(
+    node_id: str, said: str
+) -> None:
+    """A success for who asks again; who mistyped the id must not stop a voter."""
+    fields = {"action": "remove", "nodeId": node_id}
+    assert await asked(Raft(None), RequestCode.CHANGE_CONTROLLER_MEMBERS, fields) == (0, said)

@@ -30,7 +30,9 @@ def add(controllers: tuple[str, ...], node_id: str, address: str, wait_s: int) -
 def remove(controllers: tuple[str, ...], node_id: str, wait_s: int) -> Exchange[Report]:
     """Remove a controller; the leader among them hands over by itself."""
     fields = ext_fields(action="remove", nodeId=node_id, waitMs=wait_s * 1000)
-    yield from _ask_leader(controllers, fields, wait_s)
+    answer = yield from _ask_leader(controllers, fields, wait_s)
+    if answer.remark:
+        return _report("removeController", node_id, "nothing to do", answer.remark)
     said = "it may be stopped now; take it out of the files of the others and of the brokers"
     return _report("removeController", node_id, "removed", said)
 

@@ -112,7 +112,7 @@ class GroupRequests:
             wait_ms = min(WAIT_MS_MAX, max(0, int(fields.get("waitMs", "0"))))
         except (ConfigInvalid, ValueError) as error:
             return ResponseCode.SYSTEM_ERROR, str(error)
-        end_ms = self._clock.now_ms() + wait_ms
+        end_ms, before = self._clock.now_ms() + wait_ms, self._raft.members()
         while (reason := await self._raft.change_members(member, joins=joins)) == UNDER_WAY:
             if self._clock.now_ms() >= end_ms:
                 return ResponseCode.SYSTEM_BUSY, reason
@@ -121,6 +121,10 @@ class GroupRequests:
             return ResponseCode.CONTROLLER_NOT_LEADER, reason
         if reason:
             return ResponseCode.SYSTEM_ERROR, reason
+        if not joins and before.find(member.id) is None:
+            # Done already, for who asks again; but a slip of the pen must not end a voter's process.
+            ids = ", ".join(one.id for one in before.members)
+            return ResponseCode.SUCCESS, f"{member.id} is no member: the group is {ids}"
         while joins and member.id not in self._raft.members().voters:
             if self._clock.now_ms() >= end_ms or not self._raft.leads():
                 return ResponseCode.SUCCESS, "it joins, and votes when it has caught up"
