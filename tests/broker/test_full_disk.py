@@ -8,6 +8,7 @@ import pytest
 
 from rmqha.broker.common.settings import load_config
 from rmqha.cli.mqbroker import disk_use
+from rmqha.remoting import fastjson
 from tests.broker.replicas import TOPIC, ReplicaCluster, master_of, send_fields
 
 SEND, PULL = 310, 11
@@ -93,3 +94,24 @@ def test_sends_when_the_disk_is_too_full_then_refused_as_java_does_while_the_res
         assert cluster.in_sync()
         master.store.expiring.is_disk_full = False
         assert cluster.ask(address, SEND, send_fields(9), b"body").code == 0
+
+
+def test_status_when_log_and_queues_have_disks_of_their_own_then_28_tells_each() -> None:
+    """Who watches consumeQueueDiskRatio must not be shown the commit log's disk."""
+
+    class Use:
+        def __call__(self) -> float:
+            return 0.75
+
+        def of_queues(self) -> float:
+            return 0.25
+
+        def space(self) -> tuple[int, int]:
+            return 100, 25
+
+    with ReplicaCluster(seed=37, replicas=1) as cluster:
+        cluster.boot_all()
+        master = master_of(cluster)
+        master.admin._disk_use = Use()
+        table = fastjson.loads(cluster.ask(master.config.address, 28).body)["table"]
+    assert (table["commitLogDiskRatio"], table["consumeQueueDiskRatio"]) == ("0.75", "0.25")

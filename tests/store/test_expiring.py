@@ -233,3 +233,21 @@ async def test_file_when_its_forerunner_is_still_to_be_deleted_then_it_is_not_ma
     files.make_for(UNIT.size)
     assert os.path.exists(files.path(0))
     await store.close()
+
+
+async def test_index_files_when_given_up_then_they_are_deleted(tmp_path: Path) -> None:
+    """Nobody else would: until the next start they would fill the disk."""
+    store = real_store(tmp_path, **SETTINGS, **INDEX)
+    await store.open()
+    for number in range(COUNT):
+        store.append(message(number, properties=b"KEYS\x01k%d" % number))
+    await store.flush(store.max_offset)
+    await store.wait_dispatched(store.max_offset)
+    await store.indexes.finish()
+    files = sorted((tmp_path / "index").iterdir())
+    assert len(files) > 2
+    gone = store.indexes.expire(store.max_offset)
+    assert gone == [str(one) for one in files[:-1]]
+    await store.indexes.remove(gone)
+    assert not [one for one in gone if Path(one).exists()]
+    await store.close()
