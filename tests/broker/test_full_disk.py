@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from rmqha.broker.admin.aio.prometheus import Collector
 from rmqha.broker.common.settings import load_config
 from rmqha.cli.mqbroker import disk_use
 from rmqha.remoting import fastjson
@@ -17,6 +18,8 @@ KEPT = {
     "cleanFileForciblyEnable": "false", "deleteFileBatchMax": "3", "diskMaxUsedSpaceRatio": "70",
     "diskSpaceCleanForciblyRatio": "80", "diskSpaceWarningLevelRatio": "85",
 }  # fmt: skip
+SERIES = ("store_disk_full", "store_dispatch_lacks_space", "index_skipped_bytes_total")
+FIGURES, QUIET = ("diskFull", "dispatchLacksSpace", "indexSkippedBytes"), ("false", "false", "0")
 WITHOUT_EFFECT = ("enableAutoInSyncReplicas", "haMaxGapNotInSync", "totalReplicas")
 
 
@@ -94,6 +97,38 @@ def test_sends_when_the_disk_is_too_full_then_refused_as_java_does_while_the_res
         assert cluster.in_sync()
         master.store.expiring.is_disk_full = False
         assert cluster.ask(address, SEND, send_fields(9), b"body").code == 0
+
+
+def test_disk_when_it_is_too_full_or_cannot_be_read_then_metrics_and_28_say_so() -> None:
+    """Sends were refused, queues stood still and the index passed over what it could not read: only
+    the log told, and no alert can look there."""
+    labels = {"cluster": "c", "node_type": "broker", "node_id": "b", "address": "a"}
+    with ReplicaCluster(seed=43, replicas=1) as cluster:
+        cluster.boot_all()
+        master = master_of(cluster)
+
+        def shown() -> tuple[dict[str, float], dict[str, str]]:
+            found = cluster.loop.run_until_complete(master.admin.scrape())
+            samples = {
+                sample.name: sample.value
+                for metric in Collector(labels, lambda: found).collect()
+                for sample in metric.samples
+            }
+            table = fastjson.loads(cluster.ask(master.config.address, 28).body)["table"]
+            return (
+                {name: samples[f"rmqha_{name}"] for name in SERIES},
+                {name: table[name] for name in FIGURES},
+            )
+
+        assert shown() == (dict.fromkeys(SERIES, 0.0), dict(zip(FIGURES, QUIET, strict=True)))
+        store = master.store
+        store.expiring.is_disk_full = store.dispatcher.lacks_space = True
+        store.indexes.skipped_bytes = 4096
+        assert shown() == (
+            {"store_disk_full": 1, "store_dispatch_lacks_space": 1,
+             "index_skipped_bytes_total": 4096},
+            {"diskFull": "true", "dispatchLacksSpace": "true", "indexSkippedBytes": "4096"},
+        )  # fmt: skip
 
 
 def test_status_when_log_and_queues_have_disks_of_their_own_then_28_tells_each() -> None:

@@ -104,10 +104,10 @@ async def test_store_when_it_opens_on_a_full_disk_then_what_may_go_goes_before_i
 
 
 @pytest.mark.parametrize("clean", [False, True])
-async def test_mark_when_there_is_no_room_for_it_then_the_one_of_before_serves(
+async def test_mark_when_there_is_no_room_for_it_then_the_one_of_before_or_an_empty_one_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, clean: bool
 ) -> None:
-    """Without any a crash would be taken for a stop in order."""
+    """A broker that had stopped in order could not be started again on a disk without a free byte."""
     use = Use(0.2, 0.2)
     store = await filled(store_on(tmp_path, use))
     await store.close()
@@ -115,17 +115,35 @@ async def test_mark_when_there_is_no_room_for_it_then_the_one_of_before_serves(
         (tmp_path / "abort").write_text("1")
     store = store_on(tmp_path, use)
 
+    write = store._disk.write_atomic
+
+    async def full(path: str, data: bytes) -> None:
+        if data:
+            raise DiskFull("no space left")
+        await write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store._disk, "write_atomic", full)
+        await store.open()
+        assert len(bodies(store)) == COUNT
+        assert (tmp_path / "abort").read_text() == ("" if clean else "1")
+    await store.close()
+    assert not (tmp_path / "abort").exists()
+
+
+async def test_mark_when_not_even_an_empty_one_can_be_written_then_the_store_stays_shut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a mark a crash would be taken for a stop in order."""
+    store = store_on(tmp_path, Use(0.2, 0.2))
+
     async def full(path: str, data: bytes) -> None:
         raise DiskFull("no space left")
 
     with monkeypatch.context() as patch:
         patch.setattr(store._disk, "write_atomic", full)
-        if clean:
-            with pytest.raises(DiskFull):
-                await store.open()
-        else:
+        with pytest.raises(DiskFull):
             await store.open()
-            assert len(bodies(store)) == COUNT
     await store.close()
 
 

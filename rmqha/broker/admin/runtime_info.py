@@ -40,6 +40,10 @@ class Facts(NamedTuple):
         oldest_write_ms: for how long the store's oldest write has waited for the disk.
         writes_wait: writes to the log have waited for the disk lately.
         writes_waited: how many writes, and makings of room for them, have.
+        disk_full: sends are refused, for one of the store's disks is fuller than
+            diskSpaceWarningLevelRatio.
+        dispatch_lacks_space: what comes reaches no queue until there is room on the disk.
+        index_skipped_bytes: of the log, which could not be read and are in no index.
         records_damaged: records of the log that are known not to be whole now.
         records_mended: that were written anew from another replica.
         records_differing: whole ones that another replica has otherwise; nobody knows who is right.
@@ -73,6 +77,9 @@ class Facts(NamedTuple):
     oldest_write_ms: int = 0
     writes_wait: bool = False
     writes_waited: int = 0
+    disk_full: bool = False
+    dispatch_lacks_space: bool = False
+    index_skipped_bytes: int = 0
     records_damaged: int = 0
     records_mended: int = 0
     records_differing: int = 0
@@ -101,7 +108,9 @@ def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
         "EndTransactionQueueSize": 0,
         "EndTransactionThreadPoolQueueCapacity": 0,
         "dispatchMaxBuffer": 0,
+        "diskFull": str(facts.disk_full).lower(),
         "dispatchBehindBytes": max(0, facts.confirm_offset - facts.dispatched_offset),
+        "dispatchLacksSpace": str(facts.dispatch_lacks_space).lower(),
         "earliestMessageTimeStamp": facts.earliest_ms,
         "getMessageEntireTimeMax": statistics.slowest_read_ms,
         "getFoundTps": statistics.rates("hits"),
@@ -109,6 +118,7 @@ def runtime_table(facts: Facts, statistics: Statistics) -> dict[str, str]:
         "getTotalTps": statistics.rates("pulls"),
         "getTransferredTps": statistics.rates("got"),
         "heldPulls": facts.pulls_held,
+        "indexSkippedBytes": facts.index_skipped_bytes,
         "msgGetTotalTodayMorning": statistics.today_morning.got,
         "msgGetTotalTodayNow": totals.got,
         "msgGetTotalYesterdayMorning": statistics.yesterday_morning.got,

@@ -52,15 +52,18 @@ class CheckpointFile:
     async def mark_in_use(self, process_id: int, *, clean: bool) -> None:
         """Write the mark that a stop in order removes; ``clean`` says that there is none yet.
 
+        Only an open store deletes what has expired, so a full disk does not keep it shut: the mark of
+        before says the same, and an empty one takes no block.
+
         Raises:
             DiskFailed: it cannot be written.
         """
+        path = self._settings.path(cp.ABORT)
         try:
-            await self._disk.write_atomic(self._settings.path(cp.ABORT), str(process_id).encode())
+            await self._disk.write_atomic(path, str(process_id).encode())
         except DiskFull:
-            # The mark of before says the same, and only an open store deletes what has expired.
             if clean:
-                raise
+                await self._disk.write_atomic(path, b"")
 
     def flushed(self, whole_end: int, timestamp: int) -> None:
         """Whole records before ``whole_end`` are durable, the newest stored at ``timestamp``."""

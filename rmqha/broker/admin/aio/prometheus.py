@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from rmqha.broker.admin.runtime_info import Facts
 from rmqha.broker.admin.scrape import Scrape
 from rmqha.broker.topics.group_table import SYSTEM_PREFIX
 from rmqha.remoting.topic_names import RETRY_PREFIX, is_system_topic
@@ -88,44 +89,8 @@ class Collector(Series):
         yield self.gauge("rmqha_sends_waiting", "Sends that wait for replicas", facts.sends_waiting)
         yield self.gauge("rmqha_pulls_held", "Pulls that wait for messages", facts.pulls_held)
         yield self.gauge("rmqha_lags_left_out", "Queues without a lag here", found.lags_left_out)
-        yield self.gauge(
-            "rmqha_config_files_unwritten", "Files that cannot be written now",
-            facts.files_unwritten,
-        )  # fmt: skip
-        yield self.gauge(
-            "rmqha_store_oldest_write", "For how long the oldest write has waited for the disk",
-            facts.oldest_write_ms, "milliseconds",
-        )  # fmt: skip
-        yield self.gauge(
-            "rmqha_store_writes_wait", "1 while writes to the log may wait for the disk",
-            facts.writes_wait,
-        )  # fmt: skip
-        yield self.counter(
-            "rmqha_store_writes_waited", "Writes that have waited for the disk", facts.writes_waited
-        )
-        yield self.gauge(
-            "rmqha_records_damaged", "Records of the log that are not whole now",
-            facts.records_damaged,
-        )  # fmt: skip
-        yield self.gauge(
-            "rmqha_records_differing", "Whole records that another replica has otherwise",
-            facts.records_differing,
-        )  # fmt: skip
-        yield self.gauge(
-            "rmqha_blocks_differing", "Blocks of the log that are not what they were",
-            facts.blocks_differing,
-        )  # fmt: skip
-        yield self.counter(
-            "rmqha_records_mended", "Records written anew from another replica",
-            facts.records_mended,
-        )  # fmt: skip
-        yield self.counter(
-            "rmqha_scrubbed_bytes", "Bytes of the log that were read again", facts.scrubbed_bytes
-        )
-        yield self.counter(
-            "rmqha_scrub_compared_bytes", "Bytes of the log compared with another replica's",
-            facts.compared_bytes,
-        )  # fmt: skip
+        yield from self._store(facts)
+        yield from self._repairs(facts)
         yield self.counter(
             "rmqha_records_skipped", "Records that could not be acted on", found.records_skipped
         )
@@ -138,6 +103,46 @@ class Collector(Series):
         if facts.lease is not None:
             yield self.gauge("rmqha_write_lease_held", "1 while it is held", facts.lease[0])
             yield self.counter("rmqha_write_lease_losses", "How often it was lost", facts.lease[1])
+
+    def _store(self, facts: Facts) -> Iterator[Metric]:
+        """What the disks take, and what they do not."""
+        for name, text, value in (
+            ("config_files_unwritten", "Files that cannot be written now", facts.files_unwritten),
+            ("store_writes_wait", "1 while writes to the log may wait for the disk",
+             facts.writes_wait),
+            ("store_disk_full", "1 while sends are refused, for the disk is too full",
+             facts.disk_full),
+            ("store_dispatch_lacks_space", "1 while queues get nothing, for the disk is full",
+             facts.dispatch_lacks_space),
+        ):  # fmt: skip
+            yield self.gauge(f"rmqha_{name}", text, value)
+        yield self.gauge(
+            "rmqha_store_oldest_write", "For how long the oldest write has waited for the disk",
+            facts.oldest_write_ms, "milliseconds",
+        )  # fmt: skip
+        yield self.counter(
+            "rmqha_store_writes_waited", "Writes that have waited for the disk", facts.writes_waited
+        )
+
+    def _repairs(self, facts: Facts) -> Iterator[Metric]:
+        """What of the log is not what it was, and what was done about it."""
+        for name, text, value in (
+            ("records_damaged", "Records of the log that are not whole now", facts.records_damaged),
+            ("records_differing", "Whole records that another replica has otherwise",
+             facts.records_differing),
+            ("blocks_differing", "Blocks of the log that are not what they were",
+             facts.blocks_differing),
+        ):  # fmt: skip
+            yield self.gauge(f"rmqha_{name}", text, value)
+        for name, text, value in (
+            ("records_mended", "Records written anew from another replica", facts.records_mended),
+            ("scrubbed_bytes", "Bytes of the log that were read again", facts.scrubbed_bytes),
+            ("scrub_compared_bytes", "Bytes of the log compared with another replica's",
+             facts.compared_bytes),
+            ("index_skipped_bytes", "Bytes of the log that no index has: they cannot be read",
+             facts.index_skipped_bytes),
+        ):  # fmt: skip
+            yield self.counter(f"rmqha_{name}", text, value)
 
 
 def _is_system(topic: str, group: str = "") -> str:
