@@ -63,6 +63,7 @@ BARE = {
 Figures = dict[str, list[float]]
 Stamps = dict[str, dict[str, int]]
 APART_PUTS = 4_000
+WARM_UP_PUTS = 20_000
 WHOLE = "put to acknowledgement"
 PROGRAM = "tests.interop.ha_peer"
 
@@ -174,7 +175,7 @@ class Bench:
                     peer.kill()
                     shutil.rmtree(peer.root)
 
-    def apart(self) -> None:
+    def apart(self, puts: int = APART_PUTS, warm_up: int = WARM_UP_PUTS) -> None:
         """Where the time of a single put goes, ours: both ends look at the machine's clock."""
         found: dict[str, list[float]] = defaultdict(list)
         for _ in range(self._rounds):
@@ -182,10 +183,10 @@ class Bench:
             try:
                 address = master.start().address
                 slave.start()
-                self._join(master, slave, address, 20_000)
+                self._join(master, slave, address, warm_up)
                 for peer in (master, slave):
                     peer.ask("stamps")
-                master.ask(f"latency {APART_PUTS} {BODY_BYTES} 1", timeout_s=300)
+                master.ask(f"latency {puts} {BODY_BYTES} 1", timeout_s=300)
                 self._apart(found, *(json.loads(peer.ask("stamps")) for peer in (master, slave)))
             finally:
                 for peer in (master, slave):
@@ -221,7 +222,7 @@ class Bench:
         master.ask(f"latency {warm_up} {BODY_BYTES} 64", timeout_s=300)
 
     def _latencies(self, master: Peer, slave: Peer, address: str, delay_ms: int) -> None:
-        self._join(master, slave, address, 20_000 if delay_ms == 0 else 2_000)
+        self._join(master, slave, address, WARM_UP_PUTS if delay_ms == 0 else 2_000)
         for in_flight in IN_FLIGHT:
             count = 4_000 * min(in_flight, 4) if delay_ms == 0 else 100 * in_flight
             said = master.ask(f"latency {count} {BODY_BYTES} {in_flight}", timeout_s=300)

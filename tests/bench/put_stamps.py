@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+from rmqha.ha.aio.batches import Batches
 from rmqha.ha.aio.client import MasterConnection
 from rmqha.ha.aio.connection import SlaveConnection
 from rmqha.ha.aio.service import HaService
@@ -76,11 +77,11 @@ def tell(method: Any, service: Any) -> None:
     method(service)
 
 
-def send_batch(method: Any, service: Any, batch: Any) -> None:
+def send_batch(method: Any, batches: Any, slave: Any, batch: Any) -> None:
     """The core has decided."""
     newest["end"] = end = batch[2] + batch[3]
     note(end, "told", newest["told"])
-    method(service, batch)
+    method(batches, slave, batch)
 
 
 def write(method: Any, connection: Any, header: Any, body: Any) -> None:
@@ -143,7 +144,7 @@ def look() -> None:
     for owner, name, wrapper in (
         (MessageStore, "append", append), (MessageStore, "received", received),
         (HaService, "_tell_appended", tell), (HaService, "_tell_asked", tell),
-        (HaService, "_send_batch", send_batch), (HaService, "give", give),
+        (Batches, "send", send_batch), (HaService, "give", give),
         (HaService, "when_put", when_put), (SlaveConnection, "send_batch", write),
         (MasterConnection, "buffer_updated", arrive), (MasterConnection, "_begin_body", begin_body),
         (MasterConnection, "send_ack", send_ack), (MasterConnection, "_write_ack", write_ack),
