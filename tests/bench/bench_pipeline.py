@@ -159,13 +159,17 @@ def speed(one: dict[str, float]) -> float:
 
 
 def table(figures: dict[str, dict[str, list[dict[str, float]]]], value: object) -> str:
-    """A row each kind of work, a column each session."""
+    """A row each kind of work, a column each session.
+
+    Of a small log a work may take less processor time than the clock shows, and has no figure then.
+    """
     assert callable(value)
     names = [name for name in CASES if any(name in found for found in figures.values())]
     rows = [
-        [name, *(spread([value(one) for one in found.get(name, [])]) for found in figures.values())]
+        [name, *(spread([value(one) for one in found.get(name, []) if one["cpu_s"]])
+                 for found in figures.values())]
         for name in names
-    ]
+    ]  # fmt: skip
     return markdown(["work", *figures], rows)
 
 
