@@ -65,6 +65,7 @@ def _show(outcome: Outcome, console: Console) -> None:
     help="Take what lies behind the committed entries, too: for the node with the newest log only.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON.")
+@click.option("-n", "--namesrvAddr", "_unused", hidden=True)
 def convert_store(
     store: Path,
     output: Path | None,
@@ -72,6 +73,7 @@ def convert_store(
     first_index: int | None,
     through_end: bool,
     as_json: bool,
+    _unused: str | None,
 ) -> None:
     """Make a store of DLedger mode, or of masters and slaves, one of controller mode."""
     # The other commands of mqadmin do not wait for what only this one needs.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,16 +17,27 @@ import click
 
 from rmqha.admin.spec import addresses_option
 from rmqha.base.errors import ConfigInvalid, RmqhaError
+from rmqha.broker.common.settings import DEFAULTS as BROKER_DEFAULTS
 from rmqha.broker.common.settings import FAST_PORT_DISTANCE, load_config
 from rmqha.cli.mqadmin import client_tls, read_credentials
 from rmqha.cli.mqbroker import local_address
 from rmqha.cli.output import complain
 from rmqha.cli.process import EXIT_CONFIG, EXIT_FAILED, read_properties
+from rmqha.controller.settings import DEFAULTS as CONTROLLER_DEFAULTS
+from rmqha.controller.settings import load_config as load_controller_config
 from rmqha.doctor.aio.asking import Asker
+from rmqha.doctor.aio.doors import Doors
 from rmqha.doctor.aio.looking import StorePaths, Target, look
 from rmqha.doctor.diagnosis import Diagnosis, Severity
 from rmqha.doctor.examine import diagnose, is_wrong, lasting
-from rmqha.doctor.facts import ConfFacts, Facts
+from rmqha.doctor.facts import (
+    BrokerFacts,
+    ConfFacts,
+    ControllerFacts,
+    Facts,
+    NameServerFacts,
+)
+from rmqha.namesrv.settings import DEFAULTS as NAMESRV_DEFAULTS
 from rmqha.remoting import fastjson
 from rmqha.remoting.address import PORT_MAX, format_address, split_addresses
 from rmqha.remoting.aio.client import RemotingClient
@@ -35,6 +47,16 @@ from rmqha.runtime.aio.net import TcpNetwork
 from rmqha.runtime.aio.tls import Tls
 
 LISTEN_PORT = 10911
+STORE_PARTS = ("commitlog", "consumequeue", "checkpoint", "config", "brokerIdentity", "abort")
+CONTROLLERS = frozenset({
+    "controllerDLegerPeers", "controllerDLegerSelfId", "jRaftInitConf", "jRaftServerId",
+})  # fmt: skip
+NAME_SERVERS = NAMESRV_DEFAULTS.keys() - BROKER_DEFAULTS.keys() - CONTROLLER_DEFAULTS.keys()
+BROKERS = frozenset({
+    "brokerClusterName", "brokerName", "brokerRole", "controllerAddr", "enableControllerMode",
+    "namesrvAddr", "storePathRootDir",
+})  # fmt: skip
+"""Keys by which a file is known as one of these servers; a file may serve several."""
 _MS = 1_000
 
 
@@ -131,8 +153,8 @@ def target_of(
     """
     conf = None if broker_conf is None else read_conf(broker_conf)
     if conf is None:
-        if store is not None and not Path(store).is_dir():
-            raise ConfigInvalid(f"--store {store}: there is no such directory")
+        if store is not None:
+            _need_store(Path(store))
         paths = None if store is None else _paths(Path(store), None, log_files)
         return Target(controllers or (), name_servers or (), broker_name, None, paths)
     root = Path(store or conf.text("storePathRootDir", os.path.expanduser("~/store")))
@@ -149,24 +171,66 @@ def target_of(
     )
 
 
+def _need_store(path: Path) -> None:
+    """Refuse a directory that is no store, of which nothing wrong could be said.
+
+    Raises:
+        ConfigInvalid: it is not there, or nothing of a store is in it.
+    """
+    if not path.is_dir():
+        raise ConfigInvalid(f"--store {path}: there is no such directory")
+    if not any((path / part).exists() for part in STORE_PARTS):
+        raise ConfigInvalid(
+            f"--store {path}: no broker's store, for it has none of {', '.join(STORE_PARTS)}"
+            " (give its storePathRootDir)"
+        )
+
+
 def read_conf(path: str) -> ConfFacts:
     """A broker.conf, whether or not our broker would take it.
 
     Raises:
-        ConfigInvalid: it cannot be read, or is no properties file.
+        ConfigInvalid: it cannot be read, is no properties file, or is another server's.
     """
     values = read_properties(path, "brokerName")
+    _need_brokers(path, values)
     host_name, own = os.uname().nodename, local_address()
     values.setdefault("brokerName", host_name)
-    refusal = ""
+    refusal, unknown = "", tuple[str, ...]()
     try:
-        load_config(
+        unknown = load_config(
             values, host_name=host_name, local_address=own, user_home=os.path.expanduser("~")
-        )
+        ).unknown
     except ConfigInvalid as error:
         refusal = str(error)
     host = values.get("brokerIP1", "").strip() or own
-    return ConfFacts(path, values, refusal, format_address(host.strip("[]"), _port(values)))
+    address = format_address(host.strip("[]"), _port(values))
+    return ConfFacts(path, values, refusal, address, unknown)
+
+
+def _need_brokers(path: str, values: dict[str, str]) -> None:
+    """Refuse the file of another server: as a broker's it would tell of a broker that is not there.
+
+    Raises:
+        ConfigInvalid: the file is a controller's or a name server's; with what to give instead.
+    """
+    if not BROKERS.isdisjoint(values):
+        return
+    if not CONTROLLERS.isdisjoint(values):
+        try:
+            loaded = load_controller_config(values, home="", user_home="")
+            members = ";".join(one.address for one in loaded.peers)
+        except ConfigInvalid:
+            members = "HOST:PORT;..."
+        raise ConfigInvalid(
+            f"{path} is a controller's file, and --broker-conf takes a broker's: its group is looked"
+            f" at with --controllers '{members}'"
+        )
+    if not NAME_SERVERS.isdisjoint(values):
+        raise ConfigInvalid(
+            f"{path} is a name server's file, and --broker-conf takes a broker's: it is looked at"
+            f" with --namesrv HOST:{values.get('listenPort', NAMESRV_DEFAULTS['listenPort'])}"
+        )
 
 
 def _port(values: dict[str, str]) -> int:
@@ -206,7 +270,11 @@ async def _look_again(
     client = RemotingClient(
         TcpNetwork(tls), clock, settings, sign=None if credentials is None else credentials.sign
     )
-    asker, seen = Asker(client, clock, timing.timeout_ms), []
+    doors = Doors(
+        speaks_tls=tls is not None, secure=lambda: TcpNetwork(client_tls(True, None)),
+        plain=RemotingClient(TcpNetwork(None), clock, settings), timeout_ms=timing.timeout_ms,
+    )  # fmt: skip
+    asker, seen = Asker(client, clock, timing.timeout_ms, doors), []
     try:
         while True:
             facts = await look(asker, target)
@@ -216,13 +284,20 @@ async def _look_again(
                 return facts, found
             await clock.sleep(timing.pause_ms)
     finally:
+        await doors.close()
         await client.close()
+
+
+def _silent(nodes: Sequence[ControllerFacts | NameServerFacts | BrokerFacts]) -> str:
+    """How many of these answered, where that is not all of them."""
+    answered = sum(one.silent is None for one in nodes)
+    return "" if answered == len(nodes) else f" ({answered} answered)"
 
 
 def summary(facts: Facts, found: list[Diagnosis]) -> str:
     """The last line: what was looked at, and how much is wrong."""
     parts = [
-        f"{len(nodes)} {name}"
+        f"{len(nodes)} {name}{_silent(nodes)}"
         for name, nodes in (
             ("controllers", facts.controllers), ("name servers", facts.name_servers),
             ("brokers", facts.brokers),

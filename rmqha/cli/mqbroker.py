@@ -236,16 +236,22 @@ async def start_metrics(
         return nothing
     from rmqha.broker.admin.aio.prometheus import Collector
 
-    labels = {
-        "cluster": config.cluster_name, "node_type": "broker", "node_id": config.broker_name,
-        "address": config.address, **prometheus.labels_of(config.values),
-    }  # fmt: skip
+    labels = broker_labels(config)
     collectors = [
         Collector(labels, prometheus.in_turns_of_loop(replica.admin.scrape)),
         tls_collector(tls, labels),
         rejected_collector([(labels, replica.rejected)]),
     ]
     return await prometheus.serve(config.values, collectors, replica.rejected, replica.not_ready)
+
+
+def broker_labels(config: BrokerConfig) -> dict[str, str]:
+    """Labels of a broker's series; its own are Java's."""
+    own = {
+        "cluster": config.cluster_name, "node_type": "broker", "node_id": config.broker_name,
+        "address": config.address,
+    }  # fmt: skip
+    return prometheus.labels_of(config.values) | own
 
 
 def broker_page(replica: BrokerReplica, network: Network, log: Logger) -> Page:

@@ -176,8 +176,8 @@ async def start_metrics(
 
 def controller_labels(config: ControllerConfig) -> dict[str, str]:
     """Labels of a controller's series."""
-    labels = {"address": config.this.address, "group": config.group, "peer_id": config.self_id}
-    return labels | prometheus.labels_of(config.values)
+    own = {"address": config.this.address, "group": config.group, "peer_id": config.self_id}
+    return prometheus.labels_of(config.values) | own
 
 
 def controller_collector(config: ControllerConfig, service: ControllerService) -> Collector:

@@ -231,8 +231,8 @@ class _Node:
         from rmqha.namesrv.aio.prometheus import Collector
 
         server, values = self.name_server, self._configs.namesrv.values
-        labels = {"address": f"{values['bindAddress']}:{server.port}"}
-        labels |= prometheus.labels_of(values)
+        labels = prometheus.labels_of(values)
+        labels["address"] = f"{values['bindAddress']}:{server.port}"
         found: list[PrometheusCollector] = [
             Collector(labels, prometheus.in_loop(server.scrape)),
             tls_collector(self._tls, labels),

@@ -31,6 +31,6 @@ class OfProcess(Collector):
         build.add_metric([], BUILD)
         for family in (build, *self._inner.collect()):
             family.samples = [
-                one._replace(labels={**one.labels, **self._labels}) for one in family.samples
+                one._replace(labels={**self._labels, **one.labels}) for one in family.samples
             ]
             yield family

@@ -28,7 +28,7 @@ def is_wanted(values: Mapping[str, str], log: Logger) -> bool:
 
 
 def labels_of(values: Mapping[str, str]) -> dict[str, str]:
-    """The pairs of ``metricsLabel``."""
+    """The pairs of ``metricsLabel``; a server's own labels go over them, or alerts find nobody."""
     pairs = (pair.partition(":") for pair in values["metricsLabel"].split(",") if pair)
     return {name.strip(): value.strip() for name, _, value in pairs}
 

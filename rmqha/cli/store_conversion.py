@@ -391,6 +391,12 @@ def convert(store: Path, output: Path | None, file_size: int, wanted: Wanted) ->
         raise click.BadParameter(f"{store}: {error.strerror}", param_hint="--store") from error
     if not is_there:
         raise ConfigInvalid(f"{store}: there is no such folder")
+    if not (store / COMMIT_LOG).is_dir() and not any(store.glob("dledger-*")):
+        # Looked at before the lock: a folder of something else gets no file of ours.
+        raise ConfigInvalid(
+            f"{store} is no store of a broker: it has neither {COMMIT_LOG} nor a log of DLedger"
+            " (give its storePathRootDir)"
+        )
     lock = lock_first_byte(str(store / "lock"))
     try:
         groups = sorted(one for one in store.glob("dledger-*") if (one / "data").is_dir())

@@ -13,6 +13,9 @@ from msgspec import Struct
 
 from rmqha.doctor.facts import Facts
 
+NAMED_MAX = 5
+"""So many of several names stand in a diagnosis."""
+
 
 class Severity(IntEnum):
     """How bad it is: the gravest comes first, and a note is nothing wrong."""

@@ -7,6 +7,7 @@ told by this kind of node, is None or empty; a rule that needs it then says noth
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from ipaddress import ip_address
 
 from msgspec import Struct, field
@@ -20,15 +21,32 @@ from rmqha.store.checkpoint import Checkpoint
 from rmqha.store.identity import Identity
 
 
+class Door(Enum):
+    """How a server that works has to be spoken to, where it was spoken to otherwise."""
+
+    TLS = "it speaks TLS alone, and was spoken to in plain"
+    PLAIN = "it speaks no TLS, and was spoken to by TLS"
+    CERTIFICATE = "it speaks TLS, and a certificate, its own or the one it asks for, does not fit"
+
+
 class Silent(Struct, frozen=True):
     """Why a node says nothing.
 
     Attributes:
         connected: it took the connection, and then did not answer.
+        ended: it ended the connection, or answered with something else, instead of being silent.
+        door: what it would be spoken to by; None where that is not why it says nothing.
     """
 
     connected: bool
     reason: str
+    door: Door | None = None
+    ended: bool = False
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it takes connections, and nothing comes."""
+        return self.connected and not self.ended
 
 
 class SetView(Struct, frozen=True):
@@ -46,6 +64,7 @@ class ControllerView(Struct, frozen=True):
     Attributes:
         standing: what its store is, ``new``, ``voter`` or ``recovering`` (ADR 0018); empty of a
             release that does not say, and of a node that joins.
+        joining: ids of members that have no vote yet, as it holds them.
     """
 
     node_id: str
@@ -56,6 +75,12 @@ class ControllerView(Struct, frozen=True):
     commit_index: int
     sets: Mapping[str, SetView]
     standing: str = ""
+    joining: frozenset[str] = frozenset()
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether it has learnt that it is no member any more."""
+        return self.role == "removed"
 
 
 class ControllerFacts(Struct, frozen=True):
@@ -63,7 +88,8 @@ class ControllerFacts(Struct, frozen=True):
 
     Attributes:
         silent: why it said nothing; then the rest is empty.
-        refused: why it is no controller; empty when it is one.
+        refused: why it is no controller, or tells nothing; empty when it is one and does.
+        denied: what it refused for who asks; empty for nothing.
         leads, leader_address, peers: of 1005; addresses by id.
         view: of ours.
         config: of 1010.
@@ -72,6 +98,7 @@ class ControllerFacts(Struct, frozen=True):
     address: str
     silent: Silent | None = None
     refused: str = ""
+    denied: str = ""
     leads: bool = False
     leader_address: str = ""
     peers: Mapping[str, str] = field(default_factory=dict)
@@ -85,11 +112,12 @@ class ControllerFacts(Struct, frozen=True):
 
 
 class NameServerFacts(Struct, frozen=True):
-    """One name server and the broker sets that it knows (106)."""
+    """One name server and the broker sets that it knows (106); as of a controller."""
 
     address: str
     silent: Silent | None = None
     refused: str = ""
+    denied: str = ""
     sets: Mapping[str, BrokerMemberGroup] = field(default_factory=dict)
 
     @property
@@ -105,6 +133,7 @@ class HaFacts(Struct, frozen=True):
         master_address: whose HA port a slave reads from; empty for none.
         transfers: a slave's connection has passed its handshake.
         in_sync_slaves: of a master.
+        connected_in_sync: how many of these are connected to it.
         lags: of a master, bytes that each connected slave lacks.
     """
 
@@ -113,6 +142,7 @@ class HaFacts(Struct, frozen=True):
     transfers: bool = False
     in_sync_slaves: int = 0
     lags: tuple[int, ...] = ()
+    connected_in_sync: int = 0
 
 
 class BrokerFacts(Struct, frozen=True):
@@ -121,6 +151,7 @@ class BrokerFacts(Struct, frozen=True):
     Attributes:
         listed_as: the broker set that controllers, name servers or broker.conf have it in.
         silent: why it said nothing.
+        denied: what it refused for who asks; empty for nothing.
         runtime: of 28.
         ha: of 907.
         epochs: of 1007; brokers out of controller mode have none.
@@ -132,6 +163,7 @@ class BrokerFacts(Struct, frozen=True):
     address: str
     listed_as: str
     silent: Silent | None = None
+    denied: str = ""
     runtime: Mapping[str, str] = field(default_factory=dict)
     ha: HaFacts | None = None
     epochs: EpochEntryCache | None = None
@@ -140,9 +172,19 @@ class BrokerFacts(Struct, frozen=True):
     clock_ahead_ms: int | None = None
 
     @property
+    def is_there(self) -> bool:
+        """Whether it works, whether or not it tells anything here."""
+        return self.silent is None or self.silent.door is not None
+
+    @property
     def acts_as_master(self) -> bool:
         """Whether it says that it is master."""
         return self.ha is not None and self.ha.is_master
+
+    @property
+    def is_learner(self) -> bool:
+        """Whether it copies the log and shall never be master."""
+        return self.config.get("asyncLearner", "").strip().lower() == "true"
 
     @property
     def ha_address(self) -> str:
@@ -158,12 +200,14 @@ class ConfFacts(Struct, frozen=True):
         values: the keys that stand in it.
         refusal: why ``bin/mqbroker`` would not take it; empty when it would.
         address: what the broker would be known by.
+        unknown: keys that ``bin/mqbroker`` does not know; not looked for in a file that it refuses.
     """
 
     path: str
     values: Mapping[str, str]
     refusal: str = ""
     address: str = ""
+    unknown: tuple[str, ...] = ()
 
     def text(self, key: str, default: str = "") -> str:
         """A key's value without blanks around it."""
@@ -253,6 +297,7 @@ class Facts(Struct, frozen=True):
     Attributes:
         sets: the leading controller's word (1006), by broker name.
         has_sets: it was asked for them and answered.
+        set_name: the one broker set that was asked for; empty for all.
         resolved: addresses of host names as this machine finds them; none for a name that it
             does not find.
     """
@@ -262,6 +307,7 @@ class Facts(Struct, frozen=True):
     brokers: tuple[BrokerFacts, ...] = ()
     sets: Mapping[str, ReplicasInfo] = field(default_factory=dict)
     has_sets: bool = False
+    set_name: str = ""
     conf: ConfFacts | None = None
     identity: IdentityFacts | None = None
     store: StoreFacts | None = None
@@ -272,6 +318,14 @@ class Facts(Struct, frozen=True):
     def leaders(self) -> tuple[ControllerFacts, ...]:
         """Controllers that say they lead."""
         return tuple(one for one in self.controllers if one.leads)
+
+    @property
+    def may_hide_leader(self) -> bool:
+        """Whether a controller works and does not tell, here, whether it leads."""
+        return any(
+            (one.refused and one.denied) or (one.silent is not None and one.silent.door is not None)
+            for one in self.controllers
+        )
 
     @property
     def elsewhere(self) -> list[str]:

@@ -29,7 +29,7 @@ def view_of(body: bytes) -> ControllerView:
         RemoteProtocolError: it is another document.
     """
     members = as_object(fastjson.loads(body))
-    sets = as_object(members.get("brokerSets"))
+    sets, joining = as_object(members.get("brokerSets")), _joining(members)
     return ControllerView(
         as_text(members.get("nodeId")),
         as_text(members.get("role")),
@@ -38,14 +38,15 @@ def view_of(body: bytes) -> ControllerView:
         as_number(members.get("appliedIndex")),
         as_number(members.get("commitIndex")),
         {name: _set_view(as_object(one)) for name, one in sets.items()},
-        "" if _joins(members) else as_text(members.get("standing")),
+        "" if members.get("nodeId") in joining else as_text(members.get("standing")),
+        joining,
     )
 
 
-def _joins(view: Mapping[str, object]) -> bool:
-    """Whether the node is a member without a vote: its store has lost nothing by being empty."""
+def _joining(view: Mapping[str, object]) -> frozenset[str]:
+    """The members without a vote: the store of one has lost nothing by being empty."""
     members = map(as_object, as_array(view.get("members")))
-    return any(one.get("id") == view.get("nodeId") and one.get("votes") is False for one in members)
+    return frozenset(as_text(one.get("id")) for one in members if one.get("votes") is False)
 
 
 def _set_view(one: Mapping[str, object]) -> SetView:
@@ -77,6 +78,7 @@ def ha_facts(body: bytes, broker_now_ms: int | None = None) -> HaFacts:
         following.is_activated or is_heard,
         status.in_sync_slaves,
         tuple(max(0, one.lag_bytes) for one in status.slaves),
+        sum(one.is_in_sync for one in status.slaves),
     )
 
 

@@ -160,7 +160,7 @@ class Sentence(Struct, frozen=True):
 
     Attributes:
         level: ``good``, ``warn`` or ``bad``.
-        text: with ``{since}`` where the page writes since when.
+        text: whole; the page writes since when behind it.
         key: the same for the same trouble, in every document; empty where nothing is wrong.
         since_ms: when this node saw it first; None if it was so from the beginning.
     """

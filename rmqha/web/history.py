@@ -11,8 +11,8 @@ from collections import deque
 import msgspec
 from msgspec import Struct
 
-from rmqha.web.document import BrokerSetView, StatusDocument
-from rmqha.web.verdict import troubles_of
+from rmqha.web.document import BrokerSetView, ReplicaView, StatusDocument
+from rmqha.web.verdict import is_unheard, troubles_of
 
 SAMPLE_MS = 5_000
 SAMPLES_MAX = 120
@@ -48,7 +48,7 @@ class Sample(Struct, frozen=True):
 
 def sample_of(one: BrokerSetView) -> SetSample:
     """What is kept of a broker set."""
-    master = next((r for r in one.replicas if r.role == "master" and r.alive is not False), None)
+    master = next((r for r in one.replicas if r.role == "master" and not _is_gone(r)), None)
     gaps = [r.gap_bytes for r in one.replicas if r.gap_bytes is not None and r.alive is not False]
     lives = [r.alive for r in one.replicas if r.alive is not None]
     syncs = [r.in_sync for r in one.replicas if r.in_sync is not None]
@@ -61,6 +61,10 @@ def sample_of(one: BrokerSetView) -> SetSample:
         max(gaps, default=None),
         one.master_epoch,
     )
+
+
+def _is_gone(one: ReplicaView) -> bool:
+    return one.alive is False and not is_unheard(one)
 
 
 class History:

@@ -1,8 +1,9 @@
 """What a status document means, in words: the first thing that somebody who was woken up reads.
 
-Pure. A sentence that knows since when it is so has ``{since}`` where the page writes the time of the
-reader's own clock. Nothing is said that the document does not know: of a replica whose life nobody
-reports here, neither that it is well nor that it is not.
+Pure. Each sentence is whole as it stands, for scripts; of one that knows since when it is so, the page
+says the time of the reader's own clock behind it. Nothing is said that the document does not know: of a
+replica whose life nobody reports here, neither that it is well nor that it is not, and of one that this
+node has not heard since it started, not that it is down.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from rmqha.web.document import BrokerSetView, ReplicaView, Sentence, StatusDocum
 
 LEVELS = ("good", "warn", "bad")
 SENTENCES_MAX = 20
+FIRST_WORDS_MS = 15_000
+"""Who lives is heard by a node so long after its start at the latest: Java's brokers heartbeat every
+second, and register anew every ten at most."""
 
 Since = Mapping[str, int]
 """Since when a trouble has been there, by its key; troubles that were there before are absent."""
@@ -25,7 +29,9 @@ def judge(document: StatusDocument, since: Since) -> Verdict:
         document: of one moment.
         since: of :func:`troubles_of` the documents before it.
     """
-    found = [*_of_controllers(document), *(s for one in document.broker_sets for s in _of_set(one))]
+    found = _of_controllers(document)
+    for one in document.broker_sets:
+        found += _of_set(one, document)
     found.sort(key=lambda one: -LEVELS.index(one.level))
     told = tuple(
         Sentence(one.level, one.text, one.key, since.get(one.key)) for one in found[:SENTENCES_MAX]
@@ -43,18 +49,17 @@ def troubles_of(document: StatusDocument) -> frozenset[str]:
 def _of_controllers(document: StatusDocument) -> list[Sentence]:
     if not document.controllers or any(one.leads for one in document.controllers):
         return []
-    text = (
-        "No controller leads{since}, as far as this one knows: a master that dies is not replaced."
-    )
+    text = "No controller leads, as far as this one knows: a master that dies is not replaced."
     return [Sentence("bad", text, "no leader")]
 
 
-def _of_set(one: BrokerSetView) -> list[Sentence]:
+def _of_set(one: BrokerSetView, document: StatusDocument) -> list[Sentence]:
     master = next((r for r in one.replicas if r.role == "master"), None)
     name = one.broker_name
-    if master is None or master.alive is False:
-        key = f"{one.cluster}/{name}/no master"
-        return [Sentence("bad", f"{name} has no master{{since}}: nobody can write to it.", key)]
+    if master is None:
+        return [_without_master(one, document.node.kind)]
+    if master.alive is False:
+        return [_unheard_master(one, master, document)]
     writes = _writes(master)
     found: list[Sentence] = []
     for what, is_so in _TROUBLES.items():
@@ -65,16 +70,44 @@ def _of_set(one: BrokerSetView) -> list[Sentence]:
         key = f"{one.cluster}/{name}/{what}/{ids}"
         count = f"{len(troubled)} of {len(one.replicas)} replicas of {name}"
         verb = "is" if len(troubled) == 1 else "are"
-        found.append(Sentence("warn", f"{count} {verb} {what}{{since}}; {writes}.", key))
+        found.append(Sentence("warn", f"{count} {verb} {what}; {writes}.", key))
     return found + _of_last_copy(one, master)
+
+
+def _without_master(one: BrokerSetView, kind: str) -> Sentence:
+    """A broker that has heard of no master knows nothing of its set; others know that it has none."""
+    name, key = one.broker_name, f"{one.cluster}/{one.broker_name}/no master"
+    if kind == "broker":
+        text = f"This broker knows no master of {name}: it takes part in nothing."
+        return Sentence("warn", text, key)
+    return Sentence("bad", f"{name} has no master: nobody can write to it.", key)
+
+
+def _unheard_master(one: BrokerSetView, master: ReplicaView, document: StatusDocument) -> Sentence:
+    """It may write all the same: this node knows only that it does not hear it."""
+    name, key = one.broker_name, f"{one.cluster}/{one.broker_name}/master not heard"
+    up_ms = document.time_ms - document.node.started_ms
+    if is_unheard(master) and up_ms < FIRST_WORDS_MS:
+        text = f"This node has just started and has not heard the master of {name} yet."
+        return Sentence("warn", text, key)
+    text = (
+        f"The master of {name} is not heard here: if it is down and not only cut off, nobody can"
+        " write to the set."
+    )
+    return Sentence("bad", text, key)
+
+
+def is_unheard(one: ReplicaView) -> bool:
+    """Whether this node has never heard it, and so cannot know that it ended."""
+    return one.alive is False and one.heard_ms_ago is None
 
 
 def _of_last_copy(one: BrokerSetView, master: ReplicaView) -> list[Sentence]:
     """A master that is alone in sync while its set has others."""
-    holding = [r for r in one.replicas if r.in_sync and r.alive is not False]
+    holding = [r for r in one.replicas if r.in_sync and (r.alive is not False or is_unheard(r))]
     if len(one.replicas) < 2 or holding != [master]:
         return []
-    text = f"Only the master of {one.broker_name} has its newest messages{{since}}."
+    text = f"Only the master of {one.broker_name} has its newest messages."
     return [Sentence("warn", text, f"{one.cluster}/{one.broker_name}/last copy")]
 
 
@@ -86,7 +119,8 @@ def _writes(master: ReplicaView) -> str:
 
 
 _TROUBLES: Mapping[str, Callable[[ReplicaView], bool]] = {
-    "down": lambda one: one.alive is False,
+    "down": lambda one: one.alive is False and not is_unheard(one),
+    "not heard here since this node started": is_unheard,
     "not in sync": lambda one: one.alive is not False and one.in_sync is False,
 }
 

@@ -484,3 +484,24 @@ def test_blank_name_when_given_then_a_usage_error() -> None:
     for name in ("topicRoute", "topicStatus"):
         with pytest.raises(Exception, match="is empty"):
             run([name, "-n", "a:1", "-t", "  "], by_code({}))
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "field"),
+    [("wipeWritePerm", 205, "wipeTopicCount"), ("addWritePerm", 327, "addTopicCount")],
+)
+def test_write_perm_when_a_name_server_routes_nothing_to_the_set_then_it_is_not_done(
+    line: str, code: int, field: str
+) -> None:
+    """A typing error was answered with OK, and writes went on."""
+
+    def counted(call: Call) -> RemotingCommand:
+        return call.command.reply(0, None, {field: "0" if call.address == "b:1" else "3"})
+
+    report, _ = run(f"{line} -n a:1;b:1 -b broker-z", by_code({code: counted}))
+    assert [str(one) for one in report.failures] == [
+        "b:1: no topic is routed to a broker set broker-z"
+    ]
+    assert report.data["topicCounts"] == {"a:1": 3, "b:1": 0}
+    assert report.tables[0].rows == [("a:1", "broker-z", 3)]
+    assert report.plain.endswith("in name server[b:1] OK, 0\n"), "Java's text stays"

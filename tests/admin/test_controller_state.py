@@ -14,6 +14,7 @@ from rmqha.admin.commands.import_controller_state import SameGroup, StillRunning
 from rmqha.admin.controller_state import ControllerState
 from rmqha.admin.report import Report
 from rmqha.admin.set_comparison import NotAsExported
+from rmqha.admin.set_takeable import NotTakeable
 from rmqha.base.errors import RemoteProtocolError
 from rmqha.client.exchange import Call, NotFound, Refused, Unreachable
 from rmqha.remoting import fastjson
@@ -36,6 +37,7 @@ class World:
         names: what each broker says of its cluster and set.
         taken: the bodies of 60013.
         group: of the controllers that answer.
+        known: what ours keep already of set ``broker-a``; None for nothing.
     """
 
     def __init__(self) -> None:
@@ -51,6 +53,7 @@ class World:
         self.taken: list[Any] = []
         self.refusal: str | None = None
         self.group = "new"
+        self.known: dict[str, Any] | None = None
 
     def __call__(self, call: Call) -> RemotingCommand:
         if call.address in self.down:
@@ -70,7 +73,8 @@ class World:
             }  # fmt: skip
             return command.reply(0, None, fields)
         if code == 1006:
-            table = {"broker-a": self.info()} if b"broker-a" in command.body else {}
+            known = self.info() if self.java else self.known
+            table = {"broker-a": known} if known and b"broker-a" in command.body else {}
             return command.reply(0, body=fastjson.dumps({"replicasInfoTable": table}))
         if code == 1012:
             return command.reply(0, None, {"nextBrokerId": "6"})
@@ -240,6 +244,69 @@ def test_import_when_only_checking_then_nothing_is_taken_in(tmp_path: Path) -> N
     world = World()
     assert take_in(world, tmp_path, "--check").data == {"broker-a": "may be imported"}
     assert world.taken == []
+
+
+def test_import_when_ours_do_not_run_yet_then_the_check_compares_and_says_so(
+    tmp_path: Path,
+) -> None:
+    """The brokers can be compared with; what ours know already cannot."""
+    world = World()
+    world.down = {"c:1", "c:2"}
+    report = take_in(world, tmp_path, "--check")
+    assert report.data == {"broker-a": "may be imported"}
+    assert [type(one) for one in report.failures] == [Unreachable]
+    with pytest.raises(Unreachable):
+        take_in(world, tmp_path)
+
+
+ONE = {"brokerName": "broker-a", "brokerAddress": "b2:1", "brokerId": 2, "alive": True}
+OTHERS = [{**ONE, "brokerAddress": f"b{each}:1", "brokerId": each} for each in (1, 3)]
+
+
+@pytest.mark.parametrize("check", [("--check",), ()])
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"master_broker_id": 1}, "the master 1 is not in its SyncStateSet"),
+        ({"sync_state_set": (2, 9)}, "of the SyncStateSet [9] are no replicas"),
+        ({"next_broker_id": 0}, "ids are numbers from 1 on"),
+        ({"sync_state_set_epoch": -1}, "epochs are numbers from 0"),
+        ({"sync_state_set": (2, 2)}, "an id is named twice"),
+    ],
+)
+def test_import_when_the_leader_would_refuse_a_set_then_the_check_says_it(
+    tmp_path: Path, members: dict[str, Any], said: str, check: tuple[str, ...]
+) -> None:
+    """A check that passes, and an import that is refused when the old controllers are stopped."""
+    state = export(World())[0]
+    one = replace(state.broker_sets[0], **members)
+    world = World()
+    world.in_sync = set(one.sync_state_set[1:])
+    world.master = one.master_broker_id
+    content = replace(state, broker_sets=(one,)).encode()
+    report = take_in(world, tmp_path, *check, content=content)
+    assert said in problem(report, NotTakeable)
+    assert world.taken == []
+
+
+def test_import_when_ours_know_the_set_then_only_as_it_was_imported(tmp_path: Path) -> None:
+    """An import whose answer was lost is tried again; what ours decided since is not overwritten."""
+    world = World()
+    imported = {
+        "masterBrokerId": 2, "masterAddress": "b2:1", "masterEpoch": 7, "syncStateSetEpoch": 1009,
+        "inSyncReplicas": [ONE, OTHERS[1]], "notInSyncReplicas": [OTHERS[0]],
+    }  # fmt: skip
+    world.known = imported
+    assert take_in(world, tmp_path, "--check").data == {"broker-a": "may be imported"}
+    moved = {**OTHERS[0], "brokerAddress": "b9:1"}
+    for changed in (
+        {"masterEpoch": 8}, {"syncStateSetEpoch": 1010}, {"masterBrokerId": None},
+        {"inSyncReplicas": [ONE], "notInSyncReplicas": OTHERS}, {"notInSyncReplicas": [moved]},
+    ):  # fmt: skip
+        world.known = {**imported, **changed}
+        told = problem(take_in(world, tmp_path, "--check"), NotTakeable)
+        assert "know this set already" in told
+        assert "--brokerNames" in told
 
 
 def test_import_when_an_old_controller_runs_then_nothing_is_asked(tmp_path: Path) -> None:

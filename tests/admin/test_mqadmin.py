@@ -149,9 +149,9 @@ async def mqadmin(*arguments: str, env: dict[str, str | None] | None = None) -> 
 
 
 def state_file(cluster: Cluster) -> str:
-    """What an export of a set without a master would have written."""
-    replicas = (RegisteredReplica(1, cluster.address),)
-    known = BrokerSetState("DefaultCluster", "broker-a", 3, None, 3, (), 7, replicas)
+    """What an export of a set without a master would have written, of one that is new here."""
+    replicas = (RegisteredReplica(1, free_address()),)
+    known = BrokerSetState("DefaultCluster", "broker-z", 3, None, 3, (), 7, replicas)
     path = cluster.folder / "old.json"
     path.write_bytes(ControllerState(1, 0, (cluster.address,), (known,), {}, {}).encode())
     return str(path)

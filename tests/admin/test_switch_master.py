@@ -21,6 +21,7 @@ class Peers:
 
     Attributes:
         asked: (address, code, brokerId) of what changes something.
+        cluster: whose the set is, by its master's word; None where it does not tell.
         hold: how the master answers 60041.
         elect: how the controller answers 1002.
     """
@@ -28,6 +29,7 @@ class Peers:
     def __init__(self) -> None:
         self.asked: list[tuple[str, int, str]] = []
         self.master: int | None = 1
+        self.cluster: str | None = "C"
         self.hold: Callable[[Call], RemotingCommand] = lambda call: call.command.reply(0)
         self.elect = self._elects
 
@@ -43,6 +45,11 @@ class Peers:
             return command.reply(
                 0, body=fastjson.dumps({"replicasInfoTable": {"broker-a": self.info()}})
             )
+        if command.code == 1007:
+            if self.cluster is None:
+                return command.reply(3, "request type 1007 not supported")
+            body = {"clusterName": self.cluster, "brokerName": "broker-a", "epochList": []}
+            return command.reply(0, body=fastjson.dumps(body))
         self.asked.append((call.address, command.code, (command.ext_fields or {})["brokerId"]))
         return self.hold(call) if command.code == 60041 else self.elect(call)
 
@@ -119,6 +126,18 @@ def test_switch_when_the_target_cannot_be_master_then_nothing_is_asked() -> None
     with pytest.raises(NotReady, match="no master"):
         run(f"{LINE} 2", peers)
     assert peers.asked == []
+
+
+@pytest.mark.parametrize("broker_id", [1, 2])
+def test_switch_when_the_set_is_of_another_cluster_then_nothing_is_asked(broker_id: int) -> None:
+    """Sets of two clusters may have one name; the operator has the other one in mind."""
+    peers = Peers()
+    peers.cluster = "Other"
+    with pytest.raises(NotFound, match="broker-a is of cluster Other, not of C"):
+        run(f"{LINE} {broker_id}", peers)
+    assert peers.asked == []
+    peers.cluster = None
+    run(f"{LINE} 1", peers)  # a master that does not tell is no hindrance
 
 
 def test_switch_when_the_master_refuses_then_nobody_is_elected() -> None:

@@ -11,6 +11,7 @@ import pytest
 from rmqha.auth.signature import Credentials
 from rmqha.cli import mqadmin
 from rmqha.client.exchange import Call, NotFound
+from rmqha.remoting.command import RemotingCommand
 from tests.admin.driving import by_code, run, usage_error
 from tests.admin.test_cluster_commands import SERVERS, cluster, reply
 
@@ -144,6 +145,42 @@ def test_line_when_something_is_missing_then_its_usage_says_so() -> None:
         f"getUser {AT} -c C -u a",
     ):  # fmt: skip
         assert usage_error(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"createUser {AT} -u ann -p p -t Boss", f"updateUser {AT} -u ann -t Boss",
+        f"updateUser {AT} -u ann -s perhaps",
+    ],
+)  # fmt: skip
+def test_line_when_a_word_is_none_of_those_known_then_nobody_is_asked(line: str) -> None:
+    """A broker makes a normal user of a Boss, and of status perhaps nothing: both with success."""
+    assert f"{line.split()[-1]!r} is not one of" in usage_error(line)
+
+
+def test_line_when_a_word_is_written_otherwise_then_it_is_sent_as_java_has_it() -> None:
+    _, calls = run(f"createUser {AT} -u ann -p p -t SUPER", by_code({3001: reply()}))
+    assert asked(calls[0])[2]["userType"] == "Super"
+    _, calls = run(f"updateUser {AT} -u ann -s Disable", by_code({3002: reply()}))
+    assert asked(calls[0])[2]["userStatus"] == "disable"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"), [("copyUser -f a:1 -t b:1 -u ann,bob", 3004),
+                       ("copyAcl -f a:1 -t b:1 -s User:ann,User:bob", 3009)],
+)  # fmt: skip
+def test_copy_when_one_that_was_named_is_not_there_then_none_is_copied(
+    line: str, code: int
+) -> None:
+    """It said nothing and ended with 0."""
+
+    def one(call: Call) -> RemotingCommand:
+        is_ann = "ann" in str(call.command.ext_fields)
+        return call.command.reply(0, body=json.dumps(USER).encode() if is_ann else b"")
+
+    with pytest.raises(NotFound, match=r"there is nothing of .*bob to copy"):
+        run(line, by_code({code: one}))
 
 
 def test_credentials_when_there_is_a_tools_file_then_requests_are_signed(

@@ -33,6 +33,7 @@ from tests.attacks.catalog import ATTACKS
 from tests.bench.attack_outcome import Outcome, silences, words
 from tests.bench.attackers import Attackers
 from tests.bench.bench_siege import lost_of, observer_of
+from tests.bench.choosing import some_of
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.fortress import CLOSED, HONEST, JAVA, KINDS, MALLORY, NOBODY, Fortress
 from tests.bench.honest import Account
@@ -210,8 +211,12 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench_attacks", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--seconds", type=float, default=8.0, help="of each attack")
-    parser.add_argument("--kinds", default=",".join(KINDS), help=f"some of {', '.join(KINDS)}")
-    parser.add_argument("--attacks", default="", help=f"some of {', '.join(ATTACKS)}")
+    parser.add_argument(
+        "--kinds", type=some_of(KINDS), default=",".join(KINDS), help=f"some of {', '.join(KINDS)}"
+    )
+    parser.add_argument(
+        "--attacks", type=some_of(ATTACKS), default="", help=f"some of {', '.join(ATTACKS)}"
+    )
     parser.add_argument("--folder", default=None, help="where state goes (default: temporary)")
     parser.add_argument("--keep", action="store_true", help="keep state and logs")
     parser.add_argument("--json", default="", help="write the raw figures here")

@@ -29,6 +29,7 @@ from rmqha.testing.real.java import JavaBroker, NameServer
 from rmqha.testing.real.mqadmin import mqadmin
 from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import Child, allocate_ports, wait_until
+from tests.bench.choosing import some_of
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.java_program import command, compiled
 from tests.bench.tables import machine, markdown, ratio, spread, write_json
@@ -221,6 +222,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=128, help="bytes of a body")
     parser.add_argument(
         "--kinds",
+        type=some_of([*KINDS, *(kind + STATIC for kind in KINDS)]),
         default=",".join(KINDS),
         help=f"of {', '.join(KINDS)}; either with {STATIC} behind it",
     )

@@ -33,6 +33,7 @@ from typing import Any
 import psutil
 
 import rmqha
+from tests.bench.choosing import some_of
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.tables import machine, markdown, spread, write_json
 
@@ -76,7 +77,9 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--java-rounds", type=int, default=2)
-    parser.add_argument("--kinds", default=",".join(KINDS), help="of " + ", ".join(KINDS))
+    parser.add_argument(
+        "--kinds", type=some_of(KINDS), default=",".join(KINDS), help="of " + ", ".join(KINDS)
+    )
     parser.add_argument("--json", type=Path)
     parser.add_argument("--worker", choices=KINDS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)

@@ -26,6 +26,7 @@ import uvloop
 
 from rmqha.testing.real.controllers import KINDS, Controllers
 from tests.bench.agents import Agents
+from tests.bench.choosing import beginning_of, some_of
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.load import Constant, Flip, Growing, Result, Worker, measure
 from tests.bench.tables import machine, markdown, number, ratio, spread, write_json
@@ -205,12 +206,17 @@ def _rss_mib(group: Controllers) -> list[float]:
 def _options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench_controller", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--kinds", default=",".join(KINDS), help="which groups, in this order")
+    parser.add_argument(
+        "--kinds", type=some_of(KINDS), default=",".join(KINDS), help="which groups, in this order"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measured interval")
     parser.add_argument("--warm-up", type=float, default=3.0, help="seconds before each interval")
     parser.add_argument("--sets", type=int, default=100, help="broker sets of two replicas")
-    parser.add_argument("--only", default="", help="only works whose name starts so")
+    parser.add_argument(
+        "--only", type=beginning_of([work.name for work in WORKS]), default="",
+        help="only works whose name starts so",
+    )  # fmt: skip
     parser.add_argument("--folder", default=None, help="where state goes (default: temporary)")
     parser.add_argument("--keep", action="store_true", help="keep state and logs")
     parser.add_argument("--json", default="", help="write the raw figures here")

@@ -25,10 +25,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from rmqha.testing.real.cluster import Cluster
-from rmqha.testing.real.controllers import ReplicaInfo
+from rmqha.testing.real.controllers import KINDS, ReplicaInfo
 from rmqha.testing.real.processes import WaitTimeout, wait_until
 from rmqha.testing.real.producer import SEND_TIMEOUT_S, Producer, missing, read_back
 from rmqha.testing.real.python import PythonBroker
+from tests.bench.choosing import some_of
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.tables import machine, markdown, number, ratio, write_json
 
@@ -235,7 +236,9 @@ def _lost(cluster: Cluster, producer: Producer) -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="bench_failover", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--kinds", default="rmqha,dledger", help="rmqha, dledger, jraft")
+    parser.add_argument(
+        "--kinds", type=some_of(KINDS), default="rmqha,dledger", help=", ".join(KINDS)
+    )
     parser.add_argument("--brokers", default="java", choices=BROKERS, help="java or py")
     parser.add_argument("--runs", type=int, default=5, help="of each fault, mode and kind")
     parser.add_argument("--mode", default="", help=f"one of {', '.join(MODES)} (or its start)")

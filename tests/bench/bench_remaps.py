@@ -48,6 +48,7 @@ from rmqha.testing.real import wire
 from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import allocate_ports, wait_until
 from tests.bench import remap_failovers
+from tests.bench.choosing import some_of
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.remap_command import RemapProcess
 from tests.bench.remap_histories import prepare
@@ -172,7 +173,7 @@ def _add_failover_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("with failovers").add_argument
     add("--remaps", type=int, default=0, help="so many, one after the other")
     add("--failovers", type=int, default=0, help="in the midst of so many of them")
-    add("--kinds", default="rmqha", help="of rmqha, java")
+    add("--kinds", type=some_of(("rmqha", "java")), default="rmqha", help="of rmqha, java")
     add("--mqadmin", choices=("ours", "java"), default="ours", help="of the kind java")
     add("--replicas", type=int, default=2, help="of each broker set")
     add("--queues", type=int, default=8, help="logical ones")

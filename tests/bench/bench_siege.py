@@ -30,6 +30,7 @@ from rmqha.testing.real import wire
 from rmqha.testing.real.producer import read_back
 from tests.attacks.catalog import ATTACKS
 from tests.bench.attackers import Attackers
+from tests.bench.choosing import some_of
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.fortress import (
     CLOSED,
@@ -209,7 +210,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=2.0)
     parser.add_argument("--idle-s", type=float, default=60.0, help="before it, to compare with")
     parser.add_argument("--kind", choices=KINDS, default=CLOSED)
-    parser.add_argument("--attacks", default="", help=f"some of {', '.join(ATTACKS)}")
+    parser.add_argument(
+        "--attacks", type=some_of(ATTACKS), default="", help=f"some of {', '.join(ATTACKS)}"
+    )
     parser.add_argument("--same-address", action="store_true", help="as honest clients")
     parser.add_argument("--folder", default=None, help="where state goes (default: temporary)")
     parser.add_argument("--keep", action="store_true", help="keep state and logs")

@@ -22,6 +22,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from tests.bench.choosing import some_of
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.switch_stages import STAGES, Stage
 from tests.bench.tables import machine, markdown, number, spread, write_json
@@ -177,8 +178,13 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--switches", type=int, default=20)
     parser.add_argument("--senders", type=int, default=4)
-    parser.add_argument("--brokers", default="py", help="py, java, or both with a comma")
-    parser.add_argument("--how", default="switchMaster", help=f"of {', '.join(COMMANDS)}")
+    parser.add_argument(
+        "--brokers", type=some_of(("py", "java")), default="py",
+        help="py, java, or both with a comma",
+    )  # fmt: skip
+    parser.add_argument(
+        "--how", type=some_of(COMMANDS), default="switchMaster", help=f"of {', '.join(COMMANDS)}"
+    )
     parser.add_argument("--folder", default=None, help="where stores are made")
     parser.add_argument("--json", default="", help="keep the raw figures here")
     return parser.parse_args()

@@ -24,6 +24,7 @@ from rmqha.testing.real.cluster import FAST_BROKER, Cluster
 from rmqha.testing.real.name_servers import PythonNameServer
 from rmqha.testing.real.processes import allocate_ports, wait_until
 from rmqha.testing.real.python import PythonBroker
+from tests.bench.choosing import some_of
 from tests.bench.ending import end_children_when_terminated
 from tests.bench.tables import machine, markdown, write_json
 
@@ -129,7 +130,9 @@ def main() -> None:
     """Run all sets and print the table."""
     parser = argparse.ArgumentParser(prog="bench_topics", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--sets", default="java,rmqha,mixed", help=", ".join(SETS))
+    parser.add_argument(
+        "--sets", type=some_of(SETS), default="java,rmqha,mixed", help=", ".join(SETS)
+    )
     parser.add_argument("--rounds", type=int, default=12, help="failovers of each kind")
     parser.add_argument("--json", default="", help="write the raw figures here")
     options = parser.parse_args()

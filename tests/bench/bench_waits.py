@@ -38,6 +38,7 @@ from rmqha.runtime.logs import Logger
 from rmqha.store.aio.message_store import MessageStore
 from rmqha.store.record import Message, pack_host
 from rmqha.store.settings import StoreSettings
+from tests.bench.choosing import some_of
 from tests.bench.cold_looks import COLD_BYTES, COLD_COUNT, COLD_MESSAGES, cold_looks, evict
 from tests.bench.crowd_waits import crowd
 from tests.bench.due_waits import due
@@ -289,7 +290,8 @@ def _options(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--topics", type=int, default=10_000, help="of the row about many topics")
     parser.add_argument(
-        "--phases", type=lambda text: text.split(","), default=PHASES,
+        "--phases", default=PHASES,
+        type=lambda text: some_of([*PHASES, "pressure", "broker", "delays"])(text).split(","),
         help=f"which of {', '.join(PHASES)}, and for root pressure, broker and delays",
     )  # fmt: skip
     parser.add_argument(

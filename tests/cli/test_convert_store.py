@@ -379,6 +379,23 @@ def test_store_of_a_master_when_it_has_no_message_then_it_is_adopted_all_the_sam
     assert run("-s", str(tmp_path)).exit_code == 1
 
 
+def test_store_when_the_folder_is_something_else_then_it_says_so_and_leaves_no_file(
+    tmp_path: Path,
+) -> None:
+    """It named a commitlog that is missing, and left a lock behind."""
+    result = run("-s", str(tmp_path))
+    assert result.exit_code == 1
+    assert f"{tmp_path} is no store of a broker" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_store_when_a_name_server_is_passed_along_then_it_means_nothing(tmp_path: Path) -> None:
+    """Scripts give -n to every command of mqadmin."""
+    result = run("-s", str(tmp_path), "-n", "10.0.0.1:9876")
+    assert result.exit_code == 1
+    assert "no store of a broker" in result.stderr
+
+
 def test_store_when_its_path_cannot_be_looked_at_then_2(tmp_path: Path) -> None:
     """A name that is too long raises where a missing folder does not."""
     result = run("-s", str(tmp_path / ("x" * 300)))

@@ -628,7 +628,8 @@ def test_prometheus_gets_javas_metric_names_when_asked_for(tmp_path: Path) -> No
         "metricsExporterType": "PROM",
         "metricsPromExporterHost": "127.0.0.1",
         "metricsPromExporterPort": str(metrics_port),
-        "metricsLabel": "zone:z1,rack:r7",
+        # Labels of the server's own names are not replaced: alerts are by group and address.
+        "metricsLabel": "zone:z1,rack:r7,address:mine,group:ours,peer_id:me",
     }
     try:
         one.start()

@@ -272,7 +272,7 @@ def test_prometheus_when_asked_for_then_routes_and_requests_are_counted(
     metrics_port = allocate_ports()[0]
     server.properties |= {
         "metricsExporterType": "PROM", "metricsPromExporterHost": "127.0.0.1",
-        "metricsPromExporterPort": str(metrics_port), "metricsLabel": "zone:z1",
+        "metricsPromExporterPort": str(metrics_port), "metricsLabel": "zone:z1,address:mine",
     }  # fmt: skip
     if embedded:
         server.with_controller()
@@ -286,6 +286,10 @@ def test_prometheus_when_asked_for_then_routes_and_requests_are_counted(
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             assert sample.labels["zone"] == "z1"
+            is_own = sample.name.startswith(("namesrv_", "rmqha_tls"))
+            assert not is_own or sample.labels["address"].endswith(
+                f":{server.address.split(':')[1]}"
+            )
             which = sample.labels.get("request_type") or sample.labels.get("broker_set") or ""
             samples.setdefault(sample.name, {})[which] = sample.value
     name = broker_fields()["brokerName"]

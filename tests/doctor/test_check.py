@@ -14,7 +14,7 @@ from rmqha.cli.mqdoctor import main
 from rmqha.runtime.properties import format_properties
 from rmqha.testing.cluster import RmqCluster
 from rmqha.testing.nodes import Node
-from rmqha.testing.real.processes import wait_until
+from rmqha.testing.real.processes import allocate_ports, wait_until
 from rmqha.testing.sockets import LOOPBACK
 
 WELL_S = 30.0
@@ -205,6 +205,54 @@ def test_check_when_a_file_cannot_be_read_then_the_exit_code_is_2(tmp_path: Path
     assert run("-c", str(tmp_path / "none.conf")).exit_code == 2
     assert run("--store", str(tmp_path / "none")).exit_code == 2
     assert run("-a", "nonsense").exit_code == 2
+
+
+def test_check_when_the_directory_is_no_store_then_it_is_not_called_well(tmp_path: Path) -> None:
+    """The folder above it, for example: nothing was found there, and so nothing was wrong."""
+    (tmp_path / "store").mkdir()
+    done = run("--store", str(tmp_path))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "no broker's store" in done.stderr
+    (tmp_path / "commitlog").mkdir()
+    assert run("--store", str(tmp_path)).exit_code == 0
+
+
+def test_check_when_a_key_is_written_wrong_then_it_is_noted(tmp_path: Path) -> None:
+    """A broker passes it over, and acknowledges alone."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"brokerName=a\nallAckInSyncStateset=true\nbrokerIP1={LOOPBACK}\n"
+                    f"listenPort={allocate_ports()[-1]}\n"
+                    f"storePathRootDir={tmp_path / 'store'}\n")  # fmt: skip
+    done = run("-c", str(conf), "--looks", "1", *QUICK)
+    assert done.exit_code == 0, "a note"
+    assert "NOTE keys-unknown" in done.stdout
+    assert "allAckInSyncStateset" in done.stdout
+
+
+def test_check_when_the_file_is_another_servers_then_what_to_give_instead_is_told(
+    tmp_path: Path,
+) -> None:
+    """As a broker's it told of ports that other brokers of the machine use, or that all is well."""
+    controller = tmp_path / "controller.conf"
+    controller.write_text("controllerDLegerPeers=n0-10.0.0.1:9878;n1-10.0.0.2:9878\n"
+                          "controllerDLegerGroup=g\ncontrollerDLegerSelfId=n0\n")  # fmt: skip
+    done = run("-c", str(controller))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "controller's file" in done.stderr
+    assert "--controllers '10.0.0.1:9878;10.0.0.2:9878'" in done.stderr
+    controller.write_text("controllerDLegerSelfId=n0\n")
+    assert "--controllers 'HOST:PORT;...'" in run("-c", str(controller)).stderr
+    server = tmp_path / "namesrv.conf"
+    server.write_text("listenPort=19876\nkvConfigPath=/data/kv.json\n")
+    done = run("-c", str(server))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--namesrv HOST:19876" in done.stderr
+    # A file may serve several processes.
+    both = tmp_path / "all.conf"
+    both.write_text("brokerName=a\ncontrollerDLegerSelfId=n0\nkvConfigPath=/data/kv.json\n"
+                    f"storePathRootDir={tmp_path}\nbrokerIP1={LOOPBACK}\nlistenPort=1\n")  # fmt: skip
+    done = run("-c", str(both), "--looks", "1", *QUICK)
+    assert "looked at 1 brokers (0 answered)" in done.stdout
 
 
 def test_check_when_something_is_wrong_then_people_read_four_lines(tmp_path: Path) -> None:

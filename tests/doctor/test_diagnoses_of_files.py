@@ -50,6 +50,14 @@ def test_6435_when_our_broker_refuses_the_file_then_its_reason_is_told() -> None
     assert "listenPort=x" in only(facts, "config-refused").found.what
 
 
+def test_file_when_it_has_keys_that_nobody_knows_then_some_are_named() -> None:
+    assert HEALTHY.conf is not None
+    keys = tuple(f"key{number}" for number in range(7))
+    found = only(replace(HEALTHY, conf=replace(HEALTHY.conf, unknown=keys)), "keys-unknown")
+    assert found.found.what.endswith("key0, key1, key2, key3, key4 and 2 more")
+    assert found.severity is Severity.NOTE
+
+
 @pytest.mark.parametrize(
     ("values", "is_wrong"),
     [
@@ -95,6 +103,8 @@ def test_4808_when_a_port_is_taken_by_another_then_it_is_told() -> None:
     dead = replace(dead, name_servers=(), controllers=())
     assert only(dead, "port-taken").found.subject == "listenPort - 2 10909"
     assert codes(replace(HEALTHY, ports=taken)) == []
+    hung = silent(2, HANGS, facts=replace(HEALTHY, ports=taken, sets={}, identity=None))
+    assert codes(replace(hung, name_servers=(), controllers=())) == ["broker-hangs"]
 
 
 # -- identity ----------------------------------------------------------------------------------
@@ -131,6 +141,9 @@ def test_7414_when_the_store_is_anothers_then_both_names_are_told(names: tuple[s
     facts = identity(final=Identity(*names, 2))
     assert "identity-of-another" in codes(facts)
     assert set(codes(facts)) <= {"identity-of-another", "id-unknown-to-controllers"}
+    # Of a set that the controllers were not asked for nobody says that they do not know it.
+    asked = replace(facts, set_name=NAME)
+    assert codes(asked) == ["identity-of-another"]
 
 
 def test_6586_when_controllers_do_not_know_the_id_then_nothing_is_to_be_deleted() -> None:

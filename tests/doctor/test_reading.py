@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 import pytest
 
 from rmqha.base.errors import ConnectFailed, ConnectionLost, RemoteProtocolError, RequestTimeout
 from rmqha.client.runtime_info import broker_clock_ms
 from rmqha.doctor.aio.asking import Asker
-from rmqha.doctor.facts import HaFacts, SetView, Silent
+from rmqha.doctor.facts import Door, HaFacts, SetView, Silent
 from rmqha.doctor.reading import ha_facts, peers_of, topic_names, view_of
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -73,6 +74,10 @@ def test_ha_when_members_are_missing_then_they_are_empty() -> None:
     assert ha_facts(b'{"master":true,"haConnectionInfo":[{"diff":-5},{"diff":7}]}') == HaFacts(
         True, lags=(0, 7)
     )
+    one = (
+        b'{"master":true,"inSyncSlaveNums":2,"haConnectionInfo":[{"inSync":true},{"inSync":false}]}'
+    )
+    assert ha_facts(one) == HaFacts(True, in_sync_slaves=2, lags=(0, 0), connected_in_sync=1)
     slave = {"master": False, "haClientRuntimeInfo": {"masterAddr": "a:1", "activated": True}}
     assert ha_facts(json.dumps(slave).encode()) == HaFacts(False, "a:1", transfers=True)
     with pytest.raises(RemoteProtocolError):
@@ -98,7 +103,8 @@ def test_view_when_a_set_has_no_master_then_it_has_none() -> None:
     assert (view.node_id, view.term, view.may_vote, view.applied_index) == ("n1", 3, False, 5)
     assert view.standing == "new"
     body["members"] = [{"id": "n0", "votes": True}, {"id": "n1", "votes": False}]
-    assert not view_of(json.dumps(body).encode()).standing
+    joins = view_of(json.dumps(body).encode())
+    assert (joins.standing, joins.joining) == ("", {"n1"})
     assert view.sets == {"a": SetView(None, 0, (1,), 0)}
 
 
@@ -146,6 +152,22 @@ def test_servers_when_they_are_others_then_their_refusal_is_one_line() -> None:
     assert server.refused == "code 3 request type 106 not supported"
 
 
+def test_servers_when_they_refuse_who_asks_then_that_is_told_apart() -> None:
+    """A server that wants a user is the one that was meant."""
+    denied = RemotingCommand(ResponseCode.NO_PERMISSION, remark="no\n user")
+    ask, _ = asker({
+        ("c0:1", 0): denied, ("ns:1", 0): denied, ("b:1", 0): denied,
+        ("c1:1", 1005): good(isLeader="true"), ("c1:1", 0): denied,
+    })  # fmt: skip
+    shut, part = asyncio.run(ask.controllers(["c0:1", "c1:1"]))
+    assert (shut.denied, shut.answers) == ("code 16 no user", False)
+    assert (part.denied, part.answers, part.leads) == ("code 16 no user", True, True)
+    (server,) = asyncio.run(ask.name_servers(["ns:1"]))
+    assert (server.denied, server.answers) == ("code 16 no user", False)
+    (broker,) = asyncio.run(ask.brokers({"b:1": "broker-a"}))
+    assert (broker.denied, broker.silent) == ("code 16 no user", None)
+
+
 @pytest.mark.parametrize(
     ("error", "connected"),
     [
@@ -158,8 +180,33 @@ def test_servers_when_they_are_others_then_their_refusal_is_one_line() -> None:
 def test_broker_when_it_says_nothing_then_why_is_told(error: Exception, connected: bool) -> None:
     ask, _ = asker({("b:1", 0): error})
     (found,) = asyncio.run(ask.brokers({"b:1": "broker-a"}))
-    assert found.silent == Silent(connected, str(error))
+    ended = connected and not isinstance(error, RequestTimeout)
+    assert found.silent == Silent(connected, str(error), ended=ended)
+    assert found.silent.hangs is isinstance(error, RequestTimeout)
     assert found.listed_as == "broker-a"
+
+
+@pytest.mark.parametrize(
+    ("error", "speaks_tls", "is_tried"),
+    [
+        (ConnectionLost("lost"), False, True), (ConnectionLost("lost"), True, True),
+        (ConnectFailed("handshake"), True, True), (ConnectFailed("refused"), False, False),
+        (RequestTimeout("late"), False, False), (RequestTimeout("late"), True, False),
+    ],
+)  # fmt: skip
+def test_door_when_a_node_hangs_or_is_gone_then_no_time_is_lost_on_it(
+    error: Exception, speaks_tls: bool, is_tried: bool
+) -> None:
+    """A look at a large cluster of which a part is down takes one timeout, not three."""
+
+    async def of(_: str) -> Door:
+        return Door.TLS
+
+    doors = SimpleNamespace(of=of, speaks_tls=speaks_tls)
+    ask = Asker(Nodes({("b:1", 0): error}), Noon(), 100, doors)  # type: ignore[arg-type]
+    (found,) = asyncio.run(ask.brokers({"b:1": "broker-a"}))
+    assert found.silent is not None
+    assert (found.silent.door is Door.TLS) is is_tried
 
 
 def test_broker_when_it_refuses_some_questions_then_the_rest_counts() -> None:
@@ -173,6 +220,24 @@ def test_broker_when_it_refuses_some_questions_then_the_rest_counts() -> None:
     assert found.silent is None
     assert found.clock_ahead_ms == 50_000
     assert (found.ha, found.epochs, found.config, found.topics) == (None, None, {}, None)
+
+
+@pytest.mark.parametrize(
+    ("theirs_s", "ahead_ms"), [(0, -1_000), (1, 0), (4, 0), (7, 0), (9, 2_000)]
+)
+def test_clock_when_a_broker_answers_late_then_its_clock_is_not_called_wrong(
+    theirs_s: int, ahead_ms: int
+) -> None:
+    """It may have looked at any moment between question and answer, which were six seconds apart."""
+    table = {
+        "bootTimestamp": "0", "runtime": f"[ 0 days, 0 hours, 0 minutes, {theirs_s} seconds ]",
+    }  # fmt: skip
+    nodes = Nodes({("b:1", RequestCode.GET_BROKER_RUNTIME_INFO): good({"table": table})})
+    moments = iter((1_000, 7_000))
+    clock = SimpleNamespace(wall_ms=lambda: next(moments))
+    ask = Asker(nodes, clock, 100)  # type: ignore[arg-type]  # all that is used of them
+    (found,) = asyncio.run(ask.brokers({"b:1": "broker-a"}))
+    assert found.clock_ahead_ms == ahead_ms
 
 
 def test_sets_when_the_leader_refuses_then_nothing_is_known() -> None:

@@ -143,7 +143,7 @@ def test_verdict_when_a_replica_is_down_then_it_says_since_when_and_the_charts_s
     slave = next(one for one in cluster.brokers if one is not cluster.master())
     with closing_workload(cluster):
         cluster.kill(slave)
-        down = r"1 of 3 replicas of broker-a is down since \d\d:\d\d:\d\d; writes go on\."
+        down = r"1 of 3 replicas of broker-a is down; writes go on\. Since \d\d:\d\d:\d\d\."
         wait(
             browser,
             lambda _: re.fullmatch(down, " ".join(texts(browser, "#verdict p"))) is not None,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from rmqha.web.document import BrokerSetView, ControllerView, NodeView, ReplicaView, StatusDocument
 from rmqha.web.history import SAMPLE_MS, SAMPLES_MAX, SETS_MAX, History
-from rmqha.web.verdict import SENTENCES_MAX, judge, troubles_of
+from rmqha.web.verdict import FIRST_WORDS_MS, SENTENCES_MAX, judge, troubles_of
 
 NODE = NodeView("controller", "here:1", "0", 0)
 MASTER = ReplicaView(1, "a:1", "master", True, True, put_tps=12.0)
@@ -34,34 +34,42 @@ def said(*replicas: ReplicaView, **more: object) -> tuple[str, list[str]]:
     return verdict.level, [one.text for one in verdict.sentences]
 
 
-DEAD = replace(OTHER, alive=False, in_sync=False)
+DEAD = replace(OTHER, alive=False, in_sync=False, heard_ms_ago=20_000)
+UNHEARD = replace(OTHER, alive=False)
+NOT_HEARD = (
+    "The master of broker-a is not heard here: if it is down and not only cut off, nobody can write"
+    " to the set."
+)
 KINDS = {
     "well": ((MASTER, SLAVE, OTHER), "good", ["All is well: all 3 replicas of broker-a are alive and in sync."]),
     "one down": (
         (MASTER, SLAVE, DEAD), "warn",
-        ["1 of 3 replicas of broker-a is down{since}; writes go on."],
+        ["1 of 3 replicas of broker-a is down; writes go on."],
     ),
     "two down": (
-        (MASTER, replace(SLAVE, alive=False, in_sync=False), DEAD), "warn",
+        (MASTER, replace(DEAD, broker_id=2), DEAD), "warn",
         [
-            "2 of 3 replicas of broker-a are down{since}; writes go on.",
-            "Only the master of broker-a has its newest messages{since}.",
+            "2 of 3 replicas of broker-a are down; writes go on.",
+            "Only the master of broker-a has its newest messages.",
         ],
     ),
     "nobody writes": (
         (replace(MASTER, put_tps=0.0), SLAVE, DEAD), "warn",
-        ["1 of 3 replicas of broker-a is down{since}; its master is alive."],
+        ["1 of 3 replicas of broker-a is down; its master is alive."],
     ),
     "not in sync": (
         (MASTER, SLAVE, replace(OTHER, in_sync=False)), "warn",
-        ["1 of 3 replicas of broker-a is not in sync{since}; writes go on."],
+        ["1 of 3 replicas of broker-a is not in sync; writes go on."],
     ),
     "no master": (
-        (SLAVE, OTHER), "bad", ["broker-a has no master{since}: nobody can write to it."],
+        (SLAVE, OTHER), "bad", ["broker-a has no master: nobody can write to it."],
     ),
-    "a dead master": (
-        (replace(MASTER, alive=False), SLAVE), "bad",
-        ["broker-a has no master{since}: nobody can write to it."],
+    "a master that was heard": (
+        (replace(MASTER, alive=False, put_tps=None, heard_ms_ago=12_000), SLAVE), "bad", [NOT_HEARD],
+    ),
+    "replicas that were never heard": (
+        (MASTER, replace(UNHEARD, broker_id=2), UNHEARD), "warn",
+        ["2 of 3 replicas of broker-a are not heard here since this node started; writes go on."],
     ),
     "a slave's page": (
         (replace(MASTER, alive=None, in_sync=None, put_tps=None), SLAVE), "good",
@@ -85,11 +93,34 @@ def test_verdict_when_judged_then_it_says_what_is_so_and_no_more(kind: str) -> N
     assert said(*replicas) == (level, sentences)
 
 
+def test_verdict_when_a_node_has_just_started_then_it_does_not_call_the_master_dead() -> None:
+    """A follower that was restarted has applied who is master before it hears anybody."""
+    unheard = replace(MASTER, alive=False, put_tps=None)
+    early, late = (
+        document(unheard, SLAVE, time_ms=one) for one in (FIRST_WORDS_MS - 1, FIRST_WORDS_MS)
+    )
+    (sentence,) = judge(early, {}).sentences
+    assert sentence.level == "warn"
+    assert "has not heard the master of broker-a yet" in sentence.text
+    (sentence,) = judge(late, {}).sentences
+    assert (sentence.level, sentence.text) == ("bad", NOT_HEARD)
+
+
+def test_verdict_when_a_broker_has_heard_of_no_master_then_it_does_not_say_that_there_is_none() -> (
+    None
+):
+    """A replica that reaches no controller: the set may be well without it."""
+    seen = replace(document(SLAVE), node=replace(NODE, kind="broker"))
+    (sentence,) = judge(seen, {}).sentences
+    assert sentence.level == "warn"
+    assert sentence.text.startswith("This broker knows no master of broker-a")
+
+
 def test_verdict_when_no_controller_leads_then_that_is_first() -> None:
     """The worst of several troubles is the one to read."""
     level, sentences = said(MASTER, SLAVE, DEAD, controllers=(FOLLOWS,))
     assert level == "bad"
-    assert sentences[0].startswith("No controller leads{since}")
+    assert sentences[0].startswith("No controller leads")
     assert sentences[1].startswith("1 of 3 replicas")
     assert said(MASTER, SLAVE, controllers=())[0] == "good"
 
@@ -134,6 +165,15 @@ def test_history_when_longer_than_ten_minutes_then_the_oldest_go() -> None:
             "put_tps": 12.0, "gap_bytes": 7, "epoch": None,
         }
     ]  # fmt: skip
+
+
+def test_history_when_a_master_was_never_heard_then_no_time_without_one_is_drawn() -> None:
+    """The red of a chart is a time in which nobody could write."""
+    history = History()
+    history.add(document(replace(MASTER, alive=False, put_tps=None)))
+    gone = replace(MASTER, alive=False, put_tps=None, heard_ms_ago=12_000)
+    history.add(document(gone, time_ms=SAMPLE_MS))
+    assert [one.sets[0].has_master for one in history.samples] == [True, False]
 
 
 def test_history_when_nothing_is_known_then_nothing_is_drawn() -> None:

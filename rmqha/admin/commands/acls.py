@@ -14,6 +14,7 @@ from rmqha.admin.commands.users import (
     copied,
     copy_options,
     found_at,
+    need_found,
     place_options,
     places,
 )
@@ -132,7 +133,8 @@ def _copy(source: str, target: str, subjects: tuple[str, ...]) -> Exchange[Repor
     acls: list[Members] = []
     if subjects:
         for subject in subjects:
-            acls += yield from found_at(source, RequestCode.AUTH_GET_ACL, subject=subject)
+            found = yield from found_at(source, RequestCode.AUTH_GET_ACL, subject=subject)
+            acls += need_found(source, subject, found)
     else:
         acls = yield from found_at(source, RequestCode.AUTH_LIST_ACL)
     codes = RequestCode.AUTH_GET_ACL, RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL

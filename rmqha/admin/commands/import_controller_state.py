@@ -2,8 +2,9 @@
 
 Not in the Java tool. Once the old controllers are stopped nobody can change a broker's role or a
 SyncStateSet any more, so what the brokers say then is how it stays: each set is compared with its
-brokers first (1007, 907), and none is taken in while one differs. Then they are given to the leader
-(60013, a code of our own), which takes in no set that it knows.
+brokers first (1007, 907), and none is taken in while one differs, or is one that the leader would refuse:
+its own rule is asked here. Then they are given to the leader (60013, a code of our own), which takes in
+no set that it knows.
 """
 
 from __future__ import annotations
@@ -12,12 +13,15 @@ import click
 
 from rmqha.admin.commands.export_controller_state import COLUMNS, set_row
 from rmqha.admin.controller_state import ControllerState
+from rmqha.admin.replicas_info import replicas_infos
 from rmqha.admin.report import Report, Table
 from rmqha.admin.set_comparison import compare, from_brokers
+from rmqha.admin.set_takeable import need_takeable
 from rmqha.admin.spec import CommandSpec, controllers_option, file_option, names_option
 from rmqha.base.errors import RmqhaError
 from rmqha.client.exchange import Exchange, Refused, Unreachable, ask, ask_any, ask_leader
 from rmqha.remoting import fastjson
+from rmqha.remoting.bodies import ReplicasInfo
 from rmqha.remoting.broker_set_state import BrokerSetState
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
@@ -67,17 +71,17 @@ def run(
     ]
     failures: list[RmqhaError] = []
     results = {one.broker_name: CHECKED for one in wanted}
+    known_here = yield from _known_here(controllers, list(results), failures, check_only)
     compared: list[BrokerSetState] = []
     for one in wanted:
+        name = one.broker_name
         try:
-            if one.broker_name in by_brokers:
-                compared.append((yield from from_brokers(one)))
-            else:
-                yield from compare(one, unverified=one.broker_name in unverified)
-                compared.append(one)
+            found = yield from _as_compared(one, name in by_brokers, name in unverified)
+            need_takeable(found, known_here.get(name))
+            compared.append(found)
         except RmqhaError as error:
             failures.append(error)
-            results[one.broker_name] = LEFT_OUT
+            results[name] = LEFT_OUT
     if not failures and not check_only:
         for one in compared:
             try:
@@ -89,6 +93,30 @@ def run(
     plain = "".join(f"{name}\t{result}\n" for name, result in results.items() if result != LEFT_OUT)
     table = Table("Imported", (*COLUMNS[:-1], "Result"), rows)
     return Report(plain, results, (table,), tuple(failures))
+
+
+def _known_here(
+    controllers: tuple[str, ...], names: list[str], failures: list[RmqhaError], check_only: bool
+) -> Exchange[dict[str, ReplicasInfo]]:
+    """What ours keep of these sets already; brokers can be compared with before ours run."""
+    try:
+        _, found = yield from replicas_infos(controllers, names)
+    except Unreachable as error:
+        if not check_only:
+            raise
+        failures.append(error)
+        return {}
+    return found
+
+
+def _as_compared(
+    one: BrokerSetState, by_brokers: bool, unverified: bool
+) -> Exchange[BrokerSetState]:
+    """The set as the file has it and its brokers confirm, or as its brokers have it."""
+    if by_brokers:
+        return (yield from from_brokers(one))
+    yield from compare(one, unverified=unverified)
+    return one
 
 
 def _need_stopped(state: ControllerState) -> Exchange[None]:

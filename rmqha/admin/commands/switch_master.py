@@ -20,7 +20,12 @@ from rmqha.admin.spec import (
 )
 from rmqha.base.errors import RmqhaError
 from rmqha.client.exchange import Exchange, NotFound, Refused, Unreachable, ask, ask_leader
-from rmqha.remoting.bodies import BrokerReplicasInfo, ReplicasInfo, encode_names
+from rmqha.remoting.bodies import (
+    BrokerReplicasInfo,
+    EpochEntryCache,
+    ReplicasInfo,
+    encode_names,
+)
 from rmqha.remoting.codes import RequestCode, ResponseCode
 from rmqha.remoting.command import RemotingCommand
 from rmqha.remoting.headers import ext_fields
@@ -48,12 +53,14 @@ def run(
     """Have the master hold sends once the target is near, and have it elected (60041).
 
     Raises:
-        NotFound: the controllers do not know the set, or the target.
+        NotFound: the controllers do not know the set, or the target, or it is of another cluster.
         NotReady: there is no master, or the target is dead or not in sync.
         BehindMaster: slaves of a master of Java did not catch up with it in time; it goes on.
         Refused: the master or the controllers refused; the master goes on.
     """
     known = yield from _known(controllers, broker_name)
+    if known.master_address is not None:
+        yield from _need_cluster(known.master_address, broker_name, cluster_name)
     if known.master_broker_id == broker_id:
         return _report(broker_name, broker_id, known, known, "it was the master already")
     master = _checked(known, broker_name, broker_id)
@@ -135,6 +142,23 @@ def _known(controllers: tuple[str, ...], broker_name: str) -> Exchange[ReplicasI
     if broker_name not in table:
         raise NotFound(f"{leader}: broker set {broker_name} is not known to the controllers")
     return table[broker_name]
+
+
+def _need_cluster(master: str, broker_name: str, cluster_name: str) -> Exchange[None]:
+    """Refuse a set of another cluster than the one that is meant: its master says which (1007).
+
+    Where it does not tell, or nobody is there, whoever asks is believed: what follows asks it anew.
+
+    Raises:
+        NotFound: it is of another cluster.
+    """
+    try:
+        answer = yield from ask(master, RemotingCommand(RequestCode.GET_BROKER_EPOCH_CACHE))
+    except (Refused, Unreachable):
+        return
+    told = EpochEntryCache.decode(answer.body).cluster_name
+    if told not in ("", cluster_name):
+        raise NotFound(f"broker set {broker_name} is of cluster {told}, not of {cluster_name}")
 
 
 def _checked(known: ReplicasInfo, broker_name: str, broker_id: int) -> str:

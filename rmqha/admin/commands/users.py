@@ -156,6 +156,17 @@ def _list(
     return Report(plain, users, tables)
 
 
+def need_found(source: str, name: str, found: list[Members]) -> list[Members]:
+    """What was found of an item that was named; nothing is copied while one is missing.
+
+    Raises:
+        NotFound: nothing.
+    """
+    if not found:
+        raise NotFound(f"{source}: there is nothing of {name} to copy")
+    return found
+
+
 def copied(
     what: str, source: str, target: str, items: list[Members], name: str,
     codes: tuple[RequestCode, RequestCode, RequestCode],
@@ -184,8 +195,11 @@ def _copy(source: str, target: str, usernames: tuple[str, ...]) -> Exchange[Repo
     """Some users, or all."""
     users: list[Members] = []
     if usernames:
+        code = RequestCode.AUTH_GET_USER
         for username in usernames:
-            users += yield from found_at(source, RequestCode.AUTH_GET_USER, username=username)
+            users += need_found(
+                source, username, (yield from found_at(source, code, username=username))
+            )
     else:
         users = yield from found_at(source, RequestCode.AUTH_LIST_USER)
     codes = RequestCode.AUTH_GET_USER, RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_UPDATE_USER
@@ -209,11 +223,20 @@ def _password(*, required: bool = False) -> click.Option:
 
 
 def _type() -> click.Option:
-    return text_option("-t", "--userType", "user_type", help="Super or Normal.")
+    return _one_of("-t", "--userType", "user_type", ("Super", "Normal"), "Super or Normal.")
 
 
 def _status() -> click.Option:
-    return text_option("-s", "--userStatus", "user_status", help="enable or disable.")
+    words = ("enable", "disable")
+    return _one_of("-s", "--userStatus", "user_status", words, "enable or disable.")
+
+
+def _one_of(
+    flag: str, name: str, argument: str, words: tuple[str, ...], help: str  # noqa: A002
+) -> click.Option:  # fmt: skip
+    """One of these words; brokers take a typing error for the default, or for no change at all."""
+    kind = click.Choice(words, case_sensitive=False)
+    return click.Option([flag, name, argument], type=kind, metavar="WORD", help=help)
 
 
 def _usernames() -> click.Option:

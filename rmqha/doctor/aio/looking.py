@@ -8,10 +8,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rmqha.base.errors import ConfigInvalid
 from rmqha.doctor.aio.asking import Asker
 from rmqha.doctor.aio.store_files import read_identity, read_store
+from rmqha.doctor.distinct import distinct_brokers, distinct_controllers
 from rmqha.doctor.facts import (
     ConfFacts,
     ControllerFacts,
@@ -65,16 +67,17 @@ async def look(asker: Asker, target: Target) -> Facts:
     controllers, name_servers = await asyncio.gather(
         asker.controllers(target.controllers), asker.name_servers(target.name_servers)
     )
+    members = [one for c in controllers for one in c.peers.values()]
+    resolved = await _resolved([*target.controllers, *target.name_servers, *members])
+    controllers = distinct_controllers(controllers, resolved)
     leader = next((one.address for one in controllers if one.leads), None)
     names = [target.set_name] if target.set_name else _names(controllers, name_servers)
     told = await asker.sets(leader, names) if leader and names else None
     sets = told or {}
     if target.set_name:
         name_servers = tuple(_only(target.set_name, one) for one in name_servers)
-    brokers = await asker.brokers(_listed(target, sets, name_servers))
-    addresses = [*target.controllers, *target.name_servers]
-    addresses += [one for c in controllers for one in c.peers.values()]
-    addresses += [
+    brokers = distinct_brokers(await asker.brokers(_listed(target, sets, name_servers)))
+    addresses = [
         a for one in brokers for a in split_addresses(one.config.get("controllerAddr", ""))
     ]
     addresses += [a for info in sets.values() for a in _replica_addresses(info)]
@@ -85,6 +88,7 @@ async def look(asker: Asker, target: Target) -> Facts:
         brokers=brokers,
         sets=sets,
         has_sets=told is not None,
+        set_name=target.set_name,
         conf=target.conf,
         identity=None if store is None else read_identity(store.identity),
         store=None if store is None else await asyncio.to_thread(
@@ -93,7 +97,7 @@ async def look(asker: Asker, target: Target) -> Facts:
         ports=tuple(
             PortFacts(key, port, _is_free(target.bind_host, port)) for key, port in target.ports
         ),
-        resolved=await _resolved(addresses),
+        resolved=resolved | await _resolved(addresses),
     )  # fmt: skip
 
 
@@ -107,7 +111,7 @@ def _names(
 
 def _only(name: str, one: NameServerFacts) -> NameServerFacts:
     sets = {name: one.sets[name]} if name in one.sets else {}
-    return NameServerFacts(one.address, one.silent, one.refused, sets)
+    return replace(one, sets=sets)
 
 
 def _replica_addresses(info: ReplicasInfo) -> list[str]:

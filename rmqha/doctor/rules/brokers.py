@@ -23,7 +23,18 @@ STUCK_MS_MAX = 2_000
 def broker_hangs(facts: Facts) -> Iterator[Found]:
     """A broker takes connections and does not answer."""
     for one in facts.brokers:
-        if one.silent is not None and one.silent.connected:
+        if one.silent is None or one.is_there:
+            continue
+        if one.silent.ended:
+            yield Found(
+                f"{one.listed_as} {one.address}",
+                f"the broker takes connections and gives none of them an answer: {one.silent.reason}",
+                "It turns them away (connectionsMax), it is on its way down, or something else"
+                " listens there, which speaks another protocol.",
+                "Look at its log (`rejected` says what it turned away), and at who listens there:"
+                " ss -ltnp. Kill nothing for this alone: clients that are in may be served.",
+            )
+        elif one.silent.hangs:
             yield Found(
                 f"{one.listed_as} {one.address}",
                 f"the broker takes connections and does not answer: {one.silent.reason}",
@@ -36,24 +47,37 @@ def broker_hangs(facts: Facts) -> Iterator[Found]:
 
 def address_not_reachable(facts: Facts) -> Iterator[Found]:
     """A living broker is known by an address at which it cannot be reached from here."""
-    alive = {
-        replica.broker_address
-        for _, info in controlled_sets(facts)
-        for replica in replicas_of(info)
-        if replica.alive
-    }
+    who = dict.fromkeys(_registered_only(facts), "name servers send clients to this broker")
+    for _, info in controlled_sets(facts):
+        living = (one.broker_address for one in replicas_of(info) if one.alive)
+        who |= dict.fromkeys(living, "controllers hear this broker")
     for one in facts.brokers:
-        if one.silent is None or one.silent.connected or one.address not in alive:
+        if one.is_there or one.silent is None or one.silent.connected:
+            continue
+        if one.address not in who:
             continue
         yield Found(
             f"{one.listed_as} {one.address}",
-            f"controllers hear this broker, and {one.address} cannot be connected to from here:"
+            f"{who[one.address]}, and {one.address} cannot be connected to from here:"
             f" {one.silent.reason}",
             "That address is what clients and slaves are given. It is wrong (the address of a"
-            " container, of another network, of a machine that moved), or a firewall is between.",
+            " container, of another network, of a machine that moved), a firewall is between, or the"
+            " broker died a moment ago and is not missed yet: by controllers for"
+            " controllerHeartBeatTimeoutMills, by Java's name servers for two minutes.",
             "If this machine should reach it, set brokerIP1 and brokerIP2 to addresses that others"
             " can reach and restart the broker; its id stays.",
         )
+
+
+def _registered_only(facts: Facts) -> list[str]:
+    """Addresses at name servers of sets that no controller tells of here."""
+    return [
+        address
+        for server in facts.name_servers
+        for name, group in server.sets.items()
+        if name not in facts.sets
+        for address in group.broker_addrs.values()
+    ]
 
 
 def loopback_advertised(facts: Facts) -> Iterator[Found]:
@@ -212,20 +236,6 @@ def records_damaged(facts: Facts) -> Iterator[Found]:
                 "Compare them (mqadmin queryMsgByOffset on both), and empty the store of the replica"
                 " that is wrong, so that it copies the log. enabledAppendPropCRC=true lets a"
                 " checksum look everywhere.",
-            )
-
-
-def write_lease_lost(facts: Facts) -> Iterator[Found]:
-    """A master refuses writes because no controller has confirmed it lately."""
-    for one in facts.brokers:
-        if one.acts_as_master and one.runtime.get("writeLeaseHeld") == "false":
-            yield Found(
-                f"{one.listed_as} {one.address}",
-                "the master has lost its write lease and refuses writes",
-                "It has heard no majority of controllers for controllerHeartBeatTimeoutMills, and"
-                " cannot know whether another master was elected.",
-                "Mend the network between it and the controllers. Do not switch writeLeaseEnable"
-                " off: another master may be there already.",
             )
 
 

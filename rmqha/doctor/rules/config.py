@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqha.doctor.diagnosis import Found
+from rmqha.doctor.diagnosis import NAMED_MAX, Found
 from rmqha.doctor.facts import Facts
 
 
@@ -18,6 +18,21 @@ def config_refused(facts: Facts) -> Iterator[Found]:
             "It is checked as bin/mqbroker checks it. A Java broker may start with it, and then"
             " behaves as if the key had another value, or ends later.",
             "Correct the key that is named; docs/SETTINGS.md says what it takes.",
+        )
+
+
+def keys_unknown(facts: Facts) -> Iterator[Found]:
+    """A broker.conf has keys that our broker does not know."""
+    conf = facts.conf
+    if conf is not None and conf.unknown:
+        named = ", ".join(conf.unknown[:NAMED_MAX])
+        more = len(conf.unknown) - NAMED_MAX
+        yield Found(
+            conf.path,
+            f"bin/mqbroker knows no key {named}" + (f" and {more} more" if more > 0 else ""),
+            "A key that is written wrong has no effect; the broker does not end for it.",
+            "Compare it with docs/SETTINGS.md, capital letters included. A key of a newer Java, or"
+            " of another process that reads this file, may stay.",
         )
 
 
@@ -100,8 +115,8 @@ def port_taken(facts: Facts) -> Iterator[Found]:
     if conf is None:
         return
     broker = facts.broker(conf.address)
-    if broker is not None and broker.silent is None:
-        return
+    if broker is not None and (broker.silent is None or broker.is_there or broker.silent.hangs):
+        return  # they are its own
     for one in facts.ports:
         if not one.is_free:
             yield Found(

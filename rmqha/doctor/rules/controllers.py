@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from rmqha.doctor.diagnosis import Found
 from rmqha.doctor.facts import ControllerFacts, Facts, is_loopback
-from rmqha.doctor.rules.standings import explains_no_leader
+from rmqha.doctor.rules.standings import (
+    comes,
+    explains_no_leader,
+    member_addresses,
+    members_that_answer,
+)
 
 BEHIND_ENTRIES_MAX = 1_000
 """A follower that works is a few entries behind."""
@@ -19,7 +24,7 @@ def _answering(facts: Facts) -> list[ControllerFacts]:
 def controller_unreachable(facts: Facts) -> Iterator[Found]:
     """A controller does not answer."""
     for one in facts.controllers:
-        if one.silent is None:
+        if one.silent is None or one.silent.door is not None:
             continue
         hangs = "it takes connections and does not answer" if one.silent.connected else "it is down"
         yield Found(
@@ -35,7 +40,7 @@ def controller_unreachable(facts: Facts) -> Iterator[Found]:
 def not_a_controller(facts: Facts) -> Iterator[Found]:
     """An address that is given as a controller's is another server's."""
     for one in facts.controllers:
-        if one.refused:
+        if one.refused and not one.denied:
             yield Found(
                 one.address,
                 f"something answers there that is no controller: {one.refused}",
@@ -47,14 +52,17 @@ def not_a_controller(facts: Facts) -> Iterator[Found]:
 
 def no_controller_leader(facts: Facts) -> Iterator[Found]:
     """No controller leads, so that no master is replaced."""
-    if not facts.controllers or facts.leaders or explains_no_leader(facts):
+    if not facts.controllers or facts.leaders or facts.may_hide_leader:
         return
-    answering = _answering(facts)
-    known = {address for one in answering for address in one.peers.values()}
+    if explains_no_leader(facts):
+        return
+    answering = members_that_answer(facts)
+    known = member_addresses(facts)
+    silent = sum(not one.answers for one in facts.controllers)
     yield Found(
         "controllers",
         "no controller says that it leads",
-        f"{len(answering)} of {max(len(known), len(facts.controllers))} controllers answer; a"
+        f"{len(answering)} of {max(len(known), len(answering) + silent)} controllers answer; a"
         " leader needs a majority that can reach each other. Brokers keep their roles meanwhile.",
         "Start the controllers that are down until a majority runs. If a majority runs and nobody"
         " leads, look for raft_ lines in their logs and at the network between them.",
@@ -83,7 +91,7 @@ def controller_follows_another(facts: Facts) -> Iterator[Found]:
     if len(facts.leaders) != 1:
         return
     leader = facts.leaders[0]
-    for one in _answering(facts):
+    for one in members_that_answer(facts):
         if one.leads or facts.is_same(one.leader_address, leader.leader_address or leader.address):
             continue
         yield Found(
@@ -98,7 +106,7 @@ def controller_follows_another(facts: Facts) -> Iterator[Found]:
 
 def controller_members_differ(facts: Facts) -> Iterator[Found]:
     """Controllers disagree about who belongs to their group."""
-    answering = _answering(facts)
+    answering = members_that_answer(facts)
     kinds = {frozenset(one.peers.items()) for one in answering if one.peers}
     if len(kinds) < 2:
         return
@@ -121,6 +129,8 @@ def controller_addr_differs(facts: Facts) -> Iterator[Found]:
     members = {a for one in _answering(facts) if one.leads for a in one.peers.values()}
     if not members:
         return
+    # Brokers name a new controller before it is added.
+    coming = {one.address for one in facts.controllers if comes(facts, one)}
     asked = {} if facts.conf is None else {facts.conf.path: facts.conf.controllers}
     for one in facts.brokers:
         listed = one.config.get("controllerAddr", "")
@@ -130,16 +140,19 @@ def controller_addr_differs(facts: Facts) -> Iterator[Found]:
         if not named:
             continue
         missing = sorted(m for m in members if not any(facts.is_same(m, n) for n in named))
-        strange = sorted(n for n in named if not any(facts.is_same(m, n) for m in members))
+        known = members | coming
+        strange = sorted(n for n in named if not any(facts.is_same(m, n) for m in known))
         if missing or strange:
             yield Found(
                 who,
                 f"controllerAddr lacks {', '.join(missing) or 'nobody'} and names"
                 f" {', '.join(strange) or 'nobody'}, who is no member",
-                "The broker heartbeats to the controllers that it knows only. One that never hears"
-                " it takes it for dead as soon as it leads.",
-                "Set controllerAddr in its file to all members, and restart it; a broker of Java takes"
-                " it while it runs: mqadmin updateBrokerConfig -b BROKER -k controllerAddr -v 'A;B;C'.",
+                "A broker of Java heartbeats to the controllers that it names only, and one that never"
+                " hears it takes it for dead as soon as it leads. One of ours needs those that it names"
+                " for its write lease, too.",
+                "Set controllerAddr in its file to all members. It takes it while it runs: mqadmin"
+                " updateBrokerConfig -b BROKER -k controllerAddr -v 'A;B;C'. One of ours of an older"
+                " release needs a restart.",
             )
 
 
@@ -165,7 +178,7 @@ def controller_views_differ(facts: Facts) -> Iterator[Found]:
     """Two controllers made different things of the same log."""
     seen: dict[tuple[int, str], dict[str, object]] = {}
     for one in facts.controllers:
-        if one.view is None or one.view.role == "removed":
+        if one.view is None or one.view.is_removed:
             continue
         for name, view in sorted(one.view.sets.items()):
             seen.setdefault((one.view.applied_index, name), {})[one.view.node_id] = view
@@ -184,7 +197,7 @@ def controller_views_differ(facts: Facts) -> Iterator[Found]:
 
 def controller_behind(facts: Facts) -> Iterator[Found]:
     """A controller has not applied what the group has decided long ago."""
-    views = [one.view for one in facts.controllers if one.view is not None]
+    views = [one.view for one in members_that_answer(facts) if one.view is not None]
     newest = max((view.commit_index for view in views), default=0)
     for view in views:
         lag = newest - view.applied_index

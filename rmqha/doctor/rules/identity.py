@@ -100,6 +100,8 @@ def id_unknown_to_controllers(facts: Facts) -> Iterator[Found]:
     one, conf = facts.identity, _controlled(facts)
     if one is None or one.final is None or conf is None or not facts.has_sets:
         return
+    if facts.set_name not in ("", one.final.broker_name):
+        return  # the controllers were not asked for that set
     known = _known(facts, one.final.broker_name)
     if one.final.broker_id in known:
         return

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from rmqha.doctor.diagnosis import Found
 from rmqha.doctor.facts import Facts, controlled_sets, registered_master, replicas_of
+from rmqha.remoting.bodies import ReplicasInfo
 
 
 def name_server_unreachable(facts: Facts) -> Iterator[Found]:
     """A name server does not answer."""
     for one in facts.name_servers:
-        if one.silent is not None:
+        if one.silent is not None and one.silent.door is None:
             yield Found(
                 one.address,
                 f"the name server does not answer: {one.silent.reason}",
@@ -25,7 +26,7 @@ def name_server_unreachable(facts: Facts) -> Iterator[Found]:
 def not_a_name_server(facts: Facts) -> Iterator[Found]:
     """An address that is given as a name server's is another server's."""
     for one in facts.name_servers:
-        if one.refused:
+        if one.refused and not one.denied:
             yield Found(
                 one.address,
                 f"something answers there that is no name server: {one.refused}",
@@ -62,12 +63,15 @@ def broker_not_registered(facts: Facts) -> Iterator[Found]:
 
 
 def name_server_names_another_master(facts: Facts) -> Iterator[Found]:
-    """Clients are sent to another broker than the controllers' master."""
+    """Clients are sent to another broker than the controllers' master, or to none."""
     for server in facts.name_servers:
         for name, info in controlled_sets(facts):
             group = server.sets.get(name)
             registered = None if group is None else registered_master(group)
-            if registered is None or info.master_address is None:
+            if group is None or info.master_address is None:
+                continue
+            if registered is None:
+                yield from _without_master(facts, server.address, name, info)
                 continue
             if facts.is_same(registered, info.master_address):
                 continue
@@ -80,6 +84,22 @@ def name_server_names_another_master(facts: Facts) -> Iterator[Found]:
                 f"Look at {registered}: if it still takes itself for master it does not hear the"
                 " controllers; stop it before anything else. The new master registers by itself.",
             )
+
+
+def _without_master(facts: Facts, server: str, name: str, info: ReplicasInfo) -> Iterator[Found]:
+    """A name server knows brokers of a set and no master, while there is one that works."""
+    master = facts.master_of(name)
+    if master is None or not master.acts_as_master:
+        return
+    yield Found(
+        f"{name} at {server}",
+        f"name server {server} has no master of the set, the controllers {info.master_address} in"
+        f" epoch {info.master_epoch}",
+        "Clients that ask this name server find nobody to write to. The master is registered as a"
+        " slave there, or not at all.",
+        "It registers by itself within registerNameServerPeriod. If it does not, look for its"
+        " registrations in its log, and at namesrvAddr in its file.",
+    )
 
 
 def address_under_two_ids(facts: Facts) -> Iterator[Found]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqha.doctor.diagnosis import Found
+from rmqha.doctor.diagnosis import NAMED_MAX, Found
 from rmqha.doctor.facts import BrokerFacts, Facts, controlled_sets
 from rmqha.ha.epochs import EpochEntry, find_consistent_point
-
-NAMED_MAX = 5
 
 
 def _slaves(facts: Facts, name: str) -> list[BrokerFacts]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from rmqha.doctor.diagnosis import Found
-from rmqha.doctor.facts import Facts, controlled_sets, replicas_of
+from rmqha.doctor.diagnosis import NAMED_MAX, Found
+from rmqha.doctor.facts import BrokerFacts, Facts, controlled_sets, replicas_of
 from rmqha.remoting.bodies import ReplicaIdentity, ReplicasInfo
 
 ACK_KEYS = ("allAckInSyncStateSet", "inSyncReplicas", "minInSyncReplicas", "haMaxGapNotInSync")
@@ -21,11 +21,29 @@ def _slaves(info: ReplicasInfo) -> list[ReplicaIdentity]:
 
 def _answers(facts: Facts, replica: ReplicaIdentity) -> bool:
     broker = facts.broker(replica.broker_address)
-    return broker is not None and broker.silent is None
+    return broker is not None and broker.is_there
 
 
 def _who(replicas: list[ReplicaIdentity]) -> str:
     return ", ".join(f"{r.broker_id} ({r.broker_address})" for r in replicas) or "nobody"
+
+
+def no_such_set(facts: Facts) -> Iterator[Found]:
+    """Nobody knows the broker set that was asked for."""
+    name = facts.set_name
+    asked = [one.address for one in facts.name_servers if one.answers]
+    if not name or facts.conf is not None or not (asked or facts.has_sets):
+        return
+    if name in facts.sets or any(name in one.sets for one in facts.name_servers):
+        return
+    others = {one for server in facts.controllers if server.view for one in server.view.sets}
+    yield Found(
+        name,
+        f"neither the controllers nor the name servers that answer know a broker set {name}",
+        f"Nothing was looked at but {'these' if asked else 'the controllers'}."
+        f" The controllers know {', '.join(sorted(others)[:NAMED_MAX]) or 'no set by name here'}.",
+        "Correct --broker-name; without it all broker sets are looked at.",
+    )
 
 
 def set_without_master(facts: Facts) -> Iterator[Found]:
@@ -80,8 +98,8 @@ def replica_not_heard(facts: Facts) -> Iterator[Found]:
                 " its heartbeats",
                 f"It cannot be elected, and counts as dead. It heartbeats to {named or 'nobody'}.",
                 "Check that the leader is in its controllerAddr and reachable from the broker's"
-                " machine. A broker of Java takes another controllerAddr by updateBrokerConfig, one of"
-                " ours at its start.",
+                " machine. It takes another controllerAddr by updateBrokerConfig; one of ours of an"
+                " older release at its start.",
             )
 
 
@@ -90,7 +108,7 @@ def replica_down(facts: Facts) -> Iterator[Found]:
     for name, info in controlled_sets(facts):
         for replica in info.not_in_sync_replicas:
             broker = facts.broker(replica.broker_address)
-            if replica.alive or broker is None or broker.silent is None:
+            if replica.alive or broker is None or broker.silent is None or broker.is_there:
                 continue
             yield Found(
                 f"{name} {replica.broker_id}",
@@ -109,7 +127,7 @@ def dead_in_sync_replica(facts: Facts) -> Iterator[Found]:
             broker = facts.broker(replica.broker_address)
             if replica.alive or info.master_broker_id in (None, replica.broker_id):
                 continue
-            if broker is None or broker.silent is None:
+            if broker is None or broker.silent is None or broker.is_there:
                 continue
             yield Found(
                 f"{name} {replica.broker_id}",
@@ -122,13 +140,19 @@ def dead_in_sync_replica(facts: Facts) -> Iterator[Found]:
             )
 
 
+def _is_no_member(one: BrokerFacts) -> bool:
+    """Whether it cannot be in a SyncStateSet now: it never shall be, or it is not there."""
+    return one.is_learner or not one.is_there
+
+
 def sync_state_set_of_one(facts: Facts) -> Iterator[Found]:
     """The master is alone in the SyncStateSet although slaves read from it."""
     for name, info in controlled_sets(facts):
         master = facts.master_of(name)
         if len(info.in_sync_replicas) != 1 or master is None or master.ha is None:
             continue
-        if not info.not_in_sync_replicas or not master.ha.lags:
+        outside = [facts.broker(one.broker_address) for one in info.not_in_sync_replicas]
+        if not master.ha.lags or all(one is not None and _is_no_member(one) for one in outside):
             continue
         yield Found(
             name,
@@ -152,6 +176,8 @@ def slave_not_in_sync(facts: Facts) -> Iterator[Found]:
         for replica in info.not_in_sync_replicas:
             slave = facts.broker(replica.broker_address)
             if not replica.alive or slave is None or slave.ha is None or not slave.ha.transfers:
+                continue
+            if slave.is_learner:
                 continue
             lag = max(0, end - int(slave.runtime.get("commitLogMaxOffset", "0") or 0))
             gap = master.config.get("haMaxGapNotInSync", "268435456")

@@ -133,7 +133,9 @@ def unclean_stop(facts: Facts) -> Iterator[Found]:
     if store is None or not store.abort or conf is None or not conf.address:
         return
     broker = facts.broker(conf.address)
-    if broker is not None and broker.silent is not None and not broker.silent.connected:
+    if broker is None or broker.silent is None or broker.is_there:
+        return
+    if not broker.silent.connected:
         yield Found(
             store.path,
             "an abort file is there, and the broker does not run",

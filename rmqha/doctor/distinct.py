@@ -1,0 +1,61 @@
+"""One node under two addresses is one: two would seem to be two leaders, or two masters.
+
+A controller is given by the name of its machine and named by its peers by an address; a broker of
+several addresses is registered by one and asked by another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from rmqha.doctor.facts import BrokerFacts, ControllerFacts, Facts
+
+
+def distinct_controllers(
+    found: Sequence[ControllerFacts], resolved: Mapping[str, tuple[str, ...]]
+) -> tuple[ControllerFacts, ...]:
+    """Each controller once, by the address that the members know it by.
+
+    Args:
+        resolved: addresses of host names.
+    """
+    places = Facts(resolved=resolved)
+    named = {address for one in found for address in one.peers.values()}
+    kept: list[ControllerFacts] = []
+    for one in sorted(found, key=lambda one: one.address not in named):
+        if not any(_is_one_controller(one, other, places) for other in kept):
+            kept.append(one)
+    order = [one.address for one in found]
+    return tuple(sorted(kept, key=lambda one: order.index(one.address)))
+
+
+def _is_one_controller(one: ControllerFacts, other: ControllerFacts, places: Facts) -> bool:
+    if places.is_same(one.address, other.address):
+        return True
+    # By a way that no resolver knows, as a forwarded port: what it says of itself is the same.
+    return (
+        one.view is not None
+        and other.view is not None
+        and one.view.node_id == other.view.node_id
+        and one.peers == other.peers
+        and bool(one.peers)
+        and replace(one.view, applied_index=0, commit_index=0, sets={})
+        == replace(other.view, applied_index=0, commit_index=0, sets={})
+    )
+
+
+def distinct_brokers(found: Sequence[BrokerFacts]) -> tuple[BrokerFacts, ...]:
+    """Each broker process once, by the address that it is registered by, which comes first.
+
+    Two that have one id and one name began in different milliseconds, if they are two.
+    """
+    kept: dict[object, BrokerFacts] = {}
+    for one in found:
+        began = one.runtime.get("bootTimestamp", "")
+        of = one.epochs
+        is_known = of is not None and began and one.listed_as == of.broker_name
+        key = (of.broker_name, of.broker_id, began) if of is not None and is_known else one.address
+        kept.setdefault(key, one)
+    return tuple(kept.values())
